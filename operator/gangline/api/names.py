@@ -1,0 +1,59 @@
+"""Names on the wire: groups, labels, annotations, conditions, reasons. One place, so that a typo is one typo."""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROUP: Final = "kueue.x-k8s.io"
+V1BETA1: Final = f"{GROUP}/v1beta1"
+V1BETA2: Final = f"{GROUP}/v1beta2"
+OWN_GROUP: Final = "gangline.io"
+V1ALPHA1: Final = f"{OWN_GROUP}/v1alpha1"
+
+# labels and annotations of Kueue
+QUEUE_NAME: Final = f"{GROUP}/queue-name"  # label; as annotation in older manifests
+PRIORITY_CLASS: Final = f"{GROUP}/priority-class"
+MAX_EXEC_TIME: Final = f"{GROUP}/max-exec-time-seconds"
+PREBUILT_WORKLOAD: Final = f"{GROUP}/prebuilt-workload-name"
+JOB_UID: Final = f"{GROUP}/job-uid"
+PODSET: Final = f"{GROUP}/podset"
+CLUSTER_QUEUE_LABEL: Final = f"{GROUP}/cluster-queue-name"
+LOCAL_QUEUE_LABEL: Final = f"{GROUP}/local-queue-name"
+WORKLOAD_ANNOTATION: Final = f"{GROUP}/workload"
+STOPPING: Final = f"{GROUP}/stopping"
+MIN_PARALLELISM: Final = f"{GROUP}/job-min-parallelism"
+COMPLETIONS_EQUAL_PARALLELISM: Final = f"{GROUP}/job-completions-equal-parallelism"
+ADMISSION_GATED_BY: Final = f"{GROUP}/admission-gated-by"
+PRIORITY_BOOST: Final = f"{GROUP}/priority-boost"
+ALLOWED_FLAVORS: Final = f"{GROUP}/workload-allowed-resource-flavors"
+IN_USE_FINALIZER: Final = f"{GROUP}/resource-in-use"
+
+REQUIRED_TOPOLOGY: Final = f"{GROUP}/podset-required-topology"
+PREFERRED_TOPOLOGY: Final = f"{GROUP}/podset-preferred-topology"
+UNCONSTRAINED_TOPOLOGY: Final = f"{GROUP}/podset-unconstrained-topology"
+SLICE_REQUIRED_TOPOLOGY: Final = f"{GROUP}/podset-slice-required-topology"
+SLICE_SIZE: Final = f"{GROUP}/podset-slice-size"
+PODSET_GROUP: Final = f"{GROUP}/podset-group-name"
+
+# our own
+GPUJOB_LABEL: Final = f"{OWN_GROUP}/gpujob"  # on child Jobs, Services and pods: the GPUJob they belong to
+ROLE_LABEL: Final = f"{OWN_GROUP}/role"
+SIMULATED_RUNTIME: Final = f"{OWN_GROUP}/simulated-runtime"  # pod annotation, Go duration: kwok completes the pod then
+SIMULATED_EXIT_CODE: Final = f"{OWN_GROUP}/simulated-exit-code"  # pod annotation: kwok fails the pod with it instead
+LEGACY_RECLAIM: Final = f"{OWN_GROUP}/reclaim-out-of-cohort"  # keeps v1beta1's reclaimOutOfCohort through conversion
+
+# condition types of a Workload
+QUOTA_RESERVED: Final = "QuotaReserved"
+ADMITTED: Final = "Admitted"
+PODS_READY: Final = "PodsReady"
+EVICTED: Final = "Evicted"
+PREEMPTED: Final = "Preempted"
+REQUEUED: Final = "Requeued"
+FINISHED: Final = "Finished"
+DEACTIVATION_TARGET: Final = "DeactivationTarget"
+ACTIVE: Final = "Active"
+
+LOCAL_QUEUE_DEFAULT: Final = "default"
+SYSTEM_NAMESPACE: Final = "gangline-system"
+#: namespaces whose objects Gangline never touches
+EXCLUDED_NAMESPACES: Final = ("kube-system", SYSTEM_NAMESPACE)

@@ -1,0 +1,44 @@
+"""The `gangline` command: one row per subcommand, imported only when it is called (start-up stays short)."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+import gangline
+
+#: subcommand -> "module:click command"
+COMMANDS: dict[str, str] = {
+    "crds": "gangline.console.crds:command",
+    "cluster": "gangline.console.cluster:command",
+    "doctor": "gangline.console.doctor:command",
+    "operator": "gangline.console.operator:command",
+    "queue": "gangline.console.queue:command",
+    "run": "gangline.console.run:command",
+    "up": "gangline.console.up:command",
+    "vectors": "gangline.console.vectors:command",
+    "webhooks": "gangline.console.webhooks:command",
+    "why": "gangline.console.why:command",
+}
+
+
+class LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        return getattr(importlib.import_module(module), name)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(gangline.__version__, prog_name="gangline")
+def main() -> None:
+    """Admit GPU gangs when their whole gang can run: the queue, the reasons and the cluster in one command."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,537 @@
+"""The words of the engine: the facts that flow in and the decisions that flow out.
+
+Every value is plain and immutable. Quantities are integers in canonical units (cpu in milli-cpu, every other resource in
+whole units, rounded up). Times are integers: milliseconds since the epoch. Identity of a namespaced item is its key
+`"namespace/name"`; of a cluster-scoped one its name.
+
+Facts are level-triggered: `Put(item)` states the whole truth about one object (a workload with its spec *and* the parts of
+its status that decide), `Gone` says it is no more. The order in which facts about different objects arrive does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+#: A quota of this size or more is unlimited; sums saturate here (Kueue uses int64).
+UNLIMITED = 2**63 - 1
+
+Millis: TypeAlias = int
+Requests: TypeAlias = Mapping[str, int]
+
+
+# --- selection: taints, tolerations, affinity -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """One requirement on a label: `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+#: Required node affinity: terms are ORed, the expressions of a term are ANDed. Empty = no affinity.
+Affinity: TypeAlias = tuple[tuple[Expression, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredTerm:
+    weight: int
+    expressions: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """`match_labels` are folded into `expressions` (operator In). No expressions = selects everything."""
+
+    expressions: tuple[Expression, ...] = ()
+
+
+# --- configuration ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Flavor:
+    name: str
+    node_labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    taints: tuple[Taint, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    topology: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    nominal: int = 0
+    borrowing_limit: int | None = None
+    lending_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorQuotas:
+    name: str
+    resources: Mapping[str, Quota]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceGroup:
+    covered: tuple[str, ...]
+    flavors: tuple[FlavorQuotas, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    name: str
+    parent: str = ""
+    groups: tuple[ResourceGroup, ...] = ()
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fungibility:
+    when_can_borrow: str = "MayStopSearch"
+    when_can_preempt: str = "TryNextFlavor"
+    preference: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionPolicy:
+    within_cluster_queue: str = "Never"
+    reclaim_within_cohort: str = "Never"
+    borrow_within_cohort: str = "Never"
+    max_priority_threshold: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRef:
+    """An admission check that a ClusterQueue asks for; `on_flavors` empty = for every flavor."""
+
+    name: str
+    on_flavors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterQueue:
+    name: str
+    cohort: str = ""
+    strategy: str = "BestEffortFIFO"
+    groups: tuple[ResourceGroup, ...] = ()
+    fungibility: Fungibility = Fungibility()
+    preemption: PreemptionPolicy = PreemptionPolicy()
+    weight: float = 1.0
+    #: None selects no namespace, `LabelSelector()` selects all (as in Kueue).
+    namespace_selector: LabelSelector | None = LabelSelector()
+    stop_policy: str = "None"
+    checks: tuple[CheckRef, ...] = ()
+    #: "UsageBasedAdmissionFairSharing" orders pending workloads by the decayed usage of their LocalQueue.
+    admission_mode: str = ""
+    terminating: bool = False
+    #: labels of the object, by which a QueuePolicy may select it.
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class LocalQueue:
+    namespace: str
+    name: str
+    cluster_queue: str
+    stop_policy: str = "None"
+    weight: float = 1.0
+    terminating: bool = False
+    #: admission fair sharing: consumed resources so far and when they were last decayed (status of the object).
+    consumed: Mapping[str, float] = field(default_factory=dict[str, float])
+    consumed_at: Millis = 0
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionCheck:
+    name: str
+    controller: str = ""
+    active: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Node label keys, top level first."""
+
+    name: str
+    levels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    allocatable: Requests = field(default_factory=dict[str, int])
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    unschedulable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignPod:
+    """A bound, unfinished pod that Gangline does not account for itself: it takes node capacity from topology flavors."""
+
+    key: str
+    node: str
+    requests: Requests
+
+
+# --- workloads --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    level: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyRequest:
+    """At most one of `required`, `preferred`, `unconstrained`; `slices` outermost first."""
+
+    required: str = ""
+    preferred: str = ""
+    unconstrained: bool = False
+    slices: tuple[Slice, ...] = ()
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    name: str
+    count: int
+    requests: Requests  # per pod
+    min_count: int | None = None
+    node_selector: Mapping[str, str] = field(default_factory=dict[str, str])
+    tolerations: tuple[Toleration, ...] = ()
+    affinity: Affinity = ()
+    preferred_affinity: tuple[PreferredTerm, ...] = ()
+    topology: TopologyRequest | None = None
+    #: digest of what else shapes the pods (ports, runtime class, claims, …): equal shapes are interchangeable.
+    shape: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Pods of one pod set in one topology domain; `values` from the top level down (hostname alone where that is lowest)."""
+
+    values: tuple[str, ...]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyAssignment:
+    levels: tuple[str, ...]
+    domains: tuple[Domain, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetAssignment:
+    name: str
+    count: int
+    flavors: Mapping[str, str]  # resource -> flavor
+    usage: Requests  # total over `count` pods
+    topology: TopologyAssignment | None = None
+    #: "" | "Pending" | "Ready": placement waits for a second pass.
+    delayed_topology: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    cluster_queue: str
+    pod_sets: tuple[PodSetAssignment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckState:
+    name: str
+    state: str = "Pending"  # Pending | Ready | Retry | Rejected
+    message: str = ""
+    at: Millis = 0
+    requeue_after_seconds: int | None = None
+    retry_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A gang: what it asks for and what the cluster says of it so far."""
+
+    uid: str
+    namespace: str
+    name: str
+    queue: str  # LocalQueue name
+    pod_sets: tuple[PodSet, ...]
+    priority: int = 0
+    boost: int = 0
+    created: Millis = 0
+    active: bool = True
+    gates: tuple[str, ...] = ()  # entries of the admission-gated-by annotation
+    max_execution_seconds: int | None = None
+    #: what the user names it by and, for messages, the uid of the job that owns it.
+    job_uid: str = ""
+
+    # status
+    admission: Admission | None = None  # not None = it holds quota (QuotaReserved=True)
+    reserved_at: Millis = 0
+    admitted: bool = False
+    admitted_at: Millis = 0
+    evicted: str = ""  # reason while Evicted=True, else ""
+    evicted_at: Millis = 0
+    preempted: str = ""  # reason while Preempted=True, else ""
+    pods_ready: bool = False
+    pods_ready_at: Millis = 0  # last transition of PodsReady
+    pods_were_ready: bool = False  # PodsReady=False with reason WaitForRecovery
+    finished: bool = False
+    on_hold: bool = False  # QuotaReserved=False with reason OnHold
+    #: status of the Requeued condition; None = no condition.
+    requeued: bool | None = None
+    requeue_count: int = 0
+    requeue_at: Millis | None = None
+    past_execution_seconds: int = 0
+    reclaimable: Mapping[str, int] = field(default_factory=dict[str, int])  # pod set -> finished pods
+    checks: tuple[CheckState, ...] = ()
+    unhealthy_nodes: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+# --- what flows in ----------------------------------------------------------------------------------------------------
+
+Item: TypeAlias = (
+    Flavor
+    | Cohort
+    | ClusterQueue
+    | LocalQueue
+    | Namespace
+    | AdmissionCheck
+    | Topology
+    | Node
+    | ForeignPod
+    | Workload
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    item: Item
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    kind: type[Item]
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFailed:
+    """A decision about this workload could not be written; what the engine assumed of it is void.
+
+    The next `Put` of the workload states the truth. Until then it is treated as its last `Put` said.
+    """
+
+    workload: str
+
+
+Change: TypeAlias = Put | Gone | WriteFailed
+
+
+# --- why --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One binding cause, in words and in data."""
+
+    reason: str  # a QuotaReserved=False reason: WaitingForQuota, NoMatchingFlavor, ExceedsMaxQuota, …
+    message: str  # exactly what Kueue writes into the condition
+    pod_set: str = ""
+    flavor: str = ""
+    resource: str = ""
+    requested: int = 0
+    available: int = 0
+    short: int = 0  # how much is missing now
+    holders: tuple[str, ...] = ()  # workloads that hold what is missing, largest first
+    needs: str = ""  # what would have to happen, one sentence
+    position: int | None = None  # 0-based, in the ClusterQueue
+
+
+# --- what flows out ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Reserve quota. `admitted` says that no admission check stands between reservation and start."""
+
+    workload: str
+    uid: str
+    admission: Admission
+    admitted: bool
+    at: Millis
+    #: admission checks that now apply, to be listed as Pending in the status.
+    checks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteAdmission:
+    """All admission checks are ready: Admitted becomes True."""
+
+    workload: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """Evict `workload` to make room for `by`. Its quota stays held until its job has stopped."""
+
+    workload: str
+    uid: str
+    reason: str  # InClusterQueue | InCohortReclamation | InCohortFairSharing | InCohortReclaimWhileBorrowing
+    message: str
+    by: str
+    by_uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Evict for a reason other than preemption (see kueue-api: Evicted reasons).
+
+    `deactivate` also sets spec.active=false. `requeue_at` is the end of the back-off, None = not requeued by time.
+    """
+
+    workload: str
+    uid: str
+    reason: str
+    message: str
+    deactivate: bool = False
+    requeue_at: Millis | None = None
+    requeue_count: int | None = None
+    reset_checks: bool = False
+    #: holders without a running admission (quota reserved only) lose it at once with this eviction.
+    underlying_cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """The back-off is over (or the queue runs again): the Requeued condition becomes True."""
+
+    workload: str
+    uid: str
+    reason: str  # BackoffFinished | Reactivated | ClusterQueueRestarted | LocalQueueRestarted
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """The workload waits: its QuotaReserved=False condition should say why. Emitted only when the reason changed."""
+
+    workload: str
+    uid: str
+    explanation: Explanation
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """Replace the placement of a running workload (node replacement, or a delayed topology that is now known)."""
+
+    workload: str
+    uid: str
+    admission: Admission
+
+
+Decision: TypeAlias = Admit | CompleteAdmission | Preempt | Evict | Requeue | Park | Swap
+
+
+# --- what the console and the statuses show ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceUsage:
+    flavor: str
+    resource: str
+    total: int
+    borrowed: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """The live state of a ClusterQueue or LocalQueue, as their status shows it."""
+
+    active: bool
+    reason: str  # Active condition: Ready, Stopped, FlavorNotFound, …
+    message: str
+    pending: int
+    reserving: int
+    admitted: int
+    reservation: tuple[ResourceUsage, ...]  # held by QuotaReserved workloads, every flavor and resource of the queue
+    usage: tuple[ResourceUsage, ...]  # held by Admitted workloads
+    weighted_share: int = 0
+
+
+# --- how the engine is set --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FairSharing:
+    strategies: tuple[str, ...] = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionFairSharing:
+    half_life_seconds: float = 0.0
+    sampling_interval_seconds: float = 300.0
+    resource_weights: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True, slots=True)
+class PodsReadyPolicy:
+    """waitForPodsReady of Kueue's configuration."""
+
+    timeout_seconds: float = 1800.0
+    recovery_timeout_seconds: float | None = None  # None = as timeout
+    block_admission: bool = False
+    timestamp: str = "Eviction"  # Eviction | Creation
+    backoff_limit: int | None = None
+    backoff_base_seconds: float = 60.0
+    backoff_max_seconds: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Cluster-wide settings; `gates` override Kueue's default feature gates by name."""
+
+    fair_sharing: FairSharing | None = None
+    admission_fair_sharing: AdmissionFairSharing | None = None
+    pods_ready: PodsReadyPolicy | None = PodsReadyPolicy()
+    gates: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    ignore_undeclared_resources: bool = False
+    #: named fixes of Kueue quirks, per ClusterQueue name ("*" = all); see engine.fixes
+    fixes: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])

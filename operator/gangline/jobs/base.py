@@ -1,0 +1,130 @@
+"""What a job kind is to Gangline: a handful of pure functions on the job's JSON.
+
+A kind says how its pods are grouped, how it is held, started and stopped, and when it has finished. It never talks to the API
+server: it returns the writes that would bring the job one step further, and is asked again when the job has changed
+(level-triggered, so a crash between two steps loses nothing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from gangline.kube.client import Resource
+
+Json: TypeAlias = dict[str, Any]
+
+
+class JobError(Exception):
+    """The job itself is wrong: it can't be queued or started as it stands. `field` is the JSON path of what is wrong."""
+
+    def __init__(self, message: str, field: str = "") -> None:
+        super().__init__(f"{field}: {message}" if field else message)
+        self.field = field
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetInfo:
+    """What admission adds to the pod template of one pod set."""
+
+    name: str
+    count: int
+    node_selector: Mapping[str, str] = field(default_factory=dict[str, str])
+    tolerations: Sequence[Json] = ()
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    scheduling_gates: Sequence[Json] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job ended; `message` is copied to the Workload's Finished condition."""
+
+    success: bool
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A JSON merge patch on the job itself; `subresource` "" or "status"."""
+
+    body: Json
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create an object that the job owns (owner reference and namespace are in the body)."""
+
+    resource: Resource
+    body: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    resource: Resource
+    namespace: str
+    name: str
+    uid: str
+    propagation: str = "Foreground"
+
+
+JobWrite: TypeAlias = Patch | Create | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """What the job owns in the cluster: its child Jobs and the Services of its gang, as last seen."""
+
+    jobs: Sequence[Json] = ()
+    services: Sequence[Json] = ()
+
+
+class JobKind(Protocol):
+    """One module per kind implements this; `gangline.jobs.KINDS` lists them."""
+
+    resource: Resource
+    api_version: str
+    kind: str
+    framework: str  # Kueue's integration name, such as "batch/job"
+    owns_children: bool  # True: `sync` creates and deletes objects of its own
+
+    def is_suspended(self, job: Json) -> bool:
+        """The job is held, completely: no step of a stop is left to do."""
+        ...
+
+    def pod_sets(self, job: Json) -> list[Json]:
+        """`spec.podSets` of the Workload (v1beta2 JSON). Raises JobError."""
+        ...
+
+    def start(self, job: Json, infos: Sequence[PodSetInfo]) -> Patch | None:
+        """The one patch that starts a suspended job with its admission injected. Raises JobError on conflicting keys.
+
+        None when the job already runs as admitted.
+        """
+        ...
+
+    def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
+        """The next patch on the way back to the suspended job that `pod_sets` were taken from; None when it is there."""
+        ...
+
+    def is_active(self, job: Json, children: Children) -> bool:
+        """Pods of the job may still run: its quota must stay held."""
+        ...
+
+    def finished(self, job: Json) -> Outcome | None: ...
+
+    def pods_ready(self, job: Json) -> bool: ...
+
+    def reclaimable(self, job: Json) -> dict[str, int]:
+        """Pod set -> pods that have ended for good while the job still runs (their quota may go back)."""
+        ...
+
+    def sync(self, job: Json, infos: Sequence[PodSetInfo] | None, children: Children) -> list[JobWrite]:
+        """Writes that bring the objects the job owns, and its status, to what they should be.
+
+        `infos` is the admission it runs with, None while it is held.
+        """
+        ...

@@ -1,0 +1,54 @@
+# Gangline: `make run` shows it at work on a real control plane, `make test` proves it.
+# Needs git, make and Python 3.11 or newer; everything else is fetched into .venv and the user's cache.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+VENV := .venv
+STAMP := $(VENV)/.installed
+BIN := $(VENV)/bin
+#: pytest workers; the tests that need the control plane share one per worker
+WORKERS ?= 2
+PYTEST_ARGS ?=
+
+.PHONY: help run test check venv bench bench-engine crds lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: venv ## a local cluster, two teams, thirty jobs, a live table (Ctrl-C ends it)
+	@$(BIN)/gangline run
+
+test: check ## all checks, then all tests
+	@$(BIN)/gangline cluster build
+	@$(BIN)/pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+check: venv ## format, lint, types, import contracts
+	@echo "· ruff format"; $(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; exit 1; }
+	@echo "· ruff check"; $(BIN)/ruff check --quiet .
+	@echo "· pyright"; $(BIN)/pyright
+	@echo "· lint-imports"; $(BIN)/lint-imports --no-logo 2>&1 | tail -n 5
+
+venv: $(STAMP) ## .venv with everything installed (GANGLINE_PYTHON=… picks the interpreter)
+
+$(STAMP): pyproject.toml requirements.lock
+	@./scripts/venv.sh $(VENV)
+	@touch $@
+
+bench: bench-engine ## every benchmark
+
+bench-engine: venv ## how fast the engine decides; JSON on stdout
+	@$(BIN)/python -m tests.bench.engine
+
+crds: venv ## regenerate crds/ from the models
+	@$(BIN)/gangline crds --output crds
+
+lock: venv ## pin what is installed now in requirements.lock
+	@{ sed -n '/^#/p' requirements.lock; $(BIN)/pip freeze --exclude gangline; } > requirements.lock.new
+	@mv requirements.lock.new requirements.lock
+
+clean: ## remove .venv and caches (the control plane's build cache stays)
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
+	find operator webhooks tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Makes or refreshes the virtual environment that the Makefile works in.
+#   scripts/venv.sh DIR        GANGLINE_PYTHON=/path/to/python3.x picks the interpreter
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+dir="${1:?usage: scripts/venv.sh DIR}"
+oldest="3.11"
+
+new_enough() {
+  "$1" -c 'import sys; sys.exit(sys.version_info < tuple(map(int, sys.argv[1].split("."))))' "$oldest" 2>/dev/null
+}
+
+find_python() {
+  if [[ -n "${GANGLINE_PYTHON:-}" ]]; then
+    new_enough "$GANGLINE_PYTHON" && { echo "$GANGLINE_PYTHON"; return; }
+    echo "error: GANGLINE_PYTHON=$GANGLINE_PYTHON is not a Python of version $oldest or newer" >&2
+    return 1
+  fi
+  local name
+  for name in python3 python3.14 python3.13 python3.12 python3.11; do
+    command -v "$name" >/dev/null && new_enough "$name" && { echo "$name"; return; }
+  done
+  echo "error: Gangline needs Python $oldest or newer; found $(python3 --version 2>&1 || echo none)." >&2
+  echo "       Install one, or name it: make GANGLINE_PYTHON=/path/to/python3.12 …" >&2
+  return 1
+}
+
+if [[ ! -x "$dir/bin/python" ]]; then
+  python="$(find_python)"
+  echo "· creating $dir with $("$python" --version)"
+  "$python" -m venv "$dir" || {
+    echo "error: $python cannot create virtual environments (Debian and Ubuntu: apt install python3-venv)" >&2
+    rm -rf "$dir"
+    exit 1
+  }
+fi
+
+echo "· installing Gangline and its tools into $dir"
+pip=("$dir/bin/python" -m pip --disable-pip-version-check --quiet)
+"${pip[@]}" install --upgrade "pip>=25.1" # the first that knows dependency groups
+"${pip[@]}" install --constraint requirements.lock --editable . --group dev

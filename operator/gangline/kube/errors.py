@@ -1,0 +1,137 @@
+# ruff: noqa: N818 — named after the answers, as in client-go
+"""What an API server answers when it does not do as asked, as types that say what the caller can do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import orjson
+
+
+class ApiError(Exception):
+    """A refused or failed request.
+
+    `status` is the HTTP status, 0 where no answer came. `reason` is the machine-readable word of the server's `Status`
+    object, `causes` its list of `{reason, message, field}`.
+    """
+
+    #: the same request may well succeed later, unchanged
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        status: int,
+        reason: str = "",
+        message: str = "",
+        *,
+        causes: tuple[Mapping[str, Any], ...] = (),
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(f"{status} {reason}: {message}" if status else f"{reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.causes = causes
+        #: seconds that the server asked to wait, if it did
+        self.retry_after = retry_after
+
+
+class NotFound(ApiError):
+    """The object, its namespace or its whole kind is not there."""
+
+
+class Conflict(ApiError):
+    """The object has changed since the version that the request was based on (or a precondition failed)."""
+
+
+class AlreadyExists(Conflict):
+    """A create found the name taken."""
+
+
+class Gone(ApiError):
+    """The resourceVersion or continue token is too old: list again."""
+
+
+class Invalid(ApiError):
+    """The request is wrong in itself (400, 413, 415, 422); repeating it does not help. `causes` name the fields."""
+
+
+class Forbidden(ApiError):
+    """RBAC, a quota or an admission plugin said no."""
+
+
+class Unauthorized(ApiError):
+    """The credentials were not accepted, even after they were renewed."""
+
+    retryable = True
+
+
+class TooManyRequests(ApiError):
+    """The server sheds load; wait `retry_after` seconds."""
+
+    retryable = True
+
+
+class Unavailable(ApiError):
+    """No usable answer: refused or reset connection, timeout, or 5xx. A write may or may not have been done."""
+
+    retryable = True
+
+    def __init__(self, status: int, reason: str = "", message: str = "", *, timeout: bool = False, **more: Any) -> None:
+        super().__init__(status, reason, message, **more)
+        #: the server was reached but did not answer in time
+        self.timeout = timeout or status == 504
+
+
+_BY_STATUS: dict[int, type[ApiError]] = {
+    400: Invalid,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    413: Invalid,
+    415: Invalid,
+    422: Invalid,
+    429: TooManyRequests,
+}
+
+
+def from_response(status: int, body: bytes, retry_after: str | None = None) -> ApiError:
+    """The error of an HTTP answer; understands a `Status` object and survives any other body (proxies speak HTML)."""
+    try:
+        answer = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        answer = None
+    if not isinstance(answer, dict) or answer.get("kind") != "Status":
+        answer = {"message": body[:500].decode(errors="replace")}
+    return from_status({**answer, "code": status}, retry_after)
+
+
+def from_status(answer: Mapping[str, Any], retry_after: str | None = None) -> ApiError:
+    """The error of a `Status` object, as it also comes inside a watch stream."""
+    code = int(answer.get("code") or 500)
+    reason = str(answer.get("reason") or "")
+    details = answer.get("details") or {}
+    seconds = _seconds(retry_after)
+    if seconds is None:
+        seconds = _seconds(details.get("retryAfterSeconds"))
+    if code == 409 and reason == "AlreadyExists":
+        error = AlreadyExists
+    else:
+        error = _BY_STATUS.get(code, Unavailable if code >= 500 else ApiError)
+    return error(
+        code,
+        reason,
+        str(answer.get("message") or ""),
+        causes=tuple(details.get("causes") or ()),
+        retry_after=seconds,
+    )
+
+
+def _seconds(value: object) -> float | None:
+    try:
+        return max(0.0, float(str(value))) if value else None
+    except ValueError:  # an HTTP date: the API server never sends one
+        return None

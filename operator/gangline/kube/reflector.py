@@ -1,0 +1,387 @@
+"""A list-watch that never lies: what the sink has been told always converges to what the server holds.
+
+The rules, which the tests hold it to:
+
+- The sink sees the events of one kind in one order, from one task: `Upsert`, `Removed`, and `Synced` after each full
+  list.
+- A list *replaces*: an object that was known and is not in it is `Removed`, though no deletion was ever seen. A key
+  that comes back with another uid is `Removed`, then `Upsert`.
+- A broken stream is resumed from the last resourceVersion seen, without a list. Only 410 Gone, a stream that stood but
+  stayed silent, or `restart(relist=True)` lead to a new list.
+- resourceVersions are compared for equality only. The same uid at the same resourceVersion is not told twice.
+- No failure of the server ends `run()`: it retries for ever with jittered backoff. An exception of the *sink* does.
+
+Per object it keeps its key, uid and resourceVersion, nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from gangline.kube.client import PAGE_SIZE, ApiClient, ApiError, Gone, Json, NotFound, Resource, Unavailable, key_of
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert(Generic[T]):
+    """The object is there, new or changed."""
+
+    obj: T
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The object is gone. `obj` is its last state as the server sent it, None where only a list showed its absence."""
+
+    key: str
+    uid: str
+    obj: Json | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """A full list has been told: everything that exists is known."""
+
+
+Event: TypeAlias = Upsert[Any] | Removed | Synced
+Sink: TypeAlias = Callable[[Event], None]
+
+
+class Restart(Exception):  # noqa: N818
+    """Leaves a stream on request; not an error."""
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Full-jitter exponential backoff, in seconds."""
+
+    first: float = 0.1
+    most: float = 15.0
+    failures: int = 0
+
+    def next(self) -> float:
+        ceiling = min(self.most, self.first * 2 ** min(self.failures, 30))
+        self.failures += 1
+        return random.uniform(ceiling / 2, ceiling)
+
+    def reset(self) -> None:
+        self.failures = 0
+
+
+@dataclass(slots=True)
+class Counters:
+    """For metrics and tests."""
+
+    lists: int = 0
+    watches: int = 0
+    events: int = 0
+    duplicates: int = 0
+    undecodable: int = 0
+    restarts: dict[str, int] = field(default_factory=dict[str, int])
+
+    def restarted(self, reason: str) -> None:
+        self.restarts[reason] = self.restarts.get(reason, 0) + 1
+
+
+class Reflector:
+    """Follows one kind. `decode` turns the server's JSON into what `Upsert` carries (by default: the JSON itself).
+
+    An object that `decode` fails on is logged and counted, and its last good state stands: one odd object must not stop
+    the others, nor look as if it had been deleted. `optional`: a kind that the server does not serve counts as empty
+    (and is asked for again every `absent_retry` seconds). Times are in seconds.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        decode: Callable[[Json], Any] | None = None,
+        optional: bool = False,
+        page_size: int = PAGE_SIZE,
+        silence: float = 90.0,
+        stream_seconds: int = 300,
+        backoff: Backoff | None = None,
+        absent_retry: float = 30.0,
+    ) -> None:
+        self.resource = resource
+        self.counters = Counters()
+        self.synced = asyncio.Event()
+        #: time.monotonic() of the last sign of life (list page, event or bookmark)
+        self.last_heard = 0.0
+        self._client = client
+        self._namespace = namespace
+        self._selectors = {"label_selector": label_selector, "field_selector": field_selector}
+        self._decode = decode
+        self._optional = optional
+        self._page_size = page_size
+        self._silence = silence
+        self._stream_seconds = stream_seconds
+        self._backoff = backoff or Backoff()
+        self._absent_retry = absent_retry
+        self._known: dict[str, tuple[str, str]] = {}
+        self._version: str | None = None  # where the next watch starts; None = a list is due
+        self._expected: dict[str, tuple[str, tuple[str, str] | None, float]] = {}
+        self._heard_at_overdue = -1.0
+        self._interrupt: asyncio.Task[None] | None = None
+        self._sink: Sink = lambda event: None
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def version_of(self, key: str) -> str | None:
+        """The resourceVersion at which the sink knows this object."""
+        known = self._known.get(key)
+        return known[1] if known else None
+
+    # --- the watchdog's side ------------------------------------------------------------------------------------------
+
+    def restart(self, reason: str = "asked", *, relist: bool = False) -> None:
+        """Drop the stream at once and open another: an observer has reason to think that it is dead."""
+        self.counters.restarted(reason)
+        if relist:
+            self._version = None
+        if self._interrupt is not None:
+            self._interrupt.cancel()
+
+    def expect(self, key: str, resource_version: str, within: float = 10.0) -> None:
+        """A write of ours left this object at `resource_version`: the stream owes us that event `within` seconds.
+
+        It counts as paid by any event of the object, for the stream may have run ahead of the writer. `check()`
+        acts on it; the group calls that every second.
+        """
+        known = self._known.get(key)
+        if known is None or known[1] != resource_version:
+            self._expected.pop(key, None)  # to the end: the dictionary stays in the order of deadlines
+            self._expected[key] = (resource_version, known, time.monotonic() + within)
+
+    def check(self) -> bool:
+        """Restart where an expected event is overdue; the second time running without a sign of life, list again."""
+        if not self._overdue():
+            return False
+        relist = self._heard_at_overdue == self.last_heard
+        self._heard_at_overdue = self.last_heard
+        self.restart("overdue", relist=relist)
+        return True
+
+    def _overdue(self) -> bool:
+        now = time.monotonic()
+        while self._expected:
+            key, (version, before, deadline) = next(iter(self._expected.items()))
+            current = self._known.get(key)
+            paid = current != before or (current is not None and current[1] == version)
+            if not paid and now < deadline:
+                return False
+            if not paid:
+                self._expected.clear()
+                return True
+            del self._expected[key]
+        return False
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    async def run(self, sink: Sink) -> None:
+        """Tell `sink` all, for ever. Ends only by cancellation or by an exception of the sink."""
+        self._sink = sink
+        while True:
+            delay = await self._interruptible(self._step())
+            if delay:
+                await self._interruptible(asyncio.sleep(delay))
+
+    async def _interruptible(self, work: Any) -> float:
+        """Run in a task of its own, so that `restart()` can cancel just that; returns the seconds to wait next."""
+        task = asyncio.ensure_future(work)
+        self._interrupt = task
+        try:
+            return await task or 0.0
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                raise
+            return 0.0
+        finally:
+            self._interrupt = None
+
+    async def _step(self) -> float:
+        """List if one is due, then watch until the stream ends; returns the seconds to wait before the next step."""
+        try:
+            if self._version is None:
+                await self._list()
+            await self._watch(self._version or "")
+        except Gone as error:
+            logger.info("%s: %s; listing again", self.resource, error)
+            self.counters.restarted("gone")
+            self._version = None
+            first = self._backoff.failures == 0
+            delay = self._backoff.next()
+            return 0.0 if first else delay
+        except NotFound as error:
+            return self._absent(error)
+        except ApiError as error:
+            delay = max(self._backoff.next(), error.retry_after or 0.0)
+            self.counters.restarted("error")
+            # a stream that breaks is daily bread; a server that stays away is not
+            level = logging.WARNING if self._backoff.failures > 2 else logging.INFO
+            logger.log(level, "%s: %s; again in %.1f s", self.resource, error, delay)
+            return delay
+        return 0.0
+
+    def _absent(self, error: NotFound) -> float:
+        """The kind is not served: not yet, after a restart of the server, or not at all. Never a reason to forget."""
+        if self._optional and not self.synced.is_set():
+            self._tell_synced()
+        self.counters.restarted("absent")
+        delay = self._absent_retry if self._optional else self._backoff.next()
+        logger.log(
+            logging.DEBUG if self._optional else logging.WARNING,
+            "%s is not served (%s); again in %.1f s",
+            self.resource,
+            error.message,
+            delay,
+        )
+        return delay
+
+    async def _list(self) -> None:
+        self.counters.lists += 1
+        seen: set[str] = set()
+        version = ""
+        pages = self._client.pages(self.resource, self._namespace, limit=self._page_size, **self._selectors)
+        async for page in pages:
+            self.last_heard = time.monotonic()
+            for obj in page.items:
+                seen.add(self._upsert(obj))
+            version = page.resource_version
+        for key in [key for key in self._known if key not in seen]:
+            self._remove(key, None)
+        self._version = version
+        self._tell_synced()
+
+    def _tell_synced(self) -> None:
+        self._expected.clear()
+        self._sink(Synced())
+        self.synced.set()
+
+    async def _watch(self, version: str) -> None:
+        self.counters.watches += 1
+        heard = False
+        opened: list[float] = []
+
+        try:
+            async for kind, obj in self._client.watch(
+                self.resource,
+                self._namespace,
+                resource_version=version,
+                silence=self._silence,
+                timeout_seconds=int(self._stream_seconds * random.uniform(0.8, 1.2)) or 1,
+                on_open=lambda: opened.append(time.monotonic()),
+                **self._selectors,
+            ):
+                if not heard:
+                    heard = True
+                    self._backoff.reset()
+                self.last_heard = time.monotonic()
+                self._take(kind, obj)
+        except Unavailable as error:
+            if opened and not heard and error.timeout:
+                # an open stream without even a bookmark: the version may lie in the future of a restored server
+                self.counters.restarted("silent")
+                self._version = None
+            raise
+        if not heard and time.monotonic() - opened[0] < 1.0:  # a server that ends streams at once must not make us spin
+            raise Unavailable(0, "EmptyStream", "the watch ended before it brought anything")
+
+    def _take(self, kind: str, obj: Json) -> None:
+        self._version = obj["metadata"]["resourceVersion"]
+        if kind == "BOOKMARK":
+            return
+        self.counters.events += 1
+        if kind == "DELETED":
+            key = key_of(obj)
+            known = self._known.get(key)
+            if known and known[0] == obj["metadata"]["uid"]:
+                self._remove(key, obj)
+            else:
+                self.counters.duplicates += 1
+        else:
+            self._upsert(obj)
+
+    def _upsert(self, obj: Json) -> str:
+        metadata = obj["metadata"]
+        key = key_of(obj)
+        now = (metadata["uid"], metadata["resourceVersion"])
+        known = self._known.get(key)
+        if known == now:
+            self.counters.duplicates += 1
+            return key
+        if known and known[0] != now[0]:
+            self._remove(key, None)
+        try:
+            decoded = self._decode(obj) if self._decode else obj
+        except Exception:
+            logger.exception("%s %s cannot be understood; its last good state stands", self.resource, key)
+            self.counters.undecodable += 1
+            return key
+        self._known[key] = now
+        self._sink(Upsert(decoded))
+        return key
+
+    def _remove(self, key: str, obj: Json | None) -> None:
+        uid, _ = self._known.pop(key)
+        self._sink(Removed(key, uid, obj))
+
+
+class ReflectorGroup:
+    """Several reflectors with one barrier: `wait_synced()` returns when every kind has been listed once.
+
+    Also the watchdog: every second it restarts a stream that owes an expected event.
+    """
+
+    def __init__(self) -> None:
+        self._members: list[tuple[Reflector, Sink]] = []
+
+    def add(self, reflector: Reflector, sink: Sink) -> Reflector:
+        self._members.append((reflector, sink))
+        return reflector
+
+    def __iter__(self):
+        return iter([reflector for reflector, _ in self._members])
+
+    def missing(self) -> list[Resource]:
+        """The kinds that have not been listed yet."""
+        return [reflector.resource for reflector in self if not reflector.synced.is_set()]
+
+    @property
+    def synced(self) -> bool:
+        return not self.missing()
+
+    async def wait_synced(self) -> None:
+        for reflector in self:
+            await reflector.synced.wait()
+
+    async def run(self) -> None:
+        """Run all until cancelled. An exception of one sink ends all and is raised (as an ExceptionGroup)."""
+        async with asyncio.TaskGroup() as tasks:
+            for reflector, sink in self._members:
+                tasks.create_task(reflector.run(sink), name=f"reflect {reflector.resource}")
+            tasks.create_task(self._watchdog(), name="reflector watchdog")
+
+    async def _watchdog(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            for reflector in self:
+                if reflector.check():
+                    logger.warning("%s: an expected event did not come; reconnecting", reflector.resource)

@@ -1,0 +1,101 @@
+"""What can be addressed on an API server: a kind's place in the URL space, and the kinds that Gangline speaks of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import quote
+
+Json: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One served kind. `group` is empty for the core API; `kind` is what manifests call it."""
+
+    group: str
+    version: str
+    plural: str
+    namespaced: bool = True
+    kind: str = ""
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
+        """The URL path of a collection (no name) or of one object; `namespace=None` means all namespaces.
+
+        Raises ValueError where the parts don't address anything: an object of a namespaced kind needs its namespace.
+        """
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        if self.namespaced and namespace:
+            root = f"{root}/namespaces/{quote(namespace, safe='')}"
+        elif self.namespaced and name:
+            raise ValueError(f"{self}: the object {name!r} needs a namespace")
+        path = f"{root}/{self.plural}"
+        if name:
+            path = f"{path}/{quote(name, safe=':')}"
+        return f"{path}/{subresource}" if subresource else path
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+class ObjectKey(NamedTuple):
+    """One object on the server; `namespace` is empty for cluster-scoped kinds."""
+
+    resource: Resource
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.resource}:{self.namespace}/{self.name}" if self.namespace else f"{self.resource}:{self.name}"
+
+
+def key_of(obj: Json) -> str:
+    """The engine's identity of an object: `namespace/name`, or `name` for cluster-scoped kinds."""
+    metadata = obj["metadata"]
+    namespace = metadata.get("namespace")
+    return f"{namespace}/{metadata['name']}" if namespace else metadata["name"]
+
+
+_KUEUE = ("kueue.x-k8s.io", "v1beta2")
+CLUSTER_QUEUES = Resource(*_KUEUE, "clusterqueues", namespaced=False, kind="ClusterQueue")
+LOCAL_QUEUES = Resource(*_KUEUE, "localqueues", kind="LocalQueue")
+COHORTS = Resource(*_KUEUE, "cohorts", namespaced=False, kind="Cohort")
+RESOURCE_FLAVORS = Resource(*_KUEUE, "resourceflavors", namespaced=False, kind="ResourceFlavor")
+WORKLOADS = Resource(*_KUEUE, "workloads", kind="Workload")
+WORKLOAD_PRIORITY_CLASSES = Resource(*_KUEUE, "workloadpriorityclasses", namespaced=False, kind="WorkloadPriorityClass")
+ADMISSION_CHECKS = Resource(*_KUEUE, "admissionchecks", namespaced=False, kind="AdmissionCheck")
+TOPOLOGIES = Resource(*_KUEUE, "topologies", namespaced=False, kind="Topology")
+
+_OWN = ("gangline.io", "v1alpha1")
+GPU_JOBS = Resource(*_OWN, "gpujobs", kind="GPUJob")
+QUEUE_POLICIES = Resource(*_OWN, "queuepolicies", namespaced=False, kind="QueuePolicy")
+
+NAMESPACES = Resource("", "v1", "namespaces", namespaced=False, kind="Namespace")
+NODES = Resource("", "v1", "nodes", namespaced=False, kind="Node")
+PODS = Resource("", "v1", "pods", kind="Pod")
+SERVICES = Resource("", "v1", "services", kind="Service")
+SECRETS = Resource("", "v1", "secrets", kind="Secret")
+CONFIG_MAPS = Resource("", "v1", "configmaps", kind="ConfigMap")
+JOBS = Resource("batch", "v1", "jobs", kind="Job")
+LEASES = Resource("coordination.k8s.io", "v1", "leases", kind="Lease")
+EVENTS = Resource("events.k8s.io", "v1", "events", kind="Event")
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False, kind="PriorityClass")
+CUSTOM_RESOURCE_DEFINITIONS = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False, kind="CustomResourceDefinition"
+)
+_ADMISSION = ("admissionregistration.k8s.io", "v1")
+MUTATING_WEBHOOKS = Resource(
+    *_ADMISSION, "mutatingwebhookconfigurations", namespaced=False, kind="MutatingWebhookConfiguration"
+)
+VALIDATING_WEBHOOKS = Resource(
+    *_ADMISSION, "validatingwebhookconfigurations", namespaced=False, kind="ValidatingWebhookConfiguration"
+)
+
+#: every kind above, by its manifest name
+BY_KIND: dict[str, Resource] = {
+    resource.kind: resource for resource in list(globals().values()) if isinstance(resource, Resource)
+}

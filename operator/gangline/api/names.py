@@ -33,11 +33,13 @@ PREFERRED_TOPOLOGY: Final = f"{GROUP}/podset-preferred-topology"
 UNCONSTRAINED_TOPOLOGY: Final = f"{GROUP}/podset-unconstrained-topology"
 SLICE_REQUIRED_TOPOLOGY: Final = f"{GROUP}/podset-slice-required-topology"
 SLICE_SIZE: Final = f"{GROUP}/podset-slice-size"
+SLICE_CONSTRAINTS: Final = f"{GROUP}/podset-slice-required-topology-constraints"  # JSON: [{topology, size}], outermost first
 PODSET_GROUP: Final = f"{GROUP}/podset-group-name"
 
 # our own
 GPUJOB_LABEL: Final = f"{OWN_GROUP}/gpujob"  # on child Jobs, Services and pods: the GPUJob they belong to
 ROLE_LABEL: Final = f"{OWN_GROUP}/role"
+ADMISSION_DIGEST: Final = f"{OWN_GROUP}/admission"  # annotation on child Jobs: the admission they were made for
 SIMULATED_RUNTIME: Final = f"{OWN_GROUP}/simulated-runtime"  # pod annotation, Go duration: kwok completes the pod then
 SIMULATED_EXIT_CODE: Final = f"{OWN_GROUP}/simulated-exit-code"  # pod annotation: kwok fails the pod with it instead
 LEGACY_RECLAIM: Final = f"{OWN_GROUP}/reclaim-out-of-cohort"  # keeps v1beta1's reclaimOutOfCohort through conversion

@@ -1,8 +1,8 @@
 """What a job kind is to Gangline: a handful of pure functions on the job's JSON.
 
-A kind says how its pods are grouped, how it is held, started and stopped, and when it has finished. It never talks to the API
-server: it returns the writes that would bring the job one step further, and is asked again when the job has changed
-(level-triggered, so a crash between two steps loses nothing).
+A kind says how its pods are grouped, how it is held, started and stopped, and when it has finished. It never talks to
+the API server: it returns the writes that would bring the job one step further, and is asked again when the job has
+changed (level-triggered, so a crash between two steps loses nothing).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from gangline.kube.client import Resource
+from gangline.kube.resources import Resource
 
 Json: TypeAlias = dict[str, Any]
 
 
 class JobError(Exception):
-    """The job itself is wrong: it can't be queued or started as it stands. `field` is the JSON path of what is wrong."""
+    """The job itself is wrong: it can't be queued or started as it stands. `field` is the JSON path of the culprit."""
 
     def __init__(self, message: str, field: str = "") -> None:
         super().__init__(f"{field}: {message}" if field else message)
@@ -107,7 +107,7 @@ class JobKind(Protocol):
         ...
 
     def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
-        """The next patch on the way back to the suspended job that `pod_sets` were taken from; None when it is there."""
+        """The next patch on the way back to the suspended job that `pod_sets` came from; None when it is there."""
         ...
 
     def is_active(self, job: Json, children: Children) -> bool:

@@ -1,0 +1,193 @@
+"""batch/v1 Job.
+
+Held by `spec.suspend`. Admission goes into its one pod template, and parallelism is cut to what was admitted. It is
+stopped in three steps, because the API server lets a template be changed only on a suspended Job without a start time:
+
+1. suspend it, marked with the `stopping` annotation;
+2. null `status.startTime`;
+3. restore template and parallelism, and drop the mark.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Final
+
+from gangline.api import names
+from gangline.jobs import podspec
+from gangline.jobs.base import Children, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo
+from gangline.kube.resources import JOBS, Resource
+
+MAIN: Final = "main"
+INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
+_UID_LABELS = ("controller-uid", "batch.kubernetes.io/controller-uid")
+_NAME_LABELS = ("job-name", "batch.kubernetes.io/job-name")
+#: Labels that the API server puts on the template of every Job; a Workload keeps only the last of them.
+_GENERATED_LABELS = (*_UID_LABELS, *_NAME_LABELS)
+_DROPPED_LABELS = _GENERATED_LABELS[:-1]
+_MIN_PARALLELISM_PATH = f"metadata.annotations[{names.MIN_PARALLELISM}]"
+
+
+class BatchJob:
+    """Implements `gangline.jobs.base.JobKind`."""
+
+    resource: Resource = JOBS
+    api_version: str = "batch/v1"
+    kind: str = "Job"
+    framework: str = "batch/job"
+    owns_children: bool = False
+
+    def is_suspended(self, job: Json) -> bool:
+        return bool(job["spec"].get("suspend")) and not _stopping(job)
+
+    def pod_sets(self, job: Json) -> list[Json]:
+        spec = job["spec"]
+        _require_pods(spec)
+        pod_set: Json = {
+            "name": MAIN,
+            "count": _count(spec),
+            "template": podspec.without_labels(spec["template"], _DROPPED_LABELS),
+        }
+        if (least := _min_count(job)) is not None:
+            if least > pod_set["count"]:
+                raise JobError(f"{least} is more than the Job's {pod_set['count']} pods", _MIN_PARALLELISM_PATH)
+            pod_set["minCount"] = least
+        if request := podspec.topology_request(spec["template"], INDEX_LABEL):
+            pod_set["topologyRequest"] = request
+        return [pod_set]
+
+    def start(self, job: Json, infos: Sequence[PodSetInfo]) -> Patch | None:
+        spec = job["spec"]
+        if not spec.get("suspend"):
+            return None
+        if _stopping(job):
+            raise ValueError("a Job that is still being stopped can't be started")
+        (info,) = infos
+        wanted = {**spec, "suspend": False, "template": podspec.merge(spec["template"], info)}
+        if _min_count(job) is not None:
+            _scale(wanted, job, info.count)
+        return Patch({"spec": podspec.difference(spec, wanted)})
+
+    def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
+        mark = {"metadata": {"annotations": {names.STOPPING: "true"}}}
+        spec = job["spec"]
+        if self.finished(job):
+            return None
+        if not spec.get("suspend"):
+            return Patch({**mark, "spec": {"suspend": True}})
+        restoring = podspec.difference(spec, _restored(job, pod_sets))
+        if not restoring and not _stopping(job):
+            return None
+        if (job.get("status") or {}).get("startTime"):
+            # Without the mark a crash between here and the last step would pass for a Job at rest.
+            return Patch({"status": {"startTime": None}}, "status") if _stopping(job) else Patch(mark)
+        body: Json = {"spec": restoring} if restoring else {}
+        if _stopping(job):
+            body["metadata"] = {"annotations": {names.STOPPING: None}}
+        return Patch(body)
+
+    def is_active(self, job: Json, children: Children) -> bool:
+        status = job.get("status") or {}
+        if status.get("active"):
+            return True
+        # A Job that replaces no pod before it is really gone says by this that its pods can't share their devices with
+        # their successors. Other Jobs give up their quota while the last pods terminate, as in Kueue.
+        return job["spec"].get("podReplacementPolicy") == "Failed" and bool(status.get("terminating"))
+
+    def finished(self, job: Json) -> Outcome | None:
+        for condition in (job.get("status") or {}).get("conditions") or []:
+            if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True":
+                return Outcome(condition["type"] == "Complete", condition.get("message") or "")
+        return None
+
+    def pods_ready(self, job: Json) -> bool:
+        status = job.get("status") or {}
+        uncounted = (status.get("uncountedTerminatedPods") or {}).get("succeeded") or []
+        return status.get("succeeded", 0) + status.get("ready", 0) + len(uncounted) >= _count(job["spec"])
+
+    def reclaimable(self, job: Json) -> dict[str, int]:
+        spec, count = job["spec"], _count(job["spec"])
+        ended = _ended(job)
+        remaining = _completions(spec) - ended
+        if count <= 1 or not ended or remaining >= count:
+            return {}
+        return {MAIN: count - max(remaining, 0)}
+
+    def sync(self, job: Json, infos: Sequence[PodSetInfo] | None, children: Children) -> list[JobWrite]:
+        return []
+
+
+def indexes(text: str) -> set[int]:
+    """The members of an index set as Kubernetes writes it: "0-3,5" is {0, 1, 2, 3, 5}."""
+    found: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def _stopping(job: Json) -> bool:
+    return names.STOPPING in (job["metadata"].get("annotations") or {})
+
+
+def _parallelism(spec: Json) -> int:
+    value = spec.get("parallelism")
+    return 1 if value is None else value
+
+
+def _completions(spec: Json) -> int:
+    value = spec.get("completions")
+    return _parallelism(spec) if value is None else value
+
+
+def _count(spec: Json) -> int:
+    """Pods that run at the same time at most."""
+    return min(_parallelism(spec), _completions(spec))
+
+
+def _require_pods(spec: Json) -> None:
+    for name, value in (("parallelism", _parallelism(spec)), ("completions", _completions(spec))):
+        if value < 1:
+            raise JobError(f"must be at least 1 for a Job in a queue, is {value}", f"spec.{name}")
+
+
+def _min_count(job: Json) -> int | None:
+    text = (job["metadata"].get("annotations") or {}).get(names.MIN_PARALLELISM)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise JobError(f'"{text}" is not a whole number of at least 1', _MIN_PARALLELISM_PATH)
+    return int(text)
+
+
+def _completions_follow(job: Json) -> bool:
+    text = (job["metadata"].get("annotations") or {}).get(names.COMPLETIONS_EQUAL_PARALLELISM, "")
+    return text in ("1", "t", "T", "true", "TRUE", "True")
+
+
+def _scale(spec: Json, job: Json, count: int) -> None:
+    """Let `count` pods run at the same time; a Job that already does so keeps what its user wrote."""
+    if _count(spec) == count:
+        return
+    spec["parallelism"] = count
+    if _completions_follow(job):
+        spec["completions"] = count
+
+
+def _restored(job: Json, pod_sets: Sequence[Json]) -> Json:
+    """`spec` of a held Job as it was before any admission; as it is when nothing is known of that."""
+    spec = copy.deepcopy(job["spec"])
+    for pod_set in pod_sets:
+        spec["template"] = podspec.restore(spec["template"], pod_set["template"], _GENERATED_LABELS)
+        if pod_set.get("minCount") is not None:
+            _scale(spec, job, pod_set["count"])
+    return spec
+
+
+def _ended(job: Json) -> int:
+    """Pods that have ended and will not be replaced."""
+    status = job.get("status") or {}
+    if job["spec"].get("completionMode") == "Indexed":
+        return len(indexes(status.get("completedIndexes") or "") | indexes(status.get("failedIndexes") or ""))
+    return status.get("succeeded", 0)

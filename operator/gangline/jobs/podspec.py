@@ -1,0 +1,179 @@
+"""Pod templates: what admission adds to one, how that is taken back, and when two of them are the same.
+
+A template is the JSON of `PodTemplateSpec`: `{"metadata": {…}, "spec": {…}}`. No function changes its arguments.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from gangline.api import names
+from gangline.jobs.base import JobError, Json, PodSetInfo
+
+#: Where a template may differ from its original once admission has been injected: (part, field).
+_INJECTED_MAPS = (("metadata", "labels"), ("metadata", "annotations"), ("spec", "nodeSelector"))
+_INJECTED_LISTS = (("spec", "tolerations"), ("spec", "schedulingGates"))
+
+
+def merge(template: Json, info: PodSetInfo, path: str = "spec.template") -> Json:
+    """The template with an admission injected.
+
+    Raises JobError, naming the key below `path`, where the template already has another value for it.
+    """
+    merged = copy.deepcopy(template)
+    for (part, name), added in zip(_INJECTED_MAPS, (info.labels, info.annotations, info.node_selector), strict=True):
+        if added:
+            section = _section(merged, part)
+            section[name] = _union(section.get(name) or {}, added, f"{path}.{part}.{name}")
+    for (part, name), extra in zip(_INJECTED_LISTS, (info.tolerations, info.scheduling_gates), strict=True):
+        if extra:
+            section = _section(merged, part)
+            section[name] = _appended(section.get(name) or [], extra)
+    return merged
+
+
+def restore(template: Json, original: Json, keep_labels: Collection[str] = ()) -> Json:
+    """The template with everything that admission may have added put back to what `original` says.
+
+    Labels named in `keep_labels` stay as they are: they belong to the job's own controller.
+    """
+    restored = copy.deepcopy(template)
+    for part, name in (*_INJECTED_MAPS, *_INJECTED_LISTS):
+        wanted = copy.deepcopy((original.get(part) or {}).get(name))
+        if name == "labels":
+            kept = {key: value for key, value in labels_of(template).items() if key in keep_labels}
+            wanted = {**(wanted or {}), **kept}
+        if wanted:
+            _section(restored, part)[name] = wanted
+        elif restored.get(part):
+            restored[part].pop(name, None)
+    return restored
+
+
+def same(template: Json, original: Json, *, injected: bool = False) -> bool:
+    """Whether a job's template is the one that its Workload was made from.
+
+    With `injected`, the template may carry an admission on top: more labels, annotations, node selectors and gates, and
+    any tolerations. Absent, null and empty fields are the same thing.
+    """
+    mine, theirs = _pruned(template), _pruned(original)
+    if not injected:
+        return mine == theirs
+    for part, name in _INJECTED_MAPS:
+        have, want = _take(mine, part, name) or {}, _take(theirs, part, name) or {}
+        if not want.items() <= have.items():
+            return False
+    for part, name in _INJECTED_LISTS:
+        have, want = _take(mine, part, name) or [], _take(theirs, part, name) or []
+        if name != "tolerations" and not all(item in have for item in want):
+            return False
+    return _pruned(mine) == _pruned(theirs)
+
+
+def labels_of(template: Json) -> dict[str, str]:
+    return (template.get("metadata") or {}).get("labels") or {}
+
+
+def annotations_of(template: Json) -> dict[str, str]:
+    return (template.get("metadata") or {}).get("annotations") or {}
+
+
+def without_labels(template: Json, dropped: Collection[str]) -> Json:
+    """A copy of the template that lacks the labels named in `dropped`."""
+    kept = {key: value for key, value in labels_of(template).items() if key not in dropped}
+    result = copy.deepcopy(template)
+    if kept:
+        _section(result, "metadata")["labels"] = kept
+    elif result.get("metadata"):
+        result["metadata"].pop("labels", None)
+    return result
+
+
+def topology_request(template: Json, pod_index_label: str, path: str = "spec.template") -> Json | None:
+    """`topologyRequest` of a pod set (v1beta2) from the annotations of its template, None when they ask for nothing."""
+    asked = annotations_of(template)
+    request: Json = {}
+    if level := asked.get(names.REQUIRED_TOPOLOGY):
+        request["required"] = level
+    if level := asked.get(names.PREFERRED_TOPOLOGY):
+        request["preferred"] = level
+    if names.UNCONSTRAINED_TOPOLOGY in asked:
+        request["unconstrained"] = asked[names.UNCONSTRAINED_TOPOLOGY] == "true"
+    if group := asked.get(names.PODSET_GROUP):
+        request["podSetGroupName"] = group
+    request |= _slices(asked, path)
+    return {**request, "podIndexLabel": pod_index_label} if request else None
+
+
+def _slices(asked: Mapping[str, str], path: str) -> Json:
+    def where(annotation: str) -> str:
+        return f"{path}.metadata.annotations[{annotation}]"
+
+    found: Json = {}
+    if level := asked.get(names.SLICE_REQUIRED_TOPOLOGY):
+        found["podSetSliceRequiredTopology"] = level
+    if size := asked.get(names.SLICE_SIZE):
+        if not size.isascii() or not size.isdigit() or int(size) < 1:
+            raise JobError(f'"{size}" is not a whole number of at least 1', where(names.SLICE_SIZE))
+        found["podSetSliceSize"] = int(size)
+    if layers := asked.get(names.SLICE_CONSTRAINTS):
+        try:
+            found["podsetSliceRequiredTopologyConstraints"] = json.loads(layers)
+        except ValueError as error:
+            raise JobError(f"is not JSON: {error}", where(names.SLICE_CONSTRAINTS)) from None
+    return found
+
+
+def difference(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
+    """The JSON merge patch (RFC 7396) that turns `current` into `wanted`; empty when they are equal.
+
+    Keys that have to go are nulled, lists that differ are replaced as a whole.
+    """
+    patch: Json = {key: None for key in current if wanted.get(key) is None and current[key] is not None}
+    for key, value in wanted.items():
+        have = current.get(key)
+        if value is None or value == have:
+            continue
+        if isinstance(value, dict) and isinstance(have, dict):
+            patch[key] = difference(have, value)
+        else:
+            patch[key] = value
+    return patch
+
+
+def _section(template: Json, part: str) -> Json:
+    if not template.get(part):
+        template[part] = {}
+    return template[part]
+
+
+def _union(have: Mapping[str, str], added: Mapping[str, str], path: str) -> dict[str, str]:
+    for key, value in added.items():
+        if key in have and have[key] != value:
+            raise JobError(f'is "{have[key]}", but the admission needs "{value}"', f"{path}[{key}]")
+    return {**have, **added}
+
+
+def _appended(have: Sequence[Json], extra: Sequence[Json]) -> list[Json]:
+    result = list(have)
+    for item in extra:
+        if item not in result:
+            result.append(dict(item))
+    return result
+
+
+def _take(template: Json, part: str, name: str) -> Any:
+    return (template.get(part) or {}).pop(name, None)
+
+
+def _pruned(value: Any) -> Any:
+    """A copy without nulls and without empty maps and lists, which mean the same as nothing."""
+    if isinstance(value, dict):
+        slim = {key: _pruned(item) for key, item in value.items()}
+        return {key: item for key, item in slim.items() if item is not None and item != {} and item != []}
+    if isinstance(value, list):
+        return [_pruned(item) for item in value]
+    return value

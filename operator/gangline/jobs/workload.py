@@ -1,0 +1,175 @@
+"""The Workload that stands for a job in the queue: its name, its content, and whether it still describes the job."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+from gangline.api import names
+from gangline.jobs import podspec
+from gangline.jobs.base import JobError, JobKind, Json
+
+_MAX_NAME = 253
+_HASH_LENGTH = 5
+_PROVISIONING_PREFIX = "provreq.kueue.x-k8s.io/"
+_COPIED_ANNOTATIONS = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST)
+
+
+def name_for(kind: str, group: str, name: str, uid: str, extra: str = "") -> str:
+    """The name of the Workload of an object, the same as Kueue gives it.
+
+    `extra` tells several Workloads of one object apart.
+    """
+    parts = [kind, group, name, uid, *([extra] if extra else [])]
+    digest = hashlib.sha1("\n".join(parts).encode(), usedforsecurity=False).hexdigest()[:_HASH_LENGTH]
+    prefix = f"{kind.lower()}-{name}"[: _MAX_NAME - _HASH_LENGTH - 1]
+    return f"{prefix}-{digest}"
+
+
+def workload_name(kind: JobKind, job: Json) -> str:
+    meta = job["metadata"]
+    return name_for(kind.kind, kind.resource.group, meta["name"], meta["uid"])
+
+
+def queue_name(job: Json) -> str | None:
+    """The LocalQueue a job asks for: its label, else the annotation of older manifests; None where it asks for none."""
+    annotations = (job.get("metadata") or {}).get("annotations") or {}
+    return _labels(job).get(names.QUEUE_NAME) or annotations.get(names.QUEUE_NAME) or None
+
+
+def priority_source(job: Json, pod_sets: Sequence[Json]) -> Json | None:
+    """`spec.priorityClassRef`: the class that sets the job's priority, None where none is named.
+
+    A WorkloadPriorityClass on the job goes before the PriorityClass of the first pod set that names one.
+    """
+    if name := _labels(job).get(names.PRIORITY_CLASS):
+        return {"group": names.GROUP, "kind": "WorkloadPriorityClass", "name": name}
+    for pod_set in pod_sets:
+        if name := (pod_set["template"].get("spec") or {}).get("priorityClassName"):
+            return {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": name}
+    return None
+
+
+def max_execution_seconds(job: Json) -> int | None:
+    """The run time, in seconds, after which the job is stopped. Raises JobError when the label is no number above 0."""
+    text = _labels(job).get(names.MAX_EXEC_TIME)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise JobError(f'"{text}" is not a whole number of seconds above 0', f"metadata.labels[{names.MAX_EXEC_TIME}]")
+    return int(text)
+
+
+def build(
+    kind: JobKind,
+    job: Json,
+    pod_sets: Sequence[Json],
+    *,
+    queue: str,
+    priority: int,
+    priority_class_ref: Mapping[str, str] | None = None,
+    labels_to_copy: Sequence[str] = (),
+) -> Json:
+    """A new Workload (v1beta2) for a job. Raises JobError when a label of the job makes no sense."""
+    meta = job["metadata"]
+    spec: Json = {"queueName": queue, "podSets": list(pod_sets), "priority": priority}
+    if priority_class_ref:
+        spec["priorityClassRef"] = dict(priority_class_ref)
+    if (limit := max_execution_seconds(job)) is not None:
+        spec["maximumExecutionTimeSeconds"] = limit
+    metadata: Json = {
+        "name": workload_name(kind, job),
+        "namespace": meta["namespace"],
+        "labels": _workload_labels(job, labels_to_copy),
+        "finalizers": [names.IN_USE_FINALIZER],
+        "ownerReferences": [owner_reference(kind, job)],
+    }
+    if copied := _workload_annotations(job):
+        metadata["annotations"] = copied
+    return {"apiVersion": names.V1BETA2, "kind": "Workload", "metadata": metadata, "spec": spec}
+
+
+def owner_reference(kind: JobKind, job: Json) -> Json:
+    """The reference that makes `job` the controller of an object."""
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": job["metadata"]["name"],
+        "uid": job["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def equivalent(workload: Json, pod_sets: Sequence[Json], job: Json) -> bool:
+    """Whether the Workload still describes the job, whose pod sets are now `pod_sets`.
+
+    A job that holds quota, runs, or has not been put back yet may differ from it by what admission injected: node
+    selectors, tolerations, labels, annotations, gates, and the count of a pod set that may run with fewer pods.
+    """
+    spec = workload["spec"]
+    if not _owned_by(workload, job) or spec.get("maximumExecutionTimeSeconds") != max_execution_seconds(job):
+        return False
+    recorded: Sequence[Json] = spec.get("podSets") or []
+    if [item["name"] for item in recorded] != [item["name"] for item in pod_sets]:
+        return False
+    admitted = admitted_counts(workload)
+    injected = bool(admitted) or not _at_rest(job)
+    return all(
+        _same_pod_set(now, then, admitted.get(now["name"]), injected=injected)
+        for now, then in zip(pod_sets, recorded, strict=True)
+    )
+
+
+def admitted_counts(workload: Json) -> dict[str, int]:
+    """Pod set -> pods that the Workload holds quota for; empty while it holds none."""
+    admission = (workload.get("status") or {}).get("admission") or {}
+    specified = {item["name"]: item.get("count", 1) for item in workload["spec"].get("podSets") or []}
+    assigned = admission.get("podSetAssignments") or []
+    return {item["name"]: item.get("count", specified.get(item["name"], 1)) for item in assigned}
+
+
+def _same_pod_set(now: Json, then: Json, admitted: int | None, *, injected: bool) -> bool:
+    if now.get("minCount") != then.get("minCount"):
+        return False
+    if not injected and (now.get("topologyRequest") or None) != (then.get("topologyRequest") or None):
+        return False
+    if not _same_count(now["count"], then, admitted, injected=injected):
+        return False
+    return podspec.same(now["template"], then["template"], injected=injected)
+
+
+def _same_count(count: int, then: Json, admitted: int | None, *, injected: bool) -> bool:
+    if count == then["count"]:
+        return True
+    least = then.get("minCount")
+    if not injected or least is None:
+        return False
+    return count == admitted if admitted is not None else least <= count <= then["count"]
+
+
+def _at_rest(job: Json) -> bool:
+    """The job is suspended and no step of a stop is left to do, so its template is the user's own."""
+    stopping = names.STOPPING in ((job.get("metadata") or {}).get("annotations") or {})
+    return bool((job.get("spec") or {}).get("suspend")) and not stopping
+
+
+def _owned_by(workload: Json, job: Json) -> bool:
+    owners = (workload.get("metadata") or {}).get("ownerReferences") or []
+    return all(owner["uid"] == job["metadata"]["uid"] for owner in owners if owner.get("controller"))
+
+
+def _workload_labels(job: Json, copied: Sequence[str]) -> dict[str, str]:
+    own = _labels(job)
+    return {**{key: own[key] for key in copied if key in own}, names.JOB_UID: job["metadata"]["uid"]}
+
+
+def _workload_annotations(job: Json) -> dict[str, str]:
+    own = job["metadata"].get("annotations") or {}
+    return {
+        key: value for key, value in own.items() if key.startswith(_PROVISIONING_PREFIX) or key in _COPIED_ANNOTATIONS
+    }
+
+
+def _labels(job: Json) -> dict[str, str]:
+    return (job.get("metadata") or {}).get("labels") or {}

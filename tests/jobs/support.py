@@ -1,0 +1,51 @@
+"""What the tests of job kinds share: sample objects, and the API server's part in a merge patch."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """RFC 7396, as the API server applies it."""
+    if not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    result = copy.deepcopy(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge_patch(result.get(key), value)
+    return result
+
+
+def template(**spec: Any) -> Json:
+    """A template as the API server returns it in a Job: with the labels that it generated."""
+    generated = {
+        "batch.kubernetes.io/controller-uid": "uid",
+        "batch.kubernetes.io/job-name": "train",
+        "controller-uid": "uid",
+        "job-name": "train",
+    }
+    container = {"name": "main", "image": "train:1", "resources": {"requests": {"cpu": "1"}}}
+    return {
+        "metadata": {"creationTimestamp": None, "labels": {"app": "llama", **generated}},
+        "spec": {"containers": [container], "restartPolicy": "Never", **spec},
+    }
+
+
+def batch_job(
+    *, suspend: bool = True, annotations: Json | None = None, status: Json | None = None, **spec: Any
+) -> Json:
+    meta: Json = {"name": "train", "namespace": "team", "uid": "uid"}
+    if annotations:
+        meta["annotations"] = annotations
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": meta,
+        "spec": {"suspend": suspend, "parallelism": 4, "completions": 4, "template": template(), **spec},
+        "status": status or {},
+    }

@@ -1,0 +1,159 @@
+"""Injecting an admission into a pod template, taking it back, and telling templates apart."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.jobs.support import merge_patch, template
+
+from gangline.api import names
+from gangline.jobs import podspec
+from gangline.jobs.base import JobError, PodSetInfo
+
+GPU_TAINT = {"key": "gpu", "operator": "Exists"}
+INFO = PodSetInfo(
+    name="main",
+    count=2,
+    node_selector={"pool": "a100"},
+    tolerations=[GPU_TAINT],
+    labels={names.PODSET: "main"},
+    annotations={names.WORKLOAD_ANNOTATION: "job-train-12345"},
+    scheduling_gates=[{"name": "kueue.x-k8s.io/topology"}],
+)
+
+
+def test_merge_adds_everything_and_changes_no_argument():
+    original = template(nodeSelector={"zone": "b"}, tolerations=[{"key": "own"}])
+    before = copy.deepcopy(original)
+    merged = podspec.merge(original, INFO)
+    assert original == before
+    assert merged["spec"]["nodeSelector"] == {"zone": "b", "pool": "a100"}
+    assert merged["spec"]["tolerations"] == [{"key": "own"}, GPU_TAINT]
+    assert merged["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/topology"}]
+    assert merged["metadata"]["labels"] == {**before["metadata"]["labels"], names.PODSET: "main"}
+    assert merged["metadata"]["annotations"] == {names.WORKLOAD_ANNOTATION: "job-train-12345"}
+
+
+def test_merging_twice_is_merging_once():
+    once = podspec.merge(template(), INFO)
+    assert podspec.merge(once, INFO) == once
+
+
+@pytest.mark.parametrize(
+    ("info", "field"),
+    [
+        (PodSetInfo("main", 1, node_selector={"pool": "h100"}), "spec.template.spec.nodeSelector[pool]"),
+        (PodSetInfo("main", 1, labels={"app": "other"}), "spec.template.metadata.labels[app]"),
+        (PodSetInfo("main", 1, annotations={"note": "b"}), "spec.template.metadata.annotations[note]"),
+    ],
+)
+def test_a_conflicting_key_is_named(info: PodSetInfo, field: str):
+    mine = template(nodeSelector={"pool": "a100"})
+    mine["metadata"]["annotations"] = {"note": "a"}
+    with pytest.raises(JobError) as caught:
+        podspec.merge(mine, info)
+    assert caught.value.field == field
+
+
+def test_restore_keeps_the_labels_of_the_controller():
+    original = podspec.without_labels(template(), ["controller-uid", "app"])
+    restored = podspec.restore(podspec.merge(template(), INFO), original, keep_labels=["controller-uid"])
+    assert podspec.labels_of(restored) == {**podspec.labels_of(original), "controller-uid": "uid"}
+    assert "nodeSelector" not in restored["spec"]
+    assert "tolerations" not in restored["spec"]
+    assert "schedulingGates" not in restored["spec"]
+
+
+def _changed_image(mine: dict[str, Any]) -> None:
+    mine["spec"]["containers"][0]["image"] = "train:2"
+
+
+def _other_selector(mine: dict[str, Any]) -> None:
+    mine["spec"]["nodeSelector"] = {"zone": "c"}
+
+
+def _less_labels(mine: dict[str, Any]) -> None:
+    del mine["metadata"]["labels"]["app"]
+
+
+def _empty_fields(mine: dict[str, Any]) -> None:
+    mine["spec"] |= {"securityContext": {}, "volumes": [], "hostname": None}
+
+
+def _more_selectors(mine: dict[str, Any]) -> None:
+    mine["spec"]["nodeSelector"] = {"zone": "b", "pool": "a100"}
+
+
+def _no_tolerations(mine: dict[str, Any]) -> None:
+    del mine["spec"]["tolerations"]
+
+
+@pytest.mark.parametrize(
+    ("change", "at_rest", "injected"),
+    [
+        (lambda mine: None, True, True),
+        (_empty_fields, True, True),
+        (_changed_image, False, False),
+        (_other_selector, False, False),
+        (_less_labels, False, False),
+        (_more_selectors, False, True),
+        (_no_tolerations, False, True),
+    ],
+)
+def test_same(change: Any, at_rest: bool, injected: bool):
+    original = template(nodeSelector={"zone": "b"}, tolerations=[GPU_TAINT])
+    mine = copy.deepcopy(original)
+    change(mine)
+    assert podspec.same(mine, original) is at_rest
+    assert podspec.same(mine, original, injected=True) is injected
+
+
+def test_topology_request():
+    mine = template()
+    assert podspec.topology_request(mine, "index") is None
+    mine["metadata"]["annotations"] = {
+        names.REQUIRED_TOPOLOGY: "rack",
+        names.SLICE_REQUIRED_TOPOLOGY: "host",
+        names.SLICE_SIZE: "4",
+        names.SLICE_CONSTRAINTS: '[{"topology": "block", "size": 8}]',
+        names.PODSET_GROUP: "gang",
+    }
+    assert podspec.topology_request(mine, "index") == {
+        "required": "rack",
+        "podSetSliceRequiredTopology": "host",
+        "podSetSliceSize": 4,
+        "podsetSliceRequiredTopologyConstraints": [{"topology": "block", "size": 8}],
+        "podSetGroupName": "gang",
+        "podIndexLabel": "index",
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(names.SLICE_SIZE, "0"), (names.SLICE_SIZE, "four"), (names.SLICE_CONSTRAINTS, "[")]
+)
+def test_a_bad_topology_annotation_is_named(key: str, value: str):
+    mine = template()
+    mine["metadata"]["annotations"] = {key: value}
+    with pytest.raises(JobError, match=r"spec\.template\.metadata\.annotations") as caught:
+        podspec.topology_request(mine, "index")
+    assert key in caught.value.field
+
+
+keys = st.sampled_from("abcd")
+scalars = st.integers(0, 3) | st.sampled_from(["", "x", True]) | st.lists(st.integers(0, 2), max_size=2)
+trees = st.recursive(scalars, lambda inner: st.dictionaries(keys, inner, max_size=3), max_leaves=8)
+objects = st.dictionaries(keys, trees, max_size=4)
+
+
+@given(objects, objects)
+def test_difference_is_the_patch_between_two_objects(current: dict[str, Any], wanted: dict[str, Any]):
+    assert merge_patch(current, podspec.difference(current, wanted)) == wanted
+
+
+@given(objects)
+def test_there_is_no_difference_to_itself(current: dict[str, Any]):
+    assert podspec.difference(current, copy.deepcopy(current)) == {}

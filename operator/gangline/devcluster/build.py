@@ -1,0 +1,270 @@
+"""Compiles the control plane's programs from their Go modules, once, into a cache that every later run reuses.
+
+What is built is pinned by `gomod/go.mod` and `gomod/go.sum`; a change there, or here in how it is built, is a new cache
+directory. Every finished program is kept, so that an interrupted build goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache as memoized
+from pathlib import Path
+from typing import TextIO
+
+from gangline.devcluster.errors import BuildError
+from gangline.devcluster.locks import locked
+from gangline.devcluster.progress import narrate
+from gangline.devcluster.toolchain import Go, Version, ensure_go
+
+MODULE = Path(__file__).parent / "gomod"
+NETWORK_TROUBLE = re.compile(
+    r"dial tcp|no such host|i/o timeout|connection refused|TLS handshake|proxyconnect|network is unreachable"
+    r"|module lookup disabled|connection reset"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program of the control plane: its main package, and how it says its version."""
+
+    name: str
+    package: str
+    module: str  # whose version in go.mod it must report
+    ask_version: tuple[str, ...] = ("--version",)
+
+
+KUBERNETES = "k8s.io/kubernetes"
+KUBECTL = Program("kubectl", f"{KUBERNETES}/cmd/kubectl", KUBERNETES, ("version", "--client"))
+SERVERS = (
+    Program("etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3"),
+    Program("kube-apiserver", f"{KUBERNETES}/cmd/kube-apiserver", KUBERNETES),
+    Program("kube-controller-manager", f"{KUBERNETES}/cmd/kube-controller-manager", KUBERNETES),
+    Program("kube-scheduler", f"{KUBERNETES}/cmd/kube-scheduler", KUBERNETES),
+    Program("kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok"),
+)
+
+Compile = Callable[[Program, Path], None]
+
+
+def ensure_servers(*, stream: TextIO | None = None) -> Path:
+    """The directory with etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok. Raises BuildError."""
+    return ensure(SERVERS, stream=stream)
+
+
+def kubectl(*, stream: TextIO | None = None) -> Path:
+    """The machine's kubectl, or one built like the servers. Raises BuildError."""
+    there = shutil.which("kubectl")
+    return Path(there) if there else ensure((KUBECTL,), stream=stream) / KUBECTL.name
+
+
+def is_built(programs: Iterable[Program] = SERVERS) -> bool:
+    """Whether nothing is left to compile."""
+    return not missing(programs, binaries_directory())
+
+
+def missing(programs: Iterable[Program], directory: Path) -> list[Program]:
+    return [program for program in programs if not (directory / program.name).exists()]
+
+
+def ensure(
+    programs: Sequence[Program],
+    *,
+    directory: Path | None = None,
+    compile_with: Compile | None = None,
+    stream: TextIO | None = None,
+) -> Path:
+    """Builds those of `programs` that `directory` (default: the user's cache) lacks; returns the directory.
+
+    Safe to call from several processes at once: one builds, the others wait for it and say so.
+    """
+    into = directory if directory is not None else binaries_directory()
+    if not missing(programs, into):
+        return into
+    out = stream if stream is not None else sys.stderr
+    into.mkdir(parents=True, exist_ok=True)
+    with locked(into.parent / f"{into.name}.lock", lambda pid: _say(out, f"Waiting for process {pid}, which builds …")):
+        todo = missing(programs, into)
+        if todo:
+            _sweep_unfinished(into)
+            _build_all(todo, into, compile_with, out)
+    return into
+
+
+def binaries_directory() -> Path:
+    """Where this version's programs are kept: ~/.cache/gangline/<versions and digest>/bin."""
+    return cache_root() / _cache_key() / "bin"
+
+
+def cache_root() -> Path:
+    """$XDG_CACHE_HOME/gangline, by default ~/.cache/gangline."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "gangline"
+
+
+@memoized
+def pinned_versions() -> dict[str, str]:
+    """Module path -> version, as go.mod pins them (`v1.36.3`)."""
+    return dict(re.findall(r"^\s+(\S+) (v\S+)", (MODULE / "go.mod").read_text(), flags=re.MULTILINE))
+
+
+@memoized
+def needed_go() -> Version:
+    """The Go version that go.mod asks for."""
+    match = re.search(r"^go (\d+)\.(\d+)(?:\.(\d+))?$", (MODULE / "go.mod").read_text(), flags=re.MULTILINE)
+    if match is None:
+        raise BuildError(f"{MODULE / 'go.mod'} names no Go version")
+    return tuple(int(part or 0) for part in match.groups())
+
+
+def build_flags() -> list[str]:
+    """The flags of `go build`. kube-scheduler refuses to start without a version."""
+    version = pinned_versions()[KUBERNETES]
+    major, minor, _ = version.removeprefix("v").split(".", 2)
+    component = "k8s.io/component-base/version"
+    values = {
+        f"{component}.gitVersion": version,
+        f"{component}.gitMajor": major,
+        f"{component}.gitMinor": minor,
+        "sigs.k8s.io/kwok/pkg/consts.Version": pinned_versions()["sigs.k8s.io/kwok"],
+    }
+    linker = " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in values.items())])
+    return ["-v", "-trimpath", "-buildvcs=false", "-ldflags", linker]
+
+
+def verify(program: Program, binary: Path) -> None:
+    """Raises BuildError unless the binary runs on this machine and is the pinned version."""
+    wanted = pinned_versions()[program.module].removeprefix("v")
+    try:
+        answer = subprocess.run([binary, *program.ask_version], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"the {program.name} just built does not run: {error}") from error
+    if answer.returncode != 0 or wanted not in answer.stdout:
+        raise BuildError(f"the {program.name} just built should be {wanted}, but says: {answer.stdout + answer.stderr}")
+
+
+def _cache_key() -> str:
+    pinned = pinned_versions()
+    versions = f"k8s-{pinned[KUBERNETES]}_etcd-{pinned['go.etcd.io/etcd/server/v3']}_kwok-{pinned['sigs.k8s.io/kwok']}"
+    digest = hashlib.sha256(f"{platform.system()}/{platform.machine()}/{build_flags()}".encode())
+    for name in ("go.mod", "go.sum"):
+        digest.update((MODULE / name).read_bytes())
+    return f"{versions}_{digest.hexdigest()[:12]}"
+
+
+def _build_all(todo: Sequence[Program], into: Path, compile_with: Compile | None, out: TextIO) -> None:
+    if compile_with is None:
+        go = ensure_go(needed_go(), cache_root())
+        compile_with = GoCompiler(go, out).compile
+        _say(out, f"Compiling {', '.join(p.name for p in todo)} with Go into {into} (minutes, once)")
+    for number, program in enumerate(todo, start=1):
+        unfinished = into / f".{program.name}.unfinished"
+        try:
+            with narrate(f"Compiling {program.name} ({number} of {len(todo)})", _detail_of(compile_with), stream=out):
+                compile_with(program, unfinished)
+            unfinished.replace(into / program.name)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+
+def _detail_of(compile_with: Compile) -> Callable[[], str] | None:
+    compiler = getattr(compile_with, "__self__", None)
+    return compiler.progress if isinstance(compiler, GoCompiler) else None
+
+
+def _sweep_unfinished(directory: Path) -> None:
+    """Removes what a killed build left behind (we hold the lock, so nobody is writing it)."""
+    for leftover in directory.glob(".*.unfinished"):
+        leftover.unlink(missing_ok=True)
+
+
+def _say(out: TextIO, text: str) -> None:
+    print(text, file=out, flush=True)
+
+
+class GoCompiler:
+    """Runs `go build` for one program after the other, and knows how far it is."""
+
+    def __init__(self, go: Go, out: TextIO) -> None:
+        self._go = go
+        self._out = out
+        self._packages = 0
+        self._downloads = 0
+
+    def progress(self) -> str:
+        parts = [f"{self._downloads} modules fetched" if self._downloads else ""]
+        parts.append(f"{self._packages} packages compiled" if self._packages else "")
+        return ", ".join(part for part in parts if part)
+
+    def compile(self, program: Program, output: Path) -> None:
+        """Builds and checks one program. Raises BuildError; on any other way out, go and its children are ended."""
+        self._packages = self._downloads = 0
+        command = [str(self._go.path), "build", *build_flags(), "-o", str(output), program.package]
+        process = subprocess.Popen(
+            command,
+            cwd=MODULE,
+            env=self._go.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # a Ctrl-C comes to us alone, and we end the whole group
+        )
+        try:
+            tail = self._follow(process)
+            if process.wait() != 0:
+                raise _build_error(program, "".join(tail))
+        finally:
+            _end_group(process)
+        verify(program, output)
+
+    def _follow(self, process: subprocess.Popen[str]) -> deque[str]:
+        tail: deque[str] = deque(maxlen=25)
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("go: downloading"):
+                self._downloads += 1
+            elif re.fullmatch(r"[\w.\-/~]+\n", line):  # -v names every package it compiles
+                self._packages += 1
+            else:
+                tail.append(line)
+        return tail
+
+
+def _build_error(program: Program, tail: str) -> BuildError:
+    if "no space left on device" in tail:
+        return BuildError(f"the disk is full; compiling {program.name} needs about 5 GB for Go's caches:\n{tail}")
+    if NETWORK_TROUBLE.search(tail):
+        return BuildError(
+            f"the Go modules of {program.name} could not be fetched; the first build needs the network "
+            f"(GOPROXY is honoured):\n{tail}"
+        )
+    return BuildError(f"compiling {program.name} failed:\n{tail}")
+
+
+def _end_group(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=10)
+        if process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if process.stderr is not None:
+        process.stderr.close()
+
+
+if __name__ == "__main__":
+    print(ensure_servers())

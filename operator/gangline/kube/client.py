@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
 from urllib.parse import urlencode
@@ -195,7 +195,7 @@ class ApiClient:
         field_selector: str = "",
         resource_version: str | None = None,
         limit: int = PAGE_SIZE,
-    ) -> AsyncIterator[Listing]:
+    ) -> AsyncGenerator[Listing]:
         """The list page by page. Without a `resource_version` it is the newest there is; "0" takes what a cache has."""
         query = _selectors(label_selector, field_selector)
         if limit:
@@ -226,7 +226,7 @@ class ApiClient:
         timeout_seconds: int = 300,
         silence: float = 90.0,
         on_open: Callable[[], None] | None = None,
-    ) -> AsyncIterator[WatchEvent]:
+    ) -> AsyncGenerator[WatchEvent]:
         """What happens after `resource_version`, until the server ends the stream after `timeout_seconds`.
 
         Raises Gone where that version is too old, Unavailable where the stream breaks or `silence` seconds bring

@@ -21,6 +21,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -260,11 +261,12 @@ class Reflector:
         seen: set[str] = set()
         version = ""
         pages = self._client.pages(self.resource, self._namespace, limit=self._page_size, **self._selectors)
-        async for page in pages:
-            self.last_heard = time.monotonic()
-            for obj in page.items:
-                seen.add(self._upsert(obj))
-            version = page.resource_version
+        async with aclosing(pages) as listing:
+            async for page in listing:
+                self.last_heard = time.monotonic()
+                for obj in page.items:
+                    seen.add(self._upsert(obj))
+                version = page.resource_version
         for key in [key for key in self._known if key not in seen]:
             self._remove(key, None)
         self._version = version
@@ -279,22 +281,24 @@ class Reflector:
         self.counters.watches += 1
         heard = False
         opened: list[float] = []
+        stream = self._client.watch(
+            self.resource,
+            self._namespace,
+            resource_version=version,
+            silence=self._silence,
+            timeout_seconds=int(self._stream_seconds * random.uniform(0.8, 1.2)) or 1,
+            on_open=lambda: opened.append(time.monotonic()),
+            **self._selectors,
+        )
 
         try:
-            async for kind, obj in self._client.watch(
-                self.resource,
-                self._namespace,
-                resource_version=version,
-                silence=self._silence,
-                timeout_seconds=int(self._stream_seconds * random.uniform(0.8, 1.2)) or 1,
-                on_open=lambda: opened.append(time.monotonic()),
-                **self._selectors,
-            ):
-                if not heard:
-                    heard = True
-                    self._backoff.reset()
-                self.last_heard = time.monotonic()
-                self._take(kind, obj)
+            async with aclosing(stream) as events:
+                async for kind, obj in events:
+                    if not heard:
+                        heard = True
+                        self._backoff.reset()
+                    self.last_heard = time.monotonic()
+                    self._take(kind, obj)
         except Unavailable as error:
             if opened and not heard and error.timeout:
                 # an open stream without even a bookmark: the version may lie in the future of a restored server

@@ -42,7 +42,7 @@ ROLE_LABEL: Final = f"{OWN_GROUP}/role"
 ADMISSION_DIGEST: Final = f"{OWN_GROUP}/admission"  # annotation on child Jobs: the admission they were made for
 SIMULATED_RUNTIME: Final = f"{OWN_GROUP}/simulated-runtime"  # pod annotation, Go duration: kwok completes the pod then
 SIMULATED_EXIT_CODE: Final = f"{OWN_GROUP}/simulated-exit-code"  # pod annotation: kwok fails the pod with it instead
-SIMULATED_SHUTDOWN: Final = f"{OWN_GROUP}/simulated-shutdown"  # pod annotation, Go duration: it stops that slowly when deleted
+SIMULATED_SHUTDOWN: Final = f"{OWN_GROUP}/simulated-shutdown"  # pod annotation: how long it takes to stop
 LEGACY_RECLAIM: Final = f"{OWN_GROUP}/reclaim-out-of-cohort"  # keeps v1beta1's reclaimOutOfCohort through conversion
 
 # condition types of a Workload

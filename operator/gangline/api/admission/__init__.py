@@ -1,0 +1,80 @@
+"""Defaulting and validation of everything that users write: pure functions on JSON.
+
+`default` completes an object as it is stored, `validate` says what is wrong with it; both look the kind up in `KINDS`.
+What a rule must know of the rest of the cluster it asks the `Context`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Final
+
+from gangline.api import names
+from gangline.api.admission import (
+    admissioncheck,
+    batch_job,
+    clusterqueue,
+    cohort,
+    flavor,
+    gpujob,
+    localqueue,
+    queuepolicy,
+    topology,
+    workload,
+)
+from gangline.api.admission.model import Context, FieldError, Json, Result, Rules, metadata, text
+
+__all__ = ["KINDS", "Context", "FieldError", "Json", "Result", "Rules", "UnknownKindError", "default", "validate"]
+
+#: (group, kind) -> its rules, for every version of it
+KINDS: Final[Mapping[tuple[str, str], Rules]] = {
+    (names.GROUP, "AdmissionCheck"): admissioncheck.RULES,
+    (names.GROUP, "ClusterQueue"): clusterqueue.RULES,
+    (names.GROUP, "Cohort"): cohort.RULES,
+    (names.GROUP, "LocalQueue"): localqueue.RULES,
+    (names.GROUP, "ResourceFlavor"): flavor.RULES,
+    (names.GROUP, "Topology"): topology.RULES,
+    (names.GROUP, "Workload"): workload.RULES,
+    (names.OWN_GROUP, "GPUJob"): gpujob.RULES,
+    (names.OWN_GROUP, "QueuePolicy"): queuepolicy.RULES,
+    ("batch", "Job"): batch_job.RULES,
+}
+
+
+class UnknownKindError(LookupError):
+    """There are no rules for this kind."""
+
+
+def default(obj: Json, old: Json | None, context: Context) -> Result:
+    """A completed copy of `obj` and warnings for its author. `old` is None at creation. Raises UnknownKindError.
+
+    Defaulting twice is defaulting once.
+    """
+    rules = _rules(obj)
+    if _is_leaving(obj):
+        return Result(obj)
+    completed = copy.deepcopy(obj)
+    warnings = rules.default(completed, old, context)
+    return Result(completed, tuple(warnings))
+
+
+def validate(obj: Json, old: Json | None, context: Context) -> list[FieldError]:
+    """What is wrong with `obj`, as a new object (`old` is None) or as a change of `old`. Raises UnknownKindError."""
+    rules = _rules(obj)
+    return [] if _is_leaving(obj) else rules.validate(obj, old, context)
+
+
+def _rules(obj: Json) -> Rules:
+    api_version, kind = text(obj.get("apiVersion")), text(obj.get("kind"))
+    try:
+        return KINDS[api_version.rpartition("/")[0], kind]
+    except KeyError:
+        raise UnknownKindError(
+            f"no admission rules for {kind or 'an object without kind'} of {api_version!r}"
+        ) from None
+
+
+def _is_leaving(obj: Json) -> bool:
+    """An object that is being deleted can only lose its finalizers, and nothing may stand in the way of that."""
+    return metadata(obj).get("deletionTimestamp") is not None

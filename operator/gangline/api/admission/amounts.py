@@ -1,0 +1,91 @@
+"""Quantities as users write them: valid, not negative, and small enough to be counted."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Final
+
+from gangline.api import quantity
+from gangline.api.admission.model import NEGATIVE, FieldError, Json, invalid, mapping, required
+
+#: quantities are counted in signed 64-bit integers of canonical units (milli-cpu, bytes, whole devices)
+LARGEST: Final = 2**63 - 1
+
+#: a resource that the queueing system counts itself
+PODS: Final = "pods"
+
+_FORM: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+_TOO_LARGE: Final = "must be less than 2^63 in the units that quota is counted in"
+#: no honest quantity is longer; parsing an arbitrarily long number would cost time
+_LONGEST: Final = 64
+
+_NUMBER: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?")
+_SUFFIXES: Final = {
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    **{suffix: Fraction(1000**power) for power, suffix in enumerate(["", "k", "M", "G", "T", "P", "E"])},
+    **{f"{suffix}i": Fraction(1024**power) for power, suffix in enumerate("KMGTPE", start=1)},
+}
+
+
+class BadAmountError(ValueError):
+    """A quantity that can't be counted; the text says why."""
+
+
+def amount(value: object, resource: str) -> int:
+    """The quantity in canonical units, rounded up. Raises BadAmountError."""
+    number = exact(value)
+    if number < 0:
+        raise BadAmountError(NEGATIVE)
+    if number * (1000 if resource == "cpu" else 1) > LARGEST:
+        raise BadAmountError(_TOO_LARGE)
+    return quantity.parse(str(value), resource)
+
+
+def exact(value: object) -> Fraction:
+    """The quantity as a number, unrounded, of either sign: before any unit is chosen."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)) or len(str(value)) > _LONGEST:
+        raise BadAmountError(_FORM)
+    match = _NUMBER.fullmatch(str(value))
+    if match is None:
+        raise BadAmountError(_FORM)
+    number, suffix = match[1], match[2] or ""
+    if suffix in _SUFFIXES:
+        return Fraction(number) * _SUFFIXES[suffix]
+    return Fraction(f"{number}{suffix}")  # an exponent
+
+
+def amount_or_none(value: object, resource: str) -> int | None:
+    try:
+        return amount(value, resource)
+    except BadAmountError:
+        return None
+
+
+def check(path: str, value: object, resource: str) -> list[FieldError]:
+    """A quantity that must be there and be valid."""
+    if value is None:
+        return [required(path)]
+    try:
+        amount(value, resource)
+    except BadAmountError as error:
+        return [invalid(path, value, str(error))]
+    return []
+
+
+def check_requests(path: str, requests: object, *, reserved: bool = True) -> list[FieldError]:
+    """A map of resource name to quantity; `reserved` also rejects the name that we count ourselves."""
+    errors: list[FieldError] = []
+    for name, value in mapping(requests).items():
+        if reserved and name == PODS:
+            errors.append(invalid(f"{path}[{name}]", name, "the key is reserved for internal kueue use"))
+        errors += check(f"{path}[{name}]", value, name)
+    return errors
+
+
+def check_container(path: str, container: Json) -> list[FieldError]:
+    resources = mapping(container.get("resources"))
+    errors = check_requests(f"{path}.resources.requests", resources.get("requests"))
+    return errors + check_requests(f"{path}.resources.limits", resources.get("limits"), reserved=False)

@@ -1,0 +1,16 @@
+"""The finalizer that keeps a ClusterQueue or ResourceFlavor until nobody uses it any more."""
+
+from __future__ import annotations
+
+from gangline.api import names
+from gangline.api.admission.model import Json, fill, listing
+
+
+def keep_while_in_use(obj: Json, old: Json | None) -> None:
+    """Set the finalizer at creation; who removes it later has a reason to."""
+    if old is not None:
+        return
+    meta = fill(obj, "metadata")
+    if meta is None or names.IN_USE_FINALIZER in listing(meta.get("finalizers")):
+        return
+    meta["finalizers"] = [*listing(meta.get("finalizers")), names.IN_USE_FINALIZER]

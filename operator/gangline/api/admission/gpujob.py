@@ -1,0 +1,184 @@
+"""GPUJob: a gang of roles. What the user wrote stays as it is; the short form is read, not expanded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from gangline.api.admission import jobs, pods, syntax, topology_request
+from gangline.api.admission.model import (
+    FieldError,
+    Json,
+    Rules,
+    duplicate,
+    forbidden,
+    immutable,
+    invalid,
+    mapping,
+    not_supported,
+    objects,
+    required,
+    spec,
+    text,
+    too_many,
+    whole,
+)
+
+MAX_ROLES: Final = 18  # as many pod sets as a Workload has room for
+MAX_REPLICAS: Final = 100_000
+FRAMEWORKS: Final = ("PyTorch", "TensorFlow", "JAX", "MPI", "None")
+ON_NODE_FAILURE: Final = ("Swap", "Restart", "Fail")
+
+#: the short form: one role called "worker"
+SHORT_FORM: Final = ("workers", "minWorkers", "gpusPerWorker", "template")
+#: what a running gang can't change under its own feet
+_SHAPE: Final = ("roles", *SHORT_FORM, "framework", "topology")
+
+
+@dataclass(frozen=True, slots=True)
+class _Role:
+    """One role with the places its fields are written at."""
+
+    path: str
+    replicas_path: str
+    minimum_path: str
+    gpus_path: str
+    template_path: str
+    replicas: object
+    minimum: object
+    gpus: object
+    template: Json
+
+    @property
+    def count(self) -> int:
+        return whole(self.replicas, 1)
+
+
+def _roles(job: Json) -> list[_Role]:
+    body = spec(job)
+    if body.get("roles") is None:
+        return [
+            _Role(
+                path="spec",
+                replicas_path="spec.workers",
+                minimum_path="spec.minWorkers",
+                gpus_path="spec.gpusPerWorker",
+                template_path="spec.template",
+                replicas=body.get("workers"),
+                minimum=body.get("minWorkers"),
+                gpus=body.get("gpusPerWorker"),
+                template=mapping(body.get("template")),
+            )
+        ]
+    return [_long_role(f"spec.roles[{i}]", role) for i, role in enumerate(objects(body.get("roles")))]
+
+
+def _long_role(path: str, role: Json) -> _Role:
+    return _Role(
+        path=path,
+        replicas_path=f"{path}.replicas",
+        minimum_path=f"{path}.minReplicas",
+        gpus_path=f"{path}.gpus",
+        template_path=f"{path}.template",
+        replicas=role.get("replicas"),
+        minimum=role.get("minReplicas"),
+        gpus=role.get("gpus"),
+        template=mapping(role.get("template")),
+    )
+
+
+def _check(job: Json, old: Json | None) -> list[FieldError]:
+    if old is not None and spec(job) == spec(old):
+        return []
+    roles = _roles(job)
+    return [
+        *_form(job),
+        *_names(job),
+        *[error for role in roles for error in _role(role)],
+        *_partial(roles),
+        *topology_request.check_groups([(role.template_path, role.template, role.count) for role in roles]),
+        *_policies(spec(job)),
+        *_running(job, old),
+    ]
+
+
+def _form(job: Json) -> list[FieldError]:
+    body = spec(job)
+    short = [field for field in SHORT_FORM if body.get(field) is not None]
+    if body.get("roles") is None:
+        return [] if body.get("template") else [required("spec.roles", "give roles, or workers and a template")]
+    errors = [forbidden(f"spec.{field}", "may not be set when roles are given") for field in short]
+    roles = objects(body.get("roles"))
+    if not roles:
+        errors.append(required("spec.roles", "a gang needs at least one role"))
+    if len(roles) > MAX_ROLES:
+        errors.append(too_many("spec.roles", len(roles), MAX_ROLES))
+    return errors
+
+
+def _names(job: Json) -> list[FieldError]:
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for i, role in enumerate(objects(spec(job).get("roles"))):
+        path, name = f"spec.roles[{i}].name", role.get("name")
+        errors += syntax.dns_label(path, name) if name else [required(path)]
+        if text(name) in seen:
+            errors.append(duplicate(path, name))
+        seen.add(text(name))
+    return errors
+
+
+def _role(role: _Role) -> list[FieldError]:
+    errors = _count(role.replicas_path, role.replicas, lowest=1, highest=MAX_REPLICAS)
+    errors += _count(role.minimum_path, role.minimum, lowest=1, highest=MAX_REPLICAS)
+    errors += _count(role.gpus_path, role.gpus, lowest=0, highest=MAX_REPLICAS)
+    if role.minimum is not None and whole(role.minimum, 0) > role.count:
+        errors.append(invalid(role.minimum_path, role.minimum, f"must be less than or equal to {role.replicas_path}"))
+    if not role.template:
+        return [*errors, required(role.template_path)] if role.path != "spec" else errors
+    errors += pods.check_template(role.template_path, role.template)
+    return errors + topology_request.check_template(role.template_path, role.template, role.count)
+
+
+def _count(path: str, value: object, *, lowest: int, highest: int) -> list[FieldError]:
+    if value is None:
+        return []
+    if not isinstance(value, int) or isinstance(value, bool):
+        return [invalid(path, value, "must be an integer")]
+    if value < lowest:
+        return [invalid(path, value, f"must be greater than or equal to {lowest}")]
+    return [] if value <= highest else [invalid(path, value, f"must be less than or equal to {highest}")]
+
+
+def _partial(roles: list[_Role]) -> list[FieldError]:
+    """A Workload can shrink one pod set only."""
+    shrinking = [role for role in roles if role.minimum is not None]
+    if len(shrinking) <= 1:
+        return []
+    return [invalid(role.minimum_path, role.minimum, "at most one role can use minReplicas") for role in shrinking[1:]]
+
+
+def _policies(body: Json) -> list[FieldError]:
+    runtime, restart = mapping(body.get("runtime")), mapping(body.get("restart"))
+    errors: list[FieldError] = []
+    if body.get("framework") not in (None, *FRAMEWORKS):
+        errors.append(not_supported("spec.framework", body["framework"], FRAMEWORKS))
+    for field in ("expected", "limit", "checkpointInterval"):
+        errors += syntax.duration(f"spec.runtime.{field}", runtime.get(field))
+    errors += syntax.duration("spec.progress.heartbeat", mapping(body.get("progress")).get("heartbeat"))
+    errors += _count("spec.restart.maxRestarts", restart.get("maxRestarts"), lowest=0, highest=2**31 - 1)
+    if restart.get("onNodeFailure") not in (None, *ON_NODE_FAILURE):
+        errors.append(not_supported("spec.restart.onNodeFailure", restart["onNodeFailure"], ON_NODE_FAILURE))
+    return errors
+
+
+def _running(job: Json, old: Json | None) -> list[FieldError]:
+    """The shape of a gang is fixed while it runs; the write that starts or stops it may still change it."""
+    if old is None or jobs.SPEC_SUSPEND.read(job) or jobs.SPEC_SUSPEND.read(old):
+        return []
+    return [
+        error for field in _SHAPE for error in immutable(f"spec.{field}", spec(job).get(field), spec(old).get(field))
+    ]
+
+
+RULES: Final[Rules] = jobs.job_rules(_check, checked_without_queue=True)

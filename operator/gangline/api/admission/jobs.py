@@ -1,0 +1,315 @@
+"""What every job kind has in common: queue name, priority class, suspension, gates.
+
+A kind's module builds its `Rules` with `job_rules`, giving only what differs. To Gangline a job is held while
+`spec.suspend` is true; a kind that keeps it elsewhere passes its own `Suspension`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from gangline.api import names
+from gangline.api.admission import syntax
+from gangline.api.admission.model import (
+    IMMUTABLE,
+    Context,
+    FieldError,
+    Json,
+    Rules,
+    annotations_of,
+    fill,
+    forbidden,
+    immutable,
+    invalid,
+    labels_of,
+    metadata,
+    objects,
+    spec,
+    text,
+)
+
+ELASTIC: Final = f"{names.GROUP}/elastic-job"
+LONGEST_GATE: Final = 63
+WORKLOAD_PRIORITY_DEFAULT: Final = "default"
+
+#: kinds whose objects may wait in a queue and then own others: a child of a queued one is never queued itself
+QUEUED_OWNERS: Final = frozenset(
+    {
+        (names.OWN_GROUP, "GPUJob"),
+        ("batch", "Job"),
+        ("jobset.x-k8s.io", "JobSet"),
+        ("kubeflow.org", "MPIJob"),
+        ("kubeflow.org", "PyTorchJob"),
+        ("kubeflow.org", "TFJob"),
+        ("kubeflow.org", "XGBoostJob"),
+        ("kubeflow.org", "PaddleJob"),
+        ("kubeflow.org", "JAXJob"),
+        ("trainer.kubeflow.org", "TrainJob"),
+        ("ray.io", "RayJob"),
+        ("ray.io", "RayCluster"),
+        ("ray.io", "RayService"),
+        ("workload.codeflare.dev", "AppWrapper"),
+        ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
+        ("apps", "Deployment"),
+        ("apps", "StatefulSet"),
+    }
+)
+
+
+def label_path(label: str) -> str:
+    return f"metadata.labels[{label}]"
+
+
+def annotation_path(annotation: str, prefix: str = "metadata") -> str:
+    return f"{prefix}.annotations[{annotation}]"
+
+
+QUEUE_PATH: Final = label_path(names.QUEUE_NAME)
+PRIORITY_PATH: Final = label_path(names.PRIORITY_CLASS)
+MAX_EXEC_PATH: Final = label_path(names.MAX_EXEC_TIME)
+PREBUILT_PATH: Final = label_path(names.PREBUILT_WORKLOAD)
+GATED_PATH: Final = annotation_path(names.ADMISSION_GATED_BY)
+
+
+def queue_name(job: Json | None) -> str:
+    """The LocalQueue a job asks for; the label wins over the annotation of older manifests. "" = none."""
+    return text(labels_of(job).get(names.QUEUE_NAME)) or text(annotations_of(job).get(names.QUEUE_NAME))
+
+
+def prebuilt_workload(job: Json | None) -> str:
+    return text(labels_of(job).get(names.PREBUILT_WORKLOAD)) or text(annotations_of(job).get(names.PREBUILT_WORKLOAD))
+
+
+def controller_of(obj: Json) -> Json | None:
+    """The owner reference of the controller, if there is one."""
+    owners = objects(metadata(obj).get("ownerReferences"))
+    return next((owner for owner in owners if owner.get("controller") is True), None)
+
+
+def could_be_queued(owner: Json) -> bool:
+    """The owner reference is of a kind that may wait in a queue."""
+    group = text(owner.get("apiVersion")).rpartition("/")[0]
+    return (group, text(owner.get("kind"))) in QUEUED_OWNERS
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """Where a kind keeps its switch."""
+
+    read: Callable[[Json], bool]
+    hold: Callable[[Json], None]
+
+
+def _is_suspended(job: Json) -> bool:
+    return spec(job).get("suspend") is True
+
+
+def _hold(job: Json) -> None:
+    body = fill(job, "spec")
+    if body is not None:
+        body["suspend"] = True
+
+
+SPEC_SUSPEND: Final = Suspension(read=_is_suspended, hold=_hold)
+
+#: a kind's own checks: (job, old) -> errors
+Checks = Callable[[Json, Json | None], list[FieldError]]
+
+
+def job_rules(checks: Checks, suspension: Suspension = SPEC_SUSPEND, *, checked_without_queue: bool = False) -> Rules:
+    """The rules of a job kind. A job that names no queue is nobody's business, unless the kind is our own."""
+
+    def default(job: Json, old: Json | None, context: Context) -> list[str]:
+        return _default(job, old, context, suspension)
+
+    def validate(job: Json, old: Json | None, context: Context) -> list[FieldError]:
+        queued = bool(queue_name(job) or queue_name(old))
+        errors = _validate_common(job, old, context, suspension) if queued else []
+        return errors + checks(job, old) if queued or checked_without_queue else errors
+
+    return Rules(validate=validate, default=default)
+
+
+# --- defaulting -------------------------------------------------------------------------------------------------------
+
+
+def _default(job: Json, old: Json | None, context: Context, suspension: Suspension) -> list[str]:
+    """Queue label, priority class and suspension, in Kueue's order; after creation only the label is normalised."""
+    if old is not None:
+        return _normalise_queue(job)
+    if _belongs_to_queued_owner(job, context):
+        return []
+    warnings = _normalise_queue(job)
+    if not queue_name(job):
+        _default_queue(job, context)
+    if queue_name(job):
+        _default_priority(job, context)
+        suspension.hold(job)
+    return warnings
+
+
+def _normalise_queue(job: Json) -> list[str]:
+    """Copy the queue named by annotation to the label, from where everybody reads it."""
+    label, annotation = text(labels_of(job).get(names.QUEUE_NAME)), text(annotations_of(job).get(names.QUEUE_NAME))
+    if not annotation or annotation == label:
+        return []
+    if label:
+        return [f'the {names.QUEUE_NAME} annotation "{annotation[:63]}" is ignored: the label says "{label}"']
+    if not syntax.label_value_faults(annotation):  # else validation names what is wrong with the annotation
+        _set_label(job, names.QUEUE_NAME, annotation)
+    return []
+
+
+def _default_queue(job: Json, context: Context) -> None:
+    if context.local_queue_exists(text(metadata(job).get("namespace")), names.LOCAL_QUEUE_DEFAULT):
+        _set_label(job, names.QUEUE_NAME, names.LOCAL_QUEUE_DEFAULT)
+
+
+def _default_priority(job: Json, context: Context) -> None:
+    if labels_of(job).get(names.PRIORITY_CLASS):
+        return
+    if context.priority_class_exists(WORKLOAD_PRIORITY_DEFAULT):
+        _set_label(job, names.PRIORITY_CLASS, WORKLOAD_PRIORITY_DEFAULT)
+
+
+def _set_label(job: Json, label: str, value: str) -> None:
+    meta = fill(job, "metadata")
+    writable = fill(meta, "labels") if meta is not None else None
+    if writable is not None:
+        writable[label] = value
+
+
+def _belongs_to_queued_owner(job: Json, context: Context) -> bool:
+    owner = controller_of(job)
+    if owner is None or not could_be_queued(owner):
+        return False
+    return context.owner_is_queued(text(metadata(job).get("namespace")), owner)
+
+
+# --- validation -------------------------------------------------------------------------------------------------------
+
+
+def _validate_common(job: Json, old: Json | None, context: Context, suspension: Suspension) -> list[FieldError]:
+    errors = [*_queue(job), *_prebuilt(job), *_max_exec_time(job), *_gates(job)]
+    if old is None:
+        return errors
+    held, was_held = suspension.read(job), suspension.read(old)
+    return [
+        *errors,
+        *_queue_update(job, old, context, held=held),
+        *_prebuilt_update(job, old, held=held),
+        *_priority_update(job, old, held=held),
+        *_max_exec_time_update(job, old, held=held and was_held),
+        *_gates_update(job, old),
+        *_elastic_update(job, old),
+    ]
+
+
+def _queue(job: Json) -> list[FieldError]:
+    errors: list[FieldError] = []
+    label, annotation = labels_of(job).get(names.QUEUE_NAME), annotations_of(job).get(names.QUEUE_NAME)
+    if label is not None:
+        errors += syntax.dns_subdomain(QUEUE_PATH, label)
+    if annotation is not None and annotation != label:
+        path = annotation_path(names.QUEUE_NAME)
+        errors += syntax.dns_subdomain(path, annotation)
+        if not errors and syntax.label_value_faults(text(annotation)):
+            errors.append(invalid(path, annotation, "must be no more than 63 bytes, to be kept as a label"))
+    return errors
+
+
+def _prebuilt(job: Json) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if (label := labels_of(job).get(names.PREBUILT_WORKLOAD)) is not None:
+        errors += syntax.dns_subdomain(PREBUILT_PATH, label)
+    if (annotation := annotations_of(job).get(names.PREBUILT_WORKLOAD)) is not None:
+        errors += syntax.dns_subdomain(annotation_path(names.PREBUILT_WORKLOAD), annotation)
+    return errors
+
+
+def _max_exec_time(job: Json) -> list[FieldError]:
+    value = labels_of(job).get(names.MAX_EXEC_TIME)
+    if value is None:
+        return []
+    try:
+        seconds = syntax.go_int(text(value))
+    except ValueError as error:
+        return [invalid(MAX_EXEC_PATH, value, str(error))]
+    return [] if seconds > 0 else [invalid(MAX_EXEC_PATH, seconds, "should be greater than 0")]
+
+
+def _gate_names(job: Json) -> list[str]:
+    written = text(annotations_of(job).get(names.ADMISSION_GATED_BY))
+    return [gate.strip() for gate in written.split(",")] if written else []
+
+
+def _gates(job: Json) -> list[FieldError]:
+    written = annotations_of(job).get(names.ADMISSION_GATED_BY)
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for gate in _gate_names(job):
+        if not gate:
+            errors.append(invalid(GATED_PATH, written, "cannot contain empty gate names"))
+        elif gate in seen:
+            errors.append(invalid(GATED_PATH, written, f"duplicate gate name: {gate}"))
+        elif len(gate) > LONGEST_GATE:
+            errors.append(invalid(GATED_PATH, gate, f"may not be more than {LONGEST_GATE} bytes"))
+        else:
+            errors += [invalid(GATED_PATH, gate, fault) for fault in syntax.domain_path_faults(gate)]
+        seen.add(gate)
+    return errors
+
+
+def _queue_update(job: Json, old: Json, context: Context, *, held: bool) -> list[FieldError]:
+    new_name, old_name = queue_name(job), queue_name(old)
+    errors = [] if held else immutable(QUEUE_PATH, new_name, old_name)
+    if old_name and not new_name:
+        namespace = text(metadata(old).get("namespace"))
+        if context.local_queue_exists(namespace, names.LOCAL_QUEUE_DEFAULT):
+            message = "queue-name must not be empty in namespace with default queue"
+            errors.append(invalid(QUEUE_PATH, "", message))
+    return errors
+
+
+def _prebuilt_update(job: Json, old: Json, *, held: bool) -> list[FieldError]:
+    return [] if held else immutable(PREBUILT_PATH, prebuilt_workload(job), prebuilt_workload(old))
+
+
+def _priority_update(job: Json, old: Json, *, held: bool) -> list[FieldError]:
+    new_class, old_class = (
+        text(labels_of(job).get(names.PRIORITY_CLASS)),
+        text(labels_of(old).get(names.PRIORITY_CLASS)),
+    )
+    if not held and new_class and not old_class:
+        message = "WorkloadPriorityClass cannot be added to a non-suspended workload"
+        return [invalid(PRIORITY_PATH, new_class, message)]
+    if old_class and not new_class:
+        return [invalid(PRIORITY_PATH, new_class, "WorkloadPriorityClass cannot be removed from a workload")]
+    return []
+
+
+def _max_exec_time_update(job: Json, old: Json, *, held: bool) -> list[FieldError]:
+    if held:
+        return []
+    return immutable(MAX_EXEC_PATH, labels_of(job).get(names.MAX_EXEC_TIME), labels_of(old).get(names.MAX_EXEC_TIME))
+
+
+def _gates_update(job: Json, old: Json) -> list[FieldError]:
+    new_gates, old_gates = _gate_names(job), _gate_names(old)
+    if new_gates and not old_gates:
+        return [forbidden(GATED_PATH, "cannot add admission gate after creation")]
+    if not set(new_gates) <= set(old_gates):
+        return [forbidden(GATED_PATH, "can only remove gates, not add new ones")]
+    return []
+
+
+def _elastic_update(job: Json, old: Json) -> list[FieldError]:
+    if is_elastic(job) == is_elastic(old):
+        return []
+    return [invalid(annotation_path(ELASTIC), is_elastic(job), IMMUTABLE)]
+
+
+def is_elastic(job: Json) -> bool:
+    return annotations_of(job).get(ELASTIC) == "true"

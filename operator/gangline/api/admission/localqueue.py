@@ -1,0 +1,20 @@
+"""LocalQueue."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gangline.api.admission import quotas, syntax
+from gangline.api.admission.model import Context, FieldError, Json, Rules, immutable, mapping, required, spec
+
+
+def validate(queue: Json, old: Json | None, context: Context) -> list[FieldError]:
+    body = spec(queue)
+    target = body.get("clusterQueue")
+    errors = syntax.dns_subdomain("spec.clusterQueue", target) if target else [required("spec.clusterQueue")]
+    if old is not None:
+        errors += immutable("spec.clusterQueue", target, spec(old).get("clusterQueue"))
+    return errors + quotas.check_weight("spec.fairSharing", mapping(body.get("fairSharing")).get("weight"))
+
+
+RULES: Final = Rules(validate=validate)

@@ -1,0 +1,206 @@
+"""The words of admission: what a rule is given, what it finds, and how it reads JSON that nobody has checked yet.
+
+Defaulting runs before the API server has validated an object against its schema, so a rule may meet any JSON at any
+place. The accessors here turn what has the wrong shape into an empty value: the schema reports the shape, the rules
+report the sense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, cast
+
+import orjson
+
+Json: TypeAlias = dict[str, Any]
+
+# reasons of a metav1.StatusCause
+INVALID: Final = "FieldValueInvalid"
+REQUIRED: Final = "FieldValueRequired"
+DUPLICATE: Final = "FieldValueDuplicate"
+FORBIDDEN: Final = "FieldValueForbidden"
+NOT_SUPPORTED: Final = "FieldValueNotSupported"
+NOT_FOUND: Final = "FieldValueNotFound"
+TOO_MANY: Final = "FieldValueTooMany"
+
+#: what a field error's text starts with, as Kubernetes writes it
+_TITLES: Final = {
+    INVALID: "Invalid value",
+    REQUIRED: "Required value",
+    DUPLICATE: "Duplicate value",
+    FORBIDDEN: "Forbidden",
+    NOT_SUPPORTED: "Unsupported value",
+    NOT_FOUND: "Not found",
+    TOO_MANY: "Too many",
+}
+
+IMMUTABLE: Final = "field is immutable"
+NEGATIVE: Final = "must be greater than or equal to 0"
+
+#: stands for "no value to show": objects and lists that would only clutter the message
+NOTHING: Final = object()
+#: longer values are cut in messages, so that a megabyte of annotation does not come back in an error
+_SHOWN: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One thing wrong with one field. `str()` is the line that Kubernetes would print for it."""
+
+    path: str
+    value: object
+    message: str
+    reason: str = INVALID
+
+    @property
+    def detail(self) -> str:
+        """The message without the path: a StatusCause carries the path apart."""
+        parts = [_TITLES[self.reason]]
+        if self.value is not NOTHING:
+            parts.append(_shown(self.value))
+        if self.message:
+            parts.append(self.message)
+        return ": ".join(parts)
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.detail}"
+
+
+def _shown(value: object) -> str:
+    text = orjson.dumps(value, default=str).decode()
+    if len(text) > _SHOWN:
+        return f"{text[:_SHOWN]}… ({len(text)} characters)"
+    return text
+
+
+def invalid(path: str, value: object, message: str) -> FieldError:
+    return FieldError(path, value, message)
+
+
+def required(path: str, message: str = "") -> FieldError:
+    return FieldError(path, NOTHING, message, REQUIRED)
+
+
+def duplicate(path: str, value: object, message: str = "") -> FieldError:
+    return FieldError(path, value, message, DUPLICATE)
+
+
+def forbidden(path: str, message: str) -> FieldError:
+    return FieldError(path, NOTHING, message, FORBIDDEN)
+
+
+def not_supported(path: str, value: object, choices: Sequence[str]) -> FieldError:
+    return FieldError(path, value, "supported values: " + ", ".join(f'"{choice}"' for choice in choices), NOT_SUPPORTED)
+
+
+def not_found(path: str, value: object) -> FieldError:
+    return FieldError(path, value, "", NOT_FOUND)
+
+
+def too_many(path: str, count: int, limit: int) -> FieldError:
+    return FieldError(path, count, f"must have at most {limit} items", TOO_MANY)
+
+
+def immutable(path: str, new: object, old: object) -> list[FieldError]:
+    """An error if the field changed."""
+    return [] if new == old else [invalid(path, new, IMMUTABLE)]
+
+
+def _no_local_queue(namespace: str, name: str) -> bool:
+    return False
+
+
+def _no_priority_class(name: str) -> bool:
+    return False
+
+
+def _no_owner(namespace: str, reference: Json) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a rule may ask of the cluster. The answers come from outside, so that the rules stay pure."""
+
+    #: is there a LocalQueue of this (namespace, name)?
+    local_queue_exists: Callable[[str, str], bool] = _no_local_queue
+    #: is there a WorkloadPriorityClass of this name?
+    priority_class_exists: Callable[[str], bool] = _no_priority_class
+    #: does the owner behind this (namespace, owner reference), or an ancestor of it, wait in a queue itself?
+    owner_is_queued: Callable[[str, Json], bool] = _no_owner
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A defaulted object and what its author should be told."""
+
+    obj: Json
+    warnings: tuple[str, ...] = ()
+
+
+#: fills the object in place (it is a copy) and returns warnings
+Default: TypeAlias = Callable[[Json, Json | None, Context], list[str]]
+Validate: TypeAlias = Callable[[Json, Json | None, Context], list[FieldError]]
+
+
+def _no_default(obj: Json, old: Json | None, context: Context) -> list[str]:
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules of one kind."""
+
+    validate: Validate
+    default: Default = _no_default
+
+
+# --- reading JSON of unknown shape ------------------------------------------------------------------------------------
+
+
+def mapping(value: object) -> Json:
+    """`value` if it is an object, else an empty one. Never to be written to."""
+    return cast(Json, value) if isinstance(value, dict) else {}
+
+
+def listing(value: object) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def objects(value: object) -> list[Json]:
+    """The entries of a list as objects; indices stay true because a wrong entry reads as an empty object."""
+    return [mapping(entry) for entry in listing(value)]
+
+
+def text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def whole(value: object, default: int) -> int:
+    """An integer field, or `default` where it is missing or no integer."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def metadata(obj: Json) -> Json:
+    return mapping(obj.get("metadata"))
+
+
+def spec(obj: Json | None) -> Json:
+    return mapping((obj or {}).get("spec"))
+
+
+def labels_of(obj: Json | None) -> Json:
+    return mapping(metadata(obj or {}).get("labels"))
+
+
+def annotations_of(obj: Json | None) -> Json:
+    return mapping(metadata(obj or {}).get("annotations"))
+
+
+def fill(parent: Json, key: str) -> Json | None:
+    """The object at `key`, made if it is missing, to be written to; None where something else is in its place."""
+    if parent.get(key) is None:
+        parent[key] = {}
+    child: object = parent[key]
+    return cast(Json, child) if isinstance(child, dict) else None

@@ -1,0 +1,241 @@
+"""What Kubernetes accepts as a name, a label, a selector, a taint or a toleration, with its own error texts."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from gangline.api import quantity
+from gangline.api.admission.model import (
+    NEGATIVE,
+    FieldError,
+    Json,
+    duplicate,
+    invalid,
+    listing,
+    mapping,
+    not_supported,
+    objects,
+    required,
+    text,
+)
+
+_LABEL_RE: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN_RE: Final = rf"{_LABEL_RE}(\.{_LABEL_RE})*"
+_NAME_RE: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_VALUE_RE: Final = f"({_NAME_RE})?"
+
+_LABEL: Final = re.compile(_LABEL_RE)
+_SUBDOMAIN: Final = re.compile(_SUBDOMAIN_RE)
+_NAME: Final = re.compile(_NAME_RE)
+_VALUE: Final = re.compile(_VALUE_RE)
+_PATH: Final = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
+
+_LABEL_RULE: Final = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
+    f"an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL_RE}')"
+)
+_SUBDOMAIN_RULE: Final = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    f"end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_SUBDOMAIN_RE}')"
+)
+_NAME_RULE: Final = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    f"character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{_NAME_RE}')"
+)
+_VALUE_RULE: Final = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', "
+    f"regex used for validation is '{_VALUE_RE}')"
+)
+
+TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+SELECTOR_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
+
+
+def _too_long(limit: int) -> str:
+    return f"must be no more than {limit} bytes"
+
+
+def dns_label_faults(value: str) -> list[str]:
+    """Why `value` is no RFC 1123 label; empty if it is one."""
+    faults = [_too_long(63)] if len(value) > 63 else []
+    if not _LABEL.fullmatch(value):
+        faults.append(_LABEL_RULE)
+    return faults
+
+
+def dns_subdomain_faults(value: str) -> list[str]:
+    faults = [_too_long(253)] if len(value) > 253 else []
+    if not _SUBDOMAIN.fullmatch(value):
+        faults.append(_SUBDOMAIN_RULE)
+    return faults
+
+
+def qualified_name_faults(value: str) -> list[str]:
+    """Faults of a label key, annotation key or resource name: `[prefix/]name`."""
+    prefix, slash, name = value.rpartition("/")
+    faults: list[str] = []
+    if slash:
+        if not prefix:
+            faults.append("prefix part must be non-empty")
+        faults += [f"prefix part {fault}" for fault in dns_subdomain_faults(prefix) if prefix]
+    if not name:
+        return [*faults, "name part must be non-empty"]
+    if len(name) > 63:
+        faults.append(f"name part {_too_long(63)}")
+    if not _NAME.fullmatch(name):
+        faults.append(_NAME_RULE)
+    return faults
+
+
+def label_value_faults(value: str) -> list[str]:
+    faults = [_too_long(63)] if len(value) > 63 else []
+    if not _VALUE.fullmatch(value):
+        faults.append(_VALUE_RULE)
+    return faults
+
+
+def domain_path_faults(value: str) -> list[str]:
+    """Faults of a `domain/path`, the form of a gate name."""
+    domain, slash, path = value.partition("/")
+    if not slash or not domain or not path:
+        return ['must be a domain-prefixed path (such as "acme.io/foo")']
+    faults = dns_subdomain_faults(domain)
+    return faults if _PATH.fullmatch(path) else [*faults, "has an invalid path"]
+
+
+def _errors(path: str, value: object, faults: list[str]) -> list[FieldError]:
+    return [invalid(path, value, fault) for fault in faults]
+
+
+def dns_label(path: str, value: object) -> list[FieldError]:
+    return _errors(path, value, dns_label_faults(text(value)))
+
+
+def dns_subdomain(path: str, value: object) -> list[FieldError]:
+    return _errors(path, value, dns_subdomain_faults(text(value)))
+
+
+def resource_name(path: str, value: object) -> list[FieldError]:
+    return _errors(path, value, qualified_name_faults(text(value)))
+
+
+def label_key(path: str, value: object) -> list[FieldError]:
+    return _errors(path, value, qualified_name_faults(text(value)))
+
+
+def label_map(path: str, value: object) -> list[FieldError]:
+    """A map of labels, such as node labels or a node selector."""
+    errors: list[FieldError] = []
+    for key, entry in mapping(value).items():
+        errors += label_key(path, key)
+        errors += _errors(path, entry, label_value_faults(text(entry)))
+    return errors
+
+
+def label_selector(path: str, value: object) -> list[FieldError]:
+    selector = mapping(value)
+    errors = label_map(f"{path}.matchLabels", selector.get("matchLabels"))
+    for i, expression in enumerate(objects(selector.get("matchExpressions"))):
+        errors += _expression(f"{path}.matchExpressions[{i}]", expression)
+    return errors
+
+
+def _expression(path: str, expression: Json) -> list[FieldError]:
+    operator, values = expression.get("operator"), listing(expression.get("values"))
+    errors = label_key(f"{path}.key", expression.get("key"))
+    if operator in ("In", "NotIn") and not values:
+        errors.append(required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
+    elif operator in ("Exists", "DoesNotExist") and values:
+        message = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+        errors.append(invalid(f"{path}.values", values, message))
+    elif operator not in SELECTOR_OPERATORS:
+        errors.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
+    for i, entry in enumerate(values):
+        errors += _errors(f"{path}.values[{i}]", entry, label_value_faults(text(entry)))
+    return errors
+
+
+def taints(path: str, value: object) -> list[FieldError]:
+    """Node taints: valid keys and values, unique by key and effect."""
+    errors: list[FieldError] = []
+    seen: set[tuple[str, str]] = set()
+    for i, taint in enumerate(objects(value)):
+        at = f"{path}[{i}]"
+        errors += label_key(f"{at}.key", taint.get("key"))
+        errors += _errors(f"{at}.value", taint.get("value"), label_value_faults(text(taint.get("value"))))
+        if taint.get("effect") not in TAINT_EFFECTS:
+            errors.append(not_supported(f"{at}.effect", taint.get("effect"), TAINT_EFFECTS))
+        identity = (text(taint.get("key")), text(taint.get("effect")))
+        if identity in seen:
+            errors.append(duplicate(at, taint, "taints must be unique by key and effect pair"))
+        seen.add(identity)
+    return errors
+
+
+def tolerations(path: str, value: object) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for i, toleration in enumerate(objects(value)):
+        errors += _toleration(f"{path}[{i}]", toleration)
+    return errors
+
+
+def _toleration(path: str, toleration: Json) -> list[FieldError]:
+    key, operator, effect = (text(toleration.get(name)) for name in ("key", "operator", "effect"))
+    errors: list[FieldError] = []
+    if key:
+        errors += label_key(f"{path}.key", key)
+    elif operator != "Exists":
+        message = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        errors.append(invalid(f"{path}.operator", operator, message))
+    if operator not in ("", "Equal", "Exists"):
+        errors.append(not_supported(f"{path}.operator", operator, ("Equal", "Exists")))
+    if operator == "Exists" and toleration.get("value"):
+        errors.append(invalid(f"{path}.value", toleration["value"], "value must be empty when `operator` is 'Exists'"))
+    elif operator != "Exists":
+        value = toleration.get("value", "")
+        errors += _errors(f"{path}.value", value, label_value_faults(text(value)))
+    if effect and effect not in TAINT_EFFECTS:
+        errors.append(not_supported(f"{path}.effect", effect, TAINT_EFFECTS))
+    if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
+        message = "effect must be 'NoExecute' when `tolerationSeconds` is set"
+        errors.append(invalid(f"{path}.effect", effect, message))
+    return errors
+
+
+# --- Go's way to read numbers, because Kueue's messages quote it ------------------------------------------------------
+
+_INT: Final = re.compile(r"[+-]?[0-9]+")
+_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+
+
+def go_int(value: str) -> int:
+    """`strconv.Atoi`; raises ValueError with Go's text."""
+    if not _INT.fullmatch(value):
+        raise ValueError(f'strconv.Atoi: parsing "{value}": invalid syntax')
+    number = int(value) if len(value) <= 20 else 1 << 64
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(f'strconv.Atoi: parsing "{value}": value out of range')
+    return number
+
+
+def go_bool(value: str) -> bool:
+    """`strconv.ParseBool`; raises ValueError with Go's text."""
+    if value in _TRUE:
+        return True
+    if value in _FALSE:
+        return False
+    raise ValueError(f'strconv.ParseBool: parsing "{value}": invalid syntax')
+
+
+def duration(path: str, value: object) -> list[FieldError]:
+    """A Go duration that is not negative, such as `90s` or `1h30m`. A missing one is fine."""
+    if value is None:
+        return []
+    try:
+        seconds = quantity.parse_duration(text(value))
+    except quantity.QuantityError:
+        return [invalid(path, value, 'must be a duration such as "90s", "30m" or "1h30m"')]
+    return [invalid(path, value, NEGATIVE)] if seconds < 0 else []

@@ -33,7 +33,9 @@ PREFERRED_TOPOLOGY: Final = f"{GROUP}/podset-preferred-topology"
 UNCONSTRAINED_TOPOLOGY: Final = f"{GROUP}/podset-unconstrained-topology"
 SLICE_REQUIRED_TOPOLOGY: Final = f"{GROUP}/podset-slice-required-topology"
 SLICE_SIZE: Final = f"{GROUP}/podset-slice-size"
-SLICE_CONSTRAINTS: Final = f"{GROUP}/podset-slice-required-topology-constraints"  # JSON: [{topology, size}], outermost first
+SLICE_CONSTRAINTS: Final = (
+    f"{GROUP}/podset-slice-required-topology-constraints"  # JSON: [{topology, size}], outermost first
+)
 PODSET_GROUP: Final = f"{GROUP}/podset-group-name"
 
 # our own

@@ -1,0 +1,167 @@
+"""Kubernetes quantities and Go durations, strict, in the integers and seconds that Gangline counts in.
+
+`parse` and `format` are inverse on canonical text: `format(parse(t, r), r)` is what Kubernetes itself would print.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from gangline.engine.model import UNLIMITED
+
+#: What a quantity looks like; also the `pattern` of every quantity field in the CRDs.
+PATTERN: Final = (
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+    r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+)
+
+_SHAPE: Final = re.compile(
+    r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exp>[+-]?[0-9]+))?",
+    re.ASCII,
+)
+_DECIMAL_EXPONENTS: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY_SHIFTS: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL_SUFFIXES: Final = ("", "k", "M", "G", "T", "P", "E")
+_BINARY_SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_LONGEST: Final = 256
+#: Beyond this power of ten a value saturates, below its negative it rounds to the smallest step: no need to compute it.
+_FARTHEST_EXPONENT: Final = 400
+
+
+class QuantityError(ValueError):
+    """`text` is not a Kubernetes quantity (or not a Go duration)."""
+
+    def __init__(self, text: object, what: str = "a Kubernetes quantity") -> None:
+        shown = repr(text)
+        super().__init__(f"{shown if len(shown) <= 80 else shown[:77] + '...'} is not {what}")
+        self.text = text
+
+
+def parse(value: str | int | float, resource: str = "") -> int:
+    """The amount in engine units: milli-units for cpu, whole units for all else; rounded away from zero.
+
+    Saturates at ±`UNLIMITED`. Raises QuantityError for anything Kubernetes would not accept.
+    """
+    if isinstance(value, str):
+        return _parse_text(value, resource == "cpu")
+    if type(value) is int:
+        return _saturate(value * 1000 if resource == "cpu" else value)
+    if type(value) is float:
+        return _parse_text(repr(value), resource == "cpu")
+    raise QuantityError(value)
+
+
+def format(amount: int, resource: str = "") -> str:
+    """Engine units of `resource` as Kubernetes prints them canonically: 200m, 2, 1500m, 2Ti, 1k."""
+    return _format(amount, resource)
+
+
+def is_bytes(resource: str) -> bool:
+    """Whether Kubernetes counts this resource in bytes and so prints it with binary suffixes."""
+    return resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
+
+
+@lru_cache(maxsize=8192)
+def _parse_text(text: str, milli: bool) -> int:
+    match = _SHAPE.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None:
+        raise QuantityError(text)
+    sign, whole, part, suffix, exponent = match.group("sign", "whole", "part", "suffix", "exp")
+    digits = whole + (part or "")
+    if not digits:
+        raise QuantityError(text)
+    amount = _scaled(int(digits), _power_of_ten(suffix, exponent, part, milli), _BINARY_SHIFTS.get(suffix or "", 0))
+    return _saturate(-amount if sign == "-" else amount)
+
+
+def _power_of_ten(suffix: str | None, exponent: str | None, part: str | None, milli: bool) -> int:
+    power = int(exponent) if exponent else _DECIMAL_EXPONENTS.get(suffix or "", 0)
+    return power - len(part or "") + (3 if milli else 0)
+
+
+def _scaled(mantissa: int, power: int, shift: int) -> int:
+    if mantissa == 0:
+        return 0
+    mantissa <<= shift
+    if power >= 0:
+        return mantissa * 10**power if power < _FARTHEST_EXPONENT else UNLIMITED
+    return -(-mantissa // 10**-power) if power > -_FARTHEST_EXPONENT else 1
+
+
+def _saturate(amount: int) -> int:
+    return max(-UNLIMITED, min(UNLIMITED, amount))
+
+
+@lru_cache(maxsize=8192)
+def _format(amount: int, resource: str) -> str:
+    if resource == "cpu":
+        whole, milli = divmod(amount, 1000)
+        return f"{amount}m" if milli else _with_suffix(whole, 1000, _DECIMAL_SUFFIXES)
+    if is_bytes(resource) and abs(amount) >= 1024:
+        return _with_suffix(amount, 1024, _BINARY_SUFFIXES)
+    return _with_suffix(amount, 1000, _DECIMAL_SUFFIXES)
+
+
+def _with_suffix(amount: int, base: int, suffixes: tuple[str, ...]) -> str:
+    step = 0
+    while amount and amount % base == 0 and step + 1 < len(suffixes):
+        amount //= base
+        step += 1
+    return f"{amount}{suffixes[step]}"
+
+
+# --- durations --------------------------------------------------------------------------------------------------------
+
+#: A Go duration of zero or more; the `pattern` of duration fields in our own CRDs.
+DURATION_PATTERN: Final = r"^(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+)$"
+_DURATION_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_UNIT_NANOS: Final = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,
+    "μs": 1_000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+
+
+@lru_cache(maxsize=1024)
+def parse_duration(text: str) -> float:
+    """Seconds of a Go duration such as `1h30m`, `250ms` or `0`. Raises QuantityError."""
+    body = text[1:] if text[:1] in ("+", "-") else text
+    if body == "0":
+        return 0.0
+    parts = _DURATION_PART.findall(body)
+    if not parts or len(text) > _LONGEST or "".join(number + unit for number, unit in parts) != body:
+        raise QuantityError(text, "a duration such as 1h30m")
+    seconds = sum(float(number) * _UNIT_NANOS[unit] for number, unit in parts) / 1e9
+    return -seconds if text[0] == "-" else seconds
+
+
+def format_duration(seconds: float) -> str:
+    """Seconds as Go prints a duration: 1h30m0s, 1.5s, 250ms, 0s; to the nanosecond."""
+    nanos = round(abs(seconds) * 1e9)
+    return ("-" if seconds < 0 and nanos else "") + _go_duration(nanos)
+
+
+def _go_duration(nanos: int) -> str:
+    if nanos == 0:
+        return "0s"
+    for unit in ("ns", "µs", "ms"):
+        if nanos < _UNIT_NANOS[unit] * 1000:
+            return _trimmed(nanos, _UNIT_NANOS[unit]) + unit
+    minutes, rest = divmod(nanos, _UNIT_NANOS["m"])
+    hours, minutes = divmod(minutes, 60)
+    text = f"{hours}h" if hours else ""
+    text += f"{minutes}m" if minutes or hours else ""
+    return text + _trimmed(rest, _UNIT_NANOS["s"]) + "s"
+
+
+def _trimmed(nanos: int, unit: int) -> str:
+    whole, part = divmod(nanos, unit)
+    decimals = f"{part:0{len(str(unit)) - 1}d}".rstrip("0") if part else ""
+    return f"{whole}.{decimals}" if decimals else str(whole)

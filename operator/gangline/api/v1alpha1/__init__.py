@@ -1,0 +1,1 @@
+"""`gangline.io/v1alpha1`: our own kinds."""

@@ -1,0 +1,204 @@
+"""QueuePolicy: what a ClusterQueue has no field for. Without one a queue behaves exactly as Kueue's."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gangline.api.common import (
+    DNS_LABEL,
+    Conditions,
+    Count,
+    Duration,
+    Fraction,
+    Int32,
+    Int64,
+    KubeObject,
+    LabelValue,
+    ObjectName,
+    Quantity,
+)
+from gangline.api.schema import LIST_SET, Model
+
+_NAMES = Annotated[list[ObjectName], Field(max_length=256), LIST_SET]
+FixName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?$")]
+_Fixes = Annotated[list[FixName], Field(max_length=64), LIST_SET]
+
+
+class ClusterQueues(Model):
+    """Which queues are meant: those named and those whose labels match."""
+
+    names: _NAMES | None = None
+    """ClusterQueues by name."""
+    match_labels: Annotated[dict[str, LabelValue], Field(max_length=16)] | None = None
+    """ClusterQueues that carry all these labels."""
+
+
+class Fixes(Model):
+    """Named corrections of behaviour that Kueue has and that users would call a bug."""
+
+    enable: _Fixes | None = None
+    """Fixes to turn on beyond those of the profile."""
+    disable: _Fixes | None = None
+    """Fixes of the profile to leave off."""
+
+
+class Order(Model):
+    """Who goes first."""
+
+    key: Literal["Priority", "FairShare", "ShortestFirst", "SmallestFirst", "HighestResponseRatio"] = "Priority"
+    """Priority: priority, then age, as Kueue does. The others order workloads of equal priority: FairShare by what
+    their LocalQueue used lately, ShortestFirst by expected runtime, SmallestFirst by GPUs, HighestResponseRatio by
+    waiting time against expected runtime."""
+    half_life: Duration = "168h"
+    """FairShare: after this time past use counts half."""
+    max_wait: Duration | None = None
+    """A workload that waited this long goes before all others of its priority, whatever the key."""
+
+
+class Quantiles(Model):
+    """How cautious forecasts are used, as chances between 0 and 1."""
+
+    running: Fraction = "0.5"
+    """How long running workloads will still take: the higher, the later a reservation starts."""
+    candidate: Fraction = "0.9"
+    """How long a candidate will take: the higher, the less it can delay a reservation."""
+
+
+class Backfill(Model):
+    """Let workloads that fit start early when they delay no reserved one."""
+
+    depth: Annotated[int, Field(ge=0, le=1000)] = 1
+    """How many workloads at the head get a reservation: 1 is EASY backfill, more is conservative, 0 turns it off."""
+    candidates: Literal["QueueOrder", "ShortestFirst", "LargestFirst", "BestFit"] = "QueueOrder"
+    """In which order workloads are tried."""
+    max_candidates: Annotated[int, Field(ge=1, le=100_000)] = 1000
+    """How many workloads are tried at most."""
+    quantiles: Quantiles = Quantiles()
+    """How cautious forecasts are used."""
+    revoke: Literal["Never", "Overdue"] = "Never"
+    """Overdue: a backfilled workload that runs longer than forecast is preempted once it delays a reservation."""
+
+
+class Preemption(Model):
+    """Who is stopped to make room; within what the ClusterQueue's own preemption rules allow."""
+
+    victims: Literal["Kueue", "LeastLostWork", "FewestGangs"] = "Kueue"
+    """Kueue: lowest priority, then newest. LeastLostWork: those that lose the least work since their last checkpoint.
+    FewestGangs: as few workloads as possible."""
+    non_preemptible_from: Int32 | None = None
+    """Workloads of this priority or higher are never stopped."""
+    min_runtime: Duration | None = None
+    """A workload is left alone for this long after its start."""
+    max_per_workload: Count | None = None
+    """A workload that was stopped this often is left alone."""
+    hold_quota: bool = True
+    """Quota that was freed for a workload is kept for it until it starts."""
+
+
+class Overrun(Model):
+    """What happens to workloads that run longer than forecast."""
+
+    warn_at: Fraction = "0.9"
+    """The quantile of its forecast after which a workload counts as overrun."""
+    action: Literal["None", "Notify", "Requeue", "Deactivate"] = "Notify"
+    """Notify: say so. Requeue: also make it give way while others wait. Deactivate: stop it for good."""
+    grace: Duration = "0s"
+    """How long after the overrun Requeue and Deactivate wait."""
+
+
+class Stall(Model):
+    """What happens to workloads that hang."""
+
+    after: Duration = "15m"
+    """Without a sign of progress for this long it counts as stalled, unless the job states its own heartbeat."""
+    action: Literal["None", "Notify", "Restart", "Requeue"] = "Notify"
+    """Notify: say so. Restart: restart the gang where it is. Requeue: evict it and queue it again."""
+
+
+class Recovery(Model):
+    """What happens when nodes fail."""
+
+    spares: Annotated[int, Field(ge=0, le=10_000)] = 0
+    """Nodes per flavor that are kept as replacements."""
+    lend: bool = True
+    """Workloads that can be stopped at once may run on spare nodes meanwhile."""
+    preempt_to_heal: bool = False
+    """Where no spare is left, stop workloads of lower priority to replace a failed node."""
+    soak: Duration = "5m"
+    """A node that came back is watched for this long before it is used again."""
+    swap_budget: Count = 5
+    """How often nodes may be replaced under one workload before it is evicted instead."""
+    toleration_seconds: Annotated[int, Field(ge=0, le=3600)] = 30
+    """How long a node may be unreachable before it counts as failed."""
+
+
+Event = Literal["Admitted", "StartMoved", "Overrun", "Stalled", "Preempted", "Evicted", "Swapped", "Finished", "Failed"]
+
+
+class SecretRef(Model):
+    """A Secret."""
+
+    name: ObjectName
+    """Its name."""
+    namespace: Annotated[str, Field(max_length=63, pattern=DNS_LABEL)] = "gangline-system"
+    """Its namespace."""
+
+
+class Notify(Model):
+    """Who is told what."""
+
+    secret_ref: SecretRef
+    """The Secret with the receiver: key `url`, and `type` (slack, webhook) where the URL does not tell."""
+    on: Annotated[list[Event], Field(min_length=1, max_length=16), LIST_SET]
+    """What to tell."""
+
+
+class QueuePolicySpec(Model):
+    """The queues and what is different for them. A part that is left out stays as in Kueue."""
+
+    cluster_queues: ClusterQueues
+    """Which ClusterQueues are meant."""
+    precedence: Int32 = 0
+    """Where several policies match a queue the one with the highest precedence holds, then the first by name."""
+    profile: Literal["Kueue", "Gangline"] = "Kueue"
+    """Where parts left out come from. Kueue: as Kueue. Gangline: all fixes on, backfill 1 deep, quota held."""
+    fixes: Fixes | None = None
+    """Corrections of Kueue's behaviour, one by one."""
+    order: Order | None = None
+    """Who goes first."""
+    backfill: Backfill | None = None
+    """Let workloads that fit start early when they delay no reserved one."""
+    preemption: Preemption | None = None
+    """Who is stopped to make room."""
+    overrun: Overrun | None = None
+    """What happens to workloads that run longer than forecast."""
+    stall: Stall | None = None
+    """What happens to workloads that hang."""
+    recovery: Recovery | None = None
+    """What happens when nodes fail."""
+    notify: Annotated[list[Notify], Field(max_length=16)] | None = None
+    """Who is told what."""
+
+
+class QueuePolicyStatus(Model):
+    """How the policy is in force."""
+
+    conditions: Conditions | None = None
+    """Active: whether the policy is in force, and if not, why."""
+    observed_generation: Int64 | None = None
+    """The metadata.generation that this status is about."""
+    matched: _NAMES | None = None
+    """The ClusterQueues it is in force for; the first 256."""
+    head_delay_seconds: Quantity | None = None
+    """By how much backfill delayed workloads at the head, in total. Should stay 0."""
+
+
+class QueuePolicy(KubeObject):
+    """How chosen ClusterQueues order, backfill, preempt, heal and notify, beyond what Kueue has fields for."""
+
+    spec: QueuePolicySpec
+    """The queues and what is different for them."""
+    status: QueuePolicyStatus | None = None
+    """How the policy is in force."""

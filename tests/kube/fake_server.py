@@ -143,13 +143,13 @@ class FakeServer:
         self.served.append((verb, f"{request.path}"))
         if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
             return failure(401, "Unauthorized", "who are you?")
+        body = await request.json() if request.can_read_body else None
         answer = next((a for a in self.script if a.verb in ("", verb) and a.plural in ("", plural)), None)
         if answer:
             self.script.remove(answer)
             await asyncio.sleep(answer.delay)
             if not answer.after and answer.status != 200:
                 return self.misbehave(request, answer)
-        body = await request.json() if request.can_read_body else None
         if watching:
             return await self.watch(request, collection)
         response = await self.serve(request, verb, collection, name, subresource, body)

@@ -1,0 +1,68 @@
+"""How hard to push an API server: a number of writes at once that adapts, and pauses when it says so.
+
+Additive increase, multiplicative decrease, as TCP does it: every answer that comes in good time lets the number grow
+a little, up to `most`; latency above `target`, a timeout or a refusal cut it. Refusals (429, 503, no connection) also
+hold everything for a while, since they concern all writes alike. No clock, no I/O: times are passed in, in seconds.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+SMOOTHING = 0.1
+FIRST_HOLD = 0.1
+LONGEST_HOLD = 10.0
+
+
+@dataclass(slots=True)
+class Pace:
+    most: int = 24
+    least: int = 1
+    #: seconds per write that are still fine; above, pushing harder only makes the server's queue longer
+    target: float = 0.5
+    #: how many writes may be under way (a float, as it grows by fractions)
+    limit: float = 0.0
+    #: exponentially weighted mean of seconds per write
+    latency: float = 0.0
+    held_until: float = 0.0
+    _refusals: int = 0
+    _cut_at: float = field(default=float("-inf"))
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.most:
+            raise ValueError(f"pace: 1 <= least <= most is wanted, not least={self.least}, most={self.most}")
+        self.limit = self.limit or max(float(self.least), self.most / 2)
+
+    def allowance(self, now: float) -> int:
+        """How many writes may be under way now."""
+        return 0 if now < self.held_until else int(self.limit)
+
+    def answered(self, now: float, seconds: float) -> None:
+        """The server dealt with a write (what it said does not matter here)."""
+        self.latency += (seconds - self.latency) * (SMOOTHING if self.latency else 1.0)
+        self._refusals = 0
+        if self.latency > self.target:
+            self._cut(now, 0.9)
+        else:
+            self.limit = min(float(self.most), self.limit + 1 / self.limit)
+
+    def timed_out(self, now: float) -> None:
+        """One write got no answer in time. Its object may be the culprit, so the others go on, only more gently."""
+        self._cut(now, 0.7)
+
+    def refused(self, now: float, retry_after: float | None = None) -> None:
+        """The server takes no writes now: hold all, at least `retry_after` seconds."""
+        if now >= self.held_until:  # the rest of the same burst does not count again
+            hold = min(LONGEST_HOLD, FIRST_HOLD * 2 ** min(self._refusals, 20)) * random.uniform(0.5, 1.0)
+            self._refusals += 1
+            self._cut_at = float("-inf")
+            self._cut(now, 0.5)
+            self.held_until = now + hold
+        if retry_after:
+            self.held_until = max(self.held_until, now + retry_after * random.uniform(1.0, 1.1))
+
+    def _cut(self, now: float, factor: float) -> None:
+        if now - self._cut_at >= self.latency:  # once per round trip: the effect of the last cut must show first
+            self._cut_at = now
+            self.limit = max(float(self.least), self.limit * factor)

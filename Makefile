@@ -43,7 +43,7 @@ bench-engine: venv ## how fast the engine decides; JSON on stdout
 	@$(BIN)/python -m tests.bench.engine
 
 crds: venv ## regenerate crds/ from the models
-	@$(BIN)/gangline crds --output crds
+	@$(BIN)/gangline crds --out crds
 
 lock: venv ## pin what is installed now in requirements.lock
 	@{ sed -n '/^#/p' requirements.lock; $(BIN)/pip freeze --exclude gangline; } > requirements.lock.new

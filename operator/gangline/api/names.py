@@ -45,6 +45,9 @@ ADMISSION_DIGEST: Final = f"{OWN_GROUP}/admission"  # annotation on child Jobs: 
 SIMULATED_RUNTIME: Final = f"{OWN_GROUP}/simulated-runtime"  # pod annotation, Go duration: kwok completes the pod then
 SIMULATED_EXIT_CODE: Final = f"{OWN_GROUP}/simulated-exit-code"  # pod annotation: kwok fails the pod with it instead
 SIMULATED_SHUTDOWN: Final = f"{OWN_GROUP}/simulated-shutdown"  # pod annotation: how long it takes to stop
+SIMULATED_ARRIVAL: Final = (
+    f"{OWN_GROUP}/simulated-arrival"  # job annotation, Go duration: `gangline run` submits it then
+)
 LEGACY_RECLAIM: Final = f"{OWN_GROUP}/reclaim-out-of-cohort"  # keeps v1beta1's reclaimOutOfCohort through conversion
 
 # condition types of a Workload

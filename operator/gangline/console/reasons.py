@@ -77,8 +77,8 @@ def parse(message: str) -> PendingMessage:
 
 def _frames(body: str) -> Iterator[tuple[str, str]]:
     starts = list(_FRAME.finditer(body))
-    ends = [match.start() for match in starts[1:]] + [len(body)]
-    for match, end in zip(starts, ends, strict=True):
+    for index, match in enumerate(starts):
+        end = starts[index + 1].start() if index + 1 < len(starts) else len(body)
         yield match["pod_set"], body[match.end() : end].removesuffix("; ")
 
 

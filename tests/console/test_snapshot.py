@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import pytest
+
+from gangline.console.snapshot import State, pod_requests, snapshot
+from tests.console.objects import (
+    GPU,
+    NOW,
+    cluster_queue,
+    condition,
+    flavor,
+    local_queue,
+    pending,
+    running,
+    workload,
+)
+
+QUEUES = [cluster_queue("vision", flavor("a100", 40, used=56, borrowed=16, borrowing_limit=24), pending=2, admitted=3)]
+
+
+def view_of(obj):
+    return snapshot([obj], QUEUES, [local_queue()]).workloads[0]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "state", "reason"),
+    [
+        ([], State.PENDING, ""),
+        ([condition("QuotaReserved", False, "WaitingForQuota")], State.PENDING, "WaitingForQuota"),
+        ([condition("QuotaReserved", True)], State.RESERVED, "QuotaReserved"),
+        (
+            [condition("QuotaReserved", True), condition("Admitted", False, "UnsatisfiedAdmissionChecks")],
+            State.RESERVED,
+            "UnsatisfiedAdmissionChecks",
+        ),
+        ([condition("QuotaReserved", True), condition("Admitted", True)], State.STARTING, "Admitted"),
+        (
+            [condition("QuotaReserved", True), condition("Admitted", True), condition("PodsReady", False, "WaitForStart")],
+            State.STARTING,
+            "Admitted",
+        ),
+        (
+            [condition("QuotaReserved", True), condition("Admitted", True), condition("PodsReady", True, "Started")],
+            State.RUNNING,
+            "Started",
+        ),
+        (
+            [
+                condition("QuotaReserved", True),
+                condition("Admitted", True),
+                condition("PodsReady", True, "Started"),
+                condition("Evicted", True, "Preempted"),
+            ],
+            State.STOPPING,
+            "Preempted",
+        ),
+        (
+            [condition("QuotaReserved", False, "PendingEvaluation"), condition("Evicted", True, "Preempted")],
+            State.PENDING,
+            "PendingEvaluation",
+        ),
+        ([condition("Finished", True, "Succeeded"), condition("Admitted", True)], State.SUCCEEDED, "Succeeded"),
+        ([condition("Finished", True, "Failed")], State.FAILED, "Failed"),
+        ([condition("Finished", True, "OutOfSync")], State.FAILED, "OutOfSync"),
+        ([condition("Finished", False)], State.PENDING, ""),
+    ],
+)
+def test_the_state_follows_from_the_conditions(conditions, state, reason):
+    view = view_of(workload("w", *conditions))
+    assert (view.state, view.reason) == (state, reason)
+
+
+def test_a_deactivated_workload_is_inactive_only_when_it_holds_nothing():
+    evicted = condition("Evicted", True, "Deactivated")
+    assert view_of(workload("w", evicted, active=False)).state is State.INACTIVE
+    still_there = workload("w", evicted, condition("QuotaReserved", True), active=False)
+    assert view_of(still_there).state is State.STOPPING
+
+
+def test_since_is_when_the_state_began():
+    view = view_of(running("w", ago=100))
+    assert view.created == NOW - 100
+    assert view.since == NOW - 10
+
+
+def test_never_fits_is_told_by_the_condition_not_by_size_or_name():
+    assert view_of(pending("w", "ExceedsMaxQuota", "too much", gpus=1)).never_fits
+    assert not view_of(pending("never-fits", "WaitingForQuota", "later", gpus=4096)).never_fits
+    assert not view_of(workload("w", condition("QuotaReserved", True, "ExceedsMaxQuota"), gpus=4096)).never_fits
+    finished = workload("w", condition("QuotaReserved", False, "ExceedsMaxQuota"), condition("Finished", True, "Failed"))
+    assert not view_of(finished).never_fits
+
+
+def test_gpus_come_from_the_template_while_pending_and_from_the_admission_after():
+    assert view_of(pending("w", gpus=4, pods=3)).gpus == 12
+    partly = running("w", gpus=4, pods=3)
+    partly["status"]["admission"]["podSetAssignments"][0]["resourceUsage"][GPU] = "8"
+    view = view_of(partly)
+    assert view.gpus == 8
+    assert view.held == {("a100", GPU): 8}
+    assert view.flavors == ("a100",)
+
+
+def test_pod_requests_take_limits_where_there_is_no_request_and_the_largest_init_container():
+    spec = {
+        "containers": [
+            {"resources": {"limits": {GPU: 2, "cpu": "4"}, "requests": {"cpu": "500m"}}},
+            {"resources": {"requests": {"cpu": "1"}}},
+            {},
+        ],
+        "initContainers": [{"resources": {"requests": {"cpu": "1", GPU: 3}}}],
+    }
+    assert pod_requests(spec) == {GPU: 3, "cpu": 1500}
+
+
+def test_tpus_and_mig_slices_count_as_gpus_and_network_cards_do_not():
+    obj = pending("w", gpus=0)
+    resources = {"google.com/tpu": 4, "nvidia.com/mig-1g.10gb": 2, "rdma/ib": 8, "memory": "1Gi"}
+    obj["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"] = {"limits": resources}
+    assert view_of(obj).gpus == 6
+
+
+def test_position_is_by_priority_then_age_within_a_cluster_queue():
+    objects = [
+        pending("young", ago=10),
+        pending("old", ago=50),
+        pending("urgent", priority=1000, ago=1),
+        pending("elsewhere", namespace="team-language", ago=99),
+        pending("lost", queue="no-such-queue", ago=99),
+        running("busy", ago=99),
+    ]
+    routes = [local_queue(), local_queue(namespace="team-language", to="language")]
+    seen = snapshot(objects, QUEUES, routes)
+    assert {v.job_name: v.position for v in seen.workloads} == {
+        "urgent": 0,
+        "old": 1,
+        "young": 2,
+        "elsewhere": 0,
+        "lost": None,
+        "busy": None,
+    }
+    assert [v.job_name for v in seen.pending("vision")] == ["urgent", "old", "young"]
+
+
+def test_what_runs_is_shown_first_then_the_line_then_what_ended():
+    objects = [
+        workload("done", condition("Finished", True, "Succeeded")),
+        pending("second", ago=10),
+        pending("first", ago=20),
+        running("busy"),
+    ]
+    seen = snapshot(objects, QUEUES, [local_queue()])
+    assert [v.job_name for v in seen.workloads] == ["busy", "first", "second", "done"]
+
+
+def test_a_workload_without_an_owner_stands_for_itself():
+    obj = pending("w")
+    del obj["metadata"]["ownerReferences"]
+    view = view_of(obj)
+    assert (view.job_kind, view.job_name) == ("Workload", "job-w-1a2b3")
+
+
+def test_a_cluster_queue_shows_quota_limits_and_use():
+    queue = snapshot([], QUEUES, []).queue("vision")
+    assert queue is not None and queue.active
+    (share,) = queue.flavors
+    assert (share.nominal, share.used, share.borrowed, share.borrowing_limit, share.lending_limit) == (40, 56, 16, 24, None)
+    assert (queue.pending, queue.admitted, queue.cohort) == (2, 3, "lab")
+
+
+def test_a_new_cluster_queue_without_status_is_not_active_yet():
+    bare = {"metadata": {"name": "new"}, "spec": {}}
+    queue = snapshot([], [bare], []).queue("new")
+    assert queue is not None
+    assert not queue.active and "operator" in queue.message
+    assert queue.flavors == ()
+
+
+def test_a_preempted_workload_remembers_why_it_lost_its_place_until_it_has_a_new_one():
+    back = workload(
+        "w",
+        condition("QuotaReserved", False, "WaitingForQuota"),
+        condition("Evicted", True, "Preempted", "evicted"),
+        condition("Preempted", True, "InCohortReclamation", "to accommodate"),
+    )
+    assert view_of(back).evicted == "InCohortReclamation: to accommodate"
+    assert view_of(running("w")).evicted == ""

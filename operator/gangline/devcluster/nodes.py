@@ -1,0 +1,165 @@
+"""Simulated nodes: pools of them, made Ready and kept so by kwok; nodes that fail and come back on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gangline.devcluster.errors import DevClusterError
+from gangline.kube import config
+from gangline.kube.client import AlreadyExists, ApiClient, NotFound
+from gangline.kube.resources import NODES, Json
+
+POOL_LABEL = "gangline.io/node-pool"
+MANAGED_BY_KWOK = {"kwok.x-k8s.io/node": "fake"}
+PARALLEL_REQUESTS = 16
+NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?$")
+DEFAULTS: Mapping[str, int | str] = {"cpu": 96, "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": 110}
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A node taint; `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+@dataclass(frozen=True, slots=True)
+class NodePool:
+    """`count` equal nodes NAME-0 … with these resources (Kubernetes quantities; what is left out is ample)."""
+
+    name: str
+    count: int
+    allocatable: Mapping[str, int | str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: Sequence[Taint] = ()
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise ValueError(f"NodePool.name: {self.name!r} must be 1 to 52 lower-case letters, digits and dashes")
+        if self.count < 0:
+            raise ValueError(f"NodePool.count: {self.count} must not be negative")
+
+    @property
+    def node_names(self) -> list[str]:
+        return [f"{self.name}-{index}" for index in range(self.count)]
+
+    def manifests(self) -> list[Json]:
+        """The Node objects as a kubelet would register them."""
+        return [self._manifest(name) for name in self.node_names]
+
+    def _manifest(self, name: str) -> Json:
+        resources = {key: str(value) for key, value in {**DEFAULTS, **self.allocatable}.items()}
+        usual = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+        return {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": name,
+                "labels": {**usual, POOL_LABEL: self.name, **self.labels},
+                "annotations": dict(MANAGED_BY_KWOK),
+            },
+            "spec": {"taints": [{"key": t.key, "value": t.value, "effect": t.effect} for t in self.taints]},
+            "status": {"allocatable": resources, "capacity": resources},
+        }
+
+
+async def create_pools(client: ApiClient, pools: Iterable[NodePool], *, timeout: float = 60.0) -> list[str]:  # noqa: ASYNC109
+    """Creates the nodes that aren't there yet and returns all their names when every one is Ready.
+
+    Raises DevClusterError when that takes longer than `timeout` seconds.
+    """
+    manifests = [manifest for pool in pools for manifest in pool.manifests()]
+    await _each(manifests, lambda manifest: _create(client, manifest))
+    names = [manifest["metadata"]["name"] for manifest in manifests]
+    await wait_ready(client, names, timeout=timeout)
+    return names
+
+
+async def delete_pool(client: ApiClient, pool: str) -> int:
+    """Deletes a pool's nodes; returns how many there were. The cluster then removes their pods."""
+    listing = await client.list(NODES, label_selector=f"{POOL_LABEL}={pool}")
+    await _each([node["metadata"]["name"] for node in listing.items], lambda name: _delete(client, name))
+    return len(listing.items)
+
+
+async def wait_ready(client: ApiClient, names: Iterable[str], *, timeout: float = 60.0) -> None:  # noqa: ASYNC109
+    """Returns when all these nodes are Ready. Raises DevClusterError naming those that aren't in `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    wanted = set(names)
+    while True:
+        listing = await client.list(NODES, resource_version="0", limit=0)
+        waiting = wanted - {node["metadata"]["name"] for node in listing.items if is_ready(node)}
+        if not waiting:
+            return
+        if time.monotonic() > deadline:
+            some = ", ".join(sorted(waiting)[:5])
+            raise DevClusterError(f"{len(waiting)} nodes are not Ready after {timeout:g} s: {some}; is kwok running?")
+        await asyncio.sleep(0.1)
+
+
+async def fail_node(client: ApiClient, name: str, *, silent: bool = False) -> None:
+    """Lets a node die: kwok forgets it, its pods play no further, and the node is NotReady at once.
+
+    With `silent` it just stops sending heartbeats; the controller manager notices after its node monitor grace period.
+    """
+    gone = {"metadata": {"annotations": dict.fromkeys(MANAGED_BY_KWOK)}}
+    await client.patch(NODES, None, name, gone)
+    if not silent:
+        condition = {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "simulated failure"}
+        await client.patch(
+            NODES, None, name, {"status": {"conditions": [condition]}}, kind="strategic", subresource="status"
+        )
+
+
+async def recover_node(client: ApiClient, name: str) -> None:
+    """Brings a failed node back; kwok makes it Ready and plays its pods again."""
+    await client.patch(NODES, None, name, {"metadata": {"annotations": dict(MANAGED_BY_KWOK)}})
+
+
+def is_ready(node: Json) -> bool:
+    conditions = node.get("status", {}).get("conditions") or []
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+
+
+def create_pools_in(kubeconfig: Path, pools: Iterable[NodePool], *, context: str | None = None) -> list[str]:
+    """`create_pools` for callers without an event loop."""
+
+    async def create() -> list[str]:
+        async with ApiClient(config.load(kubeconfig, context)) as client:
+            return await create_pools(client, pools)
+
+    return asyncio.run(create())
+
+
+async def _create(client: ApiClient, manifest: Json) -> None:
+    try:
+        await client.create(NODES, None, manifest)
+    except AlreadyExists:
+        return
+
+
+async def _delete(client: ApiClient, name: str) -> None:
+    try:
+        await client.delete(NODES, None, name)
+    except NotFound:
+        return
+
+
+async def _each(items, act) -> None:
+    """Acts on all items, a few at a time."""
+    gate = asyncio.Semaphore(PARALLEL_REQUESTS)
+
+    async def one(item) -> None:
+        async with gate:
+            await act(item)
+
+    async with asyncio.TaskGroup() as group:
+        for item in items:
+            group.create_task(one(item))

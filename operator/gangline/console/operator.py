@@ -1,0 +1,58 @@
+"""`gangline operator`: the process that decides."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.option(
+    "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Default: as kubectl, or in-cluster."
+)
+@click.option("--context", help="Context of the kubeconfig.")
+@click.option("--leader-election/--no-leader-election", default=True, show_default=True)
+@click.option("--identity", help="Name in the lease. Default: host name and a random part.")
+@click.option("--listen", default="127.0.0.1:0", show_default=True, help="Address of /metrics, /healthz and /readyz.")
+@click.option("--ready-file", type=click.Path(path_type=Path), help="Written with pid and port once ready.")
+@click.option("-v", "--verbose", is_flag=True, help="Log every step.")
+def command(
+    kubeconfig: Path | None,
+    context: str | None,
+    leader_election: bool,
+    identity: str | None,
+    listen: str,
+    ready_file: Path | None,
+    verbose: bool,
+) -> None:
+    """Run the operator until SIGTERM. Several may run: one leads, the others stand by."""
+    from gangline.control import operator
+    from gangline.kube.config import LoginError
+
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.INFO,
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    for noisy in ("kopf", "aiohttp", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    host, _, port = listen.rpartition(":")
+    if not port.isdigit():
+        raise click.BadParameter(f"{listen!r} is not HOST:PORT", param_hint="--listen")
+    named = {"identity": identity} if identity else {}
+    options = operator.Options(
+        kubeconfig=kubeconfig,
+        context=context,
+        leader_election=leader_election,
+        listen=(host or "127.0.0.1", int(port)),
+        ready_file=ready_file,
+        **named,
+    )
+    try:
+        raise SystemExit(asyncio.run(operator.serve(options)))
+    except LoginError as error:
+        raise click.ClickException(str(error)) from error

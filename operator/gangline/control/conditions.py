@@ -1,0 +1,68 @@
+"""Kubernetes conditions as plain JSON lists, and RFC 3339 times.
+
+A condition keeps its `lastTransitionTime` while its status stays the same, as `metav1.Condition` demands.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+Json = dict[str, Any]
+Conditions = list[Json]
+
+#: The API rejects longer messages; what is cut is marked.
+MAX_MESSAGE = 32_768
+
+
+def timestamp(millis: int) -> str:
+    """RFC 3339 in seconds, as `metav1.Time` prints it."""
+    return datetime.fromtimestamp(millis // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_timestamp(millis: int) -> str:
+    """RFC 3339 with microseconds, as `metav1.MicroTime` prints it."""
+    return datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def millis_of(text: str | None) -> int:
+    """The inverse of `timestamp`; 0 for an absent time."""
+    if not text:
+        return 0
+    return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
+
+
+def find(conditions: Conditions | None, kind: str) -> Json | None:
+    return next((c for c in conditions or () if c.get("type") == kind), None)
+
+
+def is_true(conditions: Conditions | None, kind: str) -> bool:
+    found = find(conditions, kind)
+    return found is not None and found.get("status") == "True"
+
+
+def put(
+    conditions: Conditions,
+    kind: str,
+    status: bool,
+    reason: str,
+    message: str,
+    *,
+    now: int,
+    generation: int | None = None,
+) -> bool:
+    """Set one condition in place; returns whether anything but its observed generation changed."""
+    wanted = "True" if status else "False"
+    if len(message) > MAX_MESSAGE:
+        message = message[: MAX_MESSAGE - 4] + " ..."
+    current = find(conditions, kind)
+    if current is None:
+        current = {"type": kind, "status": "", "reason": "", "message": "", "lastTransitionTime": ""}
+        conditions.append(current)
+    changed = (current["status"], current.get("reason"), current.get("message")) != (wanted, reason, message)
+    if current["status"] != wanted or not current.get("lastTransitionTime"):
+        current["lastTransitionTime"] = timestamp(now)
+    current.update(status=wanted, reason=reason, message=message)
+    if generation is not None:
+        current["observedGeneration"] = generation
+    return changed

@@ -1,0 +1,298 @@
+"""The one loop: facts in, decisions out, plans carried out.
+
+    reflectors ──▶ inbox ──▶ mirror ──Change──▶ engine.decide(now) ──Decision──▶ writer
+                               │                                                  ▲
+                               └──────── dirty jobs ──▶ plan ──Step───────────────┘
+
+Everything here runs on one event loop and takes no lock. A standby feeds its mirror and its engine like the leader, but
+decides and writes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from gangline.api import names
+from gangline.control import plan
+from gangline.control.decisions import Decisions
+from gangline.control.events import EventRecorder
+from gangline.control.metrics import Metrics
+from gangline.control.mirror import JOB_KINDS, JobRef, Mirror
+from gangline.control.queue_writes import QueueWrites
+from gangline.control.writer import Priority, Writer
+from gangline.control.writes import Writes
+from gangline.engine.engine import Engine
+from gangline.jobs.base import Create, Delete, JobError
+from gangline.kube import resources as kube
+from gangline.kube.client import ApiClient
+from gangline.kube.errors import ApiError
+from gangline.kube.reflector import Event, Removed, Upsert
+from gangline.kube.resources import ObjectKey, Resource, key_of
+
+log = logging.getLogger(__name__)
+
+Json: TypeAlias = dict[str, Any]
+
+#: Facts that arrive within this time are decided on together, in seconds.
+GATHER = 0.003
+#: A job whose step was refused is tried again after 1, 2, 4, … seconds, at most this.
+MAX_RETRY = 60.0
+
+
+def wall_millis() -> int:
+    return int(time.time() * 1000)
+
+
+class Controller:
+    """Owns the mirror, the engine and what follows from them. `lead()` lets it act."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        writer: Writer,
+        engine: Engine,
+        recorder: EventRecorder,
+        metrics: Metrics,
+        *,
+        fair_sharing: bool = False,
+        now: Callable[[], int] = wall_millis,
+    ) -> None:
+        self.engine = engine
+        self.mirror = Mirror(observe=engine.observe, complain=self._complain)
+        self.writes = Writes(client, writer, self.mirror, now=now, resolved=self._resolved)
+        self.decisions = Decisions(self.mirror, self.writes, engine, recorder, metrics)
+        self.queues = QueueWrites(self.mirror, self.writes, writer, engine, now, fair=fair_sharing)
+        self.leading = False
+        self._recorder = recorder
+        self._metrics = metrics
+        self._now = now
+        self._inbox: deque[tuple[Resource, Event]] = deque()
+        self._wake = asyncio.Event()
+        self._busy: Counter[JobRef] = Counter()
+        self._refused: dict[JobRef, int] = {}  # how often in a row
+        self._blocked: set[JobRef] = set()  # waiting for their retry
+
+    # --- in ---
+
+    def sink(self, resource: Resource) -> Callable[[Event], None]:
+        """Where the reflector of `resource` tells what it sees."""
+
+        def take(event: Event) -> None:
+            self._inbox.append((resource, event))
+            self._wake.set()
+
+        return take
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def lead(self) -> None:
+        """From now on this process decides. Everything is planned once, whatever happened before."""
+        self.leading = True
+        self.mirror.dirty.update(self.mirror.jobs())
+        self.queues.mark_all()
+        self._wake.set()
+
+    # --- the loop ---
+
+    async def run(self) -> None:
+        """Runs until cancelled. An error about one object is logged and never stops the others."""
+        while True:
+            await self._woken()
+            self._wake.clear()
+            self.absorb()
+            if self.leading:
+                self.act()
+
+    async def _woken(self) -> None:
+        due = self.engine.next_wakeup(self._now()) if self.leading else None
+        timeout = None if due is None else max(0.0, (due - self._now()) / 1000)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(GATHER)
+
+    def absorb(self) -> None:
+        """Take in everything that has arrived."""
+        while self._inbox:
+            resource, event = self._inbox.popleft()
+            if isinstance(event, Upsert):
+                self.writes.seen(resource, event.obj)
+            elif isinstance(event, Removed):
+                self.writes.gone(resource, event.key)
+
+    def act(self) -> None:
+        """Decide, and bring every job whose circumstances changed one step further."""
+        with self._metrics.decide.time():
+            decisions = self.engine.decide(self._now())
+        for decision in decisions:
+            try:
+                self.decisions.carry_out(decision)
+            except Exception:
+                log.exception("decision could not be carried out: %s", decision)
+        for ref in sorted(self._take_dirty(), key=lambda ref: ref[1]):
+            self._plan(ref)
+        for workload in self._take_loose():
+            self._tidy(workload)
+        self.queues.flush()
+
+    def _take_dirty(self) -> set[JobRef]:
+        """The jobs to plan now; one with a write under way is planned when that is resolved."""
+        ready = {ref for ref in self.mirror.dirty if not self._busy[ref] and ref not in self._blocked}
+        self.mirror.dirty -= ready
+        return ready
+
+    def _take_loose(self) -> list[Json]:
+        keys, self.mirror.loose = self.mirror.loose, set()
+        found = (self.mirror.get(kube.WORKLOADS, key) for key in sorted(keys))
+        return [workload for workload in found if workload is not None]
+
+    # --- jobs ---
+
+    def _plan(self, ref: JobRef) -> None:
+        resource, key = ref
+        job = self.mirror.get(resource, key)
+        if job is None or job["metadata"].get("namespace") in names.EXCLUDED_NAMESPACES:
+            return
+        workloads = self.mirror.workloads_of(job)
+        if any(self.writes.in_doubt(kube.WORKLOADS, key_of(workload)) for workload in workloads):
+            return  # the answer marks the job again
+        view = plan.JobView(
+            kind=JOB_KINDS[resource],
+            job=job,
+            workloads=workloads,
+            children=self.mirror.children_of(job),
+            managed_ancestor=self.mirror.managed_ancestor(job),
+        )
+        try:
+            steps = plan.plan(view, self.mirror)
+        except JobError as error:
+            self._recorder.record(job, "Warning", "ErrWorkloadCompose", str(error))
+            self._retry_later(ref)
+            return
+        except Exception:
+            log.exception("%s %s could not be planned", resource, key)
+            self._retry_later(ref)
+            return
+        for step in steps:
+            self._carry_out(ref, job, step)
+
+    def _carry_out(self, ref: JobRef, job: Json, step: plan.Step) -> None:
+        resource, _ = ref
+        match step:
+            case plan.PatchJob(patch):
+                urgent = not patch.subresource or JOB_KINDS[resource].owns_children is False
+                self.writes.send(
+                    _object_key(resource, job),
+                    "status" if patch.subresource else "patch",
+                    _fenced(job, patch.body),
+                    priority=Priority.START_STOP if urgent else Priority.STATUS,
+                    owner=ref,
+                )
+                self._busy[ref] += 1
+            case plan.Own(Create(child, body)):
+                self.writes.send(_object_key(child, body), "create", body, priority=Priority.START_STOP, owner=ref)
+                self._busy[ref] += 1
+            case plan.Own(Delete(child, namespace, name, uid, propagation)):
+                key = ObjectKey(child, namespace, name)
+                self.writes.delete(key, uid=uid, propagation=propagation, priority=Priority.START_STOP, owner=ref)
+                self._busy[ref] += 1
+            case plan.CreateWorkload(body):
+                key = _object_key(kube.WORKLOADS, body)
+                self.writes.send(key, "create", body, priority=Priority.LIFECYCLE, owner=ref)
+                self._busy[ref] += 1
+            case plan.DeleteWorkload(workload):
+                key = _object_key(kube.WORKLOADS, workload)
+                self.writes.delete(key, uid=workload["metadata"]["uid"], priority=Priority.LIFECYCLE, owner=ref)
+                self._busy[ref] += 1
+            case plan.PatchWorkload(workload, body):
+                self._patch_workload(workload, body, owner=ref)
+                self._busy[ref] += 1
+            case plan.ChangeStatus(workload, slot, change):
+                self.writes.change(key_of(workload), slot, change, priority=Priority.LIFECYCLE, owner=ref)
+                self._busy[ref] += 1
+            case plan.Note(kind, reason, message):
+                self._recorder.record(job, kind, reason, message)
+
+    def _patch_workload(self, workload: Json, body: Json, *, owner: JobRef | None) -> None:
+        key = _object_key(kube.WORKLOADS, workload)
+        self.writes.send(key, "patch", _fenced(workload, body), priority=Priority.LIFECYCLE, owner=owner)
+
+    def _resolved(self, owner: JobRef | None, error: ApiError | None, key: ObjectKey) -> None:
+        """A write is through, or refused for good: its job goes on from what is true now."""
+        self._wake.set()
+        if owner is None:
+            return
+        self._busy[owner] -= 1
+        if self._busy[owner] <= 0:
+            del self._busy[owner]
+        self.mirror.dirty.add(owner)
+        if error is None:
+            self._refused.pop(owner, None)
+            return
+        job = self.mirror.get(*owner)
+        if job is not None and not self.writes.expected(error):
+            log.warning("%s: %s: %s", owner[1], key, error)
+            self._recorder.record(job, "Warning", "WriteRefused", f"{key.resource.kind} {key.name}: {error.message}")
+            self._report_refusal(owner, job, key, error)
+            self._retry_later(owner)
+
+    def _report_refusal(self, owner: JobRef, job: Json, key: ObjectKey, error: ApiError) -> None:
+        """A kind that owns children says in its own status which of them the API server does not accept."""
+        rejected = getattr(JOB_KINDS[owner[0]], "rejected", None)
+        if rejected is None or key.resource not in (kube.JOBS, kube.SERVICES):
+            return
+        patch = rejected(job, error.message)
+        if patch is not None:
+            self.writes.send(
+                _object_key(owner[0], job), "status", patch.body, priority=Priority.STATUS, slot="rejected"
+            )
+
+    def _retry_later(self, ref: JobRef) -> None:
+        """A step of this job was refused: the others go on, this one is tried again after a growing pause."""
+        tries = self._refused[ref] = self._refused.get(ref, 0) + 1
+        self._blocked.add(ref)
+
+        def again() -> None:
+            self._blocked.discard(ref)
+            self.mirror.dirty.add(ref)
+            self._wake.set()
+
+        asyncio.get_running_loop().call_later(min(MAX_RETRY, 2.0 ** (tries - 1)), again)
+
+    # --- workloads without a job ---
+
+    def _tidy(self, workload: Json) -> None:
+        """A Workload that no job of ours stands behind: nothing runs, so what was evicted or deleted is free at once."""
+        key = key_of(workload)
+        if self.mirror.job_of(workload) is not None or self.writes.pending(kube.WORKLOADS, key):
+            return
+        if plan.deleting(workload):
+            for step in plan.drop_finalizer(workload):
+                self._patch_workload(workload, step.body, owner=None)
+            return
+        unowned = not workload["metadata"].get("ownerReferences")
+        if unowned and plan.has(workload, names.EVICTED) and plan.reserved(workload):
+            self.decisions.release(key)
+
+    def _complain(self, obj: Json, error: Exception) -> None:
+        log.warning("%s %s cannot be used: %s", obj.get("kind"), key_of(obj), error)
+        self._recorder.record(obj, "Warning", "Misconfigured", str(error))
+        if obj.get("kind") == "Workload" and self.leading:
+            self.decisions.misconfigured(key_of(obj), str(error))
+
+
+def _fenced(obj: Json, body: Json) -> Json:
+    """The patch, to be refused if the object has changed since."""
+    return {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": obj["metadata"]["resourceVersion"]}}
+
+
+def _object_key(resource: Resource, obj: Json) -> ObjectKey:
+    return ObjectKey(resource, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])

@@ -1,0 +1,226 @@
+"""From each engine decision to the writes that make it true, and to what users are told about it."""
+
+from __future__ import annotations
+
+import time
+from functools import singledispatchmethod
+from typing import Any, TypeAlias
+
+from gangline.api import names
+from gangline.control import conditions, workload_status
+from gangline.control.events import EventRecorder
+from gangline.control.metrics import Metrics
+from gangline.control.mirror import Mirror
+from gangline.control.writer import Priority
+from gangline.control.writes import Writes
+from gangline.engine import model
+from gangline.engine.engine import Engine
+from gangline.kube import resources as kube
+from gangline.kube.resources import ObjectKey
+
+Json: TypeAlias = dict[str, Any]
+
+#: Why a workload waits is written at most this often per workload, in seconds …
+PENDING_PERIOD = 10.0
+#: … and first after this, so that one that is admitted at once costs no write for having waited.
+PENDING_DELAY = 0.1
+
+
+class Decisions:
+    def __init__(
+        self, mirror: Mirror, writes: Writes, engine: Engine, recorder: EventRecorder, metrics: Metrics
+    ) -> None:
+        self._mirror = mirror
+        self._writes = writes
+        self._engine = engine
+        self._recorder = recorder
+        self._metrics = metrics
+        self._pending_written: dict[str, float] = {}  # workload -> time.monotonic() of the last pending reason
+
+    @singledispatchmethod
+    def carry_out(self, decision: Any) -> None:
+        raise TypeError(f"no such decision: {decision!r}")
+
+    # --- admission ---
+
+    @carry_out.register
+    def _(self, decision: model.Admit) -> None:
+        self._pending_written.pop(decision.workload, None)
+        self._assume(decision, "admission", workload_status.admit(decision), Priority.ADMISSION, self._tell_admitted)
+
+    def _tell_admitted(self, decision: model.Admit, before: Json, after: Json) -> None:
+        queue = decision.admission.cluster_queue
+        waited = max(0, decision.at - _queued_since(before)) // 1000
+        reserved = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}s"
+        self._recorder.record(after, "Normal", "QuotaReserved", reserved)
+        if decision.admitted:
+            self._recorder.record(
+                after, "Normal", "Admitted", f"Admitted by ClusterQueue {queue}, wait time since reservation was 0s"
+            )
+        self._metrics.reserved(queue, waited, admitted=decision.admitted)
+
+    @carry_out.register
+    def _(self, decision: model.CompleteAdmission) -> None:
+        self._assume(
+            decision, "admission", workload_status.complete_admission, Priority.ADMISSION, self._tell_completed
+        )
+
+    def _tell_completed(self, decision: model.CompleteAdmission, before: Json, after: Json) -> None:
+        queue = after["status"]["admission"]["clusterQueue"]
+        reserved = conditions.find(after["status"]["conditions"], names.QUOTA_RESERVED) or {}
+        admitted = conditions.find(after["status"]["conditions"], names.ADMITTED) or {}
+        waited = _seconds_between(reserved, admitted)
+        self._recorder.record(
+            after, "Normal", "Admitted", f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s"
+        )
+        self._metrics.admitted(queue, waited)
+
+    @carry_out.register
+    def _(self, decision: model.Swap) -> None:
+        change = workload_status.replace_admission(decision)
+        self._assume(decision, "admission", change, Priority.ADMISSION, lambda *_: None)
+
+    # --- eviction ---
+
+    @carry_out.register
+    def _(self, decision: model.Preempt) -> None:
+        self._assume(decision, "evict", workload_status.preempt(decision), Priority.LIFECYCLE, self._tell_preempted)
+        self._release_unowned(decision.workload)
+
+    def _tell_preempted(self, decision: model.Preempt, before: Json, after: Json) -> None:
+        self._recorder.record(after, "Normal", "EvictedDueToPreempted", decision.message)
+        self._recorder.record(after, "Normal", "Preempted", decision.message)
+        preemptor = self._mirror.get(kube.WORKLOADS, decision.by)
+        if preemptor is not None:
+            self._recorder.record(
+                preemptor, "Normal", "PreemptedWorkload", f"Preempted {decision.workload} ({decision.reason})"
+            )
+        self._metrics.evicted(after, "Preempted")
+
+    @carry_out.register
+    def _(self, decision: model.Evict) -> None:
+        if decision.deactivate:
+            self._deactivate(decision)
+            return
+        change = workload_status.evict(decision)
+        self._assume(decision, "evict", change, Priority.LIFECYCLE, self._tell_evicted)
+        self._release_unowned(decision.workload)
+
+    def _deactivate(self, decision: model.Evict) -> None:
+        """`spec.active=false` first: the eviction follows from it, also if we die in between."""
+        workload = self._mirror.get(kube.WORKLOADS, decision.workload)
+        if workload is None:
+            return
+        meta = workload["metadata"]
+
+        def inactive(_: Json | None) -> None:
+            self._assume(decision, "evict", workload_status.evict(decision), Priority.LIFECYCLE, self._tell_evicted)
+            self._release_unowned(decision.workload)
+
+        self._writes.send(
+            ObjectKey(kube.WORKLOADS, meta["namespace"], meta["name"]),
+            "patch",
+            {"metadata": {"resourceVersion": meta["resourceVersion"]}, "spec": {"active": False}},
+            priority=Priority.LIFECYCLE,
+            doubt=True,
+            done=inactive,
+            failed=lambda _: self._engine.observe(model.WriteFailed(decision.workload)),
+        )
+
+    def _tell_evicted(self, decision: model.Evict, before: Json, after: Json) -> None:
+        reason = f"EvictedDueTo{decision.reason}" + (
+            f"DueTo{decision.underlying_cause}" if decision.underlying_cause else ""
+        )
+        self._recorder.record(after, "Normal", reason, decision.message)
+        self._metrics.evicted(after, decision.reason, decision.underlying_cause)
+
+    def _release_unowned(self, workload: str) -> None:
+        """No job stands behind it, so nothing has to stop: eviction and release are one write."""
+        raw = self._mirror.get(kube.WORKLOADS, workload)
+        if raw is not None and not raw["metadata"].get("ownerReferences"):
+            self.release(workload)
+
+    def release(self, workload: str) -> None:
+        self._writes.change(workload, "release", workload_status.release, priority=Priority.LIFECYCLE)
+
+    # --- waiting ---
+
+    @carry_out.register
+    def _(self, decision: model.Requeue) -> None:
+        self._assume(decision, "requeue", workload_status.requeue(decision), Priority.LIFECYCLE, lambda *_: None)
+
+    @carry_out.register
+    def _(self, decision: model.Park) -> None:
+        explanation = decision.explanation
+
+        def tell(answer: Json | None) -> None:
+            if answer is not None:
+                self._recorder.record(answer, "Warning", explanation.reason, explanation.message)
+
+        self._explain(decision.workload, workload_status.park(explanation), tell)
+
+    def misconfigured(self, workload: str, message: str) -> None:
+        """A Workload that can't be read: it waits, and its condition names the field."""
+        explanation = model.Explanation("Misconfigured", f"resources validation failed: {message}")
+        self._explain(workload, workload_status.park(explanation), lambda _: None)
+
+    def _explain(self, workload: str, change: workload_status.Change, done: Any) -> None:
+        now = time.monotonic()
+        not_before = max(now + PENDING_DELAY, self._pending_written.get(workload, 0.0) + PENDING_PERIOD)
+
+        def written(answer: Json | None) -> None:
+            if answer is not None:
+                self._pending_written[workload] = time.monotonic()
+            done(answer)
+
+        self._writes.change(
+            workload, "pending", change, priority=Priority.PENDING_REASON, not_before=not_before, done=written
+        )
+
+    def forget(self, workload: str) -> None:
+        self._pending_written.pop(workload, None)
+
+    # --- common ---
+
+    def _assume(
+        self,
+        decision: Any,
+        slot: str,
+        change: workload_status.Change,
+        priority: Priority,
+        tell: Any,
+    ) -> None:
+        """Write what the engine already counts on; if it can't be written, the engine is told to think again."""
+        key: str = decision.workload
+        raw = self._mirror.get(kube.WORKLOADS, key)
+        if raw is None or raw["metadata"]["uid"] != decision.uid:
+            return  # the engine hears of that by itself
+        before = raw.get("status", {}) | {"metadata": raw["metadata"]}
+
+        def done(answer: Json | None) -> None:
+            if answer is not None:
+                tell(decision, before, answer)
+
+        self._writes.change(
+            key,
+            slot,
+            change,
+            priority=priority,
+            doubt=True,
+            done=done,
+            failed=lambda _: self._engine.observe(model.WriteFailed(key)),
+        )
+
+
+def _queued_since(before: Json) -> int:
+    """When the workload last entered its queue, in ms: its creation, or the last time it was put back."""
+    requeued = conditions.find(before.get("conditions"), names.REQUEUED)
+    times = [conditions.millis_of(before["metadata"].get("creationTimestamp"))]
+    if requeued is not None and requeued["status"] == "True":
+        times.append(conditions.millis_of(requeued.get("lastTransitionTime")))
+    return max(times)
+
+
+def _seconds_between(first: Json, second: Json) -> int:
+    then = conditions.millis_of(first.get("lastTransitionTime"))
+    return max(0, conditions.millis_of(second.get("lastTransitionTime")) - then) // 1000

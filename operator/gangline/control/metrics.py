@@ -1,0 +1,74 @@
+"""Prometheus metrics under Kueue's names, fed by what is carried out and by the engine's ledger."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from gangline.engine.engine import Engine
+
+Json: TypeAlias = dict[str, Any]
+
+#: 1 s, then 2.5·2ⁿ s, as Kueue's histograms.
+BUCKETS = (1.0, *(2.5 * 2**n for n in range(14)))
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        queue = ["cluster_queue"]
+        why = [*queue, "reason", "underlying_cause"]
+        make: dict[str, Any] = {"registry": self.registry}
+        self._reserved = Counter("kueue_quota_reserved_workloads", "Workloads that got quota.", queue, **make)
+        self._admitted = Counter("kueue_admitted_workloads", "Workloads that were admitted.", queue, **make)
+        self._evicted = Counter("kueue_evicted_workloads", "Workloads that were evicted.", why, **make)
+        self._quota_wait = Histogram(
+            "kueue_quota_reserved_wait_time_seconds", "From queued to quota.", queue, buckets=BUCKETS, **make
+        )
+        self._wait = Histogram(
+            "kueue_admission_wait_time_seconds", "From queued to admitted.", queue, buckets=BUCKETS, **make
+        )
+        self._checks_wait = Histogram(
+            "kueue_admission_checks_wait_time_seconds", "From quota to admitted.", queue, buckets=BUCKETS, **make
+        )
+        self._pending = Gauge("kueue_pending_workloads", "Workloads that wait.", [*queue, "status"], **make)
+        self._reserving = Gauge("kueue_reserving_active_workloads", "Workloads that hold quota.", queue, **make)
+        self._active = Gauge("kueue_admitted_active_workloads", "Admitted, unfinished workloads.", queue, **make)
+        self._status = Gauge("kueue_cluster_queue_status", "1 for the state it is in.", [*queue, "status"], **make)
+        self.leader = Gauge("gangline_leader", "1 while this process leads.", **make)
+        self.decide = Histogram(
+            "gangline_decide_seconds",
+            "One round of deciding.",
+            buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0),
+            **make,
+        )
+
+    def reserved(self, queue: str, waited: int, *, admitted: bool) -> None:
+        self._reserved.labels(queue).inc()
+        self._quota_wait.labels(queue).observe(waited)
+        if admitted:
+            self._admitted.labels(queue).inc()
+            self._wait.labels(queue).observe(waited)
+
+    def admitted(self, queue: str, waited: int) -> None:
+        """Admission checks are through, `waited` seconds after the quota."""
+        self._admitted.labels(queue).inc()
+        self._checks_wait.labels(queue).observe(waited)
+
+    def evicted(self, workload: Json, reason: str, cause: str = "") -> None:
+        queue = workload.get("status", {}).get("admission", {}).get("clusterQueue", "")
+        self._evicted.labels(queue, reason, cause).inc()
+
+    def queues(self, engine: Engine, names: list[str]) -> None:
+        """Refresh the gauges from the ledger; called when they are scraped."""
+        for name in names:
+            status = engine.queue_status(name)
+            pending = engine.pending_counts(name)
+            self._pending.labels(name, "active").set(pending[0])
+            self._pending.labels(name, "inadmissible").set(pending[1])
+            self._reserving.labels(name).set(status.reserving)
+            self._active.labels(name).set(status.admitted)
+            for state in ("pending", "active", "terminating"):
+                wanted = "active" if status.active else "terminating" if status.reason == "Terminating" else "pending"
+                self._status.labels(name, state).set(state == wanted)

@@ -1,0 +1,222 @@
+"""What the cluster says, as last seen: the raw objects, who belongs to whom, and the engine's view of each.
+
+The mirror is fed by one consumer, in order. Each object goes in whole; out come engine changes (`model.Change`) and the set of
+jobs that have to be planned again. An object that can't be read is kept out of the engine with an error that names the field;
+the last good reading of a configuration object stays in force, so that one typo does not stop a queue.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from gangline.api import names, parse
+from gangline.engine import model
+from gangline.jobs import KINDS
+from gangline.jobs import workload as workloads
+from gangline.jobs.base import Children, JobError, JobKind
+from gangline.kube import resources as kube
+from gangline.kube.resources import Resource, key_of
+
+log = logging.getLogger(__name__)
+
+Json: TypeAlias = dict[str, Any]
+JobRef: TypeAlias = tuple[Resource, str]
+
+#: Resources whose objects the engine reads, and how. The key of each is its engine key.
+READERS: dict[Resource, tuple[type[model.Item], Callable[[Json], model.Item]]] = {
+    kube.RESOURCE_FLAVORS: (model.Flavor, parse.flavor),
+    kube.COHORTS: (model.Cohort, parse.cohort),
+    kube.CLUSTER_QUEUES: (model.ClusterQueue, parse.cluster_queue),
+    kube.LOCAL_QUEUES: (model.LocalQueue, parse.local_queue),
+    kube.ADMISSION_CHECKS: (model.AdmissionCheck, parse.admission_check),
+    kube.TOPOLOGIES: (model.Topology, parse.topology),
+    kube.NAMESPACES: (model.Namespace, parse.namespace),
+    kube.NODES: (model.Node, parse.node),
+    kube.WORKLOADS: (model.Workload, parse.workload),
+}
+
+#: Resources that only the plans read.
+PLAIN: tuple[Resource, ...] = (kube.WORKLOAD_PRIORITY_CLASSES, kube.PRIORITY_CLASSES, kube.SERVICES)
+
+JOB_KINDS: dict[Resource, JobKind] = {kind.resource: kind for kind in KINDS}
+
+#: A label selector that keeps foreign objects out of memory where every object of ours carries the label.
+SELECTORS: dict[Resource, str] = {kube.SERVICES: names.GPUJOB_LABEL}
+
+
+def resources() -> list[Resource]:
+    """Everything that has to be watched."""
+    return [*READERS, *PLAIN, *JOB_KINDS]
+
+
+def controller_uid(obj: Json) -> str | None:
+    for ref in obj["metadata"].get("ownerReferences", ()):
+        if ref.get("controller"):
+            return ref["uid"]
+    return None
+
+
+@dataclass(slots=True)
+class Mirror:
+    """The store. `observe` receives engine changes; `complain` receives (object, error) for what can't be read."""
+
+    observe: Callable[[model.Change], None]
+    complain: Callable[[Json, Exception], None] = field(default=lambda obj, error: None)
+    objects: dict[Resource, dict[str, Json]] = field(default_factory=dict)
+    #: jobs to plan again
+    dirty: set[JobRef] = field(default_factory=set)
+    #: workloads that no job plans for, or that may have lost theirs
+    loose: set[str] = field(default_factory=set)
+    #: ClusterQueues and ResourceFlavors that are being deleted
+    _ending: set[tuple[Resource, str]] = field(default_factory=set)
+    _owned: dict[str, set[tuple[Resource, str]]] = field(default_factory=dict)  # owner uid -> what it owns
+    _by_uid: dict[str, JobRef] = field(default_factory=dict)  # uid of a job -> the job
+    _values: dict[str, model.Workload] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for resource in resources():
+            self.objects.setdefault(resource, {})
+
+    # --- in ---
+
+    def upsert(self, resource: Resource, obj: Json, *, decides: bool = True) -> None:
+        """Take the newest version of an object. `decides=False` keeps it from the engine, which knows better for now."""
+        key = key_of(obj)
+        old = self.objects[resource].get(key)
+        obj["metadata"].pop("managedFields", None)
+        if old is not None and old["metadata"]["uid"] != obj["metadata"]["uid"]:
+            self.remove(resource, key)
+            old = None
+        self.objects[resource][key] = obj
+        self._index(resource, key, old, obj)
+        if decides:
+            self._read(resource, key, obj)
+        self._mark(resource, key, obj)
+
+    def remove(self, resource: Resource, key: str) -> None:
+        old = self.objects[resource].pop(key, None)
+        if old is None:
+            return
+        self._index(resource, key, old, None)
+        self._mark(resource, key, old)
+        if resource in READERS:
+            self._values.pop(key, None) if resource == kube.WORKLOADS else None
+            self.observe(model.Gone(READERS[resource][0], key))
+
+    def _read(self, resource: Resource, key: str, obj: Json) -> None:
+        reader = READERS.get(resource)
+        if reader is None:
+            return
+        try:
+            item = reader[1](obj)
+        except parse.ParseError as error:
+            self.complain(obj, error)
+            return
+        if isinstance(item, model.Workload):
+            if self._values.get(key) == item:  # a label or a message changed: nothing that decides
+                return
+            self._values[key] = item
+        self.observe(model.Put(item))
+
+    def _index(self, resource: Resource, key: str, old: Json | None, new: Json | None) -> None:
+        before = controller_uid(old) if old else None
+        after = controller_uid(new) if new else None
+        if before != after and before is not None:
+            owned = self._owned.get(before, set())
+            owned.discard((resource, key))
+            if not owned:
+                self._owned.pop(before, None)
+        if after is not None and resource in (kube.WORKLOADS, kube.SERVICES, *JOB_KINDS):
+            self._owned.setdefault(after, set()).add((resource, key))
+        if resource in JOB_KINDS:
+            if new is not None:
+                self._by_uid[new["metadata"]["uid"]] = (resource, key)
+            elif old is not None:
+                self._by_uid.pop(old["metadata"]["uid"], None)
+
+    def take_ending(self) -> list[tuple[Resource, str]]:
+        """Configuration objects that wait for their last user to go; asked for after every round."""
+        self._ending = {(resource, key) for resource, key in self._ending if key in self.objects[resource]}
+        return sorted(self._ending, key=lambda pair: pair[1])
+
+    def _mark(self, resource: Resource, key: str, obj: Json) -> None:
+        """Which jobs have to be planned again because `obj` changed."""
+        if resource in JOB_KINDS:
+            self.dirty.add((resource, key))
+            if key not in self.objects[resource]:  # gone: its workloads have lost their job
+                self.loose.update(
+                    name for kind, name in self._owned.get(obj["metadata"]["uid"], ()) if kind == kube.WORKLOADS
+                )
+        if resource in (kube.CLUSTER_QUEUES, kube.RESOURCE_FLAVORS) and "deletionTimestamp" in obj["metadata"]:
+            self._ending.add((resource, key))
+        if resource in JOB_KINDS or resource in (kube.WORKLOADS, kube.SERVICES):
+            owner = self._by_uid.get(controller_uid(obj) or "")
+            if owner is not None:
+                self.dirty.add(owner)
+            elif resource == kube.WORKLOADS:
+                self.loose.add(key)
+        elif resource in (kube.WORKLOAD_PRIORITY_CLASSES, kube.PRIORITY_CLASSES):
+            self.dirty.update(self.jobs())
+
+    # --- out ---
+
+    def get(self, resource: Resource, key: str) -> Json | None:
+        return self.objects[resource].get(key)
+
+    def workload_value(self, key: str) -> model.Workload | None:
+        return self._values.get(key)
+
+    def jobs(self) -> Iterator[JobRef]:
+        for resource in JOB_KINDS:
+            for key in self.objects[resource]:
+                yield resource, key
+
+    def job_of(self, workload: Json) -> JobRef | None:
+        return self._by_uid.get(controller_uid(workload) or "")
+
+    def workloads_of(self, job: Json) -> list[Json]:
+        return list(self._owned_by(job, kube.WORKLOADS))
+
+    def children_of(self, job: Json) -> Children:
+        jobs = [child for resource in JOB_KINDS for child in self._owned_by(job, resource)]
+        return Children(jobs=jobs, services=list(self._owned_by(job, kube.SERVICES)))
+
+    def _owned_by(self, job: Json, resource: Resource) -> Iterator[Json]:
+        for kind, key in sorted(self._owned.get(job["metadata"]["uid"], ()), key=lambda pair: pair[1]):
+            if kind == resource:
+                yield self.objects[kind][key]
+
+    def managed_ancestor(self, job: Json) -> bool:
+        """A job kind of ours that names a queue (or itself runs others, like GPUJob) owns this one, at most 10 levels up."""
+        for _ in range(10):
+            ref = self._by_uid.get(controller_uid(job) or "")
+            if ref is None:
+                return False
+            job = self.objects[ref[0]][ref[1]]
+            if JOB_KINDS[ref[0]].owns_children or workloads.queue_name(job):
+                return True
+        return False
+
+    # --- plan.Lookups ---
+
+    def flavor(self, name: str) -> Json | None:
+        return self.objects[kube.RESOURCE_FLAVORS].get(name)
+
+    def priority(self, job: Json, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
+        """As Kueue: WorkloadPriorityClass label, else the pods' PriorityClass, else the cluster's default one, else 0."""
+        ref = workloads.priority_source(job, pod_sets)
+        if ref is None:
+            default = next((c for c in self.objects[kube.PRIORITY_CLASSES].values() if c.get("globalDefault")), None)
+            if default is None:
+                return 0, None
+            name = default["metadata"]["name"]
+            return default["value"], {"group": kube.PRIORITY_CLASSES.group, "kind": "PriorityClass", "name": name}
+        ours = ref["kind"] == "WorkloadPriorityClass"
+        found = self.objects[kube.WORKLOAD_PRIORITY_CLASSES if ours else kube.PRIORITY_CLASSES].get(ref["name"])
+        if found is None:
+            where = f"metadata.labels[{names.PRIORITY_CLASS}]" if ours else "priorityClassName"
+            raise JobError(f'{ref["kind"]} "{ref["name"]}" not found', where)
+        return found["value"], ref

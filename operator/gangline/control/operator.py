@@ -1,0 +1,237 @@
+"""The operator process, put together: login, reflectors, controller, leader election, metrics, and kopf around it.
+
+Start: every kind is listed and the engine rebuilt from it; only then does this process stand for election. On becoming leader
+it lists everything once more before the first decision, so that nothing the previous leader wrote is missing.
+End: stop deciding, let the writes under way finish, give the lease back. Losing the lease ends the process at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import logging
+import os
+import socket
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiohttp import web
+from prometheus_client import generate_latest
+
+from gangline.api import names
+from gangline.control import mirror, shell
+from gangline.control.controller import Controller
+from gangline.control.events import EventRecorder
+from gangline.control.lease import Elector
+from gangline.control.metrics import Metrics
+from gangline.control.writer import Writer
+from gangline.engine import model
+from gangline.engine.engine import Engine
+from gangline.kube import config
+from gangline.kube import resources as kube
+from gangline.kube.client import ApiClient
+from gangline.kube.errors import AlreadyExists, ApiError
+from gangline.kube.reflector import Reflector, ReflectorGroup
+from gangline.kube.resources import Resource
+
+log = logging.getLogger(__name__)
+
+#: The Lease that the leader holds, as Kueue's.
+LEASE = "gangline-operator"
+#: What is under way may take this long to finish at the end, in seconds.
+DRAIN = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    kubeconfig: Path | None = None
+    context: str | None = None
+    leader_election: bool = True
+    namespace: str = names.SYSTEM_NAMESPACE
+    identity: str = field(default_factory=lambda: f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}")
+    #: host and port of /metrics, /healthz and /readyz; port 0 chooses one
+    listen: tuple[str, int] = ("127.0.0.1", 0)
+    #: written once the process is ready: {"pid", "port"}
+    ready_file: Path | None = None
+    settings: model.Settings = field(default_factory=model.Settings)
+    max_writes: int = 24
+
+
+class Operator:
+    """One process. `run()` returns the exit status."""
+
+    def __init__(self, options: Options, client: ApiClient) -> None:
+        self.options = options
+        self.metrics = Metrics()
+        self.engine = Engine(options.settings)
+        self.stop = asyncio.Event()
+        self.failed: BaseException | None = None
+        self.leading = asyncio.Event()
+        self._client = client
+        self._lost = False
+        self.writer = Writer(client, max_concurrency=options.max_writes, gate=lambda: not self._lost)
+        self.recorder = EventRecorder(self.writer, instance=options.identity)
+        self.controller = Controller(
+            client,
+            self.writer,
+            self.engine,
+            self.recorder,
+            self.metrics,
+            fair_sharing=options.settings.fair_sharing is not None,
+        )
+        self.reflectors = ReflectorGroup()
+        self._by_resource: dict[Resource, Reflector] = {}
+        for resource in mirror.resources():
+            reflector = Reflector(client, resource, label_selector=mirror.SELECTORS.get(resource, ""))
+            self._by_resource[resource] = self.reflectors.add(reflector, self.controller.sink(resource))
+
+    async def run(self) -> int:
+        tasks = [
+            self._guard(self.reflectors.run(), "reflectors"),
+            self._guard(self.controller.run(), "controller"),
+            self._guard(self._govern(), "leadership"),
+        ]
+        handlers = shell.registry(
+            self._client.login, self._witness, startup=self._startup, cleanup=lambda: self._cleanup(tasks)
+        )
+        try:
+            await shell.run(handlers, self.stop)
+        finally:
+            await self._cleanup(tasks)
+        if self.failed is not None:
+            log.error("the operator ended: %s", self.failed)
+            return 1
+        return 0
+
+    def _guard(self, work: object, name: str) -> asyncio.Task[None]:
+        """A part of the process without which the rest makes no sense: when it ends, all ends."""
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work, name=name)  # type: ignore[arg-type]
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.error("%s failed", name, exc_info=error)
+                self.failed = self.failed or error
+                self.stop.set()
+
+        task.add_done_callback(ended)
+        return task
+
+    # --- life cycle ---
+
+    async def _startup(self) -> None:
+        """Listed, rebuilt, serving: from now on this process may be called ready."""
+        while not self.reflectors.synced:
+            try:
+                async with asyncio.timeout(10):
+                    await self.reflectors.wait_synced()
+            except TimeoutError:
+                missing = ", ".join(str(resource) for resource in self.reflectors.missing())
+                log.info("waiting for the first list of %s", missing)
+        gc.collect()
+        gc.freeze()  # what has been read at the start stays; it need not be looked at again and again
+        port = await self._serve()
+        if self.options.ready_file is not None:
+            _write_atomically(self.options.ready_file, json.dumps({"pid": os.getpid(), "port": port}))
+        log.info("ready as %s, http://%s:%d", self.options.identity, self.options.listen[0], port)
+
+    async def _govern(self) -> None:
+        """Wait until everything is known, then lead whenever the lease is ours."""
+        await self.reflectors.wait_synced()
+        if not self.options.leader_election:
+            await self._take_the_lead()
+            await asyncio.Event().wait()
+        await ensure_namespace(self._client, self.options.namespace)
+        elector = Elector(
+            self._client,
+            namespace=self.options.namespace,
+            name=LEASE,
+            identity=self.options.identity,
+        )
+        await elector.run(on_started=self._take_the_lead, on_lost=self._lose_the_lead)
+
+    async def _take_the_lead(self) -> None:
+        log.info("leading: listing once more before the first decision")
+        for reflector in self.reflectors:
+            reflector.synced.clear()
+            reflector.restart("leading", relist=True)
+        await self.reflectors.wait_synced()
+        self.controller.absorb()
+        self.controller.lead()
+        self.leading.set()
+        self.metrics.leader.set(1)
+        log.info("leading")
+
+    def _lose_the_lead(self) -> None:
+        self._lost = True
+        self.controller.leading = False
+        self.writer.abort()
+        self.metrics.leader.set(0)
+        self.failed = self.failed or RuntimeError("the lease was lost to another process")
+        self.stop.set()
+
+    async def _cleanup(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Stop deciding, flush, let go of the lease. May be called twice."""
+        self.controller.leading = False
+        if not self._lost and not await self.writer.drain(DRAIN):
+            log.warning("some writes were still under way after %g s", DRAIN)
+        self.writer.abort()
+        for task in reversed(tasks):  # the elector gives its lease back when it is cancelled
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
+
+    def _witness(self, resource: Resource, key: str, version: str) -> None:
+        self._by_resource[resource].expect(key, version)
+
+    # --- what others may ask ---
+
+    async def _serve(self) -> int:
+        """/metrics, /healthz (the loop runs), /readyz (all kinds are known). Returns the port."""
+        app = web.Application()
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/healthz", lambda _: _ok())
+        app.router.add_get("/readyz", lambda _: _ok())
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        site = web.TCPSite(runner, *self.options.listen)
+        await site.start()
+        return runner.addresses[0][1]
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        self.metrics.queues(self.engine, sorted(self.controller.mirror.objects[kube.CLUSTER_QUEUES]))
+        return web.Response(body=generate_latest(self.metrics.registry), content_type="text/plain")
+
+
+async def _ok() -> web.Response:
+    return web.Response(text="ok")
+
+
+async def ensure_namespace(client: ApiClient, name: str) -> None:
+    """The namespace that Gangline keeps its own objects in exists. Tried until the API server takes it."""
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    while True:
+        try:
+            await client.create(kube.NAMESPACES, None, body)
+            return
+        except AlreadyExists:
+            return
+        except ApiError as error:
+            log.warning("namespace %s: %s", name, error)
+            await asyncio.sleep(1)
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+async def serve(options: Options, *, connections: Callable[[int], int] = lambda writes: writes + 40) -> int:
+    """Log in and run until told to end. Returns the exit status; raises config.LoginError."""
+    login = config.load(options.kubeconfig, options.context)
+    async with ApiClient(login, connections=connections(options.max_writes)) as client:
+        return await Operator(options, client).run()

@@ -1,0 +1,343 @@
+"""What to do about one job: from the job, its Workload and what it owns, to the next writes. Pure.
+
+The plan is level-triggered: it looks at what is, never at what happened, and names only the next step. After every write the
+job is planned again with what came of it, so that a crash between any two steps loses nothing. The order of the rules is
+that of Kueue's job reconciler (see `plan`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from gangline.api import names
+from gangline.control import conditions, workload_status
+from gangline.jobs import workload as workloads
+from gangline.jobs.base import Children, Create, Delete, JobError, JobKind, JobWrite, Patch, PodSetInfo
+
+Json: TypeAlias = dict[str, Any]
+
+
+class Lookups(Protocol):
+    """What the plan needs to know of the rest of the cluster."""
+
+    def flavor(self, name: str) -> Json | None: ...
+    def priority(self, job: Json, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
+        """Priority and `priorityClassRef` of a job. Raises JobError when the class it names does not exist."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job with everything that belongs to it, as last seen."""
+
+    kind: JobKind
+    job: Json
+    workloads: Sequence[Json]
+    children: Children
+    #: a managed job further up owns this one: that one's Workload counts, not one of its own
+    managed_ancestor: bool = False
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PatchJob:
+    patch: Patch
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """Create or delete an object that the job owns."""
+
+    write: Create | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class CreateWorkload:
+    body: Json
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteWorkload:
+    workload: Json
+
+
+@dataclass(frozen=True, slots=True)
+class PatchWorkload:
+    """Merge patch on metadata or spec."""
+
+    workload: Json
+    body: Json
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeStatus:
+    """Change a Workload's status; `slot` names what is changed, so that a newer change of it replaces an older one."""
+
+    workload: Json
+    slot: str
+    change: workload_status.Change
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """An event on the job."""
+
+    kind: str  # Normal | Warning
+    reason: str
+    message: str
+
+
+Step: TypeAlias = PatchJob | Own | CreateWorkload | DeleteWorkload | PatchWorkload | ChangeStatus | Note
+
+
+# --- reading a Workload -----------------------------------------------------------------------------------------------
+
+
+def has(workload: Json, condition: str) -> bool:
+    return conditions.is_true(workload.get("status", {}).get("conditions"), condition)
+
+
+def reserved(workload: Json) -> bool:
+    return "admission" in workload.get("status", {}) and has(workload, names.QUOTA_RESERVED)
+
+
+def deleting(obj: Json) -> bool:
+    return "deletionTimestamp" in obj["metadata"]
+
+
+def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
+    """What the admission of `workload` adds to each pod set: flavor labels and tolerations, check updates, identity."""
+    status, meta = workload["status"], workload["metadata"]
+    updates: dict[str, list[Json]] = {}
+    for check in status.get("admissionChecks", ()):
+        for update in check.get("podSetUpdates", ()):
+            updates.setdefault(update["name"], []).append(update)
+    infos: list[PodSetInfo] = []
+    for assignment in status["admission"]["podSetAssignments"]:
+        name = assignment["name"]
+        selector: dict[str, str] = {}
+        tolerations: list[Json] = []
+        labels = {
+            names.PODSET: name,
+            names.CLUSTER_QUEUE_LABEL: status["admission"]["clusterQueue"],
+            names.LOCAL_QUEUE_LABEL: workload["spec"]["queueName"],
+        }
+        annotations = {names.WORKLOAD_ANNOTATION: meta["name"]}
+        for flavor_name in dict.fromkeys(assignment.get("flavors", {}).values()):
+            spec = (lookups.flavor(flavor_name) or {}).get("spec", {})
+            selector.update(spec.get("nodeLabels", {}))
+            tolerations.extend(spec.get("tolerations", ()))
+        for update in updates.get(name, ()):
+            selector.update(update.get("nodeSelector", {}))
+            tolerations.extend(update.get("tolerations", ()))
+            labels.update(update.get("labels", {}))
+            annotations.update(update.get("annotations", {}))
+        labels = {key: value for key, value in labels.items() if len(value) <= 63}  # a longer name is no label value
+        infos.append(
+            PodSetInfo(
+                name=name,
+                count=assignment.get("count", 0),
+                node_selector=selector,
+                tolerations=tolerations,
+                labels=labels,
+                annotations=annotations,
+            )
+        )
+    return infos
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+def plan(view: JobView, lookups: Lookups) -> list[Step]:
+    """The next steps for one job; [] when nothing is to be done until something changes."""
+    job, kind = view.job, view.kind
+    if view.managed_ancestor:
+        return []
+    if not workloads.queue_name(job) and not view.workloads:
+        return _unqueued(view)
+    if deleting(job):
+        return _let_go(view)
+    outcome = kind.finished(job)
+    workload, surplus = _choose(view)
+    steps: list[Step] = [DeleteWorkload(extra) for extra in surplus if not deleting(extra)]
+    if workload is None:
+        return steps + ([] if outcome else _without_workload(view, lookups))
+    if has(workload, names.FINISHED):
+        return steps + drop_finalizer(workload) + ([] if outcome else _finished_elsewhere(view, workload))
+    if outcome is not None:
+        return [
+            *steps,
+            ChangeStatus(workload, "finish", workload_status.finish(outcome.success, outcome.message)),
+            Note("Normal", "FinishedWorkload", f"Workload '{_key(workload)}' is declared finished"),
+        ]
+    if deleting(workload):
+        return steps + _stop_then(view, workload, lambda: drop_finalizer(workload))
+    return steps + _with_workload(view, workload, lookups)
+
+
+def _key(obj: Json) -> str:
+    return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+
+
+def _unqueued(view: JobView) -> list[Step]:
+    """A job that names no queue is not ours, except that a kind of our own still has to run it."""
+    if not view.kind.owns_children or deleting(view.job):
+        return []
+    infos = None if view.kind.is_suspended(view.job) else []
+    return _steps(view.kind.sync(view.job, infos, view.children))
+
+
+def _let_go(view: JobView) -> list[Step]:
+    """The job is being deleted: its quota goes back when its last pod has gone."""
+    if view.kind.is_active(view.job, view.children):
+        return []
+    return [step for workload in view.workloads for step in drop_finalizer(workload)]
+
+
+def drop_finalizer(workload: Json) -> list[PatchWorkload]:
+    """Let the Workload go, if it is being deleted, or be deleted later without asking us."""
+    finalizers: list[str] = workload["metadata"].get("finalizers", [])
+    if names.IN_USE_FINALIZER not in finalizers:
+        return []
+    rest = [f for f in finalizers if f != names.IN_USE_FINALIZER]
+    return [PatchWorkload(workload, {"metadata": {"finalizers": rest or None}})]
+
+
+def _choose(view: JobView) -> tuple[Json | None, list[Json]]:
+    """The Workload that speaks for the job, and those that are too many: the one with quota, else the oldest, stays."""
+    if not view.workloads:
+        return None, []
+    order = sorted(
+        view.workloads,
+        key=lambda w: (deleting(w), not reserved(w), w["metadata"].get("creationTimestamp", ""), w["metadata"]["name"]),
+    )
+    return order[0], order[1:]
+
+
+def _without_workload(view: JobView, lookups: Lookups) -> list[Step]:
+    """Hold the job, wait until none of its pods runs, then queue it."""
+    kind, job = view.kind, view.job
+    if not kind.is_suspended(job):
+        return _stop(view, kind.pod_sets(job)) + _sync(view, None)
+    if kind.is_active(job, view.children):
+        return _sync(view, None)
+    pod_sets = kind.pod_sets(job)
+    queue = workloads.queue_name(job)
+    priority, class_ref = lookups.priority(job, pod_sets)
+    body = workloads.build(kind, job, pod_sets, queue=queue, priority=priority, priority_class_ref=class_ref)
+    return [
+        CreateWorkload(body),
+        Note("Normal", "CreatedWorkload", f"Created Workload: {_key(body)}"),
+        *_sync(view, None),
+    ]
+
+
+def _with_workload(view: JobView, workload: Json, lookups: Lookups) -> list[Step]:
+    kind, job = view.kind, view.job
+    suspended = kind.is_suspended(job)
+    admitted = has(workload, names.ADMITTED) and reserved(workload)
+
+    if has(workload, names.EVICTED) and reserved(workload):
+        return _stop_then(view, workload, lambda: [ChangeStatus(workload, "release", workload_status.release)])
+    if not admitted and not suspended:
+        return _stop(view, workload["spec"]["podSets"]) + _sync(view, None)
+    pod_sets = kind.pod_sets(job)
+    if not workloads.equivalent(workload, pod_sets, job):
+        return _changed_shape(view, workload, pod_sets)
+    if not admitted:
+        return _follow(workload, job, pod_sets, lookups) + _sync(view, None)
+    infos = pod_set_infos(workload, lookups)
+    if suspended:
+        return _start(view, workload, infos)
+    return _running(view, workload, infos)
+
+
+def _start(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]:
+    if view.kind.is_active(view.job, view.children):  # pods of an earlier run still end
+        return []
+    try:
+        patch = view.kind.start(view.job, infos)
+    except JobError as error:
+        return [
+            ChangeStatus(workload, "finish", workload_status.finish_because("FailedToStart", str(error))),
+            Note("Warning", "FailedToStart", str(error)),
+        ]
+    queue = workload["status"]["admission"]["clusterQueue"]
+    started: list[Step] = []
+    if patch is not None:
+        started = [PatchJob(patch), Note("Normal", "Started", f"Admitted by clusterQueue {queue}")]
+    return started
+
+
+def _running(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]:
+    kind, job = view.kind, view.job
+    steps = _sync(view, infos)
+    ready = kind.pods_ready(job)
+    known = conditions.find(workload["status"].get("conditions"), names.PODS_READY)
+    if known is None or (known["status"] == "True") != ready:
+        steps.append(ChangeStatus(workload, "pods-ready", workload_status.pods_ready(ready)))
+    done = kind.reclaimable(job)
+    before = {row["name"]: row["count"] for row in workload["status"].get("reclaimablePods", ())}
+    if any(count > before.get(name, 0) for name, count in done.items()):
+        steps.append(ChangeStatus(workload, "reclaim", workload_status.reclaim(done)))
+    return steps
+
+
+def _changed_shape(view: JobView, workload: Json, pod_sets: list[Json]) -> list[Step]:
+    """The user changed the job: a waiting Workload follows, one that holds quota is given up and the job queues anew."""
+    if view.kind.is_suspended(view.job) and not reserved(workload):
+        return [
+            PatchWorkload(workload, {"spec": {"podSets": pod_sets}}),
+            Note("Normal", "UpdatedWorkload", f"Updated not matching Workload for suspended job: {_key(workload)}"),
+        ]
+    return [
+        *_stop(view, workload["spec"]["podSets"]),
+        DeleteWorkload(workload),
+        Note("Normal", "DeletedWorkload", f"Deleted not matching Workload: {_key(workload)}"),
+    ]
+
+
+def _follow(workload: Json, job: Json, pod_sets: list[Json], lookups: Lookups) -> list[Step]:
+    """A waiting Workload follows its job to another queue or priority class."""
+    if reserved(workload):
+        return []
+    spec = workload["spec"]
+    change: Json = {}
+    if (queue := workloads.queue_name(job)) and queue != spec.get("queueName"):
+        change["queueName"] = queue
+    priority, class_ref = lookups.priority(job, pod_sets)
+    if priority != spec.get("priority", 0) or class_ref != spec.get("priorityClassRef"):
+        change |= {"priority": priority, "priorityClassRef": class_ref}
+    return [PatchWorkload(workload, {"spec": change})] if change else []
+
+
+def _finished_elsewhere(view: JobView, workload: Json) -> list[Step]:
+    """Somebody declared the Workload finished while the job had not: it must not run without quota."""
+    return [] if view.kind.is_suspended(view.job) else _stop(view, workload["spec"]["podSets"]) + _sync(view, None)
+
+
+def _stop_then(view: JobView, workload: Json, after: Callable[[], Sequence[Step]]) -> list[Step]:
+    """Stop the job; once it is held and none of its pods runs, go on with `after`."""
+    if not view.kind.is_suspended(view.job):
+        return _stop(view, workload["spec"]["podSets"]) + _sync(view, None)
+    if view.kind.is_active(view.job, view.children):
+        return _sync(view, None)
+    return [*_sync(view, None), *after()]
+
+
+def _stop(view: JobView, pod_sets: Sequence[Json]) -> list[Step]:
+    patch = view.kind.stop(view.job, pod_sets)
+    return [PatchJob(patch)] if patch is not None else []
+
+
+def _sync(view: JobView, infos: Sequence[PodSetInfo] | None) -> list[Step]:
+    return _steps(view.kind.sync(view.job, infos, view.children)) if view.kind.owns_children else []
+
+
+def _steps(writes: Sequence[JobWrite]) -> list[Step]:
+    return [PatchJob(write) if isinstance(write, Patch) else Own(write) for write in writes]

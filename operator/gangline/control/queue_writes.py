@@ -1,0 +1,120 @@
+"""Keeps ClusterQueue and LocalQueue statuses right, and lets go of configuration objects that are no longer in use."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from gangline.api import names
+from gangline.control import merge, plan, queue_status
+from gangline.control.mirror import Mirror
+from gangline.control.writer import Priority, Write, Writer
+from gangline.control.writes import Writes
+from gangline.engine.engine import Engine
+from gangline.kube import resources as kube
+from gangline.kube.resources import ObjectKey, Resource
+
+log = logging.getLogger(__name__)
+
+Json: TypeAlias = dict[str, Any]
+
+#: One write per object in this time, in seconds.
+PERIOD = 1.0
+
+
+class QueueWrites:
+    def __init__(
+        self,
+        mirror: Mirror,
+        writes: Writes,
+        writer: Writer,
+        engine: Engine,
+        now: Callable[[], int],
+        *,
+        fair: bool,
+    ) -> None:
+        self._mirror = mirror
+        self._writes = writes
+        self._writer = writer
+        self._engine = engine
+        self._now = now
+        self._fair = fair
+        self._written: dict[tuple[Resource, str], float] = {}
+
+    def mark_all(self) -> None:
+        for resource in (kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES):
+            for key in self._mirror.objects[resource]:
+                self._send(resource, key)
+
+    def flush(self) -> None:
+        """Queue a write for every queue whose status may have changed. Equal statuses are not written."""
+        for name in sorted(self._engine.drain_changed_queues()):
+            self._send(kube.CLUSTER_QUEUES, name)
+        for key in sorted(self._engine.drain_changed_local_queues()):
+            self._send(kube.LOCAL_QUEUES, key)
+        for resource, key in self._mirror.take_ending():
+            self._let_go(resource, key)
+
+    def _send(self, resource: Resource, key: str) -> None:
+        raw = self._mirror.get(resource, key)
+        if raw is None:
+            self._written.pop((resource, key), None)
+            return
+        not_before = self._written.get((resource, key), 0.0) + PERIOD
+
+        def body() -> Json | None:
+            raw = self._mirror.get(resource, key)
+            if raw is None:
+                return None
+            old = raw.get("status", {})
+            meta = raw["metadata"]
+            patch = merge.diff(old, self._render(resource, key, old, meta.get("generation", 0)))
+            if not patch:
+                return None
+            self._written[resource, key] = time.monotonic()
+            return {"status": patch}
+
+        namespace, _, name = key.rpartition("/")
+        self._writer.submit(
+            Write(
+                ObjectKey(resource, namespace, name),
+                "status",
+                body,
+                priority=Priority.STATUS,
+                not_before=not_before,
+                on_error=lambda error: log.info("status of %s %s: %s", resource.kind, key, error),
+            )
+        )
+
+    def _render(self, resource: Resource, key: str, old: Json, generation: int) -> Json:
+        now = self._now()
+        if resource == kube.CLUSTER_QUEUES:
+            return queue_status.cluster_queue_status(
+                self._engine.queue_status(key), old, now=now, generation=generation, fair=self._fair
+            )
+        return queue_status.local_queue_status(
+            self._engine.local_queue_status(key), old, now=now, generation=generation
+        )
+
+    def _let_go(self, resource: Resource, key: str) -> None:
+        """A ClusterQueue or ResourceFlavor that is being deleted goes once nobody uses it."""
+        raw = self._mirror.get(resource, key)
+        if raw is None or not plan.deleting(raw) or self._in_use(resource, key):
+            return
+        finalizers = [f for f in raw["metadata"].get("finalizers", ()) if f != names.IN_USE_FINALIZER]
+        if len(finalizers) == len(raw["metadata"].get("finalizers", ())):
+            return
+        meta = {"resourceVersion": raw["metadata"]["resourceVersion"], "finalizers": finalizers or None}
+        self._writes.send(ObjectKey(resource, "", key), "patch", {"metadata": meta}, priority=Priority.LIFECYCLE)
+
+    def _in_use(self, resource: Resource, key: str) -> bool:
+        if resource == kube.CLUSTER_QUEUES:
+            return self._engine.queue_status(key).reserving > 0
+        return any(
+            flavor.get("name") == key
+            for queue in self._mirror.objects[kube.CLUSTER_QUEUES].values()
+            for group in queue.get("spec", {}).get("resourceGroups", ())
+            for flavor in group.get("flavors", ())
+        )

@@ -1,0 +1,294 @@
+"""What this process has asked the API server to do and not heard of yet, and what that means for what it knows.
+
+All changes of one Workload's status that are due together leave as one patch, computed when it is sent from the newest version
+known and fenced by its resourceVersion. A conflict means that somebody else was faster: the object is read anew, and whoever
+asked for the write thinks again about what is true now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from gangline.control import merge, workload_status
+from gangline.control.mirror import JobRef, Mirror
+from gangline.control.tracking import Tracking
+from gangline.control.writer import Priority, Verb, Write, Writer
+from gangline.kube import resources as kube
+from gangline.kube.client import ApiClient
+from gangline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from gangline.kube.resources import ObjectKey, Resource
+
+log = logging.getLogger(__name__)
+
+Json: TypeAlias = dict[str, Any]
+Body: TypeAlias = Json | Callable[[], Json | None]
+#: called with the object as the server has it now, or None where nothing had to be written
+Done: TypeAlias = Callable[[Json | None], None]
+Failed: TypeAlias = Callable[[ApiError], None]
+#: called when a write is resolved: for which job, the error if it was refused, and what was written
+Resolved: TypeAlias = Callable[[JobRef | None, ApiError | None, ObjectKey], None]
+
+
+@dataclass(slots=True)
+class _Change:
+    change: workload_status.Change
+    priority: Priority
+    doubt: bool
+    not_before: float
+    waiting: list[tuple[JobRef | None, Done | None, Failed | None]]
+
+
+@dataclass(slots=True)
+class _Bundle:
+    """The status changes of one Workload: those that wait for the next patch, and those in the one under way."""
+
+    queued: dict[str, _Change] = field(default_factory=dict[str, _Change])
+    sent: dict[str, _Change] = field(default_factory=dict[str, _Change])
+
+
+class Writes:
+    def __init__(
+        self, client: ApiClient, writer: Writer, mirror: Mirror, *, now: Callable[[], int], resolved: Resolved
+    ) -> None:
+        self._client = client
+        self._writer = writer
+        self._mirror = mirror
+        self._now = now
+        self._resolved = resolved
+        self._tracking = Tracking()
+        self._bundles: dict[ObjectKey, _Bundle] = {}
+        self._refreshing: set[asyncio.Task[None]] = set()
+
+    # --- what the watch shows ---
+
+    def seen(self, resource: Resource, obj: Json) -> None:
+        meta = obj["metadata"]
+        if self._tracking.seen(ObjectKey(resource, meta.get("namespace", ""), meta["name"]), obj):
+            self._mirror.upsert(resource, obj)
+
+    def gone(self, resource: Resource, key: str) -> None:
+        namespace, _, name = key.rpartition("/")
+        self._tracking.gone(ObjectKey(resource, namespace, name))
+        self._mirror.remove(resource, key)
+
+    def in_doubt(self, resource: Resource, key: str) -> bool:
+        namespace, _, name = key.rpartition("/")
+        return self._tracking.in_doubt(ObjectKey(resource, namespace, name))
+
+    @staticmethod
+    def expected(error: ApiError) -> bool:
+        """Errors that only say that the world has moved on."""
+        return isinstance(error, Conflict | NotFound)
+
+    # --- plain writes ---
+
+    def send(
+        self,
+        key: ObjectKey,
+        verb: Verb,
+        body: Body,
+        *,
+        priority: Priority,
+        owner: JobRef | None = None,
+        doubt: bool = False,
+        not_before: float = 0.0,
+        slot: str = "",
+        done: Done | None = None,
+        failed: Failed | None = None,
+    ) -> None:
+        """`verb`: create, patch, status (merge patch of the status subresource) or delete. Times are time.monotonic().
+
+        Two writes of one object may wait together only in different slots.
+        """
+        self._begin(key, doubt=doubt)
+        waiting = [(owner, done, failed)]
+        self._submit(
+            Write(
+                key=key,
+                verb=verb,
+                body=body,
+                priority=priority,
+                slot=slot,
+                not_before=not_before,
+                on_done=lambda answer: self._finish(key, answer, None, doubt, waiting),
+                on_error=lambda error: self._refused(key, error, doubt, waiting),
+            )
+        )
+
+    def _submit(self, write: Write) -> None:
+        """The writer tells nobody of a write that turns out to say nothing new; here, its owner hears of it too."""
+        render = write.body
+        if not callable(render):
+            self._writer.submit(write)
+            return
+
+        def rendered() -> Json | None:
+            body = render()
+            if body is None and write.on_done is not None:
+                asyncio.get_running_loop().call_soon(write.on_done, None)
+            return body
+
+        write.body = rendered
+        self._writer.submit(write)
+
+    def pending(self, resource: Resource, key: str) -> bool:
+        """A write of this object is waiting or under way."""
+        namespace, _, name = key.rpartition("/")
+        return self._writer.pending(ObjectKey(resource, namespace, name))
+
+    def delete(
+        self, key: ObjectKey, *, uid: str, priority: Priority, owner: JobRef | None = None, propagation: str = ""
+    ) -> None:
+        options = {"uid": uid} | ({"propagation": propagation} if propagation else {})
+        self.send(key, "delete", options, priority=priority, owner=owner)
+
+    # --- changes of a Workload's status ---
+
+    def change(
+        self,
+        workload: str,
+        slot: str,
+        change: workload_status.Change,
+        *,
+        priority: Priority,
+        owner: JobRef | None = None,
+        doubt: bool = False,
+        not_before: float = 0.0,
+        done: Done | None = None,
+        failed: Failed | None = None,
+    ) -> None:
+        """Change the status with the next patch. A newer change of the same `slot` takes the place of a waiting one."""
+        namespace, _, name = workload.partition("/")
+        key = ObjectKey(kube.WORKLOADS, namespace, name)
+        bundle = self._bundles.setdefault(key, _Bundle())
+        entry = _Change(change, priority, doubt, not_before, [(owner, done, failed)])
+        old = bundle.queued.pop(slot, None)
+        if old is not None:
+            entry.waiting = [(o, None, f) for o, _, f in old.waiting if o is not None or f is not None] + entry.waiting
+            entry.doubt = entry.doubt or old.doubt
+            self._end_quietly(key, doubt=old.doubt)
+        self._begin(key, doubt=entry.doubt)
+        bundle.queued[slot] = entry
+        self._submit_bundle(key, bundle)
+
+    def _submit_bundle(self, key: ObjectKey, bundle: _Bundle) -> None:
+        self._submit(
+            Write(
+                key=key,
+                verb="status",
+                body=lambda: self._render(key, bundle),
+                priority=min(entry.priority for entry in bundle.queued.values()),
+                slot="status",
+                not_before=min(entry.not_before for entry in bundle.queued.values()),
+                on_done=lambda answer: self._bundle_done(key, bundle, answer),
+                on_error=lambda error: self._bundle_refused(key, bundle, error),
+            )
+        )
+
+    def _render(self, key: ObjectKey, bundle: _Bundle) -> Json | None:
+        """Everything that waits, as one patch on the newest version; None when it says nothing new."""
+        bundle.sent.update(bundle.queued)
+        bundle.queued.clear()
+        raw = self._mirror.get(key.resource, f"{key.namespace}/{key.name}")
+        if raw is None:
+            return None
+        old = raw.get("status", {})
+        new = copy.deepcopy(old)
+        now = self._now()
+        for entry in bundle.sent.values():
+            entry.change(new, now)
+        patch = merge.diff(old, new)
+        if not patch:
+            return None
+        return {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]}, "status": patch}
+
+    def _bundle_done(self, key: ObjectKey, bundle: _Bundle, answer: Json | None) -> None:
+        sent = self._take_sent(key, bundle)
+        if answer is None:
+            answer = self._mirror.get(key.resource, f"{key.namespace}/{key.name}")
+        for entry in sent:
+            self._finish(key, answer, None, entry.doubt, entry.waiting)
+
+    def _bundle_refused(self, key: ObjectKey, bundle: _Bundle, error: ApiError) -> None:
+        for entry in self._take_sent(key, bundle):
+            self._refused(key, error, entry.doubt, entry.waiting)
+
+    def _take_sent(self, key: ObjectKey, bundle: _Bundle) -> list[_Change]:
+        sent = list(bundle.sent.values())
+        bundle.sent.clear()
+        if bundle.queued:
+            return sent
+        if self._bundles.get(key) is bundle:
+            del self._bundles[key]
+        return sent
+
+    # --- how a write ends ---
+
+    def _begin(self, key: ObjectKey, *, doubt: bool) -> None:
+        raw = self._mirror.get(key.resource, f"{key.namespace}/{key.name}" if key.namespace else key.name)
+        base = raw["metadata"]["resourceVersion"] if raw is not None else ""
+        self._tracking.begin(key, base=base, doubt=doubt)
+
+    def _end_quietly(self, key: ObjectKey, *, doubt: bool) -> None:
+        newest = self._tracking.end(key, None, doubt=doubt)
+        if newest is not None:
+            self._mirror.upsert(key.resource, newest)
+
+    def _finish(
+        self,
+        key: ObjectKey,
+        answer: Json | None,
+        error: ApiError | None,
+        doubt: bool,
+        waiting: list[tuple[JobRef | None, Done | None, Failed | None]],
+    ) -> None:
+        is_object = answer is not None and answer.get("kind") != "Status"
+        newest = self._tracking.end(key, answer if is_object else None, doubt=doubt)
+        if error is not None:
+            for _, _, failed in waiting:
+                if failed is not None:
+                    failed(error)
+        if newest is not None:
+            self._mirror.upsert(key.resource, newest, decides=not self._tracking.in_doubt(key))
+        elif answer is not None and not is_object:  # the Status of a deletion that is complete
+            self._mirror.remove(key.resource, f"{key.namespace}/{key.name}" if key.namespace else key.name)
+        for owner, done, _ in waiting:
+            if error is None and done is not None:
+                done(answer if is_object else None)
+            self._resolved(owner, error, key)
+
+    def _refused(
+        self,
+        key: ObjectKey,
+        error: ApiError,
+        doubt: bool,
+        waiting: list[tuple[JobRef | None, Done | None, Failed | None]],
+    ) -> None:
+        """Read the object anew before anybody thinks again, so that nobody thinks again about the old one."""
+        if not isinstance(error, Conflict | AlreadyExists | NotFound):
+            self._finish(key, None, error, doubt, waiting)
+            return
+        task = asyncio.get_running_loop().create_task(self._refresh(key, error, doubt, waiting))
+        self._refreshing.add(task)
+        task.add_done_callback(self._refreshing.discard)
+
+    async def _refresh(
+        self,
+        key: ObjectKey,
+        error: ApiError,
+        doubt: bool,
+        waiting: list[tuple[JobRef | None, Done | None, Failed | None]],
+    ) -> None:
+        answer: Json | None = None
+        try:
+            answer = await self._client.get(key.resource, key.namespace or None, key.name)
+        except NotFound:
+            answer = {"kind": "Status"}
+        except ApiError as trouble:
+            log.info("%s could not be read after %s: %s", key, error, trouble)
+        self._finish(key, answer, error, doubt, waiting)

@@ -1,0 +1,94 @@
+"""Which nodes a pod may run on at all: taints, node selector, required affinity, and how much it would like each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from gangline.engine.model import Affinity, Expression, PodSet, PreferredTerm, Taint, Toleration
+
+#: Why a node is excluded ("" = it is not), as failure texts name it, and its preferred-affinity score.
+Verdict: TypeAlias = tuple[str, int]
+
+_BINDING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a pod set asks of a node, apart from capacity. Equal selections share their verdicts."""
+
+    tolerations: tuple[Toleration, ...] = ()
+    selector: tuple[tuple[str, str], ...] = ()
+    affinity: Affinity = ()
+    preferred: tuple[PreferredTerm, ...] = ()
+
+    @classmethod
+    def of(cls, pod_set: PodSet, tolerations: tuple[Toleration, ...], *, scored: bool) -> Selection:
+        """`tolerations` are the flavor's, which add to the pods' own; `scored` says that preferences count."""
+        return cls(
+            tolerations=pod_set.tolerations + tolerations,
+            selector=tuple(sorted(pod_set.node_selector.items())),
+            affinity=pod_set.affinity,
+            preferred=pod_set.preferred_affinity if scored else (),
+        )
+
+    def judge(self, labels: Mapping[str, str], taints: Sequence[Taint]) -> Verdict:
+        """The first thing that keeps the pods off a node, or its score."""
+        for taint in taints:
+            if taint.effect in _BINDING_EFFECTS and not any(tolerates(t, taint) for t in self.tolerations):
+                return f'taint "{_taint_text(taint)}"', 0
+        for key, value in self.selector:
+            if labels.get(key) != value:
+                return "nodeSelector", 0
+        if self.affinity and not any(_term_matches(term, labels) for term in self.affinity):
+            return "affinity", 0
+        return "", sum(term.weight for term in self.preferred if _term_matches(term.expressions, labels))
+
+
+#: Asks nothing: every node is as good as any other.
+ANY_NODE = Selection()
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Kubernetes' rule: an empty key or effect of the toleration matches all; Exists ignores the value."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    return toleration.operator == "Exists" or (toleration.operator in ("", "Equal") and toleration.value == taint.value)
+
+
+def expression_matches(expression: Expression, labels: Mapping[str, str]) -> bool:
+    """Kubernetes' rule for one requirement on labels; ValueError for an operator that does not exist."""
+    value = labels.get(expression.key)
+    match expression.operator:
+        case "In":
+            return value is not None and value in expression.values
+        case "NotIn":
+            return value is None or value not in expression.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            return value is not None and _compares(expression, value)
+        case other:
+            raise ValueError(f"expression on {expression.key!r}: unknown operator {other!r}")
+
+
+def _compares(expression: Expression, value: str) -> bool:
+    try:
+        left, right = int(value), int(expression.values[0])
+    except (ValueError, IndexError):
+        return False
+    return left > right if expression.operator == "Gt" else left < right
+
+
+def _term_matches(expressions: tuple[Expression, ...], labels: Mapping[str, str]) -> bool:
+    """An empty term selects nothing."""
+    return bool(expressions) and all(expression_matches(expression, labels) for expression in expressions)
+
+
+def _taint_text(taint: Taint) -> str:
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"

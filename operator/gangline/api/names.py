@@ -41,7 +41,7 @@ PODSET_GROUP: Final = f"{GROUP}/podset-group-name"
 # our own
 GPUJOB_LABEL: Final = f"{OWN_GROUP}/gpujob"  # on child Jobs, Services and pods: the GPUJob they belong to
 ROLE_LABEL: Final = f"{OWN_GROUP}/role"
-ADMISSION_DIGEST: Final = f"{OWN_GROUP}/admission"  # annotation on child Jobs: the admission they were made for
+ADMISSION_DIGEST: Final = f"{OWN_GROUP}/admission"  # annotation on child Jobs: the admission and attempt they run for
 SIMULATED_RUNTIME: Final = f"{OWN_GROUP}/simulated-runtime"  # pod annotation, Go duration: kwok completes the pod then
 SIMULATED_EXIT_CODE: Final = f"{OWN_GROUP}/simulated-exit-code"  # pod annotation: kwok fails the pod with it instead
 SIMULATED_SHUTDOWN: Final = f"{OWN_GROUP}/simulated-shutdown"  # pod annotation: how long it takes to stop
@@ -49,6 +49,8 @@ SIMULATED_ARRIVAL: Final = (
     f"{OWN_GROUP}/simulated-arrival"  # job annotation, Go duration: `gangline run` submits it then
 )
 LEGACY_RECLAIM: Final = f"{OWN_GROUP}/reclaim-out-of-cohort"  # keeps v1beta1's reclaimOutOfCohort through conversion
+V1BETA1_FIELDS: Final = f"{OWN_GROUP}/v1beta1-fields"  # on v1beta2 objects: what only v1beta1 can say, as JSON
+V1BETA2_FIELDS: Final = f"{OWN_GROUP}/v1beta2-fields"  # on v1beta1 objects: what only v1beta2 can say, as JSON
 
 # condition types of a Workload
 QUOTA_RESERVED: Final = "QuotaReserved"

@@ -1,0 +1,163 @@
+"""ClusterQueue between versions, the legacy recipe form included.
+
+A recipe leaves out what v1beta2 requires: it is derived here, and what was derived is noted, so that reading the object in
+v1beta1 shows what was written. A note counts only while the derived value still stands: whoever changes it in v1beta2
+has the last word.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gangline.api.convert.fields import Json, items, listing, make, mapping, move, own, own_items, rename
+
+#: where the notes keep what v1beta2 has no field for
+RECLAIM: Final = "reclaimOutOfCohort"
+_COVERED: Final = "derivedCoveredResources"
+_SELECTOR: Final = "derivedNamespaceSelector"
+_WITHIN: Final = "derivedWithinClusterQueue"
+_CHECKS: Final = "admissionChecks"
+_UNUSED_CHECKS: Final = "unusedAdmissionChecks"
+_FUNGIBILITY: Final = "flavorFungibility"
+_PENDING: Final = "pendingWorkloadsStatus"
+_CONCURRENT: Final = "concurrentAdmissionPolicy"
+
+_OLD_POLICIES: Final = ("Borrow", "Preempt")
+_PREEMPTS: Final = "LowerPriority"
+
+
+def upgrade(queue: Json, restored: Json) -> Json:
+    """Turns a v1beta1 queue into v1beta2, in place; returns the notes. `restored` is what `downgrade` noted."""
+    notes: Json = {}
+    spec = own(queue, "spec")
+    if spec is not None:
+        preemption = own(spec, "preemption")
+        move(preemption, RECLAIM, notes)
+        _derive_resources(spec, notes)
+        _derive_selector(spec, notes)
+        _derive_preemption(preemption, notes)
+        _upgrade_checks(spec, notes)
+        _upgrade_fungibility(spec, notes)
+        rename(spec, "cohort", "cohortName")
+        move(restored, _CONCURRENT, spec)
+    move(own(queue, "status"), _PENDING, notes)
+    return notes
+
+
+def downgrade(queue: Json, restored: Json) -> Json:
+    """Turns a v1beta2 queue into v1beta1, in place; returns the notes. `restored` is what `upgrade` noted."""
+    notes: Json = {}
+    spec = own(queue, "spec")
+    if spec is not None:
+        _restore_resources(spec, restored)
+        _restore_selector(spec, restored)
+        _restore_preemption(spec, restored)
+        _downgrade_checks(spec, restored)
+        _downgrade_fungibility(spec, restored)
+        rename(spec, "cohortName", "cohort")
+        move(spec, _CONCURRENT, notes)
+    if _PENDING in restored:
+        make(queue, "status")[_PENDING] = restored[_PENDING]
+    return notes
+
+
+# --- the legacy recipe form -------------------------------------------------------------------------------------------
+
+
+def listed_resources(group: Json) -> list[str]:
+    """The resources that a group's flavors list, in the order of their first appearance."""
+    named = (
+        resource.get("name") for flavor in items(group.get("flavors")) for resource in items(flavor.get("resources"))
+    )
+    return list(dict.fromkeys(name for name in named if isinstance(name, str)))
+
+
+def _derive_resources(spec: Json, notes: Json) -> None:
+    for i, group in enumerate(own_items(spec, "resourceGroups")):
+        if not group.get("coveredResources"):
+            group["coveredResources"] = listed_resources(group)
+            notes.setdefault(_COVERED, []).append(i)
+
+
+def _restore_resources(spec: Json, restored: Json) -> None:
+    derived = listing(restored.get(_COVERED))
+    for i, group in enumerate(own_items(spec, "resourceGroups") if derived else ()):
+        if i in derived and group.get("coveredResources") == listed_resources(group):
+            del group["coveredResources"]
+
+
+def _derive_selector(spec: Json, notes: Json) -> None:
+    """Only recipes mean every namespace by saying nothing; others mean no namespace."""
+    if spec.get("namespaceSelector") is None and (RECLAIM in notes or _COVERED in notes):
+        spec["namespaceSelector"] = {}
+        notes[_SELECTOR] = True
+
+
+def _restore_selector(spec: Json, restored: Json) -> None:
+    if restored.get(_SELECTOR) is True and spec.get("namespaceSelector") == {}:
+        del spec["namespaceSelector"]
+
+
+def _derive_preemption(preemption: Json | None, notes: Json) -> None:
+    if preemption is None or mapping(notes.get(RECLAIM)).get("enable") is not True:
+        return
+    if preemption.get("withinClusterQueue", "Never") == "Never":
+        notes[_WITHIN] = preemption.get("withinClusterQueue", "")
+        preemption["withinClusterQueue"] = _PREEMPTS
+
+
+def _restore_preemption(spec: Json, restored: Json) -> None:
+    if RECLAIM not in restored:
+        return
+    preemption = make(spec, "preemption")
+    if _WITHIN not in restored:
+        preemption[RECLAIM] = restored[RECLAIM]
+    elif preemption.get("withinClusterQueue") == _PREEMPTS:
+        preemption[RECLAIM] = restored[RECLAIM]
+        _put_back(preemption, "withinClusterQueue", restored[_WITHIN])
+
+
+def _put_back(parent: Json, key: str, value: Any) -> None:
+    if value:
+        parent[key] = value
+    else:
+        del parent[key]
+
+
+# --- fields that changed ----------------------------------------------------------------------------------------------
+
+
+def _strategy(names: Any) -> Json | None:
+    rules = [{"name": name} for name in listing(names)]
+    return {"admissionChecks": rules} if rules else None
+
+
+def _upgrade_checks(spec: Json, notes: Json) -> None:
+    if spec.get("admissionChecksStrategy") is not None:
+        move(spec, _CHECKS, notes, _UNUSED_CHECKS)
+        return
+    move(spec, _CHECKS, notes)
+    if (strategy := _strategy(notes.get(_CHECKS))) is not None:
+        spec["admissionChecksStrategy"] = strategy
+
+
+def _downgrade_checks(spec: Json, restored: Json) -> None:
+    if _UNUSED_CHECKS in restored:
+        spec[_CHECKS] = restored[_UNUSED_CHECKS]
+    elif _CHECKS in restored and spec.get("admissionChecksStrategy") == _strategy(restored[_CHECKS]):
+        spec.pop("admissionChecksStrategy", None)
+        spec[_CHECKS] = restored[_CHECKS]
+
+
+def _upgrade_fungibility(spec: Json, notes: Json) -> None:
+    fungibility = own(spec, _FUNGIBILITY) or {}
+    old = {key: value for key, value in fungibility.items() if value in _OLD_POLICIES}
+    if old:
+        fungibility.update(dict.fromkeys(old, "MayStopSearch"))
+        notes[_FUNGIBILITY] = old
+
+
+def _downgrade_fungibility(spec: Json, restored: Json) -> None:
+    fungibility = own(spec, _FUNGIBILITY) or {}
+    old = mapping(restored.get(_FUNGIBILITY))
+    fungibility.update({key: value for key, value in old.items() if fungibility.get(key) == "MayStopSearch"})

@@ -1,0 +1,65 @@
+"""Copy-on-write steps into a JSON object: what is not touched is shared with the original, what is touched is a copy.
+
+Values of the wrong type are passed over: conversion may see an object before the API server has checked it, and it is the
+schema's task to say what is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias, cast
+
+Json: TypeAlias = dict[str, Any]
+
+
+def own(parent: Json | None, key: str) -> Json | None:
+    """A copy of the object at `key`, now in its place; None if there is none."""
+    value = parent.get(key) if parent is not None else None
+    if parent is None or not isinstance(value, dict):
+        return None
+    copy = dict(cast(Json, value))
+    parent[key] = copy
+    return copy
+
+
+def own_items(parent: Json | None, key: str) -> list[Json]:
+    """Copies of the objects in the list at `key`, now in their places."""
+    value = parent.get(key) if parent is not None else None
+    if parent is None or not isinstance(value, list):
+        return []
+    copies = [dict(cast(Json, item)) if isinstance(item, dict) else item for item in listing(value)]
+    parent[key] = copies
+    return items(copies)
+
+
+def make(parent: Json, key: str) -> Json:
+    """A copy of the object at `key`, or a new one, now in its place."""
+    found = own(parent, key)
+    if found is None:
+        found = parent[key] = {}
+    return found
+
+
+def mapping(value: Any) -> Json:
+    """The object itself; an empty one if it is none."""
+    return cast(Json, value) if isinstance(value, dict) else {}
+
+
+def listing(value: Any) -> list[Any]:
+    """The list itself; an empty one if it is none."""
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def items(value: Any) -> list[Json]:
+    """The objects in a list; nothing if it is no list."""
+    return [cast(Json, item) for item in listing(value) if isinstance(item, dict)]
+
+
+def rename(parent: Json | None, old: str, new: str) -> None:
+    if parent is not None and old in parent:
+        parent[new] = parent.pop(old)
+
+
+def move(source: Json | None, key: str, target: Json, name: str = "") -> None:
+    """Takes `key` out of `source` and keeps it in `target`."""
+    if source is not None and source.get(key) is not None:
+        target[name or key] = source.pop(key)

@@ -1,0 +1,142 @@
+"""Workload between versions."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gangline.api import topology_slices
+from gangline.api.convert.fields import Json, items, listing, mapping, move, own, own_items, rename
+
+_SOURCES: Final = {
+    "kueue.x-k8s.io/workloadpriorityclass": ("kueue.x-k8s.io", "WorkloadPriorityClass"),
+    "scheduling.k8s.io/priorityclass": ("scheduling.k8s.io", "PriorityClass"),
+}
+_SOURCE_OF: Final = {kind: source for source, (_, kind) in _SOURCES.items()}
+_NAME: Final = "priorityClassName"
+_SOURCE: Final = "priorityClassSource"
+_GATES: Final = "preemptionGates"
+_GATE_STATES: Final = "preemptionGateStates"
+_CONSTRAINTS: Final = "podsetSliceRequiredTopologyConstraints"
+_PAST_OLD: Final = "accumulatedPastExexcutionTimeSeconds"  # misspelt in v1beta1
+_PAST: Final = "accumulatedPastExecutionTimeSeconds"
+
+
+def upgrade(workload: Json, restored: Json) -> Json:
+    """Turns a v1beta1 workload into v1beta2, in place; returns the notes. `restored` is what `downgrade` noted.
+
+    Raises topology_slices.SlicesError.
+    """
+    notes: Json = {}
+    spec = own(workload, "spec")
+    if spec is not None:
+        _upgrade_priority_class(spec, notes)
+        move(restored, _GATES, spec)
+        _restore_constraints(spec, restored.get(_CONSTRAINTS))
+    status = own(workload, "status")
+    if status is not None:
+        rename(status, _PAST_OLD, _PAST)
+        move(restored, _GATE_STATES, status, _GATES)
+        for path, assignment in _topologies(status):
+            assignment["slices"] = topology_slices.encode(_domains(assignment, path))
+            assignment.pop("domains", None)
+    return notes
+
+
+def downgrade(workload: Json, restored: Json) -> Json:
+    """Turns a v1beta2 workload into v1beta1, in place; returns the notes. `restored` is what `upgrade` noted.
+
+    Raises topology_slices.SlicesError.
+    """
+    notes: Json = {}
+    spec = own(workload, "spec")
+    if spec is not None:
+        _downgrade_priority_class(spec, restored)
+        move(spec, _GATES, notes)
+        _note_constraints(spec, notes)
+    status = own(workload, "status")
+    if status is not None:
+        rename(status, _PAST, _PAST_OLD)
+        move(status, _GATES, notes, _GATE_STATES)
+        for path, assignment in _topologies(status):
+            domains = _decoded(assignment, path)
+            assignment["domains"] = [{"values": list(values), "count": count} for values, count in domains]
+            assignment.pop("slices", None)
+    return notes
+
+
+# --- priority class ---------------------------------------------------------------------------------------------------
+
+
+def _upgrade_priority_class(spec: Json, notes: Json) -> None:
+    name, source = spec.pop(_NAME, None), spec.pop(_SOURCE, None)
+    if name and source in _SOURCES:
+        group, kind = _SOURCES[source]
+        spec["priorityClassRef"] = {"group": group, "kind": kind, "name": name}
+    else:
+        notes.update({key: value for key, value in ((_NAME, name), (_SOURCE, source)) if value is not None})
+
+
+def _downgrade_priority_class(spec: Json, restored: Json) -> None:
+    reference = mapping(spec.pop("priorityClassRef", None))
+    if not reference:
+        spec.update({key: restored[key] for key in (_NAME, _SOURCE) if key in restored})
+        return
+    spec[_NAME] = reference.get("name", "")
+    spec[_SOURCE] = _SOURCE_OF.get(reference.get("kind", ""), "")
+
+
+# --- topology ---------------------------------------------------------------------------------------------------------
+
+
+def _note_constraints(spec: Json, notes: Json) -> None:
+    """Layers of slices, by pod set."""
+    found: Json = {}
+    for pod_set in own_items(spec, "podSets"):
+        move(own(pod_set, "topologyRequest"), _CONSTRAINTS, found, str(pod_set.get("name", "main")))
+    if found:
+        notes[_CONSTRAINTS] = found
+
+
+def _restore_constraints(spec: Json, noted: Any) -> None:
+    for pod_set in own_items(spec, "podSets") if noted else ():
+        request = own(pod_set, "topologyRequest")
+        constraints = mapping(noted).get(str(pod_set.get("name", "main")))
+        if request is not None and constraints is not None:
+            request[_CONSTRAINTS] = constraints
+
+
+def _topologies(status: Json) -> list[tuple[str, Json]]:
+    """Copies of the topology assignments, in their places, with their paths."""
+    assignments = own_items(own(status, "admission"), "podSetAssignments")
+    found = [own(assignment, "topologyAssignment") for assignment in assignments]
+    return [
+        (f"status.admission.podSetAssignments[{i}].topologyAssignment", topology)
+        for i, topology in enumerate(found)
+        if topology is not None
+    ]
+
+
+def _levels(assignment: Json) -> int:
+    return len(listing(assignment.get("levels")))
+
+
+def _domains(assignment: Json, path: str) -> list[topology_slices.Domain]:
+    levels = _levels(assignment)
+    domains: list[topology_slices.Domain] = []
+    for i, domain in enumerate(items(assignment.get("domains"))):
+        values, count = listing(domain.get("values")), domain.get("count")
+        if len(values) != levels:
+            raise topology_slices.SlicesError(
+                f"{path}.domains[{i}].values", f"must have one value for each of the {levels} levels"
+            )
+        if type(count) is not int:
+            raise topology_slices.SlicesError(f"{path}.domains[{i}].count", "must be a number")
+        domains.append((tuple(str(value) for value in values), count))
+    return domains
+
+
+def _decoded(assignment: Json, path: str) -> list[topology_slices.Domain]:
+    try:
+        return topology_slices.decode(assignment.get("slices", []), _levels(assignment))
+    except topology_slices.SlicesError as error:
+        raise topology_slices.SlicesError(f"{path}.{error.path}", error.message) from None

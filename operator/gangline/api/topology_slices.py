@@ -1,0 +1,126 @@
+"""The compact form in which v1beta2 writes topology assignments, and back.
+
+Domains are written as one slice: per level either the one value that all share, or prefix + root + suffix for each; and
+either one pod count or one for each. The order of the domains is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias, cast
+
+Json: TypeAlias = dict[str, Any]
+#: values of the levels' labels, and how many pods go there
+Domain: TypeAlias = tuple[tuple[str, ...], int]
+
+#: What the schema allows for prefix and suffix.
+_LONGEST_AFFIX: Final = 63
+
+
+class SlicesError(ValueError):
+    """The slices contradict themselves; `path` says where, relative to the assignment."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(f"{path}: {message}")
+        self.path = path
+        self.message = message
+
+
+def encode(domains: Sequence[Domain]) -> list[Json]:
+    """`slices` for these domains, which must all have a value for the same levels."""
+    if not domains:
+        return []
+    counts = [count for _, count in domains]
+    columns = zip(*(values for values, _ in domains), strict=True)
+    return [
+        {
+            "domainCount": len(domains),
+            "valuesPerLevel": [_values(column) for column in columns],
+            "podCounts": {"universal": counts[0]} if len(set(counts)) == 1 else {"individual": counts},
+        }
+    ]
+
+
+def _values(values: Sequence[str]) -> Json:
+    if len(set(values)) == 1:
+        return {"universal": values[0]}
+    prefix = _common_prefix(values)[:_LONGEST_AFFIX]
+    roots = [value[len(prefix) :] for value in values]
+    suffix = _common_prefix([root[::-1] for root in roots])[:_LONGEST_AFFIX][::-1]
+    individual: Json = {"roots": [root[: len(root) - len(suffix)] for root in roots]}
+    if prefix:
+        individual["prefix"] = prefix
+    if suffix:
+        individual["suffix"] = suffix
+    return {"individual": individual}
+
+
+def _common_prefix(texts: Sequence[str]) -> str:
+    """Between the first and the last in order, no text can differ earlier than these two."""
+    first, last = min(texts), max(texts)
+    for i, character in enumerate(first):
+        if last[i : i + 1] != character:
+            return first[:i]
+    return first
+
+
+def decode(slices: Any, levels: int) -> list[Domain]:
+    """The domains that `slices` describe, each with `levels` values. Raises SlicesError."""
+    return [domain for i, part in enumerate(_list(slices, "slices")) for domain in _slice(part, levels, f"slices[{i}]")]
+
+
+def _slice(part: Any, levels: int, path: str) -> list[Domain]:
+    body = _object(part, path)
+    size = body.get("domainCount")
+    if type(size) is not int or size < 1:
+        raise SlicesError(f"{path}.domainCount", "must be a number of 1 or more")
+    columns = _list(body.get("valuesPerLevel"), f"{path}.valuesPerLevel")
+    if len(columns) != levels:
+        raise SlicesError(f"{path}.valuesPerLevel", f"must have one entry for each of the {levels} levels")
+    values = [_column(column, size, f"{path}.valuesPerLevel[{i}]") for i, column in enumerate(columns)]
+    return list(zip(zip(*values, strict=True), _counts(body.get("podCounts"), size, f"{path}.podCounts"), strict=True))
+
+
+def _column(column: Any, size: int, path: str) -> list[str]:
+    body = _object(column, path)
+    if isinstance(body.get("universal"), str):
+        return [body["universal"]] * size
+    individual = _object(body.get("individual"), f"{path}.individual")
+    roots = _sized(individual.get("roots"), size, f"{path}.individual.roots", str)
+    prefix, suffix = (_text(individual.get(key, ""), f"{path}.individual.{key}") for key in ("prefix", "suffix"))
+    return [f"{prefix}{root}{suffix}" for root in roots]
+
+
+def _counts(counts: Any, size: int, path: str) -> list[int]:
+    body = _object(counts, path)
+    if type(body.get("universal")) is int:
+        return [body["universal"]] * size
+    return _sized(body.get("individual"), size, f"{path}.individual", int)
+
+
+def _sized(items: Any, size: int, path: str, kind: type) -> list[Any]:
+    found = _list(items, path)
+    if len(found) != size:
+        raise SlicesError(path, f"must have {size} items, as domainCount says")
+    for i, item in enumerate(found):
+        if type(item) is not kind:
+            raise SlicesError(f"{path}[{i}]", "must be a string" if kind is str else "must be a number")
+    return found
+
+
+def _text(value: Any, path: str) -> str:
+    if not isinstance(value, str):
+        raise SlicesError(path, "must be a string")
+    return value
+
+
+def _list(value: Any, path: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise SlicesError(path, "must be a list")
+    return cast("list[Any]", value)
+
+
+def _object(value: Any, path: str) -> Json:
+    if not isinstance(value, dict):
+        raise SlicesError(path, "must be an object")
+    return cast(Json, value)

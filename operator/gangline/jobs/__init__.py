@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from gangline.jobs.base import JobKind
+from gangline.jobs.gpujob import GPUJob
 from gangline.jobs.job import BatchJob
 
-KINDS: Final[tuple[JobKind, ...]] = (BatchJob(),)
+KINDS: Final[tuple[JobKind, ...]] = (BatchJob(), GPUJob())
 
 _BY_NAME: Final = {(kind.api_version, kind.kind): kind for kind in KINDS}
 

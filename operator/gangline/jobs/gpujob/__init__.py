@@ -1,0 +1,167 @@
+"""gangline.io/v1alpha1 GPUJob: a gang of roles.
+
+Held by `spec.suspend`. While it runs it owns a headless Service and one Indexed Job per role; while it is held it owns no
+Job (the Service stays, it costs nothing). Admission goes into the children, so the GPUJob's own templates never change and a stop
+has nothing to restore.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from gangline.jobs import podspec, workload
+from gangline.jobs.base import Children, Create, Delete, JobWrite, Json, Outcome, Patch, PodSetInfo
+from gangline.jobs.gpujob import children as owned
+from gangline.jobs.gpujob import frameworks, restarts, status
+from gangline.jobs.gpujob import gang as gangs
+from gangline.jobs.gpujob import verdict as verdicts
+from gangline.jobs.gpujob.gang import Gang
+from gangline.jobs.gpujob.verdict import Verdict
+from gangline.jobs.job import INDEX_LABEL
+from gangline.kube.resources import GPU_JOBS, JOBS, SERVICES, Resource
+
+_INVALID: Final = re.compile(r'^(?P<kind>\S+) "(?P<name>[^"]+)" is invalid: (?P<fault>.*)$', re.DOTALL)
+
+
+class GPUJob:
+    """Implements `gangline.jobs.base.JobKind`."""
+
+    resource: Resource = GPU_JOBS
+    api_version: str = "gangline.io/v1alpha1"
+    kind: str = "GPUJob"
+    framework: str = "gangline.io/gpujob"
+    owns_children: bool = True
+
+    def is_suspended(self, job: Json) -> bool:
+        return bool(job["spec"].get("suspend"))
+
+    def pod_sets(self, job: Json) -> list[Json]:
+        gang = gangs.read(job)
+        frameworks.check(gang)
+        owned.time_limit(job)
+        return [_pod_set(job, role) for role in gang.roles]
+
+    def start(self, job: Json, infos: Sequence[PodSetInfo]) -> Patch | None:
+        if not self.is_suspended(job):
+            return None
+        gang = gangs.read(job)
+        owned.role_jobs(job, gang, owned.infos_for(gang, infos), {}, "")  # conflicts show before anything is written
+        return Patch({"spec": {"suspend": False}})
+
+    def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
+        return None if self.is_suspended(job) or self.finished(job) else Patch({"spec": {"suspend": True}})
+
+    def is_active(self, job: Json, children: Children) -> bool:
+        return any(_may_run_pods(child) for child in children.jobs)
+
+    def finished(self, job: Json) -> Outcome | None:
+        for success, kind in ((True, verdicts.COMPLETE), (False, verdicts.FAILED)):
+            if (condition := verdicts.true_condition(job, kind)) is not None:
+                return Outcome(success, condition.get("message") or "")
+        return None
+
+    def pods_ready(self, job: Json) -> bool:
+        rows = (job.get("status") or {}).get("roles") or []
+        return bool(rows) and all(row["ready"] + row["succeeded"] >= row["replicas"] for row in rows)
+
+    def reclaimable(self, job: Json) -> dict[str, int]:
+        """Nothing: a gang that starts anew needs all of its pods again, also those that had ended."""
+        return {}
+
+    def sync(self, job: Json, infos: Sequence[PodSetInfo] | None, children: Children) -> list[JobWrite]:
+        if self.finished(job):
+            return []
+        gang = gangs.read(job)
+        verdict = verdicts.recorded(job) or verdicts.succeeded(gang, _staying(children.jobs))
+        if verdict is not None:
+            return _end(job, gang, children, verdict)
+        if infos is None or self.is_suspended(job):
+            return [*_deletes(children.jobs), *_written(status.held(job, gang, children.jobs))]
+        return self._run(job, gang, owned.infos_for(gang, infos), children)
+
+    def rejected(self, job: Json, message: str) -> Patch | None:
+        """The status that says which field the API server does not accept in a child; the job fails with it.
+
+        `message` is the API server's answer to a create. None when it isn't about the content, and may pass by itself.
+        """
+        found = _INVALID.match(message)
+        if found is None or self.finished(job):
+            return None
+        fault = found["fault"]
+        if (role := _role_named(job, found["name"])) is not None:
+            fault = fault.replace("spec.template", role.path)
+        return status.ending(job, Verdict(False, "InvalidTemplate", fault, status.latest(job)))
+
+    def _run(self, job: Json, gang: Gang, infos: Sequence[PodSetInfo], children: Children) -> list[JobWrite]:
+        run = owned.stamp(infos, restarts.made(job))
+        current = [child for child in _staying(children.jobs) if owned.stamp_of(child) == run]
+        failure = verdicts.failed(gang, current)
+        if failure is not None and restarts.allowed(job, failure.reason):
+            return [status.restarting(job, restarts.made(job) + 1)]
+        if failure is not None:
+            return _end(job, gang, children, failure)
+        progress = _written(status.running(job, gang, infos, current))
+        if len(current) < len(children.jobs):  # first the old gang goes, as a whole
+            return [*_deletes([child for child in children.jobs if child not in current]), *progress]
+        owner = workload.owner_reference(self, job)
+        writes: list[JobWrite] = []
+        if not children.services:
+            writes.append(Create(SERVICES, owned.service(job, gang, owner)))
+        if len(current) < len(gang.roles):
+            known = {child["metadata"]["name"] for child in current}
+            wanted = owned.role_jobs(job, gang, infos, owner, run)
+            writes += [Create(JOBS, body) for body in wanted if body["metadata"]["name"] not in known]
+        return [*writes, *progress]
+
+
+def _pod_set(job: Json, role: gangs.Role) -> Json:
+    pod_set: Json = {"name": role.name, "count": role.replicas, "template": role.template}
+    if role.min_replicas is not None:
+        pod_set["minCount"] = role.min_replicas
+    asked = {key: value for key, value in (job["spec"].get("topology") or {}).items() if value}
+    request = podspec.topology_request(role.template, INDEX_LABEL, role.path)
+    if asked:
+        request = {**asked, "podIndexLabel": INDEX_LABEL}
+    if request:
+        pod_set["topologyRequest"] = request
+    return pod_set
+
+
+def _end(job: Json, gang: Gang, children: Children, verdict: Verdict) -> list[JobWrite]:
+    """Take down what still runs, keep what has ended (its logs are wanted), and say so when nothing runs any more."""
+    alive = [child for child in children.jobs if _may_run_pods(child)]
+    if not alive:
+        return _written(status.ended(job, gang, children.jobs, verdict))
+    return [*_written(status.ending(job, verdict)), *_deletes([child for child in alive if not _has_ended(child)])]
+
+
+def _staying(jobs: Sequence[Json]) -> list[Json]:
+    return [child for child in jobs if not child["metadata"].get("deletionTimestamp")]
+
+
+def _has_ended(child: Json) -> bool:
+    return any(verdicts.true_condition(child, kind) for kind in (verdicts.COMPLETE, verdicts.FAILED))
+
+
+def _may_run_pods(child: Json) -> bool:
+    child_status = child.get("status") or {}
+    return not _has_ended(child) or bool(child_status.get("active") or child_status.get("terminating"))
+
+
+def _deletes(jobs: Sequence[Json]) -> list[JobWrite]:
+    """In the foreground: a child is gone only when its pods are."""
+    return [
+        Delete(JOBS, meta["namespace"], meta["name"], meta["uid"])
+        for meta in (child["metadata"] for child in _staying(jobs))
+    ]
+
+
+def _written(patch: Patch | None) -> list[JobWrite]:
+    return [patch] if patch is not None else []
+
+
+def _role_named(job: Json, child_name: str) -> gangs.Role | None:
+    gang = gangs.read(job)
+    return next((role for role in gang.roles if gang.child_name(role) == child_name), None)

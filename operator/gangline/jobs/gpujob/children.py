@@ -1,0 +1,112 @@
+"""What a running GPUJob owns: one headless Service for the names of its pods, and one Indexed Job per role."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from gangline.api import names, quantity
+from gangline.jobs import podspec
+from gangline.jobs.base import JobError, Json, PodSetInfo
+from gangline.jobs.gpujob import frameworks, restarts
+from gangline.jobs.gpujob.frameworks import Seat
+from gangline.jobs.gpujob.gang import Gang
+
+_DIGEST_LENGTH: Final = 16
+
+
+def infos_for(gang: Gang, infos: Sequence[PodSetInfo]) -> list[PodSetInfo]:
+    """One admission per role, in order; a role that admission says nothing of runs as it is written."""
+    known = {info.name: info for info in infos}
+    return [known.get(role.name) or PodSetInfo(role.name, role.replicas) for role in gang.roles]
+
+
+def stamp(infos: Sequence[PodSetInfo], attempt: int) -> str:
+    """Tells the runs of a gang apart: by its admission and by how often it was restarted.
+
+    It covers what shapes the gang (sizes and nodes) and nothing that a newer version of Gangline may add, so that an
+    upgrade restarts no gang.
+    """
+    facts = [[info.name, info.count, dict(info.node_selector), list(info.tolerations)] for info in infos]
+    text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
+    return f"{hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH]}-{attempt}"
+
+
+def stamp_of(child: Json) -> str:
+    return (child["metadata"].get("annotations") or {}).get(names.ADMISSION_DIGEST, "")
+
+
+def service(job: Json, gang: Gang, owner: Json) -> Json:
+    """Names the pods before they are ready: they find each other while they start."""
+    spec: Json = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {names.GPUJOB_LABEL: gang.name},
+    }
+    if port := frameworks.PORTS.get(gang.framework):
+        spec["ports"] = [{"name": "rendezvous", "port": port, "protocol": "TCP"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(job, gang.name, owner, {names.GPUJOB_LABEL: gang.name}),
+        "spec": spec,
+    }
+
+
+def role_jobs(job: Json, gang: Gang, infos: Sequence[PodSetInfo], owner: Json, run: str) -> list[Json]:
+    """The Jobs of the gang as admitted, stamped with `run`. Raises JobError when admission and template conflict."""
+    counts = [info.count for info in infos]
+    return [_role_job(job, Seat(gang, counts, position), info, owner, run) for position, info in enumerate(infos)]
+
+
+def _role_job(job: Json, seat: Seat, info: PodSetInfo, owner: Json, run: str) -> Json:
+    gang, role = seat.gang, seat.role
+    labels = {names.GPUJOB_LABEL: gang.name, names.ROLE_LABEL: role.name}
+    metadata = _metadata(job, gang.child_name(role), owner, labels)
+    metadata["annotations"] = {names.ADMISSION_DIGEST: run}
+    spec: Json = {
+        "completionMode": "Indexed",
+        "completions": info.count,
+        "parallelism": info.count,
+        "backoffLimit": restarts.pod_retries(job),
+        "template": _template(seat, info, labels),
+    }
+    if (limit := time_limit(job)) is not None:
+        spec["activeDeadlineSeconds"] = limit
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def _template(seat: Seat, info: PodSetInfo, labels: Mapping[str, str]) -> Json:
+    role = seat.role
+    wired = frameworks.wire(podspec.merge(role.template, info, role.path), seat)
+    meta = wired.setdefault("metadata", {})
+    kept = {key: value for key, value in (meta.get("labels") or {}).items() if key != names.QUEUE_NAME}
+    meta["labels"] = {**kept, **labels}
+    wired["spec"]["subdomain"] = seat.gang.name
+    return wired
+
+
+def time_limit(job: Json) -> int | None:
+    """`spec.runtime.limit` in whole seconds, rounded up. Raises JobError when it is no duration above zero."""
+    text = (job["spec"].get("runtime") or {}).get("limit")
+    if text is None:
+        return None
+    try:
+        seconds = math.ceil(quantity.parse_duration(text))
+    except quantity.QuantityError as error:
+        raise JobError(str(error), "spec.runtime.limit") from None
+    if seconds < 1:
+        raise JobError(f'"{text}" is not above zero', "spec.runtime.limit")
+    return seconds
+
+
+def _metadata(job: Json, name: str, owner: Json, labels: Mapping[str, str]) -> Json:
+    return {
+        "name": name,
+        "namespace": job["metadata"]["namespace"],
+        "labels": dict(labels),
+        "ownerReferences": [owner],
+    }

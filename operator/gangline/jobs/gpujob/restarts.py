@@ -1,0 +1,44 @@
+"""What a GPUJob wants to happen when one of its pods fails.
+
+`RestartGang` (the default): one failed pod fails its child Job, and the whole gang starts anew, at most `maxRestarts` times.
+`RestartPod`: the child Job replaces failed pods, at most `maxRestarts` of them per role. `Fail`: the first failure is final.
+
+The gang's restarts are counted in `status.restarts`, and every child is stamped with the count it was made at. Raising the
+count is the one write that decides a restart: it makes the old children stale, and they are replaced.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gangline.jobs.base import Json
+
+RESTART_GANG: Final = "RestartGang"
+RESTART_POD: Final = "RestartPod"
+_DEFAULT_LIMIT: Final = 3
+#: Reasons of a failed Job that another attempt would not cure.
+_FINAL_REASONS: Final = frozenset({"DeadlineExceeded"})
+
+
+def made(job: Json) -> int:
+    """How often the gang has been restarted so far."""
+    return (job.get("status") or {}).get("restarts") or 0
+
+
+def pod_retries(job: Json) -> int:
+    """`backoffLimit` of the child Jobs."""
+    return _limit(job) if _policy(job) == RESTART_POD else 0
+
+
+def allowed(job: Json, reason: str) -> bool:
+    """Whether the gang may start anew after a child Job has failed for `reason`."""
+    return _policy(job) == RESTART_GANG and reason not in _FINAL_REASONS and made(job) < _limit(job)
+
+
+def _limit(job: Json) -> int:
+    limit = (job["spec"].get("restart") or {}).get("maxRestarts")
+    return _DEFAULT_LIMIT if limit is None else limit
+
+
+def _policy(job: Json) -> str:
+    return (job["spec"].get("restart") or {}).get("onPodFailure") or RESTART_GANG

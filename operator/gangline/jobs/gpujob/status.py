@@ -1,0 +1,131 @@
+"""The status of a GPUJob: conditions, phase and counts, from its children.
+
+There is no clock here. Every time stamp is one that the API server has set on the job or its children: a hold begins with the
+deletion of the children, a run with their creation, an end with the end of the Job that decided it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from gangline.jobs import podspec
+from gangline.jobs.base import Json, Patch, PodSetInfo
+from gangline.jobs.gpujob.gang import Gang
+from gangline.jobs.gpujob.verdict import Verdict, find
+
+SUSPENDED: Final = "Suspended"
+PENDING, SUSPENDING = "Pending", "Suspending"
+STARTING, RUNNING, RECOVERING = "Starting", "Running", "Recovering"
+
+
+def held(job: Json, gang: Gang, jobs: Sequence[Json]) -> Patch | None:
+    """While the job waits in its queue, or is on its way back to it."""
+    status: Json = {
+        "phase": SUSPENDING if jobs else PENDING,
+        "gpus": sum(role.gpus * role.replicas for role in gang.roles),
+        "ready": None,
+        "roles": None,
+        "startTime": None,
+    }
+    ended = [child["metadata"]["deletionTimestamp"] for child in jobs if child["metadata"].get("deletionTimestamp")]
+    if ended or not jobs:
+        at = max(ended, default=latest(job))
+        status["conditions"] = _with(job, SUSPENDED, "True", "Held", "The job waits for its admission", at)
+    return _patch(job, status)
+
+
+def running(job: Json, gang: Gang, infos: Sequence[PodSetInfo], jobs: Sequence[Json]) -> Patch | None:
+    """While the job is admitted; `jobs` are the children of this run."""
+    status = _counts(gang, infos, jobs)
+    status["phase"] = _phase(job, gang, status["roles"], jobs)
+    if jobs:
+        created = max(child["metadata"].get("creationTimestamp") or latest(job) for child in jobs)
+        status["conditions"] = _with(job, SUSPENDED, "False", "Admitted", "The job was admitted", created)
+        status["startTime"] = (job.get("status") or {}).get("startTime") or created
+    return _patch(job, status)
+
+
+def restarting(job: Json, count: int) -> Patch:
+    """The one write that decides a restart of the gang: from now on the children made before it are stale."""
+    return Patch({"status": {"restarts": count, "phase": RECOVERING}}, "status")
+
+
+def ending(job: Json, verdict: Verdict) -> Patch | None:
+    """Decided, while pods may still run."""
+    return _patch(job, {"conditions": _with(job, verdict.interim, "True", verdict.reason, verdict.message, verdict.at)})
+
+
+def ended(job: Json, gang: Gang, jobs: Sequence[Json], verdict: Verdict) -> Patch | None:
+    """Decided, and no pod runs any more."""
+    status: Json = {
+        "phase": "Succeeded" if verdict.success else "Failed",
+        "conditions": _with(job, verdict.final, "True", verdict.reason, verdict.message, verdict.at),
+        "completionTime": verdict.at,
+    }
+    before = (job.get("status") or {}).get("roles")
+    if before and jobs:
+        status["roles"] = [
+            {**row, **_pods(child)} if (child := _child(gang, row["name"], jobs)) else {**row, "ready": 0}
+            for row in before
+        ]
+        status["ready"] = _ready(status["roles"])
+    return _patch(job, status)
+
+
+def latest(obj: Json) -> str:
+    """The latest time that the object itself knows of."""
+    conditions = (obj.get("status") or {}).get("conditions") or []
+    times = [condition.get("lastTransitionTime") or "" for condition in conditions]
+    return max([obj["metadata"].get("creationTimestamp") or "1970-01-01T00:00:00Z", *times])
+
+
+def _counts(gang: Gang, infos: Sequence[PodSetInfo], jobs: Sequence[Json]) -> Json:
+    rows: list[Json] = []
+    for role, info in zip(gang.roles, infos, strict=True):
+        child = find(gang, role, jobs)
+        rows.append({"name": role.name, "replicas": info.count, **_pods(child or {})})
+    gpus = sum(role.gpus * info.count for role, info in zip(gang.roles, infos, strict=True))
+    return {"gpus": gpus, "ready": _ready(rows), "roles": rows}
+
+
+def _pods(child: Json) -> Json:
+    status = child.get("status") or {}
+    return {name: status.get(name) or 0 for name in ("ready", "succeeded", "failed")}
+
+
+def _ready(rows: Iterable[Json]) -> str:
+    rows = list(rows)
+    return f"{sum(row['ready'] for row in rows)}/{sum(row['replicas'] for row in rows)}"
+
+
+def _phase(job: Json, gang: Gang, rows: Sequence[Json], jobs: Sequence[Json]) -> str:
+    if len(jobs) == len(gang.roles) and all(row["ready"] + row["succeeded"] >= row["replicas"] for row in rows):
+        return RUNNING
+    return RECOVERING if (job.get("status") or {}).get("phase") in (RUNNING, RECOVERING) else STARTING
+
+
+def _child(gang: Gang, role_name: str, jobs: Sequence[Json]) -> Json | None:
+    role = next((role for role in gang.roles if role.name == role_name), None)
+    return find(gang, role, jobs) if role else None
+
+
+def _with(job: Json, kind: str, status: str, reason: str, message: str, at: str) -> list[Json]:
+    """The job's conditions with one of them set; it keeps its time while its status stays the same."""
+    wanted: Json = {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": at}
+    rows: list[Json] = [dict(row) for row in (job.get("status") or {}).get("conditions") or []]
+    for i, row in enumerate(rows):
+        if row["type"] == kind:
+            same = row["status"] == status
+            rows[i] = {**row, **wanted, "lastTransitionTime": row["lastTransitionTime"] if same else at}
+            return rows
+    return [*rows, wanted]
+
+
+def _patch(job: Json, wanted: Json) -> Patch | None:
+    """The smallest patch, None when nothing would change."""
+    current = job.get("status") or {}
+    if (generation := job["metadata"].get("generation")) is not None:
+        wanted["observedGeneration"] = generation
+    changed = podspec.difference({key: current[key] for key in wanted if key in current}, wanted)
+    return Patch({"status": changed}, "status") if changed else None

@@ -12,6 +12,7 @@ import gangline
 COMMANDS: dict[str, str] = {
     "crds": "gangline.console.crds:command",
     "cluster": "gangline.console.cluster:command",
+    "down": "gangline.console.up:down",
     "doctor": "gangline.console.doctor:command",
     "operator": "gangline.console.operator:command",
     "queue": "gangline.console.queue:command",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from gangline.api import names, quantity
+from gangline.devcluster.nodes import NodePool, Taint
 from gangline.kube.client import ApiClient, ApiError
 from gangline.kube.resources import BY_KIND, GPU_JOBS, JOBS, Json, Resource
 
@@ -74,11 +75,15 @@ class Example:
         """The jobs, in the order of their arrival."""
         return sorted((m for m in self.manifests if m.is_job), key=lambda m: m.arrival)
 
-    @property
-    def node_pools(self) -> Path | None:
-        """The file that says which nodes to simulate, if there is one."""
+    def node_pools(self) -> list[NodePool]:
+        """The nodes to simulate, [] when the example says nothing of them. Raises ExampleError."""
         path = self.directory / "simulated" / "node-pools.yaml"
-        return path if path.is_file() else None
+        if not path.is_file():
+            return []
+        (pools, *_) = [*_documents(path), None]
+        if not isinstance(pools, list):
+            raise ExampleError(f"{path}: not a list of pools")
+        return [_pool(pool, f"{path}, pool {number}") for number, pool in enumerate(pools, start=1)]
 
 
 def bundled(name: str = "quickstart") -> Path:
@@ -101,12 +106,23 @@ def load(directory: Path) -> Example:
     return Example(directory, manifests)
 
 
-def _read(path: Path) -> Iterator[Manifest]:
+def _pool(pool: Any, source: str) -> NodePool:
     try:
-        documents: list[Any] = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+        taints = [Taint(**taint) for taint in pool.pop("taints", [])]
+        return NodePool(**pool, taints=taints)
+    except (TypeError, AttributeError, ValueError) as error:
+        raise ExampleError(f"{source}: {error}") from error
+
+
+def _documents(path: Path) -> list[Any]:
+    try:
+        return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ExampleError(f"{path}: {error}") from error
-    for number, document in enumerate(documents, start=1):
+
+
+def _read(path: Path) -> Iterator[Manifest]:
+    for number, document in enumerate(_documents(path), start=1):
         if document is not None:
             yield _manifest(document, f"{path.name}, document {number}")
 
@@ -143,12 +159,11 @@ async def apply(api: ApiClient, manifests: list[Manifest]) -> None:
         await _apply(api, manifest)
 
 
-async def submit(api: ApiClient, jobs: list[Manifest], started: float, on_submit: Callable[[Manifest], None]) -> None:
+async def submit(api: ApiClient, jobs: list[Manifest], started: float) -> None:
     """Applies every job at its time after `started` (time.monotonic())."""
     for job in jobs:
         await asyncio.sleep(max(0.0, started + job.arrival - time.monotonic()))
         await _apply(api, job)
-        on_submit(job)
 
 
 async def _apply(api: ApiClient, manifest: Manifest) -> None:

@@ -1,0 +1,125 @@
+"""Everything that `up` and `run` bring up: a cluster, Gangline's kinds on it, the webhooks and the operator beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gangline.console.install import install_kinds
+from gangline.console.processes import Services
+from gangline.devcluster.clusters import NamedCluster, clusters_root
+from gangline.devcluster.connect import Choice, Connection, connect
+from gangline.devcluster.progress import narrate
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    connection: Connection
+    services: Services
+    webhooks: bool  # False: the cluster could not reach them, so they don't run
+
+
+@contextmanager
+def standing(choice: Choice, say: Say, *, webhook_url: str | None = None) -> Iterator[Stack]:
+    """All of it up inside the block; what was started for it ends with the block.
+
+    Raises DevClusterError, InstallError, LoginError or ApiError, each with words for the user.
+    """
+    with connect(choice) as connection:
+        say(f"✓ {_where(connection)}")
+        services = Services(services_directory(connection))
+        try:
+            yield bring_up(connection, services, say, webhook_url)
+        finally:
+            services.stop()
+
+
+@contextmanager
+def named(name: str, say: Say) -> Iterator[Stack]:
+    """As `standing`, on the local control plane of that name, whose data stay; it is ended only if it was down before."""
+    cluster = NamedCluster(name)
+    was_up = cluster.status().up
+    try:
+        connection = start_named(cluster, say)
+        services = Services(services_directory(connection))
+        try:
+            yield bring_up(connection, services, say)
+        finally:
+            services.stop()
+    finally:
+        if not was_up:
+            cluster.down(forget=False)
+
+
+def start_named(cluster: NamedCluster, say: Say) -> Connection:
+    cluster.up(waiting=lambda pid: say(f"waiting for process {pid}, which is busy with the same control plane"))
+    connection = Connection(cluster.kubeconfig, None, "local", "127.0.0.1")
+    say(f"✓ {_where(connection)}")
+    return connection
+
+
+def bring_up(connection: Connection, services: Services, say: Say, webhook_url: str | None = None) -> Stack:
+    """Kinds, webhooks, operator, in this order: each needs the one before."""
+    with narrate("Installing Gangline's kinds"):
+        kinds = asyncio.run(_install(connection))
+    say(f"✓ {len(kinds)} kinds are served")
+    address = connection.host_address
+    if address is None and webhook_url is None:
+        say("! no webhooks: this cluster can't reach them here (give --webhook-url with an address that it reaches)")
+    else:
+        with narrate("Starting the webhooks"):
+            services.start("webhooks", [*_login(connection), *_reachable(address, webhook_url)])
+        say("✓ the webhooks answer")
+    with narrate("Starting the operator"):
+        services.start("operator", _login(connection))
+    say("✓ the operator decides")
+    return Stack(connection, services, webhooks=address is not None or webhook_url is not None)
+
+
+async def _install(connection: Connection) -> list[str]:
+    async with connection.client() as api:
+        return await install_kinds(api)
+
+
+def _login(connection: Connection) -> list[str]:
+    context = ["--context", connection.context] if connection.context else []
+    return ["--kubeconfig", str(connection.kubeconfig), *context]
+
+
+def _reachable(address: str | None, url: str | None) -> list[str]:
+    return ["--url", url] if url else ["--host", str(address)]
+
+
+def _where(connection: Connection) -> str:
+    match connection.source:
+        case "local":
+            return "local control plane: etcd, API server, controllers, scheduler, simulated nodes"
+        case "kind":
+            return f"kind cluster {connection.context}"
+        case _:
+            return f"cluster of context {connection.context} in {connection.kubeconfig}"
+
+
+def services_directory(connection: Connection) -> Path:
+    """Where logs and pid files of our processes are: with the control plane if it is ours, else in the user's state."""
+    if connection.source == "local":
+        return connection.kubeconfig.parent / "services"
+    return clusters_root().parent / "services" / (connection.context or "default").replace("/", "_")
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the block as Ctrl-C does: by KeyboardInterrupt, so that everything is cleaned up."""
+    handled = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, signal.default_int_handler) for number in handled]
+    try:
+        yield
+    finally:
+        for number, handler in zip(handled, before, strict=True):
+            signal.signal(number, handler)

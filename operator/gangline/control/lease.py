@@ -1,0 +1,236 @@
+"""Leader election on a coordination.k8s.io/v1 Lease, with client-go's rules and times (15 s / 10 s / 2 s).
+
+A candidate never compares its clock with another's: it notes when *it* saw the record change, and takes the lease over
+once a whole lease duration has passed without a change, on its own clock. Each write replaces the very version that was
+read (resourceVersion), so two cannot win. The leader stops leading `renew_deadline` seconds after it *sent* its last
+successful renewal, which is before anyone else may take over, even if its event loop stood still meanwhile: `leading()`
+reads the clock. The clock goes on while the machine sleeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import socket
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from gangline.kube.client import ApiClient, ApiError, Conflict, Json, NotFound
+from gangline.kube.resources import LEASES
+
+logger = logging.getLogger(__name__)
+
+JITTER = 1.2
+
+
+def steady_clock() -> float:
+    """Seconds on a clock that nobody sets and that counts suspended time (Linux; elsewhere the monotonic clock)."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+def default_identity() -> str:
+    """Unique per process: a restarted pod of the same name must not take itself for its predecessor."""
+    return f"{os.environ.get('HOSTNAME') or socket.gethostname()}_{uuid.uuid4()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds. The lease outlives the leader's own deadline, and the deadline a few retries."""
+
+    lease_duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry_period: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.lease_duration > self.renew_deadline > self.retry_period * JITTER > 0:
+            raise ValueError(
+                f"leader election: lease_duration > renew_deadline > {JITTER} × retry_period > 0 is wanted, not {self}"
+            )
+
+
+class Elector:
+    """One candidate. `run()` waits for the lease, holds it, and returns when it is lost or `stop()` was called.
+
+    A clean shutdown flushes its writes first and stops the elector then: another may lead from that moment on.
+    `on_started` is called when leadership begins, `on_lost` when it ends, whatever the reason; neither may block.
+    `clock` and `sleep` are for tests.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        *,
+        name: str = "gangline",
+        namespace: str = "gangline-system",
+        identity: str | None = None,
+        timing: Timing = Timing(),
+        on_started: Callable[[], object] | None = None,
+        on_lost: Callable[[], object] | None = None,
+        clock: Callable[[], float] = steady_clock,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.identity = identity or default_identity()
+        self._client = client
+        self._name = name
+        self._namespace = namespace
+        self._timing = timing
+        self._on_started = on_started
+        self._on_lost = on_lost
+        self._clock = clock
+        self._sleep = sleep
+        self._lease: Json | None = None  # the record as last seen
+        self._changed_at = 0.0  # when we saw it change, on our clock
+        self._renewed_at: float | None = None  # when we sent the last renewal that succeeded
+        self._started = False
+        self._stopping = asyncio.Event()
+
+    def leading(self) -> bool:
+        """Is the lease ours, for certain, at this moment? Cheap; the gate of the writer."""
+        return self._started and self._time_left() > 0
+
+    @property
+    def holder(self) -> str:
+        """Who holds the lease as far as we know; empty = nobody."""
+        spec = (self._lease or {}).get("spec") or {}
+        return spec.get("holderIdentity") or ""
+
+    async def run(self) -> None:
+        """Become the leader, then lead until the lease is lost. Cancelling or `stop()` gives the lease back."""
+        try:
+            while not self._stopping.is_set():
+                if await self._attempt():
+                    return await self._lead()
+                await self._pause(self._timing.retry_period * random.uniform(1.0, JITTER))
+        finally:
+            await self._leave()
+
+    def stop(self) -> None:
+        """Ask `run()` to give the lease back and return."""
+        self._stopping.set()
+
+    # --- leading ------------------------------------------------------------------------------------------------------
+
+    async def _lead(self) -> None:
+        logger.info("leading as %s", self.identity)
+        self._started = True
+        if self._on_started:
+            self._on_started()
+        while not self._stopping.is_set():
+            await self._pause(min(self._timing.retry_period, max(0.0, self._time_left())))
+            if self._time_left() <= 0 or self._stopping.is_set():
+                break
+            if not await self._attempt() and self.holder != self.identity:
+                break
+        if not self._stopping.is_set():
+            logger.error("the lease %s/%s is lost to %s", self._namespace, self._name, self.holder or "nobody")
+
+    def _time_left(self) -> float:
+        if self._renewed_at is None:
+            return 0.0
+        return self._renewed_at + self._timing.renew_deadline - self._clock()
+
+    async def _leave(self) -> None:
+        started, self._started = self._started, False
+        if started and self._on_lost:
+            self._on_lost()
+        if self._renewed_at is not None and self.holder == self.identity:
+            self._renewed_at = None
+            await asyncio.shield(self._release())
+
+    async def _release(self) -> None:
+        """Let another take over at once; where this fails it has to wait for the lease to expire."""
+        try:
+            await self._write(holder=None, duration=1.0)
+        except ApiError as error:
+            logger.info("the lease could not be given back: %s", error)
+
+    async def _pause(self, seconds: float) -> None:
+        """Sleep, but not beyond a `stop()`."""
+        sleeping = asyncio.ensure_future(self._sleep(seconds))
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait((sleeping, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleeping.cancel()
+            stopping.cancel()
+
+    # --- the record ---------------------------------------------------------------------------------------------------
+
+    async def _attempt(self) -> bool:
+        """Take or renew the lease. True where it is ours now."""
+        sent_at = self._clock()
+        try:
+            if self.holder != self.identity:  # who leads knows the record, and the fence catches all surprises
+                await self._look()
+                if not self._free():
+                    return False
+            await self._write(holder=self.identity, duration=self._timing.lease_duration)
+        except Conflict:
+            await self._look_quietly()
+            return False
+        except NotFound as error:  # the lease was deleted under us (or its namespace does not exist)
+            logger.warning("lease %s/%s: %s", self._namespace, self._name, error)
+            self._lease = None
+            return False
+        except ApiError as error:  # if the write got through unheard, the next one conflicts, and we look
+            logger.warning("lease %s/%s: %s", self._namespace, self._name, error)
+            return False
+        self._renewed_at = sent_at
+        return True
+
+    def _free(self) -> bool:
+        if not self.holder or self.holder == self.identity or self._lease is None:
+            return True
+        duration = float(self._lease["spec"].get("leaseDurationSeconds") or self._timing.lease_duration)
+        return self._clock() >= self._changed_at + duration
+
+    async def _look_quietly(self) -> None:
+        try:
+            await self._look()
+        except ApiError as error:
+            logger.info("lease %s/%s: %s", self._namespace, self._name, error)
+
+    async def _look(self) -> None:
+        try:
+            found = await self._client.get(LEASES, self._namespace, self._name, within=self._request_timeout())
+        except NotFound:
+            self._lease = None
+            return
+        self._see(found)
+
+    def _see(self, found: Json) -> None:
+        if self._lease is None or self._lease.get("spec") != found.get("spec"):
+            self._changed_at = self._clock()
+        self._lease = found
+
+    async def _write(self, *, holder: str | None, duration: float) -> None:
+        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        old = (self._lease or {}).get("spec") or {}
+        passing_on = old.get("holderIdentity") != holder
+        spec = {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": max(1, round(duration)),
+            "renewTime": now,
+            "acquireTime": now if passing_on else old.get("acquireTime", now),
+            "leaseTransitions": int(old.get("leaseTransitions") or 0) + (passing_on and holder is not None),
+        }
+        within = self._request_timeout()
+        if self._lease is None:
+            body = {
+                "metadata": {"name": self._name, "namespace": self._namespace},
+                "spec": {**spec, "leaseTransitions": 0},
+            }
+            self._see(await self._client.create(LEASES, self._namespace, body, within=within))
+            return
+        body = {**self._lease, "spec": {**old, **spec}}
+        self._see(await self._client.replace(LEASES, self._namespace, self._name, body, within=within))
+
+    def _request_timeout(self) -> float:
+        """Half of the deadline, so that a hanging request leaves time for a second one, and never beyond it."""
+        half = self._timing.renew_deadline / 2
+        return max(0.1, min(half, self._time_left())) if self._started else half

@@ -1,0 +1,142 @@
+"""Events: deduplicated, throttled, and never worth a problem."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tests.kube.fake_server import Answer, FakeServer
+
+from gangline.control.events import NOTE_LIMIT, EventRecorder
+from gangline.control.writer import Writer
+from gangline.kube.client import ApiClient
+
+JOB = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {"name": "train", "namespace": "here", "uid": "u1", "resourceVersion": "7"},
+}
+
+
+@asynccontextmanager
+async def recording(**options: Any):
+    async with FakeServer() as server, ApiClient(server.login()) as client, Writer(client) as writer:
+        yield server, writer, EventRecorder(writer, **options)
+
+
+def events(server: FakeServer) -> list[dict[str, Any]]:
+    return [stored.obj for path, stored in server.objects.items() if "/events/" in path]
+
+
+async def test_an_event_is_written_in_full() -> None:
+    async with recording(instance="pod-1") as (server, writer, recorder):
+        recorder.record(JOB, "Normal", "Started", "Admitted by clusterQueue research", "Admit")
+        assert await writer.drain(5)
+        [event] = events(server)
+        assert event["regarding"] == {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "namespace": "here",
+            "name": "train",
+            "uid": "u1",
+            "resourceVersion": "7",
+        }
+        assert event["metadata"]["namespace"] == "here"
+        assert event["metadata"]["name"].startswith("train.")
+        assert (event["type"], event["reason"], event["action"]) == ("Normal", "Started", "Admit")
+        assert event["reportingInstance"] == "pod-1"
+        assert event["eventTime"].endswith("Z")
+        assert "series" not in event
+        assert recorder.written == 1
+
+
+async def test_cluster_scoped_objects_report_to_default() -> None:
+    async with recording() as (server, writer, recorder):
+        recorder.record({"kind": "ClusterQueue", "metadata": {"name": "research"}}, "Warning", "Stopped", "no")
+        assert await writer.drain(5)
+        assert events(server)[0]["metadata"]["namespace"] == "default"
+        assert "namespace" not in events(server)[0]["regarding"]
+
+
+async def test_repetitions_become_one_series() -> None:
+    async with recording(refresh=0.1) as (server, writer, recorder):
+        for _ in range(5):
+            recorder.record(JOB, "Warning", "Pending", "not enough quota")
+        assert await writer.drain(5)
+        for _ in range(5):
+            recorder.record(JOB, "Warning", "Pending", "not enough quota")
+        recorder.record(JOB, "Warning", "Pending", "another reason")
+        await asyncio.sleep(0.3)
+        assert await writer.drain(5)
+        assert sorted(event.get("series", {}).get("count", 1) for event in events(server)) == [1, 10]
+        assert server.requests["create events"] == 2
+        assert server.requests["patch events"] == 1
+
+
+async def test_a_failed_update_of_the_count_is_repeated() -> None:
+    async with recording(refresh=0.0) as (server, writer, recorder):
+        recorder.record(JOB, "Normal", "Started", "x")
+        assert await writer.drain(5)
+        server.script.append(Answer(500, verb="patch"))
+        recorder.record(JOB, "Normal", "Started", "x")
+        assert await writer.drain(5)
+        assert events(server)[0]["series"]["count"] == 2
+
+
+async def test_after_the_window_it_is_a_new_event() -> None:
+    now = time.monotonic()
+    async with recording(clock=lambda: now, window=60) as (server, writer, recorder):
+        recorder.record(JOB, "Normal", "Started", "x")
+        now += 61
+        recorder.record(JOB, "Normal", "Started", "x")
+        assert await writer.drain(5)
+        assert len(events(server)) == 2
+
+
+async def test_the_oldest_give_way_under_pressure() -> None:
+    async with recording(in_flight=1, backlog=3) as (server, writer, recorder):
+        for n in range(10):
+            recorder.record(JOB, "Normal", "Started", f"n{n}")
+        assert await writer.drain(5)
+        assert [event["note"] for event in events(server)] == ["n0", "n7", "n8", "n9"]
+        assert recorder.dropped == 6
+        recorder.record(JOB, "Normal", "Started", "n5")
+        assert await writer.drain(5)
+        assert events(server)[-1]["note"] == "n5"
+        assert events(server)[-1]["series"]["count"] == 2
+
+
+async def test_a_namespace_that_is_gone_is_only_counted() -> None:
+    async with recording(in_flight=1) as (server, writer, recorder):
+        server.script.append(Answer(404, "NotFound", verb="create"))
+        recorder.record(JOB, "Normal", "Started", "x")
+        recorder.record(JOB, "Normal", "Started", "x")
+        recorder.record(JOB, "Normal", "Started", "y")
+        assert await writer.drain(5)
+        recorder.record(JOB, "Normal", "Started", "x")
+        assert await writer.drain(5)
+        assert recorder.failed == 1
+        assert [event["note"] for event in events(server)] == ["y"]
+
+
+async def test_a_create_that_got_through_unheard_is_no_failure() -> None:
+    async with recording() as (server, writer, recorder):
+        server.script.append(Answer(500, verb="create", after=True))
+        recorder.record(JOB, "Normal", "Started", "x")
+        assert await writer.drain(5)
+        assert len(events(server)) == 1
+        assert (recorder.written, recorder.failed) == (1, 0)
+
+
+async def test_long_texts_fit_the_api() -> None:
+    async with recording() as (server, writer, recorder):
+        job = {**JOB, "metadata": {**JOB["metadata"], "name": "n" * 253}}  # type: ignore[dict-item]
+        recorder.record(job, "Normal", "R" * 200, "ü" * 2000)
+        assert await writer.drain(5)
+        [event] = events(server)
+        assert len(event["metadata"]["name"]) <= 253
+        assert len(event["note"].encode()) <= NOTE_LIMIT
+        assert event["note"].endswith("ü…")
+        assert len(event["reason"]) == len(event["action"]) == 128

@@ -1,0 +1,213 @@
+"""The API client: requests as they should be, errors by type."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.kube.fake_server import Answer, FakeServer
+
+from gangline.kube import client as kube
+from gangline.kube.client import ApiClient, Resource
+from gangline.kube.config import Login, LoginError
+from gangline.kube.resources import BY_KIND, NODES, PODS, WORKLOADS
+
+THINGS = Resource("example.com", "v1", "things", kind="Thing")
+HERE = "/apis/example.com/v1/namespaces/here/things"
+
+
+@asynccontextmanager
+async def connected(**options: Any):
+    async with FakeServer() as server, ApiClient(server.login(), **options) as client:
+        yield server, client
+
+
+def test_paths() -> None:
+    assert PODS.path() == "/api/v1/pods"
+    assert PODS.path("a") == "/api/v1/namespaces/a/pods"
+    assert PODS.path("a", "b", "log") == "/api/v1/namespaces/a/pods/b/log"
+    assert NODES.path(None, "n") == "/api/v1/nodes/n"
+    assert NODES.path("ignored", "n") == "/api/v1/nodes/n"
+    assert WORKLOADS.path("a", "b", "status") == "/apis/kueue.x-k8s.io/v1beta2/namespaces/a/workloads/b/status"
+    assert PODS.path("a", "../../secrets") == "/api/v1/namespaces/a/pods/..%2F..%2Fsecrets"
+    with pytest.raises(ValueError, match="namespace"):
+        PODS.path(None, "b")
+
+
+def test_every_kind_has_its_name() -> None:
+    assert BY_KIND["Workload"] is WORKLOADS
+    assert "" not in BY_KIND
+
+
+async def test_round_trip() -> None:
+    async with connected() as (_, client):
+        made = await client.create(THINGS, "here", {"metadata": {"name": "a"}, "spec": {"n": 1}})
+        assert await client.get(THINGS, "here", "a") == made
+        changed = await client.patch(THINGS, "here", "a", {"spec": {"m": 2}})
+        assert changed["spec"] == {"n": 1, "m": 2}
+        changed["spec"] = {"n": 3}
+        assert (await client.replace(THINGS, "here", "a", changed))["spec"] == {"n": 3}
+        await client.delete(THINGS, "here", "a", propagation="Background")
+        with pytest.raises(kube.NotFound):
+            await client.get(THINGS, "here", "a")
+        assert client.requests == {
+            ("create", "things"): 1,
+            ("get", "things"): 2,
+            ("patch", "things"): 1,
+            ("replace", "things"): 1,
+            ("delete", "things"): 1,
+        }
+
+
+async def test_list_pages_are_one_list() -> None:
+    async with connected() as (server, client):
+        for n in range(7):
+            server.put(HERE, f"t{n}")
+        version = str(server.version)
+        listing = await client.list(THINGS, limit=3)
+        assert [item["metadata"]["name"] for item in listing.items] == [f"t{n}" for n in range(7)]
+        assert listing.resource_version == version
+        assert listing.items[0]["kind"] == "Thing"
+        assert server.requests["list things"] == 3
+        assert len((await client.list(THINGS, "elsewhere")).items) == 0
+
+
+async def test_a_line_longer_than_every_buffer_is_read() -> None:
+    async with connected() as (server, client):
+        async with asyncio.timeout(10):
+            stream = client.watch(THINGS, resource_version=str(server.version))
+            server.put(HERE, "big", spec={"text": "x" * 3_000_000})
+            event = await anext(stream)
+            assert len(event.object["spec"]["text"]) == 3_000_000
+            await stream.aclose()
+
+
+STATUSES = [
+    (400, "BadRequest", kube.Invalid, False),
+    (401, "Unauthorized", kube.Unauthorized, True),
+    (403, "Forbidden", kube.Forbidden, False),
+    (404, "NotFound", kube.NotFound, False),
+    (405, "MethodNotAllowed", kube.ApiError, False),
+    (409, "Conflict", kube.Conflict, False),
+    (409, "AlreadyExists", kube.AlreadyExists, False),
+    (410, "Expired", kube.Gone, False),
+    (413, "RequestEntityTooLarge", kube.Invalid, False),
+    (422, "Invalid", kube.Invalid, False),
+    (429, "TooManyRequests", kube.TooManyRequests, True),
+    (500, "InternalError", kube.Unavailable, True),
+    (503, "ServiceUnavailable", kube.Unavailable, True),
+    (504, "Timeout", kube.Unavailable, True),
+]
+
+
+@pytest.mark.parametrize(("status", "reason", "error", "retryable"), STATUSES)
+async def test_errors_by_type(status: int, reason: str, error: type[kube.ApiError], retryable: bool) -> None:
+    async with connected() as (server, client):
+        server.script.append(Answer(status, reason, retry_after="3" if status == 429 else ""))
+        with pytest.raises(kube.ApiError) as caught:
+            await client.patch(THINGS, "here", "a", {})
+        assert type(caught.value) is error
+        assert caught.value.status == status
+        assert caught.value.reason == reason
+        assert caught.value.message == "as scripted"
+        assert caught.value.retryable is retryable
+        assert caught.value.retry_after == (3.0 if status == 429 else None)
+
+
+async def test_no_connection_is_unavailable() -> None:
+    async with FakeServer() as server:
+        login = server.login()
+    async with ApiClient(login) as client:
+        with pytest.raises(kube.Unavailable) as caught:
+            await client.get(THINGS, "here", "a")
+        assert caught.value.status == 0
+        assert not caught.value.timeout
+
+
+async def test_a_cut_connection_is_unavailable() -> None:
+    async with connected() as (server, client):
+        server.script.append(Answer(0))
+        with pytest.raises(kube.Unavailable) as caught:
+            await client.patch(THINGS, "here", "a", {})
+        assert not caught.value.timeout
+
+
+async def test_a_slow_answer_times_out() -> None:
+    async with connected() as (server, client):
+        server.script.append(Answer(200, delay=1.0))
+        with pytest.raises(kube.Unavailable) as caught:
+            await client.patch(THINGS, "here", "a", {}, within=0.05)
+        assert caught.value.timeout
+
+
+def test_an_answer_that_is_no_status_is_survived() -> None:
+    error = kube.from_response(502, b"<html>Bad Gateway</html>")
+    assert isinstance(error, kube.Unavailable) and error.message == "<html>Bad Gateway</html>"
+    error = kube.from_response(503, b"[1, 2]", "Wed, 21 Oct 2026 07:28:00 GMT")
+    assert isinstance(error, kube.Unavailable) and error.retry_after is None
+
+
+async def test_causes_name_the_fields() -> None:
+    causes = [{"reason": "FieldValueRequired", "message": "Required value", "field": "spec.queue"}]
+    body = {"kind": "Status", "code": 422, "reason": "Invalid", "message": "no", "details": {"causes": causes}}
+    error = kube.from_status(body)
+    assert error.causes[0]["field"] == "spec.queue"
+
+
+class Tokens:
+    def __init__(self, *values: str) -> None:
+        self.values = list(values)
+
+    async def token(self) -> str:
+        return self.values[0]
+
+    def reject(self) -> None:
+        if len(self.values) > 1:
+            self.values.pop(0)
+
+
+async def test_a_rejected_token_is_renewed_once() -> None:
+    async with FakeServer(token="new") as server:
+        server.put(HERE, "a")
+        async with ApiClient(Login(server.url, tokens=Tokens("old", "new"))) as client:
+            assert (await client.get(THINGS, "here", "a"))["metadata"]["name"] == "a"
+            assert server.requests["get things"] == 2
+        async with ApiClient(Login(server.url, tokens=Tokens("old", "older"))) as client:
+            with pytest.raises(kube.Unauthorized):
+                await client.get(THINGS, "here", "a")
+
+
+async def test_credentials_that_cannot_be_had_are_an_api_error() -> None:
+    class Broken(Tokens):
+        async def token(self) -> str:
+            raise LoginError("the plugin is gone")
+
+    async with FakeServer() as server, ApiClient(Login(server.url, tokens=Broken(""))) as client:
+        with pytest.raises(kube.Unauthorized, match="the plugin is gone"):
+            await client.get(THINGS, "here", "a")
+
+
+async def test_the_observer_sees_every_request() -> None:
+    seen: list[tuple[str, str, int]] = []
+    async with connected(observe=lambda verb, resource, status, _: seen.append((verb, resource.plural, status))) as (
+        server,
+        client,
+    ):
+        server.put(HERE, "a")
+        server.script.append(Answer(0, verb="patch"))
+        await client.get(THINGS, "here", "a")
+        with pytest.raises(kube.Unavailable):
+            await client.patch(THINGS, "here", "a", {})
+        assert seen == [("get", "things", 200), ("patch", "things", 0)]
+
+
+async def test_misuse_is_a_clear_error() -> None:
+    client = ApiClient(Login("http://127.0.0.1:1"))
+    with pytest.raises(RuntimeError, match="async with"):
+        await client.get(THINGS, "here", "a")
+    with pytest.raises(ValueError, match="field_manager"):
+        await client.patch(THINGS, "here", "a", {}, kind="apply")
+    with pytest.raises(ValueError, match="namespace"):
+        await client.create(THINGS, None, {})

@@ -57,8 +57,8 @@ def put(
         message = message[: MAX_MESSAGE - 4] + " ..."
     current = find(conditions, kind)
     if current is None:
-        current = {"type": kind, "status": "", "reason": "", "message": "", "lastTransitionTime": ""}
-        conditions.append(current)
+        conditions.append({"type": kind, "status": "", "reason": "", "message": "", "lastTransitionTime": ""})
+        current = conditions[-1]
     changed = (current["status"], current.get("reason"), current.get("message")) != (wanted, reason, message)
     if current["status"] != wanted or not current.get("lastTransitionTime"):
         current["lastTransitionTime"] = timestamp(now)

@@ -98,6 +98,10 @@ class Controller:
         self.queues.mark_all()
         self._wake.set()
 
+    def retire(self) -> None:
+        """Decide nothing more; what was decided is still carried out."""
+        self.leading = False
+
     # --- the loop ---
 
     async def run(self) -> None:

@@ -73,7 +73,8 @@ class Operator:
         self.leading = asyncio.Event()
         self._client = client
         self._lost = False
-        self.writer = Writer(client, max_concurrency=options.max_writes, gate=lambda: not self._lost)
+        self._elector: Elector | None = None
+        self.writer = Writer(client, max_concurrency=options.max_writes, gate=self._may_write)
         self.recorder = EventRecorder(self.writer, instance=options.identity)
         self.controller = Controller(
             client,
@@ -145,13 +146,23 @@ class Operator:
             await self._take_the_lead()
             await asyncio.Event().wait()
         await ensure_namespace(self._client, self.options.namespace)
-        elector = Elector(
+        started = asyncio.Event()
+        elector = self._elector = Elector(
             self._client,
             namespace=self.options.namespace,
             name=LEASE,
             identity=self.options.identity,
+            on_started=started.set,
         )
-        await elector.run(on_started=self._take_the_lead, on_lost=self._lose_the_lead)
+        candidacy = asyncio.ensure_future(elector.run())
+        try:
+            await started.wait()
+            await self._take_the_lead()
+            await candidacy  # returns when the lease is lost
+            self._lose_the_lead()
+        finally:
+            elector.stop()
+            await candidacy
 
     async def _take_the_lead(self) -> None:
         log.info("leading: listing once more before the first decision")
@@ -165,9 +176,13 @@ class Operator:
         self.metrics.leader.set(1)
         log.info("leading")
 
+    def _may_write(self) -> bool:
+        """Only while the lease is ours for certain: a leader that lost touch stops before another may begin."""
+        return not self._lost and (self._elector is None or self._elector.leading())
+
     def _lose_the_lead(self) -> None:
         self._lost = True
-        self.controller.leading = False
+        self.controller.retire()
         self.writer.abort()
         self.metrics.leader.set(0)
         self.failed = self.failed or RuntimeError("the lease was lost to another process")
@@ -175,7 +190,7 @@ class Operator:
 
     async def _cleanup(self, tasks: list[asyncio.Task[None]]) -> None:
         """Stop deciding, flush, let go of the lease. May be called twice."""
-        self.controller.leading = False
+        self.controller.retire()
         if not self._lost and not await self.writer.drain(DRAIN):
             log.warning("some writes were still under way after %g s", DRAIN)
         self.writer.abort()

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 
 from gangline.api import names
 from gangline.control import conditions, workload_status
+from gangline.control.events import EventType
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import Children, Create, Delete, JobError, JobKind, JobWrite, Patch, PodSetInfo
 
@@ -86,7 +87,7 @@ class ChangeStatus:
 class Note:
     """An event on the job."""
 
-    kind: str  # Normal | Warning
+    kind: EventType
     reason: str
     message: str
 
@@ -188,7 +189,8 @@ def _unqueued(view: JobView) -> list[Step]:
     """A job that names no queue is not ours, except that a kind of our own still has to run it."""
     if not view.kind.owns_children or deleting(view.job):
         return []
-    infos = None if view.kind.is_suspended(view.job) else []
+    held = view.kind.is_suspended(view.job)
+    infos = None if held else [PodSetInfo(row["name"], row["count"]) for row in view.kind.pod_sets(view.job)]
     return _steps(view.kind.sync(view.job, infos, view.children))
 
 
@@ -227,7 +229,7 @@ def _without_workload(view: JobView, lookups: Lookups) -> list[Step]:
     if kind.is_active(job, view.children):
         return _sync(view, None)
     pod_sets = kind.pod_sets(job)
-    queue = workloads.queue_name(job)
+    queue = workloads.queue_name(job) or ""
     priority, class_ref = lookups.priority(job, pod_sets)
     body = workloads.build(kind, job, pod_sets, queue=queue, priority=priority, priority_class_ref=class_ref)
     return [

@@ -12,7 +12,7 @@ import copy
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from gangline.control import merge, workload_status
 from gangline.control.mirror import JobRef, Mirror
@@ -122,15 +122,15 @@ class Writes:
 
     def _submit(self, write: Write) -> None:
         """The writer tells nobody of a write that turns out to say nothing new; here, its owner hears of it too."""
-        render = write.body
+        render, done = write.body, cast("Done", write.on_done)
         if not callable(render):
             self._writer.submit(write)
             return
 
-        def rendered() -> Json | None:
+        def rendered() -> Any:
             body = render()
-            if body is None and write.on_done is not None:
-                asyncio.get_running_loop().call_soon(write.on_done, None)
+            if body is None:
+                asyncio.get_running_loop().call_soon(done, None)
             return body
 
         write.body = rendered

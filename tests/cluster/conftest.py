@@ -1,0 +1,89 @@
+"""One control plane with Gangline's CRDs and webhooks per test process; operators are started by the tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from tests.cluster import harness
+
+from gangline.api import install
+from gangline.devcluster.components import Options
+from gangline.devcluster.local import LocalControlPlane
+from gangline.devcluster.nodes import NodePool, create_pools
+from gangline.kube import resources as kube
+
+#: 16 GPU nodes of 8 and one TPU pool: enough for every test, whose quotas are far smaller.
+POOLS = (
+    NodePool("gpu", 16, {"nvidia.com/gpu": 8}),
+    NodePool("tpu", 8, {"google.com/tpu": 4}, {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice"}),
+)
+
+
+@dataclass
+class System:
+    plane: LocalControlPlane
+    directory: Path
+    webhooks: harness.WebhookProcess
+    running: list[harness.OperatorProcess] = field(default_factory=list)
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.plane.kubeconfig
+
+    def operator(self, identity: str = "operator", fault: str = "", **arguments: object) -> harness.OperatorProcess:
+        """A started operator; alone and leading at once unless `leader_election=True`."""
+        chosen = {"leader_election": False, **arguments}
+        process = harness.OperatorProcess(self.kubeconfig, self.directory, identity, fault, chosen).start()
+        self.running.append(process)
+        return process
+
+    def kill_operators(self) -> None:
+        for process in self.running:
+            process.kill()
+        self.running.clear()
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    directory = tmp_path_factory.mktemp("gangline")
+    with LocalControlPlane(Options(gogc=200)) as control_plane:
+        asyncio.run(_prepare(control_plane.kubeconfig))
+        webhooks = harness.WebhookProcess(control_plane.kubeconfig, directory).start()
+        system = System(control_plane, directory, webhooks)
+        yield system
+        system.kill_operators()
+        webhooks.stop()
+
+
+async def _prepare(kubeconfig: Path) -> None:
+    async with harness.connect(kubeconfig) as api:
+        for crd in install.crds():
+            name = crd["metadata"]["name"]
+            resource = kube.CUSTOM_RESOURCE_DEFINITIONS
+            await api.client.patch(resource, None, name, crd, kind="apply", field_manager="gangline", force=True)
+
+        async def served() -> bool:
+            crds = await api.all(kube.CUSTOM_RESOURCE_DEFINITIONS)
+            return bool(crds) and all(harness.condition(crd, "Established") for crd in crds)
+
+        await api.until(served, "the CRDs are served")
+        await create_pools(api.client, POOLS)
+
+
+@pytest.fixture
+async def system(plane: System) -> AsyncIterator[System]:
+    """The control plane, empty; what the test leaves behind is removed."""
+    yield plane
+    plane.kill_operators()
+    async with harness.connect(plane.kubeconfig) as api:
+        await api.wipe()
+
+
+@pytest.fixture
+async def api(system: System) -> AsyncIterator[harness.Api]:
+    async with harness.connect(system.kubeconfig) as connected:
+        yield connected

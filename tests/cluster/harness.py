@@ -1,0 +1,343 @@
+"""A whole Gangline on a control plane of its own: what the end-to-end tests drive.
+
+Operators are real processes, so that they can be killed like real ones; they are forked from a server that has everything
+imported already, since dozens are started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gangline.kube import resources as kube
+from gangline.kube.client import ApiClient
+from gangline.kube.config import load
+from gangline.kube.errors import ApiError, NotFound
+from gangline.kube.resources import Resource
+
+Json = dict[str, Any]
+ROOT = Path(__file__).parents[2]
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["gangline.control.operator"])
+
+
+def _run_operator(kubeconfig: str, identity: str, ready: str, log: str, fault: str, arguments: Json) -> None:
+    """The body of an operator process."""
+    import logging
+
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.environ.pop("GANGLINE_FAULT", None)
+    if fault:
+        os.environ["GANGLINE_FAULT"] = fault
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s", force=True
+    )
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    from gangline.control.operator import Options, serve
+
+    options = Options(kubeconfig=Path(kubeconfig), identity=identity, ready_file=Path(ready), **arguments)
+    os._exit(asyncio.run(serve(options)))
+
+
+@dataclass
+class OperatorProcess:
+    """One operator under test."""
+
+    kubeconfig: Path
+    directory: Path
+    identity: str = "operator"
+    fault: str = ""
+    arguments: Json = field(default_factory=lambda: {"leader_election": False})
+    process: Any = None
+
+    @property
+    def log(self) -> Path:
+        return self.directory / f"{self.identity}.log"
+
+    @property
+    def ready_file(self) -> Path:
+        return self.directory / f"{self.identity}.ready"
+
+    def start(self) -> OperatorProcess:
+        self.ready_file.unlink(missing_ok=True)
+        arguments = (
+            str(self.kubeconfig),
+            self.identity,
+            str(self.ready_file),
+            str(self.log),
+            self.fault,
+            self.arguments,
+        )
+        self.process = FORKS.Process(target=_run_operator, args=arguments, daemon=True)
+        self.process.start()
+        return self
+
+    def wait_ready(self, seconds: float = 30.0) -> OperatorProcess:
+        wait_until(lambda: self.ready_file.exists() or not self.process.is_alive(), seconds, "the operator is ready")
+        if not self.process.is_alive():
+            raise AssertionError(f"the operator ended with {self.process.exitcode}:\n{self.tail()}")
+        return self
+
+    def kill(self) -> None:
+        """As `kill -9`."""
+        if self.process is not None and self.process.is_alive():
+            os.kill(self.process.pid, signal.SIGKILL)
+            self.process.join(10)
+
+    def stop(self) -> int:
+        """As Kubernetes ends a pod. Returns the exit status."""
+        if self.process.is_alive():
+            os.kill(self.process.pid, signal.SIGTERM)
+            self.process.join(20)
+        return self.process.exitcode
+
+    def tail(self, lines: int = 40) -> str:
+        return "\n".join(self.log.read_text().splitlines()[-lines:]) if self.log.exists() else "(no log)"
+
+
+@dataclass
+class WebhookProcess:
+    kubeconfig: Path
+    directory: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> WebhookProcess:
+        ready = self.directory / "webhooks.ready"
+        ready.unlink(missing_ok=True)
+        with (self.directory / "webhooks.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "gangline.console.cli", "webhooks"),
+                    *("--kubeconfig", str(self.kubeconfig), "--ready-file", str(ready)),
+                ],
+                stdout=log,
+                stderr=log,
+            )
+        wait_until(lambda: ready.exists() or self.process.poll() is not None, 30, "the webhooks are ready")
+        if self.process.poll() is not None:
+            raise AssertionError((self.directory / "webhooks.log").read_text()[-3000:])
+        return self
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(20)
+            self.process = None
+
+
+def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:g} s: {what}")
+        time.sleep(0.02)
+
+
+@dataclass
+class Api:
+    """The cluster as a test sees it."""
+
+    client: ApiClient
+
+    async def apply(self, *objects: Json) -> None:
+        for obj in objects:
+            resource = kube.BY_KIND[obj["kind"]]
+            group, _, version = obj["apiVersion"].rpartition("/")
+            resource = Resource(group, version, resource.plural, resource.namespaced, resource.kind)
+            meta = obj["metadata"]
+            namespace = meta.get("namespace", "default") if resource.namespaced else None
+            await self.client.patch(
+                resource, namespace, meta["name"], obj, kind="apply", field_manager="test", force=True
+            )
+
+    async def create(self, *objects: Json) -> list[Json]:
+        created: list[Json] = []
+        for obj in objects:
+            resource = kube.BY_KIND[obj["kind"]]
+            namespace = obj["metadata"].get("namespace", "default") if resource.namespaced else None
+            created.append(await self.client.create(resource, namespace, obj))
+        return created
+
+    async def get(self, resource: Resource, name: str, namespace: str = "default") -> Json:
+        return await self.client.get(resource, namespace if resource.namespaced else None, name)
+
+    async def all(self, resource: Resource, namespace: str | None = None, selector: str = "") -> list[Json]:
+        return (await self.client.list(resource, namespace, label_selector=selector)).items
+
+    async def workload_of(self, job: str, namespace: str = "default") -> Json | None:
+        for workload in await self.all(kube.WORKLOADS, namespace):
+            if any(ref["name"] == job for ref in workload["metadata"].get("ownerReferences", ())):
+                return workload
+        return None
+
+    async def until(
+        self, condition: Callable[[], Awaitable[Any]], what: str, seconds: float = 30.0, period: float = 0.1
+    ) -> Any:
+        """Ask again until the answer is true; errors of the API server are waited out."""
+        deadline = time.monotonic() + seconds
+        trouble: Any = None
+        while time.monotonic() < deadline:
+            try:
+                trouble = await condition()
+                if trouble:
+                    return trouble
+            except ApiError as error:
+                trouble = error
+            await asyncio.sleep(period)
+        raise AssertionError(f"not within {seconds:g} s: {what} (last: {trouble!r})")
+
+    async def finished(self, *jobs: str, namespace: str = "default", seconds: float = 60.0) -> None:
+        """All these batch Jobs are complete."""
+
+        async def done() -> bool:
+            found = {job["metadata"]["name"]: job for job in await self.all(kube.JOBS, namespace)}
+            return all(condition(found[name], "Complete") for name in jobs)
+
+        await self.until(done, f"complete: {', '.join(jobs)}", seconds)
+
+    async def wipe(self, namespace: str = "default") -> None:
+        """Remove every job and queue object; finalizers included, whatever the operator is doing."""
+        for resource in (kube.JOBS, kube.GPU_JOBS):
+            for obj in await self.all(resource, namespace):
+                with contextlib.suppress(NotFound):
+                    await self.client.delete(resource, namespace, obj["metadata"]["name"], propagation="Background")
+        for resource in (kube.WORKLOADS, kube.LOCAL_QUEUES, kube.CLUSTER_QUEUES, kube.COHORTS, kube.RESOURCE_FLAVORS):
+            scope = namespace if resource.namespaced else None
+            for obj in await self.all(resource, scope):
+                name = obj["metadata"]["name"]
+                with contextlib.suppress(NotFound):
+                    if obj["metadata"].get("finalizers"):
+                        await self.client.patch(resource, scope, name, {"metadata": {"finalizers": None}})
+                    await self.client.delete(resource, scope, name)
+
+        async def empty() -> bool:
+            left = [*(await self.all(kube.WORKLOADS, namespace)), *(await self.all(kube.PODS, namespace))]
+            return not left and not await self.all(kube.JOBS, namespace)
+
+        await self.until(empty, "nothing is left", 30)
+
+
+@contextlib.asynccontextmanager
+async def connect(kubeconfig: Path) -> AsyncIterator[Api]:
+    async with ApiClient(load(kubeconfig)) as client:
+        yield Api(client)
+
+
+def condition(obj: Json, kind: str) -> bool:
+    return any(c["type"] == kind and c["status"] == "True" for c in obj.get("status", {}).get("conditions", ()))
+
+
+def condition_row(obj: Json, kind: str) -> Json:
+    return next((c for c in obj.get("status", {}).get("conditions", ()) if c["type"] == kind), {})
+
+
+# --- manifests --------------------------------------------------------------------------------------------------------
+
+
+def flavor(name: str = "gpu", labels: dict[str, str] | None = None) -> Json:
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "ResourceFlavor",
+        "metadata": {"name": name},
+        "spec": {"nodeLabels": labels or {}},
+    }
+
+
+def cluster_queue(name: str, gpus: int, *, cohort: str = "", flavors: Iterable[str] = ("gpu",), **spec: Any) -> Json:
+    quotas = [{"name": flavor, "resources": [{"name": "nvidia.com/gpu", "nominalQuota": gpus}]} for flavor in flavors]
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "ClusterQueue",
+        "metadata": {"name": name},
+        "spec": {
+            "namespaceSelector": {},
+            "resourceGroups": [{"coveredResources": ["nvidia.com/gpu"], "flavors": quotas}],
+            **({"cohortName": cohort} if cohort else {}),
+            **spec,
+        },
+    }
+
+
+def local_queue(name: str, queue: str, namespace: str = "default") -> Json:
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "LocalQueue",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"clusterQueue": queue},
+    }
+
+
+def priority_class(name: str, value: int) -> Json:
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "WorkloadPriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+    }
+
+
+def job(
+    name: str,
+    queue: str,
+    *,
+    pods: int = 1,
+    gpus: int = 1,
+    runtime: str = "1s",
+    priority: str = "",
+    as_annotation: bool = False,
+    namespace: str = "default",
+    resource: str = "nvidia.com/gpu",
+) -> Json:
+    """A batch Job of `pods` pods with `gpus` each. Suspended, as the webhook would make it."""
+    given = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
+    labels = {} if as_annotation else dict(given)
+    if priority:
+        labels["kueue.x-k8s.io/priority-class"] = priority
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": labels,
+            "annotations": given if as_annotation else {},
+        },
+        "spec": {
+            "parallelism": pods,
+            "completions": pods,
+            "suspend": bool(queue) and not as_annotation,
+            "backoffLimit": 0,
+            "template": {
+                "metadata": {"annotations": {"gangline.io/simulated-runtime": runtime}},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "terminationGracePeriodSeconds": 1,
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": "example.com/train",
+                            "resources": {"limits": {resource: str(gpus)}, "requests": {"cpu": "10m"}},
+                        }
+                    ],
+                },
+            },
+        },
+    }
+
+
+def lines(path: Path) -> Iterator[Json]:
+    for line in path.read_text().splitlines():
+        yield json.loads(line)

@@ -1,0 +1,130 @@
+"""kill -9 at every write: whatever the operator was about to write or had just written, the next one ends in the same state.
+
+The scenario has an admission of a whole gang, a preemption with its stop and resume, and jobs that take each other's place.
+A crash is provoked before the n-th write for every n until a run needs fewer writes than that, and after it for some.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.cluster import harness
+from tests.cluster.conftest import System
+from tests.cluster.harness import Api, cluster_queue, condition, flavor, job, local_queue, priority_class
+
+from gangline.kube import resources as kube
+from gangline.kube.errors import ApiError
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+QUOTA = 8
+JOBS = ("low", "high", "small-a", "small-b")
+#: more writes than the scenario ever needs; the run that survives its fault ends the loop
+MOST = 90
+
+
+async def _run(system: System, api: Api, fault: str) -> bool:
+    """One scenario with one crash. Returns whether the operator did crash."""
+    await api.apply(
+        flavor(),
+        cluster_queue("cq", QUOTA, preemption={"withinClusterQueue": "LowerPriority"}),
+        local_queue("lq", "cq"),
+        priority_class("p10", 10),
+        priority_class("p1000", 1000),
+    )
+    first = system.operator(fault=fault)
+    second: harness.OperatorProcess | None = None
+    async with _watched(api) as violations:
+        await api.create(job("low", "lq", pods=2, gpus=4, runtime="1500ms", priority="p10"))
+        submitted = False
+
+        async def step() -> bool:
+            """Drive the scenario: restart what died, send the urgent job once the first one runs."""
+            nonlocal second, submitted
+            if not first.process.is_alive() and second is None:
+                second = system.operator("successor")
+            if not submitted and (await api.get(kube.JOBS, "low"))["spec"]["suspend"] is False:
+                submitted = True
+                await api.create(
+                    job("high", "lq", pods=2, gpus=4, runtime="300ms", priority="p1000"),
+                    job("small-a", "lq", pods=1, gpus=4, runtime="300ms", priority="p10"),
+                    job("small-b", "lq", pods=2, gpus=2, runtime="300ms", priority="p10"),
+                )
+            return submitted and await _settled(api)
+
+        try:
+            await api.until(step, f"the scenario with {fault} is through", 60)
+        except AssertionError:
+            raise AssertionError(f"{fault}: stuck\n{first.tail()}\n---\n{second.tail() if second else ''}") from None
+    crashed = not first.process.is_alive()
+    assert not violations, f"{fault}: {violations}"
+    await _check(api, fault)
+    return crashed
+
+
+async def _settled(api: Api) -> bool:
+    """All jobs complete, all Workloads finished and let go, the queue's ledger empty."""
+    jobs = {obj["metadata"]["name"]: obj for obj in await api.all(kube.JOBS, "default")}
+    if not all(name in jobs and condition(jobs[name], "Complete") for name in JOBS):
+        return False
+    workloads = await api.all(kube.WORKLOADS, "default")
+    if not all(condition(w, "Finished") and not w["metadata"].get("finalizers") for w in workloads):
+        return False
+    status = (await api.get(kube.CLUSTER_QUEUES, "cq")).get("status", {})
+    counts = [status.get(f"{kind}Workloads") for kind in ("pending", "reserving", "admitted")]
+    return counts == [0, 0, 0] and status["flavorsReservation"][0]["resources"][0]["total"] == "0"
+
+
+async def _check(api: Api, fault: str) -> None:
+    workloads = await api.all(kube.WORKLOADS, "default")
+    assert len(workloads) == len(JOBS), f"{fault}: one Workload per job: {[w['metadata']['name'] for w in workloads]}"
+    pods = Counter(pod["metadata"]["labels"]["job-name"] for pod in await api.all(kube.PODS, "default"))
+    for name, count in (("high", 2), ("small-a", 1), ("small-b", 2)):
+        assert pods[name] == count, f"{fault}: {name} ran {pods[name]} pods instead of {count}"
+
+
+@contextlib.asynccontextmanager
+async def _watched(api: Api) -> AsyncIterator[list[str]]:
+    """Looks at the pods all the time: what they hold together may never exceed the quota."""
+    violations: list[str] = []
+
+    async def watch() -> None:
+        while True:
+            with contextlib.suppress(ApiError):
+                live = [pod for pod in await api.all(kube.PODS, "default") if _holds(pod)]
+                used = sum(int(pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]) for pod in live)
+                if used > QUOTA:
+                    violations.append(f"{used} GPUs in use: {[pod['metadata']['name'] for pod in live]}")
+            await asyncio.sleep(0.05)
+
+    task = asyncio.create_task(watch())
+    try:
+        yield violations
+    finally:
+        task.cancel()
+
+
+def _holds(pod: harness.Json) -> bool:
+    return "nodeName" in pod["spec"] and pod["status"].get("phase") in ("Pending", "Running")
+
+
+@pytest.mark.parametrize("start", [1, 2])
+async def test_killed_before_every_write(system: System, api: Api, start: int) -> None:
+    """Two halves (odd and even writes), so that two test processes can share the work."""
+    for number in range(start, MOST, 2):
+        crashed = await _run(system, api, f"before:{number}")
+        system.kill_operators()
+        await api.wipe()
+        if not crashed:
+            assert number > 15, "the scenario must have more writes than that"
+            return
+    raise AssertionError(f"the scenario never ends within {MOST} writes")
+
+
+@pytest.mark.parametrize("number", [1, 3, 5, 8, 13, 21])
+async def test_killed_after_a_write(system: System, api: Api, number: int) -> None:
+    assert await _run(system, api, f"after:{number}")

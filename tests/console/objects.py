@@ -85,7 +85,10 @@ def cluster_queue(
 ) -> dict[str, Any]:
     """`flavors` as made by `flavor`."""
     spec_flavors = [
-        {"name": f["name"], "resources": [{"name": GPU, **{k: v for k, v in f.items() if k.endswith(("Quota", "Limit"))}}]}
+        {
+            "name": f["name"],
+            "resources": [{"name": GPU, **{k: v for k, v in f.items() if k.endswith(("Quota", "Limit"))}}],
+        }
         for f in flavors
     ]
     used = [
@@ -97,7 +100,9 @@ def cluster_queue(
         "metadata": {"name": name},
         "spec": {"cohortName": cohort, "resourceGroups": [{"coveredResources": [GPU], "flavors": spec_flavors}]},
         "status": {
-            "conditions": [condition("Active", active, reason, "Can't admit new workloads: is stopped." * (not active))],
+            "conditions": [
+                condition("Active", active, reason, "Can't admit new workloads: is stopped." * (not active))
+            ],
             "flavorsReservation": used,
             "pendingWorkloads": pending,
             "admittedWorkloads": admitted,
@@ -105,7 +110,9 @@ def cluster_queue(
     }
 
 
-def flavor(name: str, nominal: int, used: int = 0, borrowed: int = 0, borrowing_limit: int | None = None) -> dict[str, Any]:
+def flavor(
+    name: str, nominal: int, used: int = 0, borrowed: int = 0, borrowing_limit: int | None = None
+) -> dict[str, Any]:
     quota = {"name": name, "nominalQuota": str(nominal), "used": used, "borrowed": borrowed}
     return quota if borrowing_limit is None else quota | {"borrowingLimit": str(borrowing_limit)}
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.console.objects import GPU
 
 from gangline.console.reasons import Obstacle, brief, parse
-from tests.console.objects import GPU
 
 SHORT = f"insufficient unused quota for {GPU} in flavor a100, 8 more needed"
 BIG = (
@@ -48,7 +48,9 @@ def test_every_kind_of_obstacle_is_recognised(text, kind, flavor, resource):
 
 
 def test_several_flavors_and_pod_sets_are_told_apart():
-    message = frame("flavor h100 doesn't match node affinity", SHORT, pod_set="actor") + "; " + frame(BIG, pod_set="reward")
+    message = (
+        frame("flavor h100 doesn't match node affinity", SHORT, pod_set="actor") + "; " + frame(BIG, pod_set="reward")
+    )
     assert [(o.pod_set, o.kind, o.flavor) for o in parse(message).obstacles] == [
         ("actor", "affinity", "h100"),
         ("actor", "short", "a100"),

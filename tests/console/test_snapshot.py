@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import pytest
-
-from gangline.console.snapshot import State, pod_requests, snapshot
 from tests.console.objects import (
     GPU,
     NOW,
@@ -14,6 +12,8 @@ from tests.console.objects import (
     running,
     workload,
 )
+
+from gangline.console.snapshot import State, pod_requests, snapshot
 
 QUEUES = [cluster_queue("vision", flavor("a100", 40, used=56, borrowed=16, borrowing_limit=24), pending=2, admitted=3)]
 
@@ -35,7 +35,11 @@ def view_of(obj):
         ),
         ([condition("QuotaReserved", True), condition("Admitted", True)], State.STARTING, "Admitted"),
         (
-            [condition("QuotaReserved", True), condition("Admitted", True), condition("PodsReady", False, "WaitForStart")],
+            [
+                condition("QuotaReserved", True),
+                condition("Admitted", True),
+                condition("PodsReady", False, "WaitForStart"),
+            ],
             State.STARTING,
             "Admitted",
         ),
@@ -87,7 +91,9 @@ def test_never_fits_is_told_by_the_condition_not_by_size_or_name():
     assert view_of(pending("w", "ExceedsMaxQuota", "too much", gpus=1)).never_fits
     assert not view_of(pending("never-fits", "WaitingForQuota", "later", gpus=4096)).never_fits
     assert not view_of(workload("w", condition("QuotaReserved", True, "ExceedsMaxQuota"), gpus=4096)).never_fits
-    finished = workload("w", condition("QuotaReserved", False, "ExceedsMaxQuota"), condition("Finished", True, "Failed"))
+    finished = workload(
+        "w", condition("QuotaReserved", False, "ExceedsMaxQuota"), condition("Finished", True, "Failed")
+    )
     assert not view_of(finished).never_fits
 
 
@@ -164,7 +170,13 @@ def test_a_cluster_queue_shows_quota_limits_and_use():
     queue = snapshot([], QUEUES, []).queue("vision")
     assert queue is not None and queue.active
     (share,) = queue.flavors
-    assert (share.nominal, share.used, share.borrowed, share.borrowing_limit, share.lending_limit) == (40, 56, 16, 24, None)
+    assert (share.nominal, share.used, share.borrowed, share.borrowing_limit, share.lending_limit) == (
+        40,
+        56,
+        16,
+        24,
+        None,
+    )
     assert (queue.pending, queue.admitted, queue.cohort) == (2, 3, "lab")
 
 

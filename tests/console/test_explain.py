@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.console.objects import GPU, NOW, cluster_queue, condition, flavor, local_queue, pending, running, workload
+
+from gangline.console.explain import explain, needs, ordinal, some
+from gangline.console.snapshot import Snapshot, snapshot
+
+QUEUES = [
+    cluster_queue("vision", flavor("a100", 40, 40), pending=2, admitted=2),
+    cluster_queue("language", flavor("a100", 24, 24, borrowing_limit=8), admitted=1),
+]
+ROUTES = [local_queue(), local_queue(namespace="team-language", to="language")]
+HOLDERS = [
+    running("big", pods=4, priority=100),
+    running("small", gpus=8),
+    running("theirs", "language", namespace="team-language", pods=3),
+]
+
+
+def short(amount: int) -> str:
+    return f"couldn't assign flavors to pod set main: insufficient unused quota for {GPU} in flavor a100, {amount} more needed"
+
+
+def told(obj: dict[str, Any], *others: dict[str, Any], queues: list[dict[str, Any]] = QUEUES) -> dict[str, str]:
+    seen, view = look(obj, *others, queues=queues)
+    lines: dict[str, str] = {}
+    for line in explain(view, seen, NOW):
+        lines[line.label] = f"{lines[line.label]} | {line.text}" if line.label in lines else line.text
+    return lines
+
+
+def look(obj, *others, queues=QUEUES) -> tuple[Snapshot, Any]:
+    seen = snapshot([obj, *others, *HOLDERS], queues, ROUTES)
+    return seen, next(v for v in seen.workloads if v.uid == obj["metadata"]["uid"])
+
+
+def test_a_waiting_job_hears_its_place_its_quota_and_who_is_ahead():
+    first = pending("first", "WaitingForQuota", short(8), priority=1000, ago=5)
+    lines = told(pending("mine", "WaitingForQuota", short(8), ago=90), first)
+    assert lines["state"] == "Pending for 90s, 2nd of 2 waiting in ClusterQueue vision (cohort lab)"
+    assert lines["asks for"] == "8 nvidia.com/gpu in 1 pod, all at once; priority 0"
+    assert lines["because"] == "WaitingForQuota: a100: 8 more GPUs needed"
+    assert lines["quota"] == "a100: vision uses 40 of its 40 GPUs; cohort lab uses 64 of 64"
+    assert lines["ahead"] == "job/first (8 GPUs, priority 1000)"
+    assert lines["held by"] == (
+        "a100: job/big (32, running 10s), job/theirs of language (24, running 10s), job/small (8, running 10s)"
+    )
+
+
+def test_it_names_the_smallest_job_whose_end_would_do():
+    assert told(pending("mine", "WaitingForQuota", short(8)))["needs"] == (
+        "8 more GPUs of a100 free: the end of job/small (8) would do"
+    )
+    assert "the end of job/theirs (24)" in told(pending("mine", "WaitingForQuota", short(9)))["needs"]
+
+
+def test_where_no_single_job_is_enough_it_counts_the_largest():
+    assert told(pending("mine", "WaitingForQuota", short(50)))["needs"] == (
+        "50 more GPUs of a100 free: the end of its 2 largest holders would do"
+    )
+
+
+def test_a_queue_at_its_borrowing_limit_is_only_helped_by_its_own():
+    lines = told(pending("mine", "WaitingForQuota", short(8), namespace="team-language", gpus=16))
+    assert "job/big" not in lines["held by"]
+    assert "job/theirs" in lines["held by"]
+    assert "may borrow 8" in lines["quota"]
+
+
+def test_a_job_that_never_fits_is_told_so_and_what_would_help():
+    message = (
+        f"couldn't assign flavors to pod set main: insufficient quota for {GPU} in flavor a100, previously considered "
+        "podsets requests (0) + current podset request (64) > maximum capacity (32)"
+    )
+    lines = told(pending("huge", "ExceedsMaxQuota", message, namespace="team-language", gpus=64))
+    assert lines["state"].startswith("Pending, and it will never fit")
+    assert lines["needs"] == (
+        "to ask for less: at most 32 GPUs of a100 (it asks 64); "
+        "an administrator can raise the nominalQuota and the borrowingLimit"
+    )
+    assert "held by" not in lines
+
+
+def test_a_preempted_job_is_told_what_happened():
+    back = workload(
+        "back",
+        condition("QuotaReserved", False, "WaitingForQuota", short(8)),
+        condition("Evicted", True, "Preempted"),
+        condition("Preempted", True, "InClusterQueue", "Preempted to accommodate a workload"),
+    )
+    assert "InClusterQueue: Preempted to accommodate a workload" in told(back)["before"]
+
+
+def test_a_preemptor_waits_for_its_victims():
+    message = short(8) + ". Pending the preemption of 2 workload(s)"
+    lines = told(pending("urgent", "WaitingForPreemptedWorkloads", message))
+    assert lines["because"] == "WaitingForPreemptedWorkloads: waits for 2 preempted workloads to stop"
+    assert "pods of the preempted workloads have to end" in lines["needs"]
+
+
+def test_an_unknown_local_queue_is_named():
+    lines = told(pending("lost", "Misconfigured", "LocalQueue nope doesn't exist", queue="nope"))
+    assert lines["needs"].startswith("a LocalQueue 'nope' in namespace team-vision")
+    assert lines["because"] == "Misconfigured: LocalQueue nope doesn't exist"
+
+
+def test_a_local_queue_that_leads_nowhere_is_named():
+    seen = snapshot([pending("lost")], [], [local_queue(to="gone")])
+    assert needs(seen.workloads[0], seen).startswith("ClusterQueue gone, which its LocalQueue gpus names")
+
+
+def test_a_stopped_queue_is_the_reason_before_all_others():
+    queues = [cluster_queue("vision", flavor("a100", 40, 40), active=False)]
+    lines = told(pending("mine", "WaitingForQuota", short(8)), queues=queues)
+    assert lines["needs"] == "ClusterQueue vision has to become active: Can't admit new workloads: is stopped."
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("NoMatchingFlavor", "node selector"),
+        ("AdmissionGated", "admission-gated-by"),
+        ("OnHold", "put it on hold"),
+        ("WaitingForPodsReady", "all their pods ready"),
+        ("TopologyPlacementFailed", "close together"),
+        ("SomethingNew", "looked at again"),
+    ],
+)
+def test_every_other_reason_has_a_remedy(reason, words):
+    assert words in told(pending("mine", reason, "a message"))["needs"]
+
+
+def test_a_running_job_is_not_told_to_wait():
+    seen, view = look(running("mine", priority=7))
+    lines = {line.label: line.text for line in explain(view, seen, NOW)}
+    assert lines == {
+        "state": "Running for 10s in ClusterQueue vision (cohort lab)",
+        "asks for": "8 nvidia.com/gpu in 1 pod, all at once; priority 7",
+        "because": "on a100",
+    }
+
+
+def test_a_failed_job_is_told_its_message():
+    lines = told(workload("bad", condition("Finished", True, "Failed", "Job has reached the specified backoff limit")))
+    assert lines["because"] == "Failed: Job has reached the specified backoff limit"
+
+
+def test_long_lists_are_cut():
+    assert some(map(str, range(7))) == "0, 1, 2, 3, 4 and 2 more"
+    assert some(["a"]) == "a"
+
+
+@pytest.mark.parametrize(
+    ("n", "word"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (113, "113th"), (122, "122nd")]
+)
+def test_ordinals(n, word):
+    assert ordinal(n) == word

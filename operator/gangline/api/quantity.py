@@ -53,6 +53,11 @@ def parse(value: str | int | float, resource: str = "") -> int:
     raise QuantityError(value)
 
 
+def parse_number(value: str | int | float) -> float:
+    """A quantity as a plain number, such as the weight `1500m` = 1.5. Raises QuantityError."""
+    return _parse_number(value if isinstance(value, str) else repr(value))
+
+
 def format(amount: int, resource: str = "") -> str:
     """Engine units of `resource` as Kubernetes prints them canonically: 200m, 2, 1500m, 2Ti, 1k."""
     return _format(amount, resource)
@@ -65,6 +70,19 @@ def is_bytes(resource: str) -> bool:
 
 @lru_cache(maxsize=8192)
 def _parse_text(text: str, milli: bool) -> int:
+    mantissa, power = _read(text)
+    amount = _scaled(abs(mantissa), power + 3 if milli else power)
+    return _saturate(-amount if mantissa < 0 else amount)
+
+
+@lru_cache(maxsize=1024)
+def _parse_number(text: str) -> float:
+    mantissa, power = _read(text)
+    return max(-float(UNLIMITED), min(float(UNLIMITED), float(f"{mantissa}e{power}")))
+
+
+def _read(text: str) -> tuple[int, int]:
+    """(mantissa, power of ten). Raises QuantityError."""
     match = _SHAPE.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         raise QuantityError(text)
@@ -72,19 +90,14 @@ def _parse_text(text: str, milli: bool) -> int:
     digits = whole + (part or "")
     if not digits:
         raise QuantityError(text)
-    amount = _scaled(int(digits), _power_of_ten(suffix, exponent, part, milli), _BINARY_SHIFTS.get(suffix or "", 0))
-    return _saturate(-amount if sign == "-" else amount)
-
-
-def _power_of_ten(suffix: str | None, exponent: str | None, part: str | None, milli: bool) -> int:
+    mantissa = int(digits) << _BINARY_SHIFTS.get(suffix or "", 0)
     power = int(exponent) if exponent else _DECIMAL_EXPONENTS.get(suffix or "", 0)
-    return power - len(part or "") + (3 if milli else 0)
+    return -mantissa if sign == "-" else mantissa, power - len(part or "")
 
 
-def _scaled(mantissa: int, power: int, shift: int) -> int:
+def _scaled(mantissa: int, power: int) -> int:
     if mantissa == 0:
         return 0
-    mantissa <<= shift
     if power >= 0:
         return mantissa * 10**power if power < _FARTHEST_EXPONENT else UNLIMITED
     return -(-mantissa // 10**-power) if power > -_FARTHEST_EXPONENT else 1

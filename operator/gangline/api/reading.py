@@ -1,0 +1,186 @@
+"""Steps into a JSON object from the API server that say where they stumble.
+
+A missing field and an explicit null are the same. A value of the wrong type is a ParseError with the field's path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final, TypeAlias, cast
+
+from gangline.api import quantity
+
+Json: TypeAlias = dict[str, Any]
+
+_NOTHING: Final[Json] = {}
+_NO_ITEMS: Final[list[Any]] = []
+
+
+class ParseError(ValueError):
+    """An object can't be understood: `path` is the field, such as spec.podSets[0].count, `message` what is wrong."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(f"{path}: {message}" if path else message)
+        self.path = path
+        self.message = message
+
+    def within(self, prefix: str) -> ParseError:
+        """The same error, seen from the object that contains this one."""
+        return ParseError(f"{prefix}.{self.path}" if self.path else prefix, self.message)
+
+
+def root(obj: Any) -> Json:
+    if not isinstance(obj, dict):
+        raise ParseError("", "must be an object")
+    return cast(Json, obj)
+
+
+def child(parent: Json, key: str, path: str) -> Json:
+    """The object at `key`; empty if it is missing. `path` is that of the parent. Not to be changed."""
+    value = parent.get(key)
+    if value is None:
+        return _NOTHING
+    if not isinstance(value, dict):
+        raise ParseError(_at(path, key), "must be an object")
+    return cast(Json, value)
+
+
+def items(parent: Json, key: str, path: str) -> list[Json]:
+    """The list of objects at `key`; empty if it is missing. Not to be changed."""
+    found = values(parent, key, path)
+    for i, item in enumerate(found):
+        if not isinstance(item, dict):
+            raise ParseError(f"{_at(path, key)}[{i}]", "must be an object")
+    return found
+
+
+def values(parent: Json, key: str, path: str) -> list[Any]:
+    value = parent.get(key)
+    if value is None:
+        return _NO_ITEMS
+    if not isinstance(value, list):
+        raise ParseError(_at(path, key), "must be a list")
+    return cast("list[Any]", value)
+
+
+def text(parent: Json, key: str, path: str, default: str = "") -> str:
+    value = parent.get(key)
+    if value is None:
+        return default
+    if not isinstance(value, str):
+        raise ParseError(_at(path, key), "must be a string")
+    return value
+
+
+def needed(parent: Json, key: str, path: str) -> str:
+    """A string that must be there and not be empty."""
+    found = text(parent, key, path)
+    if not found:
+        raise ParseError(_at(path, key), "is required")
+    return found
+
+
+def texts(parent: Json, key: str, path: str) -> tuple[str, ...]:
+    found = values(parent, key, path)
+    for i, item in enumerate(found):
+        if not isinstance(item, str):
+            raise ParseError(f"{_at(path, key)}[{i}]", "must be a string")
+    return tuple(found)
+
+
+def labels(parent: Json, key: str, path: str) -> dict[str, str]:
+    """A map of strings."""
+    found = child(parent, key, path)
+    for name, value in found.items():
+        if not isinstance(value, str):
+            raise ParseError(f"{_at(path, key)}[{name}]", "must be a string")
+    return cast("dict[str, str]", found)
+
+
+def number(parent: Json, key: str, path: str, default: int = 0) -> int:
+    found = optional_number(parent, key, path)
+    return default if found is None else found
+
+
+def optional_number(parent: Json, key: str, path: str) -> int | None:
+    value = parent.get(key)
+    if value is not None and type(value) is not int:
+        raise ParseError(_at(path, key), "must be a whole number")
+    return value
+
+
+def flag(parent: Json, key: str, path: str, default: bool) -> bool:
+    value = parent.get(key)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise ParseError(_at(path, key), "must be true or false")
+    return value
+
+
+def amount(value: Any, resource: str, path: str) -> int:
+    """A quantity of zero or more, in engine units."""
+    try:
+        found = quantity.parse(value, resource)
+    except quantity.QuantityError as error:
+        raise ParseError(path, str(error)) from None
+    if found < 0:
+        raise ParseError(path, f"{value} must not be negative")
+    return found
+
+
+def optional_amount(parent: Json, key: str, resource: str, path: str) -> int | None:
+    value = parent.get(key)
+    return None if value is None else amount(value, resource, _at(path, key))
+
+
+def amounts(parent: Json, key: str, path: str) -> dict[str, int]:
+    """A map of resources to quantities, in engine units."""
+    found = child(parent, key, path)
+    return {resource: amount(value, resource, f"{path}.{key}[{resource}]") for resource, value in found.items()}
+
+
+def weight(parent: Mapping[str, Any], path: str) -> float:
+    """`fairSharing.weight` of zero or more."""
+    value = child(cast(Json, parent), "fairSharing", path).get("weight")
+    if value is None:
+        return 1.0
+    try:
+        found = quantity.parse_number(value)
+    except quantity.QuantityError as error:
+        raise ParseError(f"{path}.fairSharing.weight", str(error)) from None
+    if found < 0:
+        raise ParseError(f"{path}.fairSharing.weight", f"{value} must not be negative")
+    return found
+
+
+def millis(parent: Json, key: str, path: str) -> int:
+    """A timestamp in milliseconds since the epoch; 0 if it is missing."""
+    return optional_millis(parent, key, path) or 0
+
+
+def optional_millis(parent: Json, key: str, path: str) -> int | None:
+    value = parent.get(key)
+    if value is None:
+        return None
+    try:
+        return parse_time(value)
+    except (ValueError, TypeError, OverflowError):
+        raise ParseError(_at(path, key), "must be a time such as 2026-01-31T12:00:00Z") from None
+
+
+@lru_cache(maxsize=8192)
+def parse_time(text: str) -> int:
+    """RFC 3339 to milliseconds since the epoch. Raises ValueError."""
+    if "T" not in text:
+        raise ValueError(text)
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(text)
+    return round(moment.timestamp() * 1000)
+
+
+def _at(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key

@@ -1,0 +1,235 @@
+"""The plan of a job in every situation it can be in: which step comes next, and that nothing comes when nothing is due."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from gangline.control import conditions, plan, workload_status
+from gangline.engine import model
+from gangline.jobs import KINDS
+from gangline.jobs import workload as workloads
+from gangline.jobs.base import Children, JobError
+
+Json = dict[str, Any]
+JOB_KIND = next(kind for kind in KINDS if kind.kind == "Job")
+NOW = 1_700_000_000_000
+
+
+class Lookups:
+    def flavor(self, name: str) -> Json | None:
+        return {"spec": {"nodeLabels": {"pool": name}, "tolerations": [{"key": "gpu", "operator": "Exists"}]}}
+
+    def priority(self, job: Json, pod_sets: Any) -> tuple[int, Json | None]:
+        if job["metadata"]["labels"].get("kueue.x-k8s.io/priority-class") == "missing":
+            raise JobError("not found", "metadata.labels")
+        return 7, None
+
+
+def a_job(*, suspend: bool = True, queue: str = "lq", status: Json | None = None, **meta: Any) -> Json:
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": "j",
+            "namespace": "ns",
+            "uid": "job-uid",
+            "resourceVersion": "1",
+            "labels": {"kueue.x-k8s.io/queue-name": queue} if queue else {},
+            **meta,
+        },
+        "spec": {
+            "suspend": suspend,
+            "parallelism": 2,
+            "completions": 2,
+            "template": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}},
+        },
+        "status": status or {},
+    }
+
+
+def a_workload(job: Json, **changes: Any) -> Json:
+    body = workloads.build(JOB_KIND, job, JOB_KIND.pod_sets(job), queue="lq", priority=7)
+    body["metadata"] |= {"uid": "w", "resourceVersion": "2", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    body["status"] = {}
+    for change in changes.values():
+        change(body["status"], NOW)
+    return body
+
+
+def admitted(status: Json, now: int) -> None:
+    assignment = model.PodSetAssignment("main", 2, {"cpu": "f"}, {"cpu": 2000})
+    decision = model.Admit("ns/j", "w", model.Admission("cq", (assignment,)), True, now)
+    workload_status.admit(decision)(status, now)
+
+
+def evicted(status: Json, now: int) -> None:
+    decision = model.Preempt("ns/j", "w", "InClusterQueue", "make room", "ns/other", "o")
+    workload_status.preempt(decision)(status, now)
+
+
+def steps(job: Json, *owned: Json, ancestor: bool = False) -> list[plan.Step]:
+    view = plan.JobView(JOB_KIND, job, owned, Children(), ancestor)
+    before = copy.deepcopy((job, owned))
+    result = plan.plan(view, Lookups())
+    assert (job, owned) == before, "a plan changes nothing"
+    return result
+
+
+def kinds(result: list[plan.Step]) -> list[str]:
+    return [type(step).__name__ for step in result]
+
+
+def running_job(workload: Json) -> Json:
+    job = a_job()
+    patch = JOB_KIND.start(job, plan.pod_set_infos(workload, Lookups()))
+    assert patch is not None
+    job["spec"] |= {"suspend": False, "template": {**job["spec"]["template"]}}
+    _merge(job, patch.body)
+    return job
+
+
+def _merge(target: Json, body: Json) -> None:
+    for key, value in body.items():
+        if isinstance(value, dict) and isinstance(target.get(key), dict):
+            _merge(target[key], value)
+        elif value is None:
+            target.pop(key, None)
+        else:
+            target[key] = value
+
+
+def test_a_job_without_a_queue_is_left_alone() -> None:
+    assert steps(a_job(queue="")) == []
+
+
+def test_a_child_of_a_managed_job_is_left_alone() -> None:
+    assert steps(a_job(), ancestor=True) == []
+
+
+def test_a_held_job_gets_its_workload() -> None:
+    result = steps(a_job())
+    assert kinds(result) == ["CreateWorkload", "Note"]
+    body = result[0].body  # type: ignore[union-attr]
+    assert (body["spec"]["queueName"], body["spec"]["priority"]) == ("lq", 7)
+
+
+def test_a_job_that_slipped_through_is_stopped_first() -> None:
+    result = steps(a_job(suspend=False, status={"active": 2}))
+    assert kinds(result) == ["PatchJob"]
+    assert result[0].patch.body["spec"]["suspend"] is True  # type: ignore[union-attr]
+
+
+def test_a_held_job_with_pods_left_waits_for_them() -> None:
+    assert steps(a_job(status={"active": 1})) == []
+
+
+def test_a_missing_priority_class_is_an_error_of_the_job() -> None:
+    job = a_job()
+    job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "missing"
+    with pytest.raises(JobError, match="not found"):
+        steps(job)
+
+
+def test_a_waiting_job_just_waits() -> None:
+    job = a_job()
+    assert steps(job, a_workload(job)) == []
+
+
+def test_an_admitted_job_is_started_with_its_flavor() -> None:
+    job = a_job()
+    result = steps(job, a_workload(job, a=admitted))
+    assert kinds(result) == ["PatchJob", "Note"]
+    spec = result[0].patch.body["spec"]  # type: ignore[union-attr]
+    assert spec["suspend"] is False
+    assert spec["template"]["spec"]["nodeSelector"] == {"pool": "f"}
+
+
+def test_a_running_job_reports_its_pods() -> None:
+    workload = a_workload(a_job(), a=admitted)
+    job = running_job(workload)
+    assert kinds(steps(job, workload)) == ["ChangeStatus"]  # PodsReady=False: not all pods are up yet
+    job["status"] = {"active": 2, "ready": 2}
+    result = steps(job, workload)
+    assert [step.slot for step in result] == ["pods-ready"]  # type: ignore[union-attr]
+    result[0].change(workload["status"], NOW)  # type: ignore[union-attr]
+    assert conditions.is_true(workload["status"]["conditions"], "PodsReady")
+    assert steps(job, workload) == []
+
+
+def test_an_evicted_job_is_stopped_then_its_quota_released() -> None:
+    workload = a_workload(a_job(), a=admitted)
+    job = running_job(workload)
+    evicted(workload["status"], NOW)
+    assert kinds(steps(job, workload)) == ["PatchJob"]
+    stopped = a_job(status={"active": 1})
+    assert steps(stopped, workload) == [], "pods still end: the quota stays held"
+    result = steps(a_job(), workload)
+    assert [step.slot for step in result] == ["release"]  # type: ignore[union-attr]
+    result[0].change(workload["status"], NOW)  # type: ignore[union-attr]
+    assert "admission" not in workload["status"]
+    assert conditions.is_true(workload["status"]["conditions"], "Requeued")
+    assert steps(a_job(), workload) == []
+
+
+def test_a_finished_job_finishes_its_workload_then_lets_it_go() -> None:
+    workload = a_workload(a_job(), a=admitted)
+    job = running_job(workload)
+    job["status"] = {"conditions": [{"type": "Complete", "status": "True", "message": "done"}]}
+    result = steps(job, workload)
+    assert kinds(result) == ["ChangeStatus", "Note"]
+    result[0].change(workload["status"], NOW)  # type: ignore[union-attr]
+    (let_go,) = steps(job, workload)
+    assert isinstance(let_go, plan.PatchWorkload)
+    assert let_go.body == {"metadata": {"finalizers": None}}
+    workload["metadata"]["finalizers"] = []
+    assert steps(job, workload) == []
+
+
+def test_a_changed_job_takes_its_waiting_workload_along() -> None:
+    workload = a_workload(a_job())
+    job = a_job()
+    job["spec"]["parallelism"] = job["spec"]["completions"] = 4
+    result = steps(job, workload)
+    assert kinds(result) == ["PatchWorkload", "Note"]
+    assert result[0].body["spec"]["podSets"][0]["count"] == 4  # type: ignore[union-attr]
+
+
+def test_a_workload_being_deleted_stops_its_job_before_it_goes() -> None:
+    workload = a_workload(a_job(), a=admitted)
+    job = running_job(workload)
+    workload["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert kinds(steps(job, workload)) == ["PatchJob"]
+    assert kinds(steps(a_job(), workload)) == ["PatchWorkload"]
+
+
+def test_surplus_workloads_are_deleted_and_the_one_with_quota_stays() -> None:
+    job = a_job()
+    holder, extra = a_workload(job, a=admitted), a_workload(job)
+    extra["metadata"] |= {"name": "extra", "uid": "x", "creationTimestamp": "2025-01-01T00:00:00Z"}
+    result = steps(job, extra, holder)
+    assert isinstance(result[0], plan.DeleteWorkload)
+    assert result[0].workload["metadata"]["name"] == "extra"
+    assert kinds(result)[1:] == ["PatchJob", "Note"]
+
+
+def test_a_job_being_deleted_lets_its_workload_go_when_its_pods_are_gone() -> None:
+    workload = a_workload(a_job(), a=admitted)
+    job = running_job(workload)
+    job["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    job["status"] = {"active": 2}
+    assert steps(job, workload) == []
+    job["status"] = {}
+    assert kinds(steps(job, workload)) == ["PatchWorkload"]
+
+
+def test_a_conflicting_selector_is_a_failed_start() -> None:
+    job = a_job()
+    job["spec"]["template"]["spec"]["nodeSelector"] = {"pool": "other"}
+    workload = a_workload(job, a=admitted)
+    result = steps(job, workload)
+    assert kinds(result) == ["ChangeStatus", "Note"]
+    result[0].change(workload["status"], NOW)  # type: ignore[union-attr]
+    assert conditions.find(workload["status"]["conditions"], "Finished")["reason"] == "FailedToStart"  # type: ignore[index]

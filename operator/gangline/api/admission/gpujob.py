@@ -1,11 +1,15 @@
-"""GPUJob: a gang of roles. What the user wrote stays as it is; the short form is read, not expanded."""
+"""GPUJob: a gang of roles. What the user wrote stays as it is; the short form is read, not expanded.
+
+Enumerations and plain patterns are left to the schema; here is what it can't say.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-from gangline.api.admission import jobs, pods, syntax, topology_request
+from gangline.api import quantity
+from gangline.api.admission import amounts, jobs, pods, syntax, topology_request
 from gangline.api.admission.model import (
     FieldError,
     Json,
@@ -15,7 +19,6 @@ from gangline.api.admission.model import (
     immutable,
     invalid,
     mapping,
-    not_supported,
     objects,
     required,
     spec,
@@ -26,13 +29,11 @@ from gangline.api.admission.model import (
 
 MAX_ROLES: Final = 18  # as many pod sets as a Workload has room for
 MAX_REPLICAS: Final = 100_000
-FRAMEWORKS: Final = ("PyTorch", "TensorFlow", "JAX", "MPI", "None")
-ON_NODE_FAILURE: Final = ("Swap", "Restart", "Fail")
 
 #: the short form: one role called "worker"
 SHORT_FORM: Final = ("workers", "minWorkers", "gpusPerWorker", "template")
 #: what a running gang can't change under its own feet
-_SHAPE: Final = ("roles", *SHORT_FORM, "framework", "topology")
+_SHAPE: Final = ("roles", *SHORT_FORM, "framework", "gpuResource", "topology")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,9 @@ def _check(job: Json, old: Json | None) -> list[FieldError]:
         *[error for role in roles for error in _role(role)],
         *_partial(roles),
         *topology_request.check_groups([(role.template_path, role.template, role.count) for role in roles]),
-        *_policies(spec(job)),
+        *_resource(spec(job)),
+        *_runtime(mapping(spec(job).get("runtime"))),
+        *_placement(mapping(spec(job).get("topology"))),
         *_running(job, old),
     ]
 
@@ -158,18 +161,39 @@ def _partial(roles: list[_Role]) -> list[FieldError]:
     return [invalid(role.minimum_path, role.minimum, "at most one role can use minReplicas") for role in shrinking[1:]]
 
 
-def _policies(body: Json) -> list[FieldError]:
-    runtime, restart = mapping(body.get("runtime")), mapping(body.get("restart"))
+def _resource(body: Json) -> list[FieldError]:
+    resource = body.get("gpuResource")
+    return [] if resource is None else syntax.resource_name("spec.gpuResource", resource)
+
+
+def _runtime(runtime: Json) -> list[FieldError]:
+    """Hints that contradict the limit, or are only half given, help nobody."""
     errors: list[FieldError] = []
-    if body.get("framework") not in (None, *FRAMEWORKS):
-        errors.append(not_supported("spec.framework", body["framework"], FRAMEWORKS))
     for field in ("expected", "limit", "checkpointInterval"):
         errors += syntax.duration(f"spec.runtime.{field}", runtime.get(field))
-    errors += syntax.duration("spec.progress.heartbeat", mapping(body.get("progress")).get("heartbeat"))
-    errors += _count("spec.restart.maxRestarts", restart.get("maxRestarts"), lowest=0, highest=2**31 - 1)
-    if restart.get("onNodeFailure") not in (None, *ON_NODE_FAILURE):
-        errors.append(not_supported("spec.restart.onNodeFailure", restart["onNodeFailure"], ON_NODE_FAILURE))
+    if errors:
+        return errors
+    limit = _seconds(runtime.get("limit"))
+    if limit == 0:
+        errors.append(invalid("spec.runtime.limit", runtime["limit"], "must be greater than 0"))
+    expected = _seconds(runtime.get("expected"))
+    if limit is not None and expected is not None and expected > limit:
+        errors.append(invalid("spec.runtime.expected", runtime["expected"], "must not exceed spec.runtime.limit"))
+    for given, missing in (("steps", "secondsPerStep"), ("secondsPerStep", "steps")):
+        if runtime.get(given) is not None and runtime.get(missing) is None:
+            errors.append(required(f"spec.runtime.{missing}", f"must be set when {given} is set"))
+    if runtime.get("secondsPerStep") is not None:
+        errors += amounts.check("spec.runtime.secondsPerStep", runtime["secondsPerStep"], "cpu")
     return errors
+
+
+def _seconds(value: object) -> float | None:
+    return None if value is None else quantity.parse_duration(text(value))
+
+
+def _placement(placement: Json) -> list[FieldError]:
+    levels = [(field, placement[field]) for field in ("required", "preferred") if placement.get(field) is not None]
+    return [error for field, level in levels for error in syntax.label_key(f"spec.topology.{field}", level)]
 
 
 def _running(job: Json, old: Json | None) -> list[FieldError]:

@@ -1,8 +1,7 @@
-"""QueuePolicy: what a ClusterQueue can't say."""
+"""QueuePolicy: what a ClusterQueue can't say. Types, enumerations and patterns are the schema's; here is the rest."""
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Final
 
 from gangline.api.admission import amounts, syntax
@@ -11,42 +10,38 @@ from gangline.api.admission.model import (
     FieldError,
     Json,
     Rules,
+    duplicate,
     invalid,
     listing,
     mapping,
     objects,
     required,
     spec,
+    text,
 )
 
-#: fields that hold a duration and fields that hold a share between 0 and 1, by their place under spec
+#: chances that make no sense at their ends: a runtime that is exceeded always, or never
+CHANCES: Final = (("backfill", "quantiles", "running"), ("backfill", "quantiles", "candidate"), ("overrun", "warnAt"))
 DURATIONS: Final = (
     ("order", "halfLife"),
+    ("order", "maxWait"),
     ("preemption", "minRuntime"),
+    ("overrun", "grace"),
     ("stall", "after"),
     ("recovery", "soak"),
-)
-SHARES: Final = (("backfill", "quantiles", "running"), ("backfill", "quantiles", "candidate"), ("overrun", "warnAt"))
-COUNTS: Final = (
-    ("backfill", "depth"),
-    ("preemption", "nonPreemptibleFrom"),
-    ("recovery", "spares"),
-    ("recovery", "swapBudget"),
-    ("recovery", "tolerationSeconds"),
 )
 
 
 def validate(policy: Json, old: Json | None, context: Context) -> list[FieldError]:
     body = spec(policy)
-    errors = _selection(mapping(body.get("clusterQueues")))
+    errors = [*_selection(mapping(body.get("clusterQueues"))), *_fixes(mapping(body.get("fixes")))]
+    for place in CHANCES:
+        errors += _chance(_path(place), _at(body, place))
     for place in DURATIONS:
         errors += syntax.duration(_path(place), _at(body, place))
-    for place in SHARES:
-        errors += _share(_path(place), _at(body, place))
-    for place in COUNTS:
-        errors += _count(_path(place), _at(body, place))
-    for i, sink in enumerate(objects(body.get("notify"))):
-        errors += _sink(f"spec.notify[{i}]", sink)
+    for i, receiver in enumerate(objects(body.get("notify"))):
+        if not text(mapping(receiver.get("secretRef")).get("name")):
+            errors.append(required(f"spec.notify[{i}].secretRef.name"))
     return errors
 
 
@@ -61,34 +56,34 @@ def _at(body: Json, place: tuple[str, ...]) -> object:
 
 
 def _selection(selection: Json) -> list[FieldError]:
+    named, matched = listing(selection.get("names")), mapping(selection.get("matchLabels"))
+    if not named and not matched:
+        return [required("spec.clusterQueues", "give names or matchLabels")]
     errors: list[FieldError] = []
-    for i, name in enumerate(listing(selection.get("names"))):
+    for i, name in enumerate(named):
         errors += syntax.dns_subdomain(f"spec.clusterQueues.names[{i}]", name)
-    return errors + syntax.label_map("spec.clusterQueues.matchLabels", selection.get("matchLabels"))
+        if name in named[:i]:
+            errors.append(duplicate(f"spec.clusterQueues.names[{i}]", name))
+    return errors + syntax.label_map("spec.clusterQueues.matchLabels", matched)
 
 
-def _share(path: str, value: object) -> list[FieldError]:
+def _fixes(fixes: Json) -> list[FieldError]:
+    enabled = listing(fixes.get("enable"))
+    return [
+        invalid(f"spec.fixes.disable[{i}]", name, "can't be in both enable and disable")
+        for i, name in enumerate(listing(fixes.get("disable")))
+        if name in enabled
+    ]
+
+
+def _chance(path: str, value: object) -> list[FieldError]:
     if value is None:
         return []
     try:
-        share = amounts.exact(value)
+        chance = amounts.exact(value)
     except amounts.BadAmountError as error:
         return [invalid(path, value, str(error))]
-    return [] if Fraction(0) <= share <= 1 else [invalid(path, value, "must be between 0 and 1")]
-
-
-def _count(path: str, value: object) -> list[FieldError]:
-    if isinstance(value, int) and not isinstance(value, bool) and value < 0:
-        return [invalid(path, value, "must be greater than or equal to 0")]
-    return []
-
-
-def _sink(path: str, sink: Json) -> list[FieldError]:
-    secret = mapping(sink.get("secretRef"))
-    name = secret.get("name")
-    if not name:
-        return [required(f"{path}.secretRef.name")]
-    return syntax.dns_subdomain(f"{path}.secretRef.name", name)
+    return [] if 0 < chance < 1 else [invalid(path, value, "must be greater than 0 and less than 1")]
 
 
 RULES: Final = Rules(validate=validate)

@@ -1,4 +1,4 @@
-"""Workload: the gang as the queue sees it."""
+"""Workload: the gang as the queue sees it. Its defaults (a pod set is called main, …) are all in the schema."""
 
 from __future__ import annotations
 
@@ -24,16 +24,7 @@ from gangline.api.admission.model import (
 )
 
 MAX_POD_SETS: Final = 18
-DEFAULT_POD_SET: Final = "main"
 BOOST_PATH: Final = f"metadata.annotations[{names.PRIORITY_BOOST}]"
-
-
-def default(workload: Json, old: Json | None, context: Context) -> list[str]:
-    """A single pod set without a name is called main."""
-    pod_sets = objects(spec(workload).get("podSets"))
-    if old is None and len(pod_sets) == 1 and pod_sets[0] and not pod_sets[0].get("name"):
-        pod_sets[0]["name"] = DEFAULT_POD_SET
-    return []
 
 
 def validate(workload: Json, old: Json | None, context: Context) -> list[FieldError]:
@@ -114,4 +105,4 @@ def _only_scales_down(old_spec: Json, new_spec: Json) -> bool:
     )
 
 
-RULES: Final = Rules(validate=validate, default=default)
+RULES: Final = Rules(validate=validate)

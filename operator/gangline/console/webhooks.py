@@ -1,0 +1,107 @@
+"""`gangline webhooks`: run the admission and conversion webhooks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import click
+
+MODES = ("url", "service", "cert-manager")
+
+
+def _listen(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, int]:
+    host, colon, port = value.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise click.BadParameter("must be HOST:PORT, such as 127.0.0.1:0 or 0.0.0.0:9443")
+    return host.strip("[]") or "0.0.0.0", int(port)
+
+
+@click.command("webhooks")
+@click.option(
+    "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Default: as kubectl, or in-cluster."
+)
+@click.option("--context", "context_name", help="Context in the kubeconfig.")
+@click.option("--listen", default="0.0.0.0:9443", show_default=True, callback=_listen, help="Port 0: any that is free.")
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    default="service",
+    show_default=True,
+    help="How API servers reach us: url (a local control plane), service (in the cluster), "
+    "cert-manager (service, with certificates that cert-manager keeps).",
+)
+@click.option("--url-host", default="127.0.0.1", show_default=True, help="Host in the registered URLs (mode url).")
+@click.option("--service", default="gangline-webhooks", show_default=True, help="Name of our Service.")
+@click.option("--namespace", default="gangline-system", show_default=True, help="Namespace of Service and Secret.")
+@click.option(
+    "--secret", default="gangline-webhook-cert", show_default=True, help="Secret that keeps the certificates."
+)
+@click.option(
+    "--cert-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory with tls.crt and tls.key (mode cert-manager).",
+)
+@click.option("--inject-ca-from", help="NAMESPACE/NAME of the Certificate (mode cert-manager).")
+@click.option(
+    "--ready-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help='Written as {"port": N} once everything is registered, removed at the end.',
+)
+@click.option("--linger", type=click.FloatRange(min=0), default=0.0, help="Seconds to go on serving after SIGTERM.")
+@click.option("--unregister-on-exit", is_flag=True, help="Remove the webhook configurations at the end.")
+@click.option("-v", "--verbose", is_flag=True, help="Log more.")
+def command(
+    kubeconfig: Path | None,
+    context_name: str | None,
+    listen: tuple[str, int],
+    mode: str,
+    url_host: str,
+    service: str,
+    namespace: str,
+    secret: str,
+    cert_dir: Path | None,
+    inject_ca_from: str | None,
+    ready_file: Path | None,
+    linger: float,
+    unregister_on_exit: bool,
+    verbose: bool,
+) -> None:
+    """Serve admission and conversion for Kueue's kinds, Jobs and GPUJobs, and register for them.
+
+    SIGTERM ends it after the requests in flight.
+    """
+    # imported late: the command line must answer at once
+    from gangline.kube.config import LoginError, load
+    from gangline_webhooks.server import Options, run
+
+    if mode == "cert-manager" and (cert_dir is None or not inject_ca_from):
+        raise click.UsageError("--mode cert-manager needs --cert-dir and --inject-ca-from")
+    if mode != "cert-manager" and (cert_dir is not None or inject_ca_from):
+        raise click.UsageError("--cert-dir and --inject-ca-from are for --mode cert-manager")
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    options = Options(
+        host=listen[0],
+        port=listen[1],
+        url_host=url_host if mode == "url" else "",
+        service=service,
+        namespace=namespace,
+        secret=secret,
+        cert_dir=cert_dir,
+        inject_from=inject_ca_from or "",
+        ready_file=ready_file,
+        unregister_on_exit=unregister_on_exit,
+        linger=linger,
+    )
+    try:
+        login = load(kubeconfig, context_name)
+    except LoginError as error:
+        raise click.ClickException(str(error)) from error
+    try:
+        asyncio.run(run(login, options))
+    except OSError as error:
+        raise click.ClickException(f"can't listen on {listen[0]}:{listen[1]}: {error.strerror}") from error

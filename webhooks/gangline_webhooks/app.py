@@ -1,0 +1,120 @@
+"""The HTTP face: two admission endpoints, one for conversion, two for probes.
+
+`/mutate` and `/validate` take any kind that has rules; which kinds are sent here is `registration`'s affair.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import orjson
+from fastapi import FastAPI, Request, Response
+
+from gangline.api import admission, conversion
+from gangline_webhooks import conversions, jsonpatch, review
+from gangline_webhooks.facts import Facts
+
+Json: TypeAlias = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+#: bytes; the API server itself takes no request larger than 3 MiB, and a review carries the object twice
+MAX_BODY = 16 * 2**20
+
+
+@dataclass(slots=True)
+class Readiness:
+    """Whether to send requests here; `waiting_for` says what is missing until then."""
+
+    waiting_for: list[str] = field(default_factory=list[str])
+
+    @property
+    def ready(self) -> bool:
+        return not self.waiting_for
+
+    def done(self, what: str) -> None:
+        if what in self.waiting_for:
+            self.waiting_for.remove(what)
+
+
+class _RefusedError(Exception):
+    """A request that gets an error of HTTP and a plain sentence."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def create_app(facts: Facts, readiness: Readiness, convert: conversions.Convert = conversion.convert) -> FastAPI:
+    """The app; it holds no state of its own."""
+    app = FastAPI(title="Gangline webhooks", docs_url=None, redoc_url=None, openapi_url=None)
+
+    async def mutate(body: bytes) -> Json:
+        asked = _parsed(body)
+        result = await facts.run(lambda context: admission.default(asked.obj, asked.old, context))
+        return review.allowed(asked, jsonpatch.diff(asked.obj, result.obj), result.warnings)
+
+    async def validate(body: bytes) -> Json:
+        asked = _parsed(body)
+        errors = await facts.run(lambda context: admission.validate(asked.obj, asked.old, context))
+        return review.denied(asked, errors) if errors else review.allowed(asked)
+
+    async def convert_all(body: bytes) -> Json:
+        try:
+            return conversions.answer(body, convert)
+        except conversions.BadConversionError as error:
+            raise _RefusedError(400, str(error)) from None
+
+    async def healthz() -> Response:
+        return Response("ok", media_type="text/plain")
+
+    async def readyz() -> Response:
+        if readiness.ready:
+            return Response("ok", media_type="text/plain")
+        return Response(f"waiting for {', '.join(readiness.waiting_for)}\n", 503, media_type="text/plain")
+
+    app.add_api_route("/mutate", _endpoint(mutate), methods=["POST"])
+    app.add_api_route("/validate", _endpoint(validate), methods=["POST"])
+    app.add_api_route("/convert", _endpoint(convert_all), methods=["POST"])
+    app.add_api_route("/healthz", healthz, methods=["GET"])
+    app.add_api_route("/readyz", readyz, methods=["GET"])
+    return app
+
+
+def _parsed(body: bytes) -> review.Review:
+    try:
+        return review.parse(body)
+    except review.BadReviewError as error:
+        raise _RefusedError(400, str(error)) from None
+
+
+def _endpoint(handle: Callable[[bytes], Awaitable[Json]]) -> Callable[[Request], Awaitable[Response]]:
+    """JSON in, JSON out; every failure is a sentence."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            answer = await handle(await _body(request))
+        except _RefusedError as refused:
+            return Response(f"{refused}\n", refused.status, media_type="text/plain")
+        except admission.UnknownKindError as error:
+            return Response(f"{error}\n", 400, media_type="text/plain")
+        except Exception:
+            log.exception("%s failed", request.url.path)
+            return Response("internal error; the log of the webhooks says more\n", 500, media_type="text/plain")
+        return Response(orjson.dumps(answer), media_type="application/json")
+
+    return endpoint
+
+
+async def _body(request: Request) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > MAX_BODY:
+            raise _RefusedError(413, f"the body is larger than {MAX_BODY} bytes")
+        chunks.append(chunk)
+    return b"".join(chunks)

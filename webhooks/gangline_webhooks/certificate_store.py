@@ -1,0 +1,163 @@
+"""Where certificates come from: a Secret that all replicas share, or files that cert-manager keeps."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeAlias
+
+from gangline.kube.client import AlreadyExists, ApiClient, Conflict, NotFound
+from gangline.kube.resources import NAMESPACES, SECRETS
+from gangline_webhooks import certificates
+from gangline_webhooks.certificates import Certificates, KeyPair, Names
+
+Json: TypeAlias = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What to serve, and what API servers should trust. No bundle: somebody else publishes it."""
+
+    pair: KeyPair
+    bundle: bytes | None
+
+
+class Source(Protocol):
+    async def fetch(self) -> Served:
+        """The certificates as of now, renewed where that is due and ours to do.
+
+        Raises ApiError (the API server does not answer) or CertificateError (what is there can't be used).
+        """
+        ...
+
+
+class CertificateError(Exception):
+    """The certificates can't be used; the text says which and why."""
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class SecretSource:
+    """Built-in mode. Replicas agree through the Secret's resourceVersion: whoever comes second adopts."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        namespace: str,
+        name: str,
+        names: Names,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._names = names
+        self._now = now
+
+    async def fetch(self) -> Served:
+        for _ in range(ATTEMPTS):
+            try:
+                held = await self._settle()
+            except (AlreadyExists, Conflict):  # another replica was faster: see what it wrote
+                continue
+            return Served(held.serving, held.bundle)
+        raise CertificateError(f"secret {self._namespace}/{self._name}: changed by others {ATTEMPTS} times in a row")
+
+    async def _settle(self) -> Certificates:
+        """Read, renew if due, write back under the version that was read."""
+        try:
+            secret = await self._client.get(SECRETS, self._namespace, self._name)
+        except NotFound:
+            return await self._create()
+        held = _read(secret)
+        if held is None:
+            log.warning("secret %s/%s does not hold usable certificates: replacing them", self._namespace, self._name)
+            due: Certificates | None = certificates.create(self._names, self._now())
+        else:
+            due = certificates.renewed(held, self._names, self._now())
+        if due is None:
+            assert held is not None
+            return held
+        body = {**secret, "data": {**(secret.get("data") or {}), **_data(due)}}
+        await self._client.replace(SECRETS, self._namespace, self._name, body)
+        log.info("certificates renewed, serving until %s", certificates.expiry(due.serving.certificate))
+        return due
+
+    async def _create(self) -> Certificates:
+        made = certificates.create(self._names, self._now())
+        body = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "Opaque",
+            "metadata": {
+                "name": self._name,
+                "namespace": self._namespace,
+                "labels": {"app.kubernetes.io/part-of": "gangline"},
+            },
+            "data": _data(made),
+        }
+        try:
+            await self._client.create(SECRETS, self._namespace, body)
+        except NotFound:
+            await self._create_namespace()
+            await self._client.create(SECRETS, self._namespace, body)
+        return made
+
+    async def _create_namespace(self) -> None:
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._namespace}}
+        try:
+            await self._client.create(NAMESPACES, None, body)
+        except AlreadyExists:
+            return
+
+
+class DirectorySource:
+    """cert-manager mode: `tls.crt` and `tls.key` in a directory that a mounted Secret keeps up to date."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    async def fetch(self) -> Served:
+        try:
+            pair = KeyPair((self._directory / "tls.crt").read_bytes(), (self._directory / "tls.key").read_bytes())
+        except OSError as error:
+            raise CertificateError(f"{error.filename}: {error.strerror}") from error
+        return Served(pair, None)
+
+
+_FIELDS: Final = ("ca.crt", "ca.key", "tls.crt", "tls.key")
+
+
+def _data(held: Certificates) -> Json:
+    plain = {
+        "ca.crt": held.authority.certificate,
+        "ca.key": held.authority.key,
+        "previous-ca.crt": held.previous,
+        "tls.crt": held.serving.certificate,
+        "tls.key": held.serving.key,
+    }
+    return {name: base64.b64encode(content).decode() for name, content in plain.items()}
+
+
+def _read(secret: Json) -> Certificates | None:
+    """The certificates in a Secret; None where they are damaged or missing."""
+    data = secret.get("data") or {}
+    try:
+        ca, ca_key, served, served_key = (base64.b64decode(data[name], validate=True) for name in _FIELDS)
+        previous = base64.b64decode(data.get("previous-ca.crt", ""), validate=True)
+        held = Certificates(KeyPair(ca, ca_key), KeyPair(served, served_key), previous)
+        certificates.check(held)
+    except (KeyError, ValueError, TypeError, binascii.Error):
+        return None
+    return held

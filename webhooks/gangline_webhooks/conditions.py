@@ -1,0 +1,109 @@
+"""CEL expressions that decide, inside the API server, whether a request is worth a call.
+
+They are evaluated on the object as sent, whose optional parts may be missing: hence `.?field` and `[?key]` everywhere. An
+expression that failed would reject a request (or skip a check), so each must hold up against any object its schema allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from gangline.api import names
+from gangline.api.admission import jobs
+
+#: annotations of a job that rules look at; others, such as what kubectl keeps, change without a call
+_JOB_ANNOTATIONS: Final = (
+    names.QUEUE_NAME,
+    names.PREBUILT_WORKLOAD,
+    names.ADMISSION_GATED_BY,
+    names.MIN_PARALLELISM,
+    names.COMPLETIONS_EQUAL_PARALLELISM,
+    jobs.ELASTIC,
+)
+
+IS_NEW: Final = "request.operation == 'CREATE'"
+SPEC_CHANGED: Final = f"{IS_NEW} || object.?spec != oldObject.?spec"
+
+
+def _label(of: str, key: str) -> str:
+    return f"{of}.metadata.?labels[?'{key}']"
+
+
+def _annotation(of: str, key: str) -> str:
+    return f"{of}.metadata.?annotations[?'{key}']"
+
+
+def _names_queue(of: str) -> str:
+    key = names.QUEUE_NAME
+    return f"({_label(of, key)}.hasValue() || {_annotation(of, key)}.hasValue())"
+
+
+NAMES_QUEUE: Final = _names_queue("object")
+NAMES_NO_QUEUE: Final = f"!{NAMES_QUEUE}"
+#: also a job that is about to leave its queue
+NAMES_OR_NAMED_QUEUE: Final = f"{NAMES_QUEUE} || (oldObject != null && {_names_queue('oldObject')})"
+
+#: new, or its queue is still named by annotation alone
+LACKS_DEFAULTS: Final = f"{IS_NEW} || !{_label('object', names.QUEUE_NAME)}.hasValue()"
+
+
+def _listed(values: Iterable[str]) -> str:
+    return "[" + ", ".join(f"'{value}'" for value in values) + "]"
+
+
+#: no controller that may wait in a queue itself; the children of a GPUJob, above all, are the operator's own
+STANDS_ALONE: Final = (
+    "!object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && "
+    f"o.kind in {_listed(sorted({kind for _, kind in jobs.QUEUED_OWNERS}))})"
+)
+
+_LABELS_CHANGED: Final = "object.metadata.?labels != oldObject.metadata.?labels"
+_ANNOTATIONS_CHANGED: Final = (
+    f"{_listed(_JOB_ANNOTATIONS)}.exists(k, object.metadata.?annotations[?k] != oldObject.metadata.?annotations[?k])"
+)
+#: Unsuspending a job with its admission in the template, and restoring the template after a stop, are the operator's
+#: most frequent writes: neither is a call.
+_JOB_SIZE_CHANGED: Final = (
+    "object.spec.?parallelism != oldObject.spec.?parallelism || object.spec.?completions != oldObject.spec.?completions"
+)
+_HELD_TEMPLATE_CHANGED: Final = (
+    f"(object.spec.?suspend.orValue(false) && !{_annotation('oldObject', names.STOPPING)}.hasValue() && "
+    "object.spec.template != oldObject.spec.template)"
+)
+JOB_CHANGED: Final = (
+    f"{IS_NEW} || {_LABELS_CHANGED} || {_ANNOTATIONS_CHANGED} || {_JOB_SIZE_CHANGED} || {_HELD_TEMPLATE_CHANGED}"
+)
+
+#: anything but the switch
+_GPU_JOB_SPEC_CHANGED: Final = (
+    "object.spec.exists(k, k != 'suspend' && object.spec[?k] != oldObject.spec[?k]) || "
+    "oldObject.spec.exists(k, k != 'suspend' && !(k in object.spec))"
+)
+GPU_JOB_CHANGED: Final = f"{IS_NEW} || {_LABELS_CHANGED} || {_ANNOTATIONS_CHANGED} || {_GPU_JOB_SPEC_CHANGED}"
+
+#: made by hand or by a tool; those that belong to a job were derived from a job that has been checked
+HAS_NO_JOB: Final = "!object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))"
+WORKLOAD_CHANGED: Final = (
+    f"{IS_NEW} || object.spec.?podSets != oldObject.spec.?podSets || "
+    f"{_annotation('object', names.PRIORITY_BOOST)} != {_annotation('oldObject', names.PRIORITY_BOOST)}"
+)
+_COUNTABLE: Final = (
+    "k != 'pods' && isQuantity(string(r[k])) && !string(r[k]).startsWith('-') && "
+    "quantity(string(r[k])).isLessThan(quantity('1E'))"
+)
+_PLAIN_CONTAINERS: Final = (
+    "object.spec.?podSets.orValue([]).all(p, "
+    "[p.template.?spec.?initContainers.orValue([]), p.template.?spec.?containers.orValue([])].all(l, l.all(c, "
+    "[c.?resources.?requests.orValue({}), c.?resources.?limits.orValue({})].all(r, "
+    f"r.all(k, {_COUNTABLE})))))"
+)
+_NOTHING_SPECIAL: Final = (
+    "object.spec.?podSets.orValue([]).all(p, !has(p.minCount) && !p.template.?spec.?overhead.hasValue() && "
+    "!p.template.?spec.?resources.hasValue())"
+)
+#: Almost every workload asks for plain amounts, which CEL sees as well as we do; only the others come here to be told
+#: what is wrong with them.
+WORKLOAD_IS_UNUSUAL: Final = (
+    f"{_annotation('object', names.PRIORITY_BOOST)}.hasValue() || !({_PLAIN_CONTAINERS}) || !({_NOTHING_SPECIAL})"
+)

@@ -1,0 +1,177 @@
+"""What admission rules may ask of the cluster, answered by reads that are cached for a moment.
+
+Rules are plain functions, reading is not. So a rule is run, and where it asks what is not known yet it is stopped, the
+question is answered, and it is run again: rules are pure and short, and most ask nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
+
+from gangline.api.admission import Context, jobs
+from gangline.kube.client import ApiError, NotFound, Resource
+from gangline.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES
+
+Json: TypeAlias = dict[str, Any]
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+#: seconds: the API server waits for us, and gives up after 2 at the earliest
+READ_TIMEOUT: Final = 1.0
+#: seconds that a yes and a no are believed; a queue that was just made must work at once
+YES_LASTS: Final = 10.0
+NO_LASTS: Final = 1.0
+#: seconds after a failed read in which no other is tried, so that jobs are not slowed down by an unreachable server
+FAILURE_LASTS: Final = 2.0
+MAX_DEPTH: Final = 10
+MAX_CACHED: Final = 10_000
+
+
+class Reader(Protocol):
+    """The part of `gangline.kube.client.ApiClient` that is needed here."""
+
+    def get(
+        self, resource: Resource, namespace: str | None, name: str, *, within: float | None = None
+    ) -> Awaitable[Json]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Exists:
+    resource: Resource
+    namespace: str | None
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    """Is this owner, or an ancestor of it, in a queue?"""
+
+    namespace: str
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+_Question: TypeAlias = _Exists | _Queued
+
+
+class _UnansweredError(Exception):
+    def __init__(self, question: _Question) -> None:
+        super().__init__(question)
+        self.question = question
+
+
+class Facts:
+    """Runs rules with a Context whose answers come from the cluster. One per process, used from one event loop."""
+
+    def __init__(self, reader: Reader | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._reader = reader
+        self._clock = clock
+        self._cache: dict[_Question, tuple[float, bool]] = {}
+        self._asking: dict[_Question, asyncio.Task[bool]] = {}
+        self._resting_until = float("-inf")
+
+    async def run(self, rule: Callable[[Context], T]) -> T:
+        """What `rule` returns, once all its questions are answered."""
+        known: dict[_Question, bool] = {}
+        while True:
+            try:
+                return rule(_context(known))
+            except _UnansweredError as unanswered:
+                known[unanswered.question] = await self._answer(unanswered.question)
+
+    async def _answer(self, question: _Question) -> bool:
+        until, answer = self._cache.get(question, (float("-inf"), False))
+        if self._clock() < until:
+            return answer
+        if self._reader is None or self._clock() < self._resting_until:
+            return _safe(question)
+        task = self._asking.get(question)
+        if task is None:  # many jobs ask the same at once: one read answers all
+            task = self._asking[question] = asyncio.create_task(self._ask(self._reader, question))
+            task.add_done_callback(lambda _: self._asking.pop(question, None))
+        return await asyncio.shield(task)
+
+    async def _ask(self, reader: Reader, question: _Question) -> bool:
+        try:
+            answer = await _read(reader, question)
+        except ApiError as error:
+            log.warning("admission goes on without an answer to %s: %s", question, error)
+            self._resting_until = self._clock() + FAILURE_LASTS
+            return _safe(question)
+        if len(self._cache) >= MAX_CACHED:
+            self._cache.clear()
+        self._cache[question] = (self._clock() + (YES_LASTS if answer else NO_LASTS), answer)
+        return answer
+
+
+def _safe(question: _Question) -> bool:
+    """The answer that leaves a job as its author wrote it; the operator repairs what slips through."""
+    return isinstance(question, _Queued)
+
+
+async def _read(reader: Reader, question: _Question) -> bool:
+    if isinstance(question, _Queued):
+        return await _is_queued(reader, question)
+    try:
+        await reader.get(question.resource, question.namespace, question.name, within=READ_TIMEOUT)
+    except NotFound:
+        return False
+    return True
+
+
+async def _is_queued(reader: Reader, question: _Queued) -> bool:
+    """Walk up the owners until one names a queue."""
+    reference: Json | None = {
+        "apiVersion": question.api_version,
+        "kind": question.kind,
+        "name": question.name,
+        "uid": question.uid,
+    }
+    for _ in range(MAX_DEPTH):
+        if reference is None or not jobs.could_be_queued(reference):
+            return False
+        try:
+            owner = await reader.get(
+                _resource_of(reference), question.namespace, reference["name"], within=READ_TIMEOUT
+            )
+        except NotFound:
+            return False
+        if owner.get("metadata", {}).get("uid") != reference["uid"]:
+            return False
+        if jobs.queue_name(owner):
+            return True
+        reference = jobs.controller_of(owner)
+    return False
+
+
+def _resource_of(reference: Json) -> Resource:
+    """All kinds that can own jobs form their plural the plain way."""
+    group, _, version = reference["apiVersion"].rpartition("/")
+    return Resource(group, version, f"{reference['kind'].lower()}s", kind=reference["kind"])
+
+
+def _context(known: dict[_Question, bool]) -> Context:
+    def ask(question: _Question) -> bool:
+        if question not in known:
+            raise _UnansweredError(question)
+        return known[question]
+
+    def local_queue_exists(namespace: str, name: str) -> bool:
+        return bool(namespace) and ask(_Exists(LOCAL_QUEUES, namespace, name))
+
+    def priority_class_exists(name: str) -> bool:
+        return ask(_Exists(WORKLOAD_PRIORITY_CLASSES, None, name))
+
+    def owner_is_queued(namespace: str, reference: Json) -> bool:
+        parts = (reference.get(part) for part in ("apiVersion", "kind", "name", "uid"))
+        return bool(namespace) and ask(_Queued(namespace, *(str(part or "") for part in parts)))
+
+    return Context(local_queue_exists, priority_class_exists, owner_is_queued)

@@ -1,0 +1,47 @@
+"""JSON patches (RFC 6902): from an object and its completed copy to the operations between them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias, cast
+
+Json: TypeAlias = dict[str, Any]
+
+
+def diff(before: Json, after: Json) -> list[Json]:
+    """Operations that turn `before` into `after`; empty if they are the same.
+
+    An operation's parent always exists when its turn comes: what is missing is added whole, at the highest place.
+    """
+    operations: list[Json] = []
+    _objects("", before, after, operations)
+    return operations
+
+
+def _objects(path: str, before: Json, after: Json, operations: list[Json]) -> None:
+    for name in before.keys() - after.keys():
+        operations.append({"op": "remove", "path": f"{path}/{_escaped(name)}"})
+    for name, value in after.items():
+        at = f"{path}/{_escaped(name)}"
+        if name in before:
+            _values(at, before[name], value, operations)
+        else:
+            operations.append({"op": "add", "path": at, "value": value})
+
+
+def _values(path: str, before: object, after: object, operations: list[Json]) -> None:
+    if isinstance(before, dict) and isinstance(after, dict):
+        _objects(path, cast(Json, before), cast(Json, after), operations)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for i, (old, new) in enumerate(zip(before, after, strict=True)):
+            _values(f"{path}/{i}", old, new, operations)
+    elif not _same(before, after):
+        operations.append({"op": "replace", "path": path, "value": after})
+
+
+def _same(before: object, after: object) -> bool:
+    """Equality of what is no pair of objects or equally long lists; in JSON, other than in Python, true is not 1."""
+    return type(before) is type(after) and before == after
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,186 @@
+"""Which requests reach the webhooks: the webhook configurations and the conversion of the CRDs, as JSON.
+
+What is *not* here matters as much. Pods never pass through us; neither do status updates, nor writes that change nothing
+a rule looks at: such conditions are CEL and cost the API server microseconds, where a call costs it and us milliseconds.
+A job that names no queue depends on us for nothing: its webhooks are ignored when we are down.
+
+Versions: rules list both served versions with matchPolicy Exact, so that every object arrives as it was written. With
+Equivalent, the legacy form of a v1beta1 ClusterQueue could arrive converted, without what makes it legacy.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from gangline.api import names
+from gangline.kube import resources
+from gangline.kube.resources import Resource
+from gangline_webhooks import conditions
+
+Json: TypeAlias = dict[str, Any]
+
+NAME: Final = "gangline"
+#: seconds; the first where we are asked to decide, the second where nobody should have to wait for us
+PATIENT: Final = 5
+BRIEF: Final = 2
+
+_CREATE: Final = ("CREATE",)
+_WRITE: Final = ("CREATE", "UPDATE")
+_BOTH_VERSIONS: Final = ("v1beta1", "v1beta2")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """How API servers reach us: by URL (local control plane) or through a service."""
+
+    url: str = ""
+    service: str = ""
+    namespace: str = ""
+    port: int = 443
+
+    def client_config(self, path: str, bundle: bytes | None) -> Json:
+        """`clientConfig` for one path. Without a bundle (cert-manager injects it) the field is left out."""
+        config: Json = {"url": f"{self.url}{path}"} if self.url else {"service": self._service(path)}
+        if bundle is not None:
+            config["caBundle"] = base64.b64encode(bundle).decode()
+        return config
+
+    def _service(self, path: str) -> Json:
+        return {"name": self.service, "namespace": self.namespace, "port": self.port, "path": path}
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    operations: tuple[str, ...]
+    resources: tuple[Resource, ...]  # of one group
+    versions: tuple[str, ...] = ()  # default: the one that the resources have
+
+    def json(self) -> Json:
+        return {
+            "apiGroups": [self.resources[0].group],
+            "apiVersions": list(self.versions or (self.resources[0].version,)),
+            "resources": [resource.plural for resource in self.resources],
+            "operations": list(self.operations),
+            "scope": "*",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Webhook:
+    name: str
+    rules: tuple[_Rule, ...]
+    conditions: dict[str, str]
+    required: bool = True  # requests fail while we are down
+
+    def json(self, client_config: Json) -> Json:
+        body: Json = {
+            "name": f"{self.name}.{names.OWN_GROUP}",
+            "clientConfig": client_config,
+            "rules": [rule.json() for rule in self.rules],
+            "matchPolicy": "Exact",
+            "matchConditions": [{"name": key, "expression": value} for key, value in self.conditions.items()],
+            "failurePolicy": "Fail" if self.required else "Ignore",
+            "timeoutSeconds": PATIENT if self.required else BRIEF,
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }
+        if any(resource.namespaced for rule in self.rules for resource in rule.resources):
+            excluded = list(names.EXCLUDED_NAMESPACES)
+            requirement = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": excluded}
+            body["namespaceSelector"] = {"matchExpressions": [requirement]}
+        return body
+
+
+_MUTATING: Final = (
+    _Webhook(
+        "configuration.mutating",
+        (
+            _Rule(_CREATE, (resources.CLUSTER_QUEUES, resources.RESOURCE_FLAVORS), _BOTH_VERSIONS),
+            _Rule(("UPDATE",), (resources.CLUSTER_QUEUES,), ("v1beta1",)),  # the legacy form, applied again
+        ),
+        {"spec-changed": conditions.SPEC_CHANGED},
+    ),
+    _Webhook(
+        "queued-jobs.mutating",
+        (_Rule(_WRITE, (resources.JOBS,)), _Rule(_WRITE, (resources.GPU_JOBS,))),
+        {"names-a-queue": conditions.NAMES_QUEUE, "lacks-defaults": conditions.LACKS_DEFAULTS},
+    ),
+    _Webhook(
+        "other-jobs.mutating",  # for the namespace's default LocalQueue
+        (_Rule(_CREATE, (resources.JOBS,)), _Rule(_CREATE, (resources.GPU_JOBS,))),
+        {"names-no-queue": conditions.NAMES_NO_QUEUE, "stands-alone": conditions.STANDS_ALONE},
+        required=False,
+    ),
+)
+
+_CONFIGURATION: Final = (
+    resources.CLUSTER_QUEUES,
+    resources.COHORTS,
+    resources.RESOURCE_FLAVORS,
+    resources.LOCAL_QUEUES,
+    resources.TOPOLOGIES,
+    resources.ADMISSION_CHECKS,
+)
+_VALIDATING: Final = (
+    _Webhook(
+        "configuration.validating",
+        (_Rule(_WRITE, _CONFIGURATION, _BOTH_VERSIONS), _Rule(_WRITE, (resources.QUEUE_POLICIES,))),
+        {"spec-changed": conditions.SPEC_CHANGED},
+    ),
+    _Webhook(
+        "queued-jobs.validating",
+        (_Rule(_WRITE, (resources.JOBS,)),),
+        {"names-a-queue": conditions.NAMES_OR_NAMED_QUEUE, "changed": conditions.JOB_CHANGED},
+    ),
+    _Webhook(
+        "queued-gpujobs.validating",
+        (_Rule(_WRITE, (resources.GPU_JOBS,)),),
+        {"names-a-queue": conditions.NAMES_OR_NAMED_QUEUE, "changed": conditions.GPU_JOB_CHANGED},
+    ),
+    _Webhook(
+        "other-gpujobs.validating",
+        (_Rule(_WRITE, (resources.GPU_JOBS,)),),
+        {"names-no-queue": f"!({conditions.NAMES_OR_NAMED_QUEUE})", "changed": conditions.GPU_JOB_CHANGED},
+        required=False,
+    ),
+    _Webhook(
+        "workloads.validating",
+        (_Rule(_WRITE, (resources.WORKLOADS,), _BOTH_VERSIONS),),
+        {
+            "has-no-job": conditions.HAS_NO_JOB,
+            "changed": conditions.WORKLOAD_CHANGED,
+            "is-unusual": conditions.WORKLOAD_IS_UNUSUAL,
+        },
+    ),
+)
+
+
+def configurations(endpoint: Endpoint, bundle: bytes | None, inject_from: str = "") -> dict[Resource, Json]:
+    """The two webhook configurations. `inject_from` is the `namespace/name` of a cert-manager Certificate."""
+    return {
+        resources.MUTATING_WEBHOOKS: _configuration(
+            resources.MUTATING_WEBHOOKS, _MUTATING, endpoint.client_config("/mutate", bundle), inject_from
+        ),
+        resources.VALIDATING_WEBHOOKS: _configuration(
+            resources.VALIDATING_WEBHOOKS, _VALIDATING, endpoint.client_config("/validate", bundle), inject_from
+        ),
+    }
+
+
+def conversion(endpoint: Endpoint, bundle: bytes | None) -> Json:
+    """`spec.conversion` of a CRD whose versions differ."""
+    client_config = endpoint.client_config("/convert", bundle)
+    return {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": client_config}}
+
+
+def _configuration(resource: Resource, webhooks: tuple[_Webhook, ...], client_config: Json, inject_from: str) -> Json:
+    meta: Json = {"name": NAME, "labels": {"app.kubernetes.io/part-of": "gangline"}}
+    if inject_from:
+        meta["annotations"] = {"cert-manager.io/inject-ca-from": inject_from}
+    bodies = [webhook.json(client_config) for webhook in webhooks]
+    if resource is resources.MUTATING_WEBHOOKS:
+        for body in bodies:  # another webhook may name the queue after us
+            body["reinvocationPolicy"] = "IfNeeded"
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, "webhooks": bodies}

@@ -1,0 +1,110 @@
+"""AdmissionReview v1: what the API server asks, and what it is answered."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from gangline.api.admission import FieldError
+
+Json: TypeAlias = dict[str, Any]
+
+API_VERSION: Final = "admission.k8s.io/v1"
+#: as many causes as a person reads; the message counts the rest
+MAX_CAUSES: Final = 32
+
+
+class BadReviewError(ValueError):
+    """The request is no AdmissionReview that can be answered; the text says which part is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """One request of the API server. `old` is None unless the object is being updated."""
+
+    uid: str
+    operation: str
+    obj: Json
+    old: Json | None
+
+    @property
+    def kind(self) -> str:
+        return str(self.obj.get("kind", ""))
+
+
+def parse(body: bytes) -> Review:
+    """Raises BadReviewError."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadReviewError(f"the body is not JSON: {error}") from None
+    if not isinstance(document, dict) or document.get("kind") != "AdmissionReview":
+        raise BadReviewError('the body is not an AdmissionReview: kind must be "AdmissionReview"')
+    if document.get("apiVersion") != API_VERSION:
+        raise BadReviewError(f'apiVersion must be "{API_VERSION}", is {_brief(document.get("apiVersion"))}')
+    request = document.get("request")
+    if not isinstance(request, dict):
+        raise BadReviewError("request is missing")
+    return _review(request)
+
+
+def _review(request: Json) -> Review:
+    uid, operation = request.get("uid"), request.get("operation")
+    if not isinstance(uid, str) or not uid:
+        raise BadReviewError("request.uid is missing")
+    if operation not in ("CREATE", "UPDATE"):
+        raise BadReviewError(f"request.operation must be CREATE or UPDATE, is {_brief(operation)}")
+    obj, old = request.get("object"), request.get("oldObject")
+    if not isinstance(obj, dict):
+        raise BadReviewError("request.object is missing")
+    if operation == "UPDATE" and not isinstance(old, dict):
+        raise BadReviewError("request.oldObject is missing")
+    _place(obj, request)
+    return Review(uid, operation, obj, old if operation == "UPDATE" else None)
+
+
+def _place(obj: Json, request: Json) -> None:
+    """A new object may leave its namespace to the URL it was posted to."""
+    meta = obj.get("metadata")
+    if isinstance(meta, dict) and not meta.get("namespace") and isinstance(request.get("namespace"), str):
+        meta["namespace"] = request["namespace"]
+
+
+def _brief(value: object) -> str:
+    return orjson.dumps(value, default=str).decode()[:80]
+
+
+def allowed(review: Review, operations: Sequence[Json] = (), warnings: Sequence[str] = ()) -> Json:
+    """Yes, with these changes."""
+    response: Json = {"uid": review.uid, "allowed": True}
+    if operations:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(orjson.dumps(list(operations))).decode()
+    if warnings:
+        response["warnings"] = list(warnings)
+    return _answer(response)
+
+
+def denied(review: Review, errors: Sequence[FieldError]) -> Json:
+    """No, because of these fields: a `Status` as the API server itself gives it for an invalid object."""
+    shown = errors[:MAX_CAUSES]
+    message = "; ".join(str(error) for error in shown)
+    if len(errors) > MAX_CAUSES:
+        message += f"; and {len(errors) - MAX_CAUSES} more"
+    meta = review.obj.get("metadata")
+    details: Json = {
+        "group": str(review.obj.get("apiVersion", "")).rpartition("/")[0],
+        "kind": review.kind,
+        "name": str(meta.get("name", "")) if isinstance(meta, dict) else "",
+        "causes": [{"reason": error.reason, "message": error.detail, "field": error.path} for error in shown],
+    }
+    status: Json = {"status": "Failure", "code": 422, "reason": "Invalid", "message": message, "details": details}
+    return _answer({"uid": review.uid, "allowed": False, "status": status})
+
+
+def _answer(response: Json) -> Json:
+    return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}

@@ -1,0 +1,228 @@
+"""The webhook process: serve, register, renew, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+
+from gangline.kube.client import ApiClient, ApiError
+from gangline.kube.config import Login
+from gangline_webhooks.app import Readiness, create_app
+from gangline_webhooks.certificate_store import CertificateError, DirectorySource, SecretSource, Served, Source
+from gangline_webhooks.certificates import Names, service_names
+from gangline_webhooks.facts import Facts
+from gangline_webhooks.registrar import Registrar
+from gangline_webhooks.registration import Endpoint
+from gangline_webhooks.tls import LiveContext
+
+log = logging.getLogger(__name__)
+
+#: seconds between two looks at certificates and registration
+PERIOD = 30.0
+#: seconds between attempts while nothing can be served yet, or CRDs are still missing
+RETRY = 1.0
+#: seconds that an idle connection is kept; longer than the API server keeps its own, so that it closes first
+KEEP_ALIVE = 120
+#: seconds that requests in flight get to finish
+DRAIN = 10
+
+CERTIFICATES = "certificates"
+REGISTRATION = "registration"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the webhooks run. `cert_dir` selects cert-manager's mode, `url_host` registration by URL."""
+
+    host: str
+    port: int  # 0 = any that is free
+    url_host: str = ""  # the host in the registered URLs; "" = registered by service
+    service: str = "gangline-webhooks"
+    namespace: str = "gangline-system"
+    secret: str = "gangline-webhook-cert"
+    cert_dir: Path | None = None
+    inject_from: str = ""  # cert-manager's namespace/name of the Certificate
+    ready_file: Path | None = None
+    unregister_on_exit: bool = False
+    #: seconds between SIGTERM and the end of accepting: time for endpoints to forget us
+    linger: float = 0.0
+
+
+async def run(login: Login, options: Options) -> None:
+    """Serve until SIGTERM or SIGINT. Raises OSError where the address is taken."""
+    listener = _bind(options.host, options.port)
+    port: int = listener.getsockname()[1]
+    async with ApiClient(login) as client:
+        process = _Process(client, options, port)
+        await process.run(listener)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError:
+        listener.close()
+        raise
+    listener.setblocking(False)
+    return listener
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that leaves signals to us: it would stop accepting at once, before endpoints have forgotten us."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Process:
+    def __init__(self, client: ApiClient, options: Options, port: int) -> None:
+        self._client = client
+        self._options = options
+        self._port = port
+        self._tls = LiveContext()
+        self._readiness = Readiness([CERTIFICATES, REGISTRATION])
+        self._source = _source(client, options)
+        self._registrar = Registrar(client, _endpoint(options, port), options.inject_from)
+        self._stop = asyncio.Event()
+
+    async def run(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        served = await self._first_certificates()
+        if served is None:
+            listener.close()
+            return
+        server = _uvicorn(create_app(Facts(self._client), self._readiness), self._tls)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        upkeep = asyncio.create_task(self._upkeep(served))
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait((serving, upkeep, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            upkeep.cancel()
+            await self._drain(server, serving)
+        for task in (serving, upkeep):
+            if task.done() and not task.cancelled():
+                task.result()  # a crash must show
+
+    async def _first_certificates(self) -> Served | None:
+        """Wait until there is something to serve; None if we were told to stop before."""
+        while not self._stop.is_set():
+            served = await self._refresh()
+            if served is not None:
+                return served
+            await self._pause(RETRY)
+        return None
+
+    async def _refresh(self) -> Served | None:
+        """Fetch and load certificates. On failure what is loaded stays."""
+        try:
+            served = await self._source.fetch()
+            if self._tls.load(served.pair):
+                log.info("serving certificate loaded")
+        except (ApiError, CertificateError) as error:
+            log.warning("certificates: %s", error)
+            return None
+        self._readiness.done(CERTIFICATES)
+        return served
+
+    async def _upkeep(self, served: Served) -> None:
+        """Keep registration and certificates right, for as long as the process lives."""
+        while True:
+            registered = await self._register(served)
+            await self._pause(PERIOD if registered else RETRY)
+            served = await self._refresh() or served
+
+    async def _register(self, served: Served) -> bool:
+        """True once everything is registered, the conversion of all CRDs included."""
+        try:
+            missing = await self._registrar.ensure(served.bundle)
+        except ApiError as error:
+            log.warning("registration: %s", error)
+            return False
+        if missing:
+            log.info("registration waits for CRDs: %s", ", ".join(missing))
+            return False
+        if not self._readiness.ready:
+            self._readiness.done(REGISTRATION)
+            self._announce()
+        return True
+
+    def _announce(self) -> None:
+        log.info("ready on port %d", self._port)
+        if self._options.ready_file is not None:
+            partial = self._options.ready_file.with_suffix(".partial")
+            partial.write_text(json.dumps({"port": self._port}) + "\n")
+            partial.replace(self._options.ready_file)
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), seconds)
+
+    async def _drain(self, server: _Server, serving: asyncio.Task[None]) -> None:
+        """Say that we go, let endpoints forget us, then answer what is in flight and end."""
+        self._readiness.waiting_for.append("the end")
+        if self._options.unregister_on_exit:
+            try:
+                await self._registrar.remove()
+            except ApiError as error:
+                log.warning("could not unregister: %s", error)
+        if not serving.done():
+            await asyncio.sleep(self._options.linger)
+        server.should_exit = True
+        await asyncio.wait((serving,))
+        if self._options.ready_file is not None:
+            self._options.ready_file.unlink(missing_ok=True)
+
+
+def _uvicorn(app: FastAPI, tls: LiveContext) -> _Server:
+    config = uvicorn.Config(
+        app,
+        ssl_context_factory=lambda _config, _default: tls.context,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=DRAIN,
+    )
+    return _Server(config)
+
+
+def _names(options: Options) -> Names:
+    names = service_names(options.service, options.namespace)
+    host = options.url_host
+    if not host or host in (*names.dns, *names.addresses):
+        return names
+    if host.replace(".", "").isdigit() or ":" in host:
+        return Names(names.dns, (*names.addresses, host.strip("[]")))
+    return Names((*names.dns, host), names.addresses)
+
+
+def _source(client: ApiClient, options: Options) -> Source:
+    if options.cert_dir is not None:
+        return DirectorySource(options.cert_dir)
+    return SecretSource(client, options.namespace, options.secret, _names(options))
+
+
+def _endpoint(options: Options, port: int) -> Endpoint:
+    if options.url_host:
+        return Endpoint(url=f"https://{options.url_host}:{port}")
+    return Endpoint(service=options.service, namespace=options.namespace)

@@ -123,17 +123,28 @@ def _apply(job: dict[str, Any], patch: Any) -> dict[str, Any]:
     if changed["spec"]["template"] != job["spec"]["template"]:
         assert job["spec"]["suspend"], "the template of a running Job is immutable"
         assert not job["status"].get("startTime"), "the template of a Job with a start time is immutable"
+        assert not job["status"].get("active"), "the template of a Job with active pods is immutable"
     return {**changed, "status": job["status"]}
+
+
+def _pods_gone(job: dict[str, Any]) -> dict[str, Any]:
+    return {**job, "status": {**job["status"], "active": 0}}
 
 
 def _stopped(job: dict[str, Any], pod_sets: list[dict[str, Any]]) -> tuple[dict[str, Any], int]:
     steps = 0
-    while (patch := KIND.stop(job, pod_sets)) is not None:
-        assert not KIND.is_suspended(job) or steps == 0
-        job = _apply(job, patch)
-        steps += 1
-        assert steps < 6
-    return job, steps
+    for _ in range(8):
+        patch = KIND.stop(job, pod_sets)
+        if patch is not None:
+            assert not KIND.is_suspended(job) or steps == 0
+            job = _apply(job, patch)
+            steps += 1
+        elif KIND.is_suspended(job):
+            return job, steps
+        else:
+            assert job["status"]["active"], "there is nothing to wait for"
+            job = _pods_gone(job)
+    raise AssertionError("the stop does not end")
 
 
 def _run(job: dict[str, Any], info: PodSetInfo) -> dict[str, Any]:
@@ -152,6 +163,8 @@ def test_stop_takes_three_steps():
     assert first.body == {"metadata": {"annotations": STOPPING}, "spec": {"suspend": True}}
     running = _apply(running, first)
     assert not KIND.is_suspended(running)
+    assert KIND.stop(running, pod_sets) is None, "its pods still run"
+    running = _pods_gone(running)
 
     second = KIND.stop(running, pod_sets)
     assert second is not None
@@ -176,6 +189,17 @@ def test_a_job_suspended_by_hand_is_put_back_too():
     by_hand = merge_patch(running, {"spec": {"suspend": True}})
     stopped, steps = _stopped(by_hand, KIND.pod_sets(job))
     assert steps == 3
+    assert stopped["spec"] == job["spec"]
+
+
+def test_a_start_time_that_the_job_controller_removed_is_not_removed_again():
+    job = batch_job()
+    running = _run(job, PodSetInfo("main", 4, node_selector={"pool": "a100"}))
+    first = KIND.stop(running, KIND.pod_sets(job))
+    assert first is not None
+    suspended = {**_apply(running, first), "status": {"active": 0}}
+    stopped, steps = _stopped(suspended, KIND.pod_sets(job))
+    assert steps == 1
     assert stopped["spec"] == job["spec"]
 
 

@@ -107,7 +107,10 @@ class JobKind(Protocol):
         ...
 
     def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
-        """The next patch on the way back to the suspended job that `pod_sets` came from; None when it is there."""
+        """The next patch on the way back to the suspended job that `pod_sets` came from.
+
+        None when it is there, or when the next step has to wait for its pods to end: `is_suspended` tells which.
+        """
         ...
 
     def is_active(self, job: Json, children: Children) -> bool:

@@ -1,10 +1,11 @@
 """batch/v1 Job.
 
 Held by `spec.suspend`. Admission goes into its one pod template, and parallelism is cut to what was admitted. It is
-stopped in three steps, because the API server lets a template be changed only on a suspended Job without a start time:
+stopped in three steps, because the API server lets a template be changed only on a suspended Job that has no start time
+and (since Kubernetes 1.36) no active pods:
 
-1. suspend it, marked with the `stopping` annotation;
-2. null `status.startTime`;
+1. suspend it, marked with the `stopping` annotation, and wait until its pods have been told to go;
+2. null `status.startTime`, where the Job controller has not done so itself;
 3. restore template and parallelism, and drop the mark.
 """
 
@@ -79,9 +80,13 @@ class BatchJob:
         restoring = podspec.difference(spec, _restored(job, pod_sets))
         if not restoring and not _stopping(job):
             return None
-        if (job.get("status") or {}).get("startTime"):
-            # Without the mark a crash between here and the last step would pass for a Job at rest.
-            return Patch({"status": {"startTime": None}}, "status") if _stopping(job) else Patch(mark)
+        status = job.get("status") or {}
+        if not _stopping(job) and (status.get("active") or status.get("startTime")):
+            return Patch(mark)  # suspended by hand: without the mark it would pass for a Job at rest
+        if status.get("active"):
+            return None
+        if status.get("startTime"):
+            return Patch({"status": {"startTime": None}}, "status")
         body: Json = {"spec": restoring} if restoring else {}
         if _stopping(job):
             body["metadata"] = {"annotations": {names.STOPPING: None}}

@@ -2,60 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.controlplane import Kubectl, require_control_plane
 
 from gangline.devcluster import build
 from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
-
-
-class Kubectl:
-    """Runs kubectl as a user of one kubeconfig."""
-
-    def __init__(self, binary: Path, kubeconfig: Path) -> None:
-        self._binary = binary
-        self.kubeconfig = kubeconfig
-
-    def run(self, *args: str, stdin: str | None = None, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
-        """The outcome of a command, whatever its exit status."""
-        return subprocess.run(
-            [self._binary, *args],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-            env=os.environ | {"KUBECONFIG": str(self.kubeconfig)},
-        )
-
-    def __call__(self, *args: str, stdin: str | None = None, timeout: float = 60.0) -> str:
-        """The output of a command that must succeed."""
-        outcome = self.run(*args, stdin=stdin, timeout=timeout)
-        assert outcome.returncode == 0, f"kubectl {' '.join(args)}: {outcome.stdout}{outcome.stderr}"
-        return outcome.stdout
-
-    def json(self, *args: str) -> Any:
-        """What `kubectl get … -o json` prints."""
-        return json.loads(self(*args, "-o", "json"))
-
-    def apply(self, *objects: dict[str, Any], namespace: str | None = None) -> str:
-        where = ["-n", namespace] if namespace else []
-        manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
-        return self("apply", *where, "-f", "-", stdin=manifest)
-
-
-def require_control_plane() -> None:
-    """Fails the test unless the control plane is compiled: that takes minutes, longer than a test's time limit."""
-    if not build.is_built():
-        pytest.fail("the local control plane is not compiled yet; run `gangline cluster build` (minutes, once)")
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.controlplane import eventually
 
 from gangline.devcluster import locks
 from gangline.devcluster.certs import Authority, signing_keys, write_private
@@ -38,15 +39,6 @@ from gangline.devcluster.progress import narrate
 from gangline.devcluster.supervisor import PortTakenError, Supervisor, end_leftovers
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(300)"]
-
-
-def eventually(condition, seconds: float = 10.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,66 @@
+"""What tests on the real control plane share: kubectl, waiting, and the demand that it is compiled."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gangline.devcluster import build
+
+
+class Kubectl:
+    """Runs kubectl as a user of one kubeconfig."""
+
+    def __init__(self, binary: Path, kubeconfig: Path) -> None:
+        self._binary = binary
+        self.kubeconfig = kubeconfig
+
+    def run(self, *args: str, stdin: str | None = None, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+        """The outcome of a command, whatever its exit status."""
+        return subprocess.run(
+            [self._binary, *args],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            env=os.environ | {"KUBECONFIG": str(self.kubeconfig)},
+        )
+
+    def __call__(self, *args: str, stdin: str | None = None, timeout: float = 60.0) -> str:
+        """The output of a command that must succeed."""
+        outcome = self.run(*args, stdin=stdin, timeout=timeout)
+        assert outcome.returncode == 0, f"kubectl {' '.join(args)}: {outcome.stdout}{outcome.stderr}"
+        return outcome.stdout
+
+    def json(self, *args: str) -> Any:
+        """What `kubectl get … -o json` prints."""
+        return json.loads(self(*args, "-o", "json"))
+
+    def apply(self, *objects: dict[str, Any], namespace: str | None = None) -> str:
+        where = ["-n", namespace] if namespace else []
+        manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+        return self("apply", *where, "-f", "-", stdin=manifest)
+
+
+def require_control_plane() -> None:
+    """Fails the test unless the control plane is compiled: that takes minutes, longer than a test's time limit."""
+    if not build.is_built():
+        pytest.fail("the local control plane is not compiled yet; run `gangline cluster build` (minutes, once)")
+
+
+def eventually(condition: Callable[[], object], seconds: float = 10.0) -> bool:
+    """Whether the condition holds within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True

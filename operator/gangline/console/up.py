@@ -51,8 +51,8 @@ def command(
         raise click.UsageError(f"--kubeconfig and --context exclude --{source}")
     if (name or detach) and (remote or source == "kind"):
         raise click.UsageError("--name and --detach are for the local control plane")
-    if webhook_url and not remote:
-        raise click.UsageError("--webhook-url belongs to --kubeconfig: other clusters know the way")
+    if webhook_url is not None:
+        _check_webhook_url(webhook_url, remote)
     with readable_errors():
         if detach:
             _detached(name or DEFAULT_NAME)
@@ -73,6 +73,15 @@ def down(name: str, keep_data: bool) -> None:
         ended = end(cluster.directory / "services")
         was_up = cluster.down(forget=not keep_data)
     click.echo(f"{name} is down." if ended or was_up else f"There is no control plane {name!r}.")
+
+
+def _check_webhook_url(url: str, remote: bool) -> None:
+    if not remote:
+        raise click.UsageError("--webhook-url belongs to --kubeconfig: the other clusters find the way by themselves")
+    try:
+        stack.parse_webhook_url(url)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--webhook-url") from error
 
 
 def _detached(name: str) -> None:

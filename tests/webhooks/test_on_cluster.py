@@ -1,0 +1,296 @@
+"""The webhooks on a real API server: what users see when they apply, and what happens when the webhooks are gone."""
+
+from __future__ import annotations
+
+import copy
+import json
+import signal
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from tests.api.admission.builders import Json, cluster_queue, gpujob, job, recipe, template, workload
+from tests.controlplane import Kubectl, eventually, require_control_plane
+from tests.webhooks.process import Webhooks, running
+
+from gangline.api import install, names
+from gangline.devcluster import build
+from gangline.devcluster.components import Options
+from gangline.devcluster.local import LocalControlPlane
+
+pytestmark = pytest.mark.cluster
+
+QUEUE = names.QUEUE_NAME
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[LocalControlPlane]:
+    """A control plane of our own: these tests take its webhooks away."""
+    require_control_plane()
+    with LocalControlPlane(Options(gogc=400)) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def kubectl(plane: LocalControlPlane) -> Kubectl:
+    kubectl = Kubectl(build.kubectl(), plane.kubeconfig)
+    kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": install.crds()}))
+    kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    return kubectl
+
+
+@pytest.fixture(scope="module")
+def webhooks(
+    plane: LocalControlPlane, kubectl: Kubectl, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Webhooks]:
+    with running(plane.kubeconfig, tmp_path_factory.mktemp("webhooks")) as webhooks:
+        yield webhooks
+
+
+@pytest.fixture
+def namespace(kubectl: Kubectl, webhooks: Webhooks) -> str:
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    kubectl("create", "namespace", name)
+    return name
+
+
+def placed(obj: Json, namespace: str, name: str = "") -> Json:
+    obj = copy.deepcopy(obj)
+    obj["metadata"]["namespace"] = namespace
+    if name:
+        obj["metadata"]["name"] = name
+    return obj
+
+
+def create(kubectl: Kubectl, obj: Json) -> Json:
+    return json.loads(kubectl("create", "-o", "json", "-f", "-", stdin=json.dumps(obj)))
+
+
+def refusal(kubectl: Kubectl, obj: Json, verb: str = "create") -> str:
+    outcome = kubectl.run(verb, "-f", "-", stdin=json.dumps(obj))
+    assert outcome.returncode != 0, outcome.stdout
+    return outcome.stderr
+
+
+def test_startup_is_quick(webhooks: Webhooks):
+    assert webhooks.seconds_to_ready < 8  # 2 s on an idle machine; this one may be busy
+
+
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
+def test_a_job_that_names_a_queue_is_suspended_at_creation(kubectl: Kubectl, namespace: str, kind: str):
+    stored = create(kubectl, placed(job(**{kind: {QUEUE: "main"}}), namespace))
+    assert stored["spec"]["suspend"] is True
+    assert stored["metadata"]["labels"][QUEUE] == "main"
+
+
+def test_a_gpujob_that_names_a_queue_is_suspended_at_creation(kubectl: Kubectl, namespace: str):
+    stored = create(kubectl, placed(gpujob(queue="main"), namespace))
+    assert stored["spec"]["suspend"] is True
+    assert create(kubectl, placed(gpujob(queue=""), namespace, "free"))["spec"]["suspend"] is False
+
+
+def test_a_job_without_a_queue_is_left_alone(kubectl: Kubectl, namespace: str):
+    stored = create(kubectl, placed(job(), namespace))
+    assert not stored["spec"]["suspend"]
+    assert QUEUE not in stored["metadata"].get("labels", {})
+
+
+def test_the_default_queue_and_priority_of_a_namespace(kubectl: Kubectl, namespace: str):
+    queue = {
+        "apiVersion": names.V1BETA2,
+        "kind": "LocalQueue",
+        "metadata": {"name": "default", "namespace": namespace},
+        "spec": {"clusterQueue": "team"},
+    }
+    priority = {
+        "apiVersion": names.V1BETA2,
+        "kind": "WorkloadPriorityClass",
+        "metadata": {"name": "default"},
+        "value": 100,
+    }
+    kubectl.apply(queue, priority)
+    assert eventually(lambda: _is_defaulted(kubectl, namespace))
+
+
+def _is_defaulted(kubectl: Kubectl, namespace: str) -> bool:
+    """A no is remembered for a second: jobs of other tests may have asked before."""
+    stored = create(kubectl, placed(job(), namespace, f"job-{uuid.uuid4().hex[:8]}"))
+    wanted = {QUEUE: "default", names.PRIORITY_CLASS: "default"}
+    return stored["spec"]["suspend"] and wanted.items() <= stored["metadata"]["labels"].items()
+
+
+def test_the_recipe_applies_with_a_warning_and_reads_in_both_versions(kubectl: Kubectl, webhooks: Webhooks):
+    manifest = json.dumps(recipe())
+    outcome = kubectl.run("apply", "-f", "-", stdin=manifest)
+    assert outcome.returncode == 0, outcome.stderr
+    assert "Warning: legacy ClusterQueue form completed: coveredResources taken from the flavors" in outcome.stderr
+    old = kubectl.json("get", "clusterqueues.v1beta1.kueue.x-k8s.io", "tpu-training-cq")
+    new = kubectl.json("get", "clusterqueues.v1beta2.kueue.x-k8s.io", "tpu-training-cq")
+    assert old["spec"]["preemption"]["reclaimOutOfCohort"] == {"enable": True, "reclaimMoreThanNominalQuota": False}
+    assert "reclaimOutOfCohort" not in new["spec"]["preemption"]
+    for queue in (old, new):
+        assert queue["spec"]["resourceGroups"][0]["coveredResources"] == ["google.com/tpu"]
+        assert queue["spec"]["namespaceSelector"] == {}
+        assert queue["spec"]["preemption"]["withinClusterQueue"] == "LowerPriority"
+        assert names.IN_USE_FINALIZER in queue["metadata"]["finalizers"]
+    kubectl("apply", "-f", "-", stdin=manifest)
+    again = kubectl.json("get", "clusterqueues.v1beta1.kueue.x-k8s.io", "tpu-training-cq")
+    assert again["metadata"]["generation"] == old["metadata"]["generation"]
+
+
+def test_conversion_keeps_what_is_called_otherwise(kubectl: Kubectl, webhooks: Webhooks):
+    old = cluster_queue("v1beta1", cohort="all", admissionChecks=["provision"])
+    old["metadata"]["name"] = "converted"
+    create(kubectl, old)
+    new = kubectl.json("get", "clusterqueues.v1beta2.kueue.x-k8s.io", "converted")
+    assert new["spec"]["cohortName"] == "all"
+    assert "cohort" not in new["spec"]
+    again = kubectl.json("get", "clusterqueues.v1beta1.kueue.x-k8s.io", "converted")
+    assert again["spec"]["cohort"] == "all"
+    assert again["spec"]["admissionChecks"] == ["provision"]
+
+
+def test_wrong_input_is_rejected_by_field(kubectl: Kubectl, namespace: str):
+    queue = cluster_queue(cohortName="all")
+    queue["metadata"]["name"] = "wrong"
+    queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = "-5"
+    said = refusal(kubectl, queue)
+    assert 'spec.resourceGroups[0].flavors[0].resources[0].nominalQuota: Invalid value: "-5"' in said
+    assert "must be greater than or equal to 0" in said
+
+    said = refusal(kubectl, placed(job(queue="main", parallelism=0), namespace))
+    assert "spec.parallelism: Invalid value: 0: must be greater than 0" in said
+
+    said = refusal(kubectl, placed(job(queue="main", labels={names.MAX_EXEC_TIME: "soon"}), namespace))
+    assert f"metadata.labels[{names.MAX_EXEC_TIME}]" in said
+
+    two = [{"name": "a", "template": template(), "minReplicas": 1}, {"name": "b", "template": {"spec": {}}}]
+    said = refusal(kubectl, placed(gpujob(roles=two), namespace))
+    assert "spec.roles[1].template.spec.containers: Required value" in said
+
+
+def test_changes_are_checked_against_what_was(kubectl: Kubectl, namespace: str):
+    stored = create(kubectl, placed(job(queue="main"), namespace))
+    kubectl("patch", "job", "train", "-n", namespace, "--type=merge", "-p", '{"spec":{"suspend":false}}')
+    running = kubectl.json("get", "job", "train", "-n", namespace)
+    running["metadata"]["labels"][QUEUE] = "other"
+    assert f'metadata.labels[{QUEUE}]: Invalid value: "other": field is immutable' in refusal(
+        kubectl, running, "replace"
+    )
+    del running["metadata"]["labels"][QUEUE]
+    assert "field is immutable" in refusal(kubectl, running, "replace")
+    assert stored["spec"]["suspend"] is True
+
+
+def test_a_queue_given_later_by_annotation_is_not_missed(kubectl: Kubectl, namespace: str):
+    create(kubectl, placed(job(suspend=True), namespace))
+    kubectl("annotate", "job", "train", "-n", namespace, f"{QUEUE}=main")
+    assert kubectl.json("get", "job", "train", "-n", namespace)["metadata"]["labels"][QUEUE] == "main"
+
+
+def _calls(kubectl: Kubectl) -> int:
+    """How often the API server has called any of our webhooks; it counts them itself."""
+    lines = kubectl("get", "--raw", "/metrics").splitlines()
+    counted = [line for line in lines if line.startswith("apiserver_admission_webhook_request_total{")]
+    return sum(int(float(line.rsplit(" ", 1)[1])) for line in counted if "gangline.io" in line)
+
+
+def test_the_frequent_writes_do_not_pass_through_us(kubectl: Kubectl, namespace: str):
+    create(kubectl, placed(job(queue="main", labels={names.PRIORITY_CLASS: "x"}), namespace))
+    create(kubectl, placed(gpujob(queue="main"), namespace))
+    before = _calls(kubectl)
+    assert before > 0
+
+    # start with an admission in the template, stop in steps, restore
+    start = {"spec": {"suspend": False, "template": {"spec": {"nodeSelector": {"gpu": "h100"}}}}}
+    stop = {"metadata": {"annotations": {names.STOPPING: "true"}}, "spec": {"suspend": True}}
+    status = {"status": {"startTime": None}}
+    restore = {
+        "metadata": {"annotations": {names.STOPPING: None}},
+        "spec": {"template": {"spec": {"nodeSelector": None}}},
+    }
+    for body, more in ((start, ()), (stop, ()), (status, ("--subresource=status",)), (restore, ())):
+        kubectl("patch", "job", "train", "-n", namespace, "--type=merge", "-p", json.dumps(body), *more)
+    kubectl("patch", "gpujob", "llama", "-n", namespace, "--type=merge", "-p", '{"spec":{"suspend":false}}')
+    owner = kubectl.json("get", "job", "train", "-n", namespace)["metadata"]
+    owned = placed(workload(), namespace)
+    owned["metadata"]["ownerReferences"] = [
+        {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": owner["uid"], "controller": True}
+    ]
+    create(kubectl, owned)
+    create(kubectl, placed(workload(), namespace, "by-hand"))
+    for name in ("job-train-12345", "by-hand"):
+        kubectl("patch", "workload", name, "-n", namespace, "--type=merge", "-p", '{"spec":{"priority":7}}')
+        condition = {
+            "type": "QuotaReserved",
+            "status": "False",
+            "reason": "WaitingForQuota",
+            "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        body = json.dumps({"status": {"conditions": [condition]}})
+        kubectl("patch", "workload", name, "-n", namespace, "--type=merge", "--subresource=status", "-p", body)
+    child = placed(job(labels={names.GPUJOB_LABEL: "llama"}), namespace, "llama-worker")
+    owner = kubectl.json("get", "gpujob", "llama", "-n", namespace)["metadata"]
+    child["metadata"]["ownerReferences"] = [
+        {"apiVersion": names.V1ALPHA1, "kind": "GPUJob", "name": "llama", "uid": owner["uid"], "controller": True}
+    ]
+    assert not create(kubectl, child)["spec"]["suspend"]
+
+    assert _calls(kubectl) == before
+
+
+@pytest.mark.parametrize(
+    ("amount", "said"),
+    [
+        ("-1", "must be greater than or equal to 0"),
+        ("lots", "quantities must match the regular expression"),
+        ("1e30", "must be less than 2^63"),
+    ],
+)
+def test_an_unusual_workload_is_looked_at(kubectl: Kubectl, namespace: str, amount: str, said: str):
+    body = workload()
+    body["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = amount
+    refused = refusal(kubectl, placed(body, namespace))
+    assert "spec.podSets[0].template.spec.containers[0].resources.requests[cpu]" in refused
+    assert said in refused
+
+
+def test_workloads_of_every_shape_pass_the_conditions(kubectl: Kubectl, namespace: str):
+    """CEL that fails on some shape would reject it; the schema leaves templates open, so they may look like anything."""
+    shapes: list[Json] = [
+        {"spec": {"containers": [{"name": "a"}]}},
+        {"spec": {"containers": [{"name": "a", "resources": {}}], "initContainers": []}},
+        {"spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": 1, "memory": "1Gi"}}}]}},
+        {
+            "spec": {
+                "containers": [{"name": "a", "resources": {"limits": {"nvidia.com/gpu": "8"}}}],
+                "overhead": {"cpu": "1"},
+            }
+        },
+        {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}},
+        {"spec": {}},
+        {},
+    ]
+    for number, shape in enumerate(shapes):
+        create(kubectl, placed(workload(podSets=[{"template": shape}]), namespace, f"shape-{number}"))
+    kubectl("annotate", "workload", "shape-0", "-n", namespace, f"{names.PRIORITY_BOOST}=5")
+    refused = kubectl.run(
+        "annotate", "workload", "shape-0", "-n", namespace, "--overwrite", f"{names.PRIORITY_BOOST}=high"
+    )
+    assert "strconv.Atoi" in refused.stderr
+
+
+def test_an_outage_stops_no_job_without_a_queue(kubectl: Kubectl, webhooks: Webhooks, namespace: str):
+    webhooks.process.send_signal(signal.SIGSTOP)  # the worst outage: a process that accepts and does not answer
+    try:
+        stored = create(kubectl, placed(job(), namespace, "free"))
+        assert not stored["spec"]["suspend"]
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": namespace}}
+        create(kubectl, {**pod, "spec": {"containers": [{"name": "a", "image": "a"}]}})
+        said = refusal(kubectl, placed(job(queue="main"), namespace, "queued"))
+        assert "queued-jobs.mutating.gangline.io" in said
+        create(kubectl, placed(job(queue="main"), "kube-system", f"excluded-{namespace}"))
+    finally:
+        webhooks.process.send_signal(signal.SIGCONT)
+    assert create(kubectl, placed(job(queue="main"), namespace, "queued"))["spec"]["suspend"] is True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -14,9 +15,10 @@ import pytest
 from tests.controlplane import Kubectl, eventually, require_control_plane
 
 from gangline.devcluster import build
-from gangline.devcluster.components import COMPONENTS, Options
+from gangline.devcluster.components import COMPONENTS, Component, Options
 from gangline.devcluster.errors import DevClusterError, StartError
 from gangline.devcluster.local import LocalControlPlane, sweep_temporary
+from gangline.devcluster.locks import PortReservation
 from gangline.devcluster.process import ProcessId
 
 pytestmark = pytest.mark.cluster
@@ -123,6 +125,25 @@ def test_a_named_one_keeps_data_and_address(tmp_path: Path) -> None:
     with LocalControlPlane(options) as plane:
         assert plane.server == server
         Kubectl(build.kubectl(), kubeconfig)("get", "configmap", "kept")
+
+
+def test_a_port_that_somebody_took_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_control_plane()
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        taken = stranger.getsockname()[1]
+        take = PortReservation.take
+        wrong = iter([taken])  # the first port chosen is no longer free when etcd binds it
+        monkeypatch.setattr(PortReservation, "take", lambda self: next(wrong, None) or take(self))
+        with LocalControlPlane() as plane:
+            assert next(wrong, "used up") == "used up"
+            assert plane.ready()
+
+
+@pytest.mark.parametrize("component", ["kube-scheduler", "kwok"])
+def test_no_component_fails_unnoticed(component: Component) -> None:
+    require_control_plane()
+    with pytest.raises(StartError, match=rf"(?s){component} ended with status 1.*no-such-flag"):
+        LocalControlPlane(Options(flags={component: ["--no-such-flag"]})).start()
 
 
 def test_a_bad_flag_is_shown_with_the_log() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -9,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.controlplane import Kubectl, eventually
+from tests.controlplane import Kubectl, eventually, require_control_plane
 
 from gangline.api.names import SIMULATED_EXIT_CODE, SIMULATED_RUNTIME, SIMULATED_SHUTDOWN
 from gangline.devcluster import nodes
+from gangline.devcluster.components import Options
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.nodes import NodePool, Taint
@@ -23,6 +25,7 @@ from gangline.kube.resources import NODES
 pytestmark = pytest.mark.cluster
 
 GPU = "nvidia.com/gpu"
+HOSTNAME = "kubernetes.io/hostname"
 
 
 @pytest.fixture
@@ -48,7 +51,7 @@ Submit = Callable[..., str]
 def submit(kubectl: Kubectl, namespace: str, pool: NodePool) -> Submit:
     """Creates a Job whose pods carry the given annotations; returns its name."""
 
-    def create(annotations: dict[str, str], parallelism: int = 1, **spec: Any) -> str:
+    def create(annotations: dict[str, str], parallelism: int = 1, node: str = "", **spec: Any) -> str:
         name = f"job-{uuid.uuid4().hex[:6]}"
         container = {"name": "main", "image": "train", "resources": {"limits": {GPU: "2"}}}
         template = {
@@ -56,7 +59,7 @@ def submit(kubectl: Kubectl, namespace: str, pool: NodePool) -> Submit:
             "spec": {
                 "restartPolicy": "Never",
                 "containers": [container],
-                "nodeSelector": {nodes.POOL_LABEL: pool.name},
+                "nodeSelector": {nodes.POOL_LABEL: pool.name} | ({HOSTNAME: node} if node else {}),
                 "tolerations": [{"key": "reserved", "operator": "Exists"}],
             },
         }
@@ -116,6 +119,34 @@ async def test_a_failed_node_is_not_ready_until_it_recovers(client: ApiClient, p
     assert nodes.is_ready(await client.get(NODES, None, other))
     await nodes.recover_node(client, victim)
     await nodes.wait_ready(client, pool.node_names, timeout=15)
+
+
+async def test_pods_of_a_failed_node_play_no_further(
+    client: ApiClient, pool: NodePool, submit: Submit, pods, condition
+) -> None:
+    job = submit({SIMULATED_RUNTIME: "2s"}, parallelism=2, node=pool.node_names[0])
+    assert eventually(lambda: [pod["status"]["phase"] for pod in pods(job)] == ["Running"] * 2)
+    await nodes.fail_node(client, pool.node_names[0])
+    time.sleep(4)
+    assert {pod["status"]["phase"] for pod in pods(job)} == {"Running"}, "their two seconds are over, but they are dead"
+    await nodes.recover_node(client, pool.node_names[0])
+    assert eventually(lambda: condition(job, "Complete"))
+
+
+async def test_a_silent_node_is_noticed_by_the_controller_manager() -> None:
+    require_control_plane()
+    with LocalControlPlane(Options(node_lease=4, node_monitor_grace=5, node_monitor_period=1)) as plane:
+        async with ApiClient(config.load(plane.kubeconfig)) as client:
+            names = await nodes.create_pools(client, [NodePool("short", 2, {GPU: 8})])
+            await nodes.fail_node(client, names[0], silent=True)
+            assert nodes.is_ready(await client.get(NODES, None, names[0]))
+            await asyncio.sleep(8)
+            node = await client.get(NODES, None, names[0])
+            ready = next(each for each in node["status"]["conditions"] if each["type"] == "Ready")
+            assert (ready["status"], ready["reason"]) == ("Unknown", "NodeStatusUnknown")
+            assert nodes.is_ready(await client.get(NODES, None, names[1])), "heartbeats keep the other one Ready"
+            await nodes.recover_node(client, names[0])
+            await nodes.wait_ready(client, names, timeout=15)
 
 
 async def test_a_new_kwok_takes_over_at_once(

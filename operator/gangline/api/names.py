@@ -44,6 +44,7 @@ ROLE_LABEL: Final = f"{OWN_GROUP}/role"
 ADMISSION_DIGEST: Final = f"{OWN_GROUP}/admission"  # annotation on child Jobs: the admission and attempt they run for
 SIMULATED_RUNTIME: Final = f"{OWN_GROUP}/simulated-runtime"  # pod annotation, Go duration: kwok completes the pod then
 SIMULATED_EXIT_CODE: Final = f"{OWN_GROUP}/simulated-exit-code"  # pod annotation: kwok fails the pod with it instead
+SIMULATED_FAILURE: Final = f"{OWN_GROUP}/simulated-failure"  # node and pod annotation: dead, kwok plays nothing on it
 SIMULATED_SHUTDOWN: Final = f"{OWN_GROUP}/simulated-shutdown"  # pod annotation: how long it takes to stop
 SIMULATED_ARRIVAL: Final = (
     f"{OWN_GROUP}/simulated-arrival"  # job annotation, Go duration: `gangline run` submits it then

@@ -172,7 +172,7 @@ def kind() -> Finding:
     docker_path, kind_path = shutil.which("docker"), shutil.which("kind")
     if docker_path is None or kind_path is None:
         lacking = " and ".join(name for name, path in (("docker", docker_path), ("kind", kind_path)) if path is None)
-        return Finding("kind", "optional", f"{lacking} not found: only `--kind` needs them")
+        return Finding("kind", "optional", f"{lacking} not found: only `--kind` needs that")
     answer = _run([docker_path, "info", "--format", "{{.ServerVersion}}"])
     if answer is None:
         return Finding("kind", "optional", "the Docker daemon does not answer: only `--kind` needs it")

@@ -92,7 +92,10 @@ def ensure(
     if not missing(programs, into):
         return into
     out = stream if stream is not None else sys.stderr
-    into.mkdir(parents=True, exist_ok=True)
+    try:
+        into.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BuildError(f"can't write to {into}: {error}; set XDG_CACHE_HOME to a directory of your own") from error
     with locked(into.parent / f"{into.name}.lock", lambda pid: _say(out, f"Waiting for process {pid}, which builds …")):
         todo = missing(programs, into)
         if todo:
@@ -218,6 +221,7 @@ class GoCompiler:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
+            errors="replace",
             start_new_session=True,  # a Ctrl-C comes to us alone, and we end the whole group
         )
         try:

@@ -245,6 +245,7 @@ class LocalControlPlane:
         for component in ("kube-controller-manager", "kube-scheduler", "kwok"):
             self._spawn(component)
         self._running.wait("kube-controller-manager", self._default_service_account, self.options.ready_timeout)
+        self._running.wait("kube-scheduler", self._scheduler_ready, self.options.ready_timeout)
 
     def _choose_ports(self) -> None:
         """Fresh ports, or for a named control plane its old ones, so that kubeconfigs in use stay right."""
@@ -280,19 +281,24 @@ class LocalControlPlane:
     def _default_service_account(self) -> bool:
         return self._request("GET", "/api/v1/namespaces/default/serviceaccounts/default")
 
+    def _scheduler_ready(self) -> bool:
+        assert self._ports is not None
+        return self._request("GET", "/readyz", server=f"https://127.0.0.1:{self._ports.scheduler}")
+
     def _forget_node_leases(self) -> None:
         """Lets a new kwok take over at once the nodes of an earlier one, which held their leases under another name."""
         self._request("DELETE", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
 
-    def _request(self, method: str, path: str) -> bool:
-        """Whether the server answered with success; false while it isn't there or refuses."""
+    def _request(self, method: str, path: str, *, server: str | None = None) -> bool:
+        """Whether the (API) server answered with success; false while it isn't there or refuses."""
         context = ssl.create_default_context(cafile=str(self.ca))
         context.load_cert_chain(self._files.certificate("admin"), self._files.key("admin"))
         opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
         )
+        request = urllib.request.Request((server or self.server) + path, method=method)
         try:
-            with opener.open(urllib.request.Request(self.server + path, method=method), timeout=10):
+            with opener.open(request, timeout=10):
                 return True
         except OSError:  # refused, timed out, or an HTTP error
             return False

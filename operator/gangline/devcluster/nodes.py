@@ -7,15 +7,20 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
+from gangline.api.names import SIMULATED_FAILURE
 from gangline.devcluster.errors import DevClusterError
 from gangline.kube import config
 from gangline.kube.client import AlreadyExists, ApiClient, NotFound
-from gangline.kube.resources import NODES, Json
+from gangline.kube.resources import LEASES, NODES, PODS, Json
 
 POOL_LABEL = "gangline.io/node-pool"
 MANAGED_BY_KWOK = {"kwok.x-k8s.io/node": "fake"}
+LEASE_NAMESPACE = "kube-node-lease"
+NOBODY = "gangline-simulated-failure"
+KWOK_LAG = 1.0  # seconds, ample for kwok to see a change of a pod
 PARALLEL_REQUESTS = 16
 NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?$")
 DEFAULTS: Mapping[str, int | str] = {"cpu": 96, "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": 110}
@@ -105,22 +110,51 @@ async def wait_ready(client: ApiClient, names: Iterable[str], *, timeout: float 
 
 
 async def fail_node(client: ApiClient, name: str, *, silent: bool = False) -> None:
-    """Lets a node die: kwok forgets it, its pods play no further, and the node is NotReady at once.
+    """Lets a node die: its pods play no further (not even when they are deleted), and it is NotReady at once.
 
     With `silent` it just stops sending heartbeats; the controller manager notices after its node monitor grace period.
     """
-    gone = {"metadata": {"annotations": dict.fromkeys(MANAGED_BY_KWOK)}}
-    await client.patch(NODES, None, name, gone)
-    if not silent:
+    dead = {"metadata": {"annotations": {SIMULATED_FAILURE: "true"}}}
+    await client.patch(NODES, None, name, dead)
+    await _annotate_pods(client, name, dead)
+    if silent:
+        await asyncio.sleep(KWOK_LAG)  # kwok must have seen its pods die before it loses sight of the node
+        await _take_lease(client, name)
+    else:
         condition = {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "simulated failure"}
-        await client.patch(
-            NODES, None, name, {"status": {"conditions": [condition]}}, kind="strategic", subresource="status"
-        )
+        status = {"status": {"conditions": [condition]}}
+        await client.patch(NODES, None, name, status, kind="strategic", subresource="status")
 
 
 async def recover_node(client: ApiClient, name: str) -> None:
-    """Brings a failed node back; kwok makes it Ready and plays its pods again."""
-    await client.patch(NODES, None, name, {"metadata": {"annotations": dict(MANAGED_BY_KWOK)}})
+    """Brings a failed node back; kwok makes it Ready and goes on with its pods (after a silent failure: in 10 s)."""
+    try:
+        lease = await client.get(LEASES, LEASE_NAMESPACE, name)
+        if lease["spec"].get("holderIdentity") == NOBODY:
+            await client.delete(LEASES, LEASE_NAMESPACE, name)
+    except NotFound:
+        pass
+    alive = {"metadata": {"annotations": {SIMULATED_FAILURE: None}}}
+    await client.patch(NODES, None, name, alive)
+    await _annotate_pods(client, name, alive)
+
+
+async def _annotate_pods(client: ApiClient, node: str, patch: Json) -> None:
+    async def annotate(pod: Json) -> None:
+        try:
+            await client.patch(PODS, pod["metadata"]["namespace"], pod["metadata"]["name"], patch)
+        except NotFound:
+            return
+
+    listing = await client.list(PODS, field_selector=f"spec.nodeName={node}")
+    await _each(listing.items, annotate)
+
+
+async def _take_lease(client: ApiClient, node: str) -> None:
+    """Makes kwok believe that somebody else sends this node's heartbeats, which nobody does."""
+    now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    spec = {"holderIdentity": NOBODY, "leaseDurationSeconds": 2**31 - 1, "renewTime": now}
+    await client.patch(LEASES, LEASE_NAMESPACE, node, {"spec": spec})
 
 
 def is_ready(node: Json) -> bool:

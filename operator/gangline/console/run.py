@@ -52,80 +52,94 @@ def command(directory: Path | None, timeout: int) -> None:
     with readable_errors():
         try:
             example = examples.load(directory or examples.bundled())
-            _run(example, timeout)
+            _run(ExampleRun(example, patience=timeout, stay=sys.stdout.isatty()))
         except (ExampleError, RunError) as error:
             raise click.ClickException(str(error)) from error
 
 
-def _run(example: Example, timeout: int) -> None:
-    finished = False
+def _run(run: ExampleRun) -> None:
     try:
         with stack.ended_by_signals(), stack.standing(Choice(source="local"), say) as standing:
             say(f"\nPoint kubectl at it from another terminal:\n  {standing.connection.kubectl_hint}\n")
-            asyncio.run(_show(standing, example, timeout))
-            finished = True
-            if sys.stdout.isatty():
-                say("\nThe cluster stays up for you to look around; Ctrl-C ends it.")
-                standing.services.hold()
+            asyncio.run(run.show(standing))
     except KeyboardInterrupt:
-        if not finished:
+        if not run.settled:
             raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
 
 
-async def _show(standing: Stack, example: Example, patience: int) -> None:
-    async with standing.connection.client() as api:
-        pools = example.node_pools()
+class ExampleRun:
+    """One run of an example. `patience` is seconds for its jobs to end; `stay`: go on showing the cluster after that."""
+
+    def __init__(self, example: Example, *, patience: float, stay: bool) -> None:
+        self.settled = False
+        self._example = example
+        self._patience = patience
+        self._stay = stay
+        self._tally = Tally(frozenset(job.job_id for job in example.jobs))
+        self._before: Snapshot | None = None
+
+    async def show(self, standing: Stack) -> None:
+        """Submits everything and shows what happens. Raises RunError, ExampleError or StartError."""
+        async with standing.connection.client() as api:
+            await self._prepare(api)
+            with screen() as shown:
+                async with watching(api) as watch:
+                    elapsed = await self._follow(standing, api, watch, shown)
+                    await self._conclude(watch, shown, elapsed)
+                    while self._stay:
+                        await watch.wait(LOOK_EVERY)
+                        standing.services.check()
+                        self._look(watch, shown, elapsed)
+
+    async def _prepare(self, api: ApiClient) -> None:
+        pools = self._example.node_pools()
         with narrate("Starting simulated nodes"):
             nodes = await create_pools(api, pools)
         say(f"✓ {len(nodes)} nodes: " + ", ".join(f"{pool.count} × {pool.name}" for pool in pools))
-        await examples.apply(api, example.settings)
-        say(f"✓ {len(example.settings)} objects from {example.directory.name}/: namespaces, flavors, queues\n")
-        tally = Tally(frozenset(job.job_id for job in example.jobs))
-        with screen() as shown:
-            async with watching(api) as watch:
-                await _follow(standing, api, example, watch, shown, tally, patience)
+        await examples.apply(api, self._example.settings)
+        kinds = ", ".join(dict.fromkeys(m.resource.kind for m in self._example.settings))
+        say(f"✓ {len(self._example.settings)} objects of {self._example.directory.name}/: {kinds}\n")
 
+    async def _follow(self, standing: Stack, api: ApiClient, watch: Watch, shown: Screen) -> float:
+        """Submits the jobs and shows what happens to them until all is settled; returns how many seconds that took."""
+        started = time.monotonic()
+        submitting = asyncio.create_task(examples.submit(api, self._example.jobs, started), name="submit the jobs")
+        try:
+            while True:
+                elapsed = time.monotonic() - started
+                seen = self._look(watch, shown, elapsed)
+                if submitting.done():
+                    submitting.result()
+                    if self._tally.settled(seen):
+                        return elapsed
+                if elapsed > self._patience:
+                    problems = "\n  ".join(self._tally.problems(seen))
+                    raise RunError(f"not finished after {self._patience:g} s (--timeout):\n  {problems}")
+                standing.services.check()
+                await watch.wait(LOOK_EVERY)
+        finally:
+            submitting.cancel()
 
-async def _follow(
-    standing: Stack, api: ApiClient, example: Example, watch: Watch, shown: Screen, tally: Tally, patience: int
-) -> None:
-    """Submits the jobs and shows what happens to them until all is settled."""
-    started = time.monotonic()
-    submitting = asyncio.create_task(examples.submit(api, example.jobs, started), name="submit")
-    before: Snapshot | None = None
-    try:
-        while True:
-            seen, elapsed = watch.now(), time.monotonic() - started
-            tally.update(seen, elapsed)
-            shown.show(seen, changes(before, seen), elapsed)
-            before = seen
-            if submitting.done():
-                submitting.result()
-                if tally.settled(seen):
-                    return await _conclude(watch, shown, tally, elapsed)
-            if elapsed > patience:
-                raise RunError(_overdue(tally, seen, patience))
-            standing.services.check()
-            await watch.wait(LOOK_EVERY)
-    finally:
-        submitting.cancel()
+    def _look(self, watch: Watch, shown: Screen, elapsed: float) -> Snapshot:
+        seen = watch.now()
+        self._tally.update(seen, elapsed)
+        shown.show(seen, changes(self._before, seen), elapsed)
+        self._before = seen
+        return seen
 
-
-async def _conclude(watch: Watch, shown: Screen, tally: Tally, elapsed: float) -> None:
-    """The last table and the result. Raises RunError when a job failed."""
-    deadline = time.monotonic() + SETTLE
-    while any(f.used for q in watch.now().queues for f in q.flavors) and time.monotonic() < deadline:
-        await watch.wait(0.5)
-    seen = watch.now()
-    shown.show(seen, [], elapsed)
-    if not sys.stdout.isatty():
-        shown.say(f"\n{table.plain(table.queue_rows(seen))}\n")
-    if problems := tally.problems(seen):
-        raise RunError(f"{len(problems)} of {len(tally.expected)} jobs failed:\n  " + "\n  ".join(problems))
-    for line in tally.summary(seen, elapsed):
-        shown.say(line)
-
-
-def _overdue(tally: Tally, seen: Snapshot, patience: int) -> str:
-    problems = tally.problems(seen)
-    return f"not finished after {patience} s (--timeout):\n  " + "\n  ".join(problems)
+    async def _conclude(self, watch: Watch, shown: Screen, elapsed: float) -> None:
+        """The last table and the result. Raises RunError when a job failed."""
+        deadline = time.monotonic() + SETTLE
+        while any(f.used for q in watch.now().queues for f in q.flavors) and time.monotonic() < deadline:
+            await watch.wait(0.5)
+        seen = self._look(watch, shown, elapsed)
+        if not self._stay:
+            shown.say(f"\n{table.plain(table.queue_rows(seen))}\n")
+        if problems := self._tally.problems(seen):
+            failed = "\n  ".join(problems)
+            raise RunError(f"{len(problems)} of {len(self._example.jobs)} jobs failed:\n  {failed}")
+        self.settled = True
+        for line in self._tally.summary(seen, elapsed):
+            shown.say(line)
+        if self._stay:
+            shown.say("\nThe cluster stays up for you to look around; Ctrl-C ends it.")

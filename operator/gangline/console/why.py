@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from gangline.api import names
 from gangline.console import access
@@ -97,14 +98,18 @@ def _unqueued(obj: Json, resource: Resource) -> str:
 
 def show(view: WorkloadView, lines: list[Line]) -> None:
     """Aligned lines; Kueue's own message last, for those who know it."""
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"[bold]{view.job}[/bold] in namespace {view.namespace}, workload {view.name}")
+    told = [*lines, Line("message", view.message)] if view.message else lines
+    labels = ["" if i and told[i - 1].label == line.label else line.label for i, line in enumerate(told)]
+    title = f"{view.job} in namespace {view.namespace}, workload {view.name}"
+    console = Console(highlight=False)
+    if not console.is_terminal:  # a pipe gets one line per fact, never wrapped
+        width = max(map(len, labels))
+        facts = (f"  {label.ljust(width)}  {line.text}" for label, line in zip(labels, told, strict=True))
+        click.echo("\n".join([title, *facts]))
+        return
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold" if console.is_terminal else "", no_wrap=True)
+    grid.add_column(style="bold", no_wrap=True)
     grid.add_column()
-    for index, line in enumerate(lines):
-        repeated = index > 0 and lines[index - 1].label == line.label
-        grid.add_row("" if repeated else f"  {line.label}", line.text)
-    if view.message:
-        grid.add_row("  message", view.message)
-    console.print(grid)
+    for label, line in zip(labels, told, strict=True):
+        grid.add_row(f"  {label}", Text(line.text))
+    console.print(Text(title, style="bold"), grid)

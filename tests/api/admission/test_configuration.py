@@ -1,0 +1,153 @@
+"""The smaller configuration kinds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.api.admission.builders import Json, cluster_queue
+
+from gangline.api import names
+from gangline.api.admission import KINDS, Context, UnknownKindError, default, validate
+
+
+def kueue(kind: str, version: str = "v1beta2", **spec: Any) -> Json:
+    return {"apiVersion": f"{names.GROUP}/{version}", "kind": kind, "metadata": {"name": "x"}, "spec": spec}
+
+
+def policy(**spec: Any) -> Json:
+    body = {"clusterQueues": {"names": ["research"]}, **spec}
+    return {"apiVersion": names.V1ALPHA1, "kind": "QueuePolicy", "metadata": {"name": "x"}, "spec": body}
+
+
+def errors(obj: Json, old: Json | None = None) -> list[str]:
+    return [str(error) for error in validate(obj, old, Context())]
+
+
+def test_every_kind_is_known_in_every_version():
+    assert set(KINDS) == {
+        (names.GROUP, kind)
+        for kind in (
+            "AdmissionCheck", "ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor", "Topology", "Workload",
+        )
+    } | {(names.OWN_GROUP, "GPUJob"), (names.OWN_GROUP, "QueuePolicy"), ("batch", "Job")}  # fmt: skip
+    with pytest.raises(UnknownKindError, match="no admission rules for Pod of 'v1'"):
+        default({"apiVersion": "v1", "kind": "Pod"}, None, Context())
+    with pytest.raises(UnknownKindError, match="an object without kind"):
+        validate({}, None, Context())
+
+
+def test_a_cohort_lends_and_borrows_by_its_parent():
+    groups = cluster_queue()["spec"]["resourceGroups"]
+    groups[0]["flavors"][0]["resources"][0] |= {"borrowingLimit": "1", "lendingLimit": "100"}
+    path = "spec.resourceGroups[0].flavors[0].resources[0]"
+    assert errors(kueue("Cohort", resourceGroups=groups)) == [
+        f'{path}.borrowingLimit: Invalid value: "1": must be nil when parent is empty',
+        f'{path}.lendingLimit: Invalid value: "100": must be nil when parent is empty',
+    ]
+    assert errors(kueue("Cohort", resourceGroups=groups, parentName="root")) == []  # lending may exceed nominal
+    assert errors(kueue("Cohort", fairSharing={"weight": "-1"})) != []
+    [error] = errors(kueue("Cohort", parentName="Root!"))
+    assert error.startswith('spec.parentName: Invalid value: "Root!"')
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"nodeLabels": {"a b": "c"}}, 'spec.nodeLabels: Invalid value: "a b": name part must consist'),
+        ({"nodeLabels": {"a": "-"}}, 'spec.nodeLabels: Invalid value: "-": a valid label must be'),
+        (
+            {"nodeTaints": [{"key": "a", "effect": "NoSchedule"}] * 2},
+            'spec.nodeTaints[1]: Duplicate value: {"key":"a","effect":"NoSchedule"}: '
+            "taints must be unique by key and effect pair",
+        ),
+        ({"nodeTaints": [{"key": "", "effect": "NoSchedule"}]}, "spec.nodeTaints[0].key: Invalid value"),
+        (
+            {"nodeTaints": [{"key": "a", "effect": "Never"}]},
+            'spec.nodeTaints[0].effect: Unsupported value: "Never": '
+            'supported values: "NoSchedule", "PreferNoSchedule", "NoExecute"',
+        ),
+        ({"tolerations": [{"value": "b"}]}, "spec.tolerations[0].operator: Invalid value: \"\": operator must be Exists"),
+        ({"tolerations": [{"operator": "Exists"}]}, ""),
+        ({"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}, "value must be empty when"),
+        ({"tolerations": [{"key": "a", "tolerationSeconds": 5}]}, "effect must be 'NoExecute'"),
+        ({"topologyName": "racks"}, "spec.nodeLabels: Required value: at least one nodeLabel is required"),
+        ({"nodeLabels": {"gpu": "h100"}, "nodeTaints": [{"key": "gpu", "effect": "NoExecute"}]}, ""),
+    ],
+)  # fmt: skip
+def test_flavors(spec: Json, said: str):
+    found = errors(kueue("ResourceFlavor", **spec))
+    assert found == [] if not said else said in found[0], found
+
+
+def test_the_topology_of_a_flavor_stays():
+    old = kueue("ResourceFlavor", nodeLabels={"a": "b"}, topologyName="racks")
+    new = kueue("ResourceFlavor", nodeLabels={"a": "b"}, topologyName="rows")
+    assert errors(new, old) == ['spec.topologyName: Invalid value: "rows": field is immutable']
+    assert errors(old, kueue("ResourceFlavor")) == []
+
+
+def test_local_queues_point_at_one_cluster_queue():
+    assert errors(kueue("LocalQueue")) == ["spec.clusterQueue: Required value"]
+    assert errors(kueue("LocalQueue", clusterQueue="b"), kueue("LocalQueue", clusterQueue="a")) == [
+        'spec.clusterQueue: Invalid value: "b": field is immutable'
+    ]
+
+
+def levels(*labels: str, version: str = "v1beta2") -> Json:
+    return kueue("Topology", version, levels=[{"nodeLabel": label} for label in labels])
+
+
+HOST = "kubernetes.io/hostname"
+
+
+def test_topologies():
+    assert errors(levels("block", "rack", HOST)) == []
+    assert errors(levels()) == ["spec.levels: Required value"]
+    assert errors(levels("rack", "rack")) == ['spec.levels[1].nodeLabel: Duplicate value: "rack"']
+    assert errors(levels(HOST, "rack")) == [
+        f'spec.levels[0].nodeLabel: Invalid value: "{HOST}": the {HOST} label can only be used at the lowest level'
+    ]
+    assert errors(levels(*(f"l{i}" for i in range(17)))) == ["spec.levels: Too many: 17: must have at most 16 items"]
+
+
+def test_levels_change_only_above_hosts_and_only_in_v1beta2():
+    assert errors(levels("block", HOST), levels("rack", HOST)) == []
+    assert errors(levels("block"), levels("rack")) != []
+    assert errors(levels("block", HOST), levels("block")) != []
+    assert errors(levels("block", HOST, version="v1beta1"), levels("rack", HOST, version="v1beta1")) != []
+
+
+def test_admission_checks_keep_their_controller():
+    assert errors(kueue("AdmissionCheck")) == ["spec.controllerName: Required value"]
+    one, other = (kueue("AdmissionCheck", controllerName=f"example.com/{name}") for name in "ab")
+    assert errors(other, one) == ['spec.controllerName: Invalid value: "example.com/b": field is immutable']
+    parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "No!"}
+    [error] = errors(kueue("AdmissionCheck", controllerName="a/b", parameters=parameters))
+    assert error.startswith('spec.parameters.name: Invalid value: "No!"')
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({}, ""),
+        ({"backfill": {"depth": 1, "quantiles": {"running": "0.5", "candidate": "0.9"}}}, ""),
+        ({"clusterQueues": {}}, "spec.clusterQueues: Required value: give names or matchLabels"),
+        ({"clusterQueues": {"names": ["a", "a"]}}, 'spec.clusterQueues.names[1]: Duplicate value: "a"'),
+        (
+            {"backfill": {"quantiles": {"running": "1"}}},
+            'spec.backfill.quantiles.running: Invalid value: "1": must be greater than 0 and less than 1',
+        ),
+        ({"overrun": {"warnAt": "often"}}, "spec.overrun.warnAt: Invalid value"),
+        ({"stall": {"after": "soon"}}, 'spec.stall.after: Invalid value: "soon": must be a duration such as "90s"'),
+        ({"order": {"halfLife": "-1h"}}, "spec.order.halfLife: Invalid value: \"-1h\": must be greater than or equal to 0"),
+        (
+            {"fixes": {"enable": ["HoldQuota"], "disable": ["CountPods", "HoldQuota"]}},
+            'spec.fixes.disable[1]: Invalid value: "HoldQuota": can\'t be in both enable and disable',
+        ),
+        ({"notify": [{"on": ["Admitted"]}]}, "spec.notify[0].secretRef.name: Required value"),
+    ],
+)  # fmt: skip
+def test_policies(spec: Json, said: str):
+    found = errors(policy(**spec))
+    assert found == [] if not said else found[0].startswith(said), found

@@ -1,0 +1,510 @@
+"""Jobs of every kind: what is filled in at creation, and what may change when."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from tests.api.admission.builders import Json, gpujob, job
+
+from gangline.api import names
+from gangline.api.admission import Context, default, validate
+
+QUEUE, CLASS = names.QUEUE_NAME, names.PRIORITY_CLASS
+SIMPLE = Context()
+
+
+def never(*_: object) -> bool:
+    raise AssertionError("this must not be asked")
+
+
+#: everything that costs a read is forbidden
+INCURIOUS = Context(never, never, never)
+WITH_DEFAULTS = Context(
+    local_queue_exists=lambda namespace, name: (namespace, name) == ("team", "default"),
+    priority_class_exists=lambda name: name == "default",
+)
+
+
+def errors(obj: Json, old: Json | None = None, context: Context = SIMPLE) -> list[str]:
+    return [str(error) for error in validate(obj, old, context)]
+
+
+def running(obj: Json) -> Json:
+    obj = copy.deepcopy(obj)
+    obj["spec"]["suspend"] = False
+    return obj
+
+
+def held(obj: Json) -> Json:
+    obj = copy.deepcopy(obj)
+    obj["spec"]["suspend"] = True
+    return obj
+
+
+def relabelled(obj: Json, **labels: str | None) -> Json:
+    obj = copy.deepcopy(obj)
+    kept = obj["metadata"].setdefault("labels", {})
+    for key, value in labels.items():
+        kept.pop(key, None) if value is None else kept.update({key: value})
+    return obj
+
+
+# --- defaulting -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [job, gpujob])
+def test_a_queued_job_is_held(make: Any):
+    result = default(make(queue="main"), None, SIMPLE)
+    assert result.obj["spec"]["suspend"] is True
+    assert result.warnings == ()
+
+
+@pytest.mark.parametrize("make", [job, gpujob])
+def test_a_job_without_a_queue_is_left_as_it_is(make: Any):
+    obj = make(queue="")
+    assert default(obj, None, SIMPLE).obj == obj
+
+
+def test_the_original_is_not_touched():
+    obj = job(queue="main")
+    before = copy.deepcopy(obj)
+    default(obj, None, WITH_DEFAULTS)
+    assert obj == before
+
+
+def test_a_queue_given_as_annotation_becomes_the_label():
+    result = default(job(annotations={QUEUE: "main"}), None, SIMPLE)
+    assert result.obj["metadata"]["labels"] == {QUEUE: "main"}
+    assert result.obj["metadata"]["annotations"] == {QUEUE: "main"}
+    assert result.obj["spec"]["suspend"] is True
+
+
+def test_the_label_wins_and_the_author_is_told():
+    result = default(job(queue="main", annotations={QUEUE: "other"}), None, SIMPLE)
+    assert result.obj["metadata"]["labels"][QUEUE] == "main"
+    assert result.warnings == (f'the {QUEUE} annotation "other" is ignored: the label says "main"',)
+
+
+def test_an_annotation_that_can_be_no_label_is_left_to_validation():
+    obj = job(annotations={QUEUE: "q" * 64})
+    result = default(obj, None, SIMPLE)
+    assert "labels" not in result.obj["metadata"]
+    [error] = errors(result.obj)
+    assert error.startswith(f"metadata.annotations[{QUEUE}]: Invalid value")
+    assert error.endswith("must be no more than 63 bytes, to be kept as a label")
+
+
+def test_the_default_queue_of_the_namespace():
+    result = default(job(), None, WITH_DEFAULTS)
+    assert result.obj["metadata"]["labels"] == {QUEUE: "default", CLASS: "default"}
+    assert result.obj["spec"]["suspend"] is True
+    elsewhere = job()
+    elsewhere["metadata"]["namespace"] = "other"
+    assert default(elsewhere, None, WITH_DEFAULTS).obj == elsewhere
+
+
+def test_a_class_that_the_user_chose_stays():
+    result = default(job(queue="main", labels={CLASS: "high"}), None, INCURIOUS)
+    assert result.obj["metadata"]["labels"][CLASS] == "high"
+
+
+def owned_by(kind: str, api_version: str, *, controller: bool = True) -> Json:
+    reference = {"apiVersion": api_version, "kind": kind, "name": "parent", "uid": "u", "controller": controller}
+    child = job(queue="main")
+    child["metadata"]["ownerReferences"] = [reference]
+    return child
+
+
+@pytest.mark.parametrize(("kind", "version"), [("GPUJob", names.V1ALPHA1), ("JobSet", "jobset.x-k8s.io/v1alpha2")])
+def test_the_child_of_a_queued_job_is_never_queued_itself(kind: str, version: str):
+    child = owned_by(kind, version)
+    asked: list[tuple[str, str]] = []
+
+    def queued(namespace: str, reference: Json) -> bool:
+        asked.append((namespace, reference["name"]))
+        return True
+
+    assert default(child, None, Context(owner_is_queued=queued)).obj == child
+    assert asked == [("team", "parent")]
+
+
+def test_the_child_of_a_job_without_a_queue_stands_on_its_own():
+    child = owned_by("GPUJob", names.V1ALPHA1)
+    assert default(child, None, Context(owner_is_queued=lambda *_: False)).obj["spec"]["suspend"] is True
+
+
+@pytest.mark.parametrize(
+    "child", [owned_by("CronJob", "batch/v1"), owned_by("GPUJob", names.V1ALPHA1, controller=False)]
+)
+def test_other_owners_are_not_even_asked(child: Json):
+    child["metadata"]["labels"][CLASS] = "high"
+    assert default(child, None, INCURIOUS).obj["spec"]["suspend"] is True
+
+
+def test_after_creation_only_the_label_is_filled_in():
+    old = job()
+    new = job(annotations={QUEUE: "main"})
+    result = default(new, old, INCURIOUS)
+    assert result.obj["metadata"]["labels"] == {QUEUE: "main"}
+    assert "suspend" not in result.obj["spec"]
+
+
+@pytest.mark.parametrize(
+    "obj", [job(), job(queue="main"), job(annotations={QUEUE: "main"}), gpujob(), owned_by("GPUJob", names.V1ALPHA1)]
+)
+def test_defaulting_twice_is_defaulting_once(obj: Json):
+    once = default(obj, None, WITH_DEFAULTS).obj
+    assert default(once, None, WITH_DEFAULTS).obj == once
+
+
+# --- what all jobs have in common -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [job, gpujob])
+def test_good_jobs_pass(make: Any):
+    assert errors(make(queue="main")) == []
+
+
+def test_a_job_without_a_queue_is_not_judged():
+    assert errors(job(labels={names.MAX_EXEC_TIME: "never"}, parallelism=0)) == []
+
+
+def test_a_queue_name_is_a_subdomain():
+    [error] = errors(job(queue="Main_Queue"))
+    assert error == (
+        f'metadata.labels[{QUEUE}]: Invalid value: "Main_Queue": a lowercase RFC 1123 subdomain must consist of lower '
+        "case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character "
+        "(e.g. 'example.com', regex used for validation is "
+        r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("0", "Invalid value: 0: should be greater than 0"),
+        ("-5", "Invalid value: -5: should be greater than 0"),
+        ("1h", 'Invalid value: "1h": strconv.Atoi: parsing "1h": invalid syntax'),
+        ("9" * 30, "value out of range"),
+        ("3600", ""),
+    ],
+)
+def test_maximum_execution_time(value: str, said: str):
+    found = errors(job(queue="main", labels={names.MAX_EXEC_TIME: value}))
+    assert found == [] if not said else said in found[0]
+
+
+def test_the_queue_of_a_running_job_is_fixed():
+    old = running(job(queue="main"))
+    assert errors(running(job(queue="other")), old) == [
+        f'metadata.labels[{QUEUE}]: Invalid value: "other": field is immutable'
+    ]
+    assert errors(held(job(queue="other")), held(job(queue="main"))) == []
+    assert errors(running(job(annotations={QUEUE: "main"})), old) == []  # the same queue, named otherwise
+
+
+def test_a_job_can_not_leave_its_queue_where_there_is_a_default():
+    old = held(job(queue="main"))
+    assert errors(held(job()), old, WITH_DEFAULTS) == [
+        f'metadata.labels[{QUEUE}]: Invalid value: "": queue-name must not be empty in namespace with default queue'
+    ]
+    assert errors(held(job()), old) == []
+
+
+def test_priority_classes_come_and_go_by_rule():
+    plain = job(queue="main")
+    ranked = job(queue="main", labels={CLASS: "high"})
+    path = f"metadata.labels[{CLASS}]"
+    assert errors(running(ranked), running(plain)) == [
+        f'{path}: Invalid value: "high": WorkloadPriorityClass cannot be added to a non-suspended workload'
+    ]
+    assert errors(held(ranked), held(plain)) == []
+    assert errors(held(plain), held(ranked)) == [
+        f'{path}: Invalid value: "": WorkloadPriorityClass cannot be removed from a workload'
+    ]
+    assert errors(running(job(queue="main", labels={CLASS: "low"})), running(ranked)) == []
+
+
+def test_the_time_limit_of_a_running_job_is_fixed():
+    short, long = (job(queue="main", labels={names.MAX_EXEC_TIME: value}) for value in ("10", "20"))
+    assert errors(running(long), running(short)) == [
+        f'metadata.labels[{names.MAX_EXEC_TIME}]: Invalid value: "20": field is immutable'
+    ]
+    assert errors(held(long), held(short)) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("", "a.io/x", "Forbidden: cannot add admission gate after creation"),
+        ("a.io/x", "a.io/x,b.io/y", "Forbidden: can only remove gates, not add new ones"),
+        ("a.io/x,b.io/y", "b.io/y", ""),
+        ("a.io/x", "", ""),
+    ],
+)
+def test_gates_can_only_go(before: str, after: str, said: str):
+    old, new = (
+        held(job(queue="main", annotations={names.ADMISSION_GATED_BY: gates} if gates else None))
+        for gates in (before, after)
+    )
+    path = f"metadata.annotations[{names.ADMISSION_GATED_BY}]"
+    assert errors(new, old) == ([f"{path}: {said}"] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("gates", "said"),
+    [
+        ("a.io/x,", "cannot contain empty gate names"),
+        ("a.io/x,a.io/x", "duplicate gate name: a.io/x"),
+        ("plain", "must be a domain-prefixed path"),
+        ("a.io/" + "x" * 60, "may not be more than 63 bytes"),
+        ("a.io/x, b.io/y", ""),
+    ],
+)
+def test_gate_names(gates: str, said: str):
+    found = errors(job(queue="main", annotations={names.ADMISSION_GATED_BY: gates}))
+    assert found == [] if not said else said in found[0]
+
+
+def test_an_elastic_job_stays_elastic():
+    elastic = job(queue="main", annotations={"kueue.x-k8s.io/elastic-job": "true"})
+    [error] = errors(held(job(queue="main")), held(elastic))
+    assert error == "metadata.annotations[kueue.x-k8s.io/elastic-job]: Invalid value: false: field is immutable"
+
+
+def test_a_huge_annotation_does_not_come_back_in_the_error():
+    [error] = errors(job(annotations={QUEUE: "Q" * 2**20}))[:1]
+    assert f"metadata.annotations[{QUEUE}]" in error
+    assert len(error) < 1000
+
+
+# --- batch/v1 Job -----------------------------------------------------------------------------------------------------
+
+MIN, SYNC = names.MIN_PARALLELISM, names.COMPLETIONS_EQUAL_PARALLELISM
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("0", "Invalid value: 0: should be between 0 and 7"),
+        ("8", "Invalid value: 8: should be between 0 and 7"),
+        ("x", 'Invalid value: "x": strconv.Atoi: parsing "x": invalid syntax'),
+        ("7", ""),
+    ],
+)
+def test_minimum_parallelism(value: str, said: str):
+    found = errors(job(queue="main", annotations={MIN: value}))
+    assert found == ([f"metadata.annotations[{MIN}]: {said}"] if said else [])
+
+
+def test_completions_that_follow_parallelism():
+    path = f"metadata.annotations[{SYNC}]"
+    good = job(queue="main", annotations={SYNC: "true"})
+    assert errors(good) == []
+    assert errors(job(queue="main", annotations={SYNC: "yes"})) == [
+        f'{path}: Invalid value: "yes": strconv.ParseBool: parsing "yes": invalid syntax'
+    ]
+    assert errors(job(queue="main", annotations={SYNC: "true"}, completionMode="NonIndexed", completions=9)) == [
+        f'{path}: Invalid value: "true": should not be enabled for NonIndexed jobs',
+        f"spec.completions: Invalid value: 9: should be equal to parallelism when {SYNC} is annotation is true",
+    ]
+    assert errors(running(job(queue="main")), running(good)) == [
+        f"{path}: Forbidden: field is immutable while the job is not suspended"
+    ]
+
+
+def test_a_partly_admitted_job_keeps_its_size():
+    old = running(job(queue="main", annotations={MIN: "2"}, parallelism=4))
+    resized = running(job(queue="main", annotations={MIN: "2"}, parallelism=8))
+    assert errors(resized, old) == [
+        "spec.parallelism: Forbidden: cannot change when partial admission is enabled and the job is not suspended"
+    ]
+    assert errors(held(resized), old) == []  # the stop that restores it
+    assert errors(old, held(resized)) == []  # the start with fewer pods
+
+
+def test_a_gang_of_no_pods():
+    assert errors(job(queue="main", parallelism=0)) == [
+        "spec.parallelism: Invalid value: 0: must be greater than 0 in a queue: a gang of no pods never finishes"
+    ]
+    assert errors(job(queue="main", parallelism=0, completions=0)) == []
+    assert errors(running(job(queue="main", parallelism=0)), running(job(queue="main"))) == []  # a pause is allowed
+
+
+def test_an_elastic_job_can_not_ask_for_a_place():
+    elastic = job(queue="main", annotations={"kueue.x-k8s.io/elastic-job": "true"})
+    elastic["spec"]["template"]["metadata"] = {"annotations": {names.REQUIRED_TOPOLOGY: "rack"}}
+    assert errors(elastic) == [
+        f"spec.template.metadata.annotations[{names.REQUIRED_TOPOLOGY}]: Forbidden: may not be set on an elastic job"
+    ]
+
+
+TAS = "spec.template.metadata.annotations"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({names.REQUIRED_TOPOLOGY: "rack"}, []),
+        ({names.SLICE_REQUIRED_TOPOLOGY: "rack", names.SLICE_SIZE: "4"}, []),
+        (
+            {names.REQUIRED_TOPOLOGY: "rack", names.PREFERRED_TOPOLOGY: "rack"},
+            [
+                f"{TAS}: Invalid value: must not contain more than one topology annotation: "
+                f'["{names.REQUIRED_TOPOLOGY}", "{names.PREFERRED_TOPOLOGY}", "{names.UNCONSTRAINED_TOPOLOGY}"]'
+            ],
+        ),
+        (
+            {names.UNCONSTRAINED_TOPOLOGY: "maybe"},
+            [f'{TAS}[{names.UNCONSTRAINED_TOPOLOGY}]: Invalid value: "maybe": must be a boolean value'],
+        ),
+        (
+            {names.SLICE_REQUIRED_TOPOLOGY: "rack"},
+            [
+                f"{TAS}[{names.SLICE_SIZE}]: Required value: must be set when "
+                f"'{names.SLICE_REQUIRED_TOPOLOGY}' is specified"
+            ],
+        ),
+        (
+            {names.SLICE_REQUIRED_TOPOLOGY: "rack", names.SLICE_SIZE: "9"},
+            [f'{TAS}[{names.SLICE_SIZE}]: Invalid value: "9": must not be greater than pod set count 8'],
+        ),
+        (
+            {names.SLICE_REQUIRED_TOPOLOGY: "rack", names.SLICE_SIZE: "many"},
+            [f'{TAS}[{names.SLICE_SIZE}]: Invalid value: "many": must be a numeric value'],
+        ),
+        (
+            {names.SLICE_SIZE: "2"},
+            [
+                f"{TAS}[{names.SLICE_SIZE}]: Forbidden: may not be set when "
+                f"'{names.SLICE_REQUIRED_TOPOLOGY}' is not specified"
+            ],
+        ),
+        (
+            {names.PODSET_GROUP: "7", names.REQUIRED_TOPOLOGY: "rack"},
+            [f'{TAS}[{names.PODSET_GROUP}]: Invalid value: "7": must not be a number'],
+        ),
+    ],
+)
+def test_topology_requests(asked: Json, said: list[str]):
+    obj = job(queue="main")
+    obj["spec"]["template"]["metadata"] = {"annotations": asked}
+    assert errors(obj) == said
+
+
+LAYERS = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
+
+
+@pytest.mark.parametrize(
+    ("layers", "said"),
+    [
+        ('[{"topology": "block", "size": 8}, {"topology": "rack", "size": 4}]', ""),
+        ("[", "must be a valid JSON array"),
+        ("{}", "must contain between 1 and 3 layers"),
+        ('[{"topology": "block", "size": 0}]', "[0].size: Invalid value: 0: must be greater than or equal to 1"),
+        ('[{"topology": "block", "size": 16}]', "must not be greater than pod set count 8"),
+        ('[{"topology": "b", "size": 8}, {"topology": "r", "size": 3}]', "must evenly divide the parent layer size 8"),
+        ('[{"topology": "b", "size": 8}, {"topology": "b", "size": 4}]', '[1].topology: Duplicate value: "b"'),
+    ],
+)
+def test_slices_within_slices(layers: str, said: str):
+    obj = job(queue="main")
+    obj["spec"]["template"]["metadata"] = {"annotations": {LAYERS: layers}}
+    found = errors(obj)
+    assert found == [] if not said else said in found[0]
+
+
+@pytest.mark.parametrize(
+    ("requests", "said"),
+    [
+        ({"cpu": "-1"}, '.resources.requests[cpu]: Invalid value: "-1": must be greater than or equal to 0'),
+        ({"cpu": "one"}, "quantities must match"),
+        ({"pods": "1"}, '.resources.requests[pods]: Invalid value: "pods": the key is reserved for internal kueue use'),
+    ],
+)
+def test_requests_are_countable(requests: Json, said: str):
+    obj = job(queue="main")
+    obj["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] = requests
+    [error] = errors(obj)
+    assert error.startswith("spec.template.spec.containers[0].resources.requests[")
+    assert said in error
+
+
+# --- GPUJob -----------------------------------------------------------------------------------------------------------
+
+
+def role(**fields: Any) -> Json:
+    return {**gpujob()["spec"]["roles"][0], **fields}
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"roles": []}, "spec.roles: Required value: a gang needs at least one role"),
+        ({"roles": [role(name="")]}, "spec.roles[0].name: Required value"),
+        ({"roles": [role(), role()]}, 'spec.roles[1].name: Duplicate value: "worker"'),
+        ({"roles": [role(replicas=0)]}, "spec.roles[0].replicas: Invalid value: 0: must be greater than or equal to 1"),
+        ({"roles": [role(gpus=-1)]}, "spec.roles[0].gpus: Invalid value: -1: must be greater than or equal to 0"),
+        (
+            {"roles": [role(minReplicas=9)]},
+            "spec.roles[0].minReplicas: Invalid value: 9: must be less than or equal to spec.roles[0].replicas",
+        ),
+        (
+            {"roles": [role(minReplicas=1), role(name="ps", minReplicas=1)]},
+            "spec.roles[1].minReplicas: Invalid value: 1: at most one role can use minReplicas",
+        ),
+        ({"roles": [role(template={})]}, "spec.roles[0].template: Required value"),
+        (
+            {"roles": [role(template={"spec": {"containers": []}})]},
+            "spec.roles[0].template.spec.containers: Required value: a pod needs at least one container",
+        ),
+        ({"workers": 2}, "spec.workers: Forbidden: may not be set when roles are given"),
+        ({"roles": None}, "spec.roles: Required value: give roles, or workers and a template"),
+        (
+            {"runtime": {"expected": "3h", "limit": "2h"}},
+            'spec.runtime.expected: Invalid value: "3h": must not exceed spec.runtime.limit',
+        ),
+        ({"runtime": {"steps": 5}}, "spec.runtime.secondsPerStep: Required value: must be set when steps is set"),
+    ],
+)
+def test_gangs_that_make_no_sense(spec: Json, said: str):
+    assert errors(gpujob(**spec)) == [said]
+    assert errors(gpujob(queue="", **spec)) == [said]  # our own kind is checked with or without a queue
+
+
+def test_role_names_are_dns_labels():
+    [error] = errors(gpujob(roles=[role(name="Worker")]))
+    assert error.startswith('spec.roles[0].name: Invalid value: "Worker": a lowercase RFC 1123 label must consist of')
+
+
+def test_the_short_form_is_one_role():
+    short = gpujob(roles=None, workers=4, gpusPerWorker=8, minWorkers=2, template=role()["template"])
+    assert errors(short) == []
+    short["spec"]["minWorkers"] = 5
+    assert errors(short) == ["spec.minWorkers: Invalid value: 5: must be less than or equal to spec.workers"]
+
+
+def test_a_running_gang_keeps_its_shape():
+    old = running(gpujob())
+    [error] = errors(running(gpujob(roles=[role(replicas=9)])), old)
+    assert error.startswith("spec.roles: Invalid value: ")
+    assert error.endswith("field is immutable")
+    assert errors(held(gpujob(roles=[role(replicas=9)])), held(gpujob())) == []
+    assert errors(running(gpujob(restart={"maxRestarts": 5})), old) == []
+
+
+def test_two_roles_can_stand_together():
+    def grouped(**fields: Any) -> Json:
+        body = role(**fields)
+        body["template"] = copy.deepcopy(body["template"])
+        asked = {names.PODSET_GROUP: "pair", names.REQUIRED_TOPOLOGY: "rack"}
+        body["template"]["metadata"] = {"annotations": asked}
+        return body
+
+    assert errors(gpujob(roles=[grouped(name="leader", replicas=1), grouped()])) == []
+    found = errors(gpujob(roles=[grouped(name="a"), grouped(name="b")]))
+    assert len(found) == 2
+    assert "can only define groups where at least one pod set has only 1 replica, got: 8 replica(s) and 8" in found[0]
+    assert "can only define groups of exactly 2 pod sets, got: 1 pod set(s)" in errors(gpujob(roles=[grouped()]))[0]

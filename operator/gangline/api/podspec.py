@@ -91,7 +91,10 @@ def requests(spec: Json) -> dict[str, int]:
 
 def _container(container: Json, path: str) -> dict[str, int]:
     resources, path = child(container, "resources", path), f"{path}.resources"
-    return {**amounts(resources, "limits", path), **amounts(resources, "requests", path)}
+    requested = dict(amounts(resources, "requests", path))
+    for resource, limit in amounts(resources, "limits", path).items():
+        requested.setdefault(resource, limit)
+    return requested
 
 
 def _pod_level(spec: Json, aggregated: dict[str, int]) -> dict[str, int]:

@@ -83,7 +83,7 @@ class _Generator(GenerateJsonSchema):
         return self.generate_inner(schema["schema"])
 
 
-_DROPPED: Final = frozenset({"title", "examples", "$defs", "const", "discriminator"})
+_DROPPED: Final = frozenset({"title", "examples", "$defs", "discriminator"})
 #: keywords under which names, not keywords, are found
 _NAMED: Final = frozenset({"properties"})
 
@@ -111,6 +111,8 @@ def _structural(schema: Json, definitions: Json) -> Json:
             out[keyword] = _paragraphs(value)
         elif keyword == "default":
             out.update(_default(value))
+        elif keyword == "const":
+            out["enum"] = [value]
         elif keyword in ("exclusiveMinimum", "exclusiveMaximum"):
             bound = "minimum" if keyword == "exclusiveMinimum" else "maximum"
             out.update({bound: value, keyword: True})

@@ -69,7 +69,7 @@ def downgrade(workload: Json, restored: Json) -> Json:
 
 def _upgrade_priority_class(spec: Json, notes: Json) -> None:
     name, source = spec.pop(_NAME, None), spec.pop(_SOURCE, None)
-    if name and source in _SOURCES:
+    if name and isinstance(source, str) and source in _SOURCES:
         group, kind = _SOURCES[source]
         spec["priorityClassRef"] = {"group": group, "kind": kind, "name": name}
     else:
@@ -82,7 +82,7 @@ def _downgrade_priority_class(spec: Json, restored: Json) -> None:
         spec.update({key: restored[key] for key in (_NAME, _SOURCE) if key in restored})
         return
     spec[_NAME] = reference.get("name", "")
-    spec[_SOURCE] = _SOURCE_OF.get(reference.get("kind", ""), "")
+    spec[_SOURCE] = _SOURCE_OF.get(str(reference.get("kind")), "")
 
 
 # --- topology ---------------------------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ def test_plain_text_is_aligned_without_trailing_blanks():
 def test_a_limited_table_says_how_much_it_leaves_out():
     rows = table.Rows(("A", "B"), tuple((str(i), "x") for i in range(10)))
     console = Console(width=60, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
-    console.print(table.draw(rows, limit=3))
+    console.print(table.draw(rows, 60, limit=3))
     text = console.export_text()
     assert "7 more" in text
     assert "2" in text and "5" not in text
@@ -107,10 +107,22 @@ def test_a_limited_table_says_how_much_it_leaves_out():
 def test_a_whole_table_leaves_nothing_out():
     rows = table.workload_rows(seen().workloads, NOW)
     console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
-    console.print(table.draw(rows, limit=4))
+    console.print(table.draw(rows, 200, limit=4))
     text = console.export_text()
     assert "more" not in text.replace("more GPUs", "").replace("more than", "")
     assert all(name in text for name in ("resnet", "later", "huge", "done"))
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_where_it_is_narrow_only_the_last_column_gives_way(width):
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    rows = table.workload_rows(seen().workloads, NOW)
+    console.print(table.draw(rows, width, without=frozenset({"NAMESPACE", "KIND", "AGE"})))
+    lines = [line.split() for line in console.export_text().splitlines() if line.strip()]
+    assert lines[0] == ["NAME", "QUEUE", "GPUS", "PRIO", "STATE", "POS", "REASON"]
+    assert lines[3][:6] == ["later", "vision", "8", "0", "Pending", "1"]
+    assert (lines[4][-1] == "48") == (width == 140)
+    assert lines[4][-1].endswith("…") == (width != 140)
 
 
 def test_one_line_tells_a_change():

@@ -73,7 +73,7 @@ def show(views: Iterable[WorkloadView], now: float, *, wide: bool) -> None:
     rows = table.workload_rows(views, now, wide=wide, brief=not wide)
     console = Console()
     if console.is_terminal:
-        console.print(table.draw(rows))
+        console.print(table.draw(rows, console.size.width))
     else:
         click.echo(table.plain(rows))
 

@@ -16,6 +16,9 @@ from gangline.console import table
 from gangline.console.snapshot import Snapshot, WorkloadView
 
 TABLE_EVERY = 15.0  # seconds between two tables in a pipe
+WIDE = 120  # columns of a terminal that has room for everything
+_NARROW_QUEUES = frozenset({"COHORT", "RESOURCE"})
+_NARROW_WORKLOADS = frozenset({"NAMESPACE", "KIND", "AGE"})
 
 
 class Screen(Protocol):
@@ -56,13 +59,15 @@ class LiveScreen:
         self._console.print(text, highlight=False)
 
     def show(self, seen: Snapshot, news: list[WorkloadView], elapsed: float) -> None:
+        width, height = self._console.size
+        narrow = width < WIDE
         queues = table.queue_rows(seen)
-        room = max(5, self._console.size.height - len(queues.cells) - 10)
+        room = max(5, height - len(queues.cells) - 10)
         workloads = table.workload_rows(seen.workloads, time.time())
         self._live.update(
             Group(
-                table.draw(queues),
-                table.draw(workloads, limit=room),
+                table.draw(queues, width, without=_NARROW_QUEUES if narrow else frozenset()),
+                table.draw(workloads, width, limit=room, without=_NARROW_WORKLOADS if narrow else frozenset()),
                 Text(table.counts_line(seen, elapsed).strip(), style="bold"),
             ),
             refresh=True,

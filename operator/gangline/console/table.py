@@ -8,12 +8,15 @@ from typing import TypeAlias
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from gangline.api import quantity
 from gangline.console import reasons
 from gangline.console.snapshot import FINISHED, FlavorView, QueueView, Snapshot, State, WorkloadView, is_accelerator
 
 Cells: TypeAlias = tuple[str, ...]
+
+_PADDING = 3  # blanks between two columns of a drawn table
 
 _STYLES = {
     State.PENDING: "yellow",
@@ -146,27 +149,29 @@ def gpu_use(queues: Iterable[QueueView]) -> tuple[int, int]:
 # --- drawing ----------------------------------------------------------------------------------------------------------
 
 
-def draw(rows: Rows, *, title: str = "", limit: int | None = None) -> Table:
-    """A rich table; with a `limit`, the last line tells how many rows are left out."""
-    table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False, expand=False)
-    for name in rows.header:
-        last = name == rows.header[-1] or name in ("REASON", "NOTE")
-        table.add_column(
-            name,
-            justify="right" if name in rows.right else "left",
-            no_wrap=True,
-            overflow="ellipsis" if last else "fold",
-        )
+def draw(rows: Rows, width: int, *, limit: int | None = None, without: frozenset[str] = frozenset()) -> Table:
+    """A rich table for a terminal of `width` columns; with a `limit`, the last line tells how many rows are left out.
+
+    Only the last column gives way where it is narrow; columns named in `without` are not shown at all.
+    """
+    kept = [i for i, name in enumerate(rows.header) if name not in without]
     shown = rows.cells if limit is None else rows.cells[:limit]
+    widths = {i: max(len(row[i]) for row in (rows.header, *shown)) for i in kept}
+    room = width - sum(widths[i] + _PADDING for i in kept[:-1]) - _PADDING
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for i in kept:
+        name = rows.header[i]
+        table.add_column(name, justify="right" if name in rows.right else "left", no_wrap=True)
     for index, cells in enumerate(shown):
-        table.add_row(*cells, style=rows.styles[index] if rows.styles else "")
+        told = [*(cells[i] for i in kept[:-1]), _cut(cells[kept[-1]], room)]
+        table.add_row(*map(Text, told), style=rows.styles[index] if rows.styles else "")
     if len(shown) < len(rows.cells):
-        table.add_row(*_left_out(rows, len(rows.cells) - len(shown)), style="dim")
+        table.add_row("…", f"{len(rows.cells) - len(shown)} more", style="dim")
     return table
 
 
-def _left_out(rows: Rows, count: int) -> Cells:
-    return ("…", f"{count} more", *[""] * (len(rows.header) - 2))
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= max(width, 10) else f"{text[: max(width, 10) - 1]}…"
 
 
 def plain(rows: Rows) -> str:

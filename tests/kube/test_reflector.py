@@ -267,6 +267,17 @@ async def test_a_silent_stream_is_noticed() -> None:
             assert subject.counters.restarts.get("silent", 0) >= 1
 
 
+async def test_a_quiet_kind_without_bookmarks_is_not_listed_over_and_over() -> None:
+    async with FakeServer() as server:
+        server.put(HERE, "a")
+        async with following(server, silence=0.05) as (subject, view):
+            await until(lambda: subject.counters.restarts.get("silent", 0) >= 5)
+            assert subject.counters.lists == 2
+            server.put(HERE, "b")
+            await until(lambda: view.objects == truth(server), 1.0)
+            await until(lambda: subject.counters.lists == 3)
+
+
 async def test_a_server_that_ends_streams_at_once_does_not_make_it_spin() -> None:
     async with FakeServer() as server:
         server.end_streams_at_once = True

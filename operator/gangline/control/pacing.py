@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 SMOOTHING = 0.1
 FIRST_HOLD = 0.1
-LONGEST_HOLD = 10.0
+LONGEST_HOLD = 5.0
 
 
 @dataclass(slots=True)

@@ -230,7 +230,8 @@ class ApiClient:
         """What happens after `resource_version`, until the server ends the stream after `timeout_seconds`.
 
         Raises Gone where that version is too old, Unavailable where the stream breaks or `silence` seconds bring
-        nothing, not even a bookmark (the server sends one about every minute). `on_open` is called once it stands.
+        nothing, not even a bookmark (one comes about every minute while objects of the kind change anywhere).
+        `on_open` is called once the stream stands.
         """
         query = _selectors(label_selector, field_selector)
         query |= {

@@ -6,8 +6,8 @@ The rules, which the tests hold it to:
   list.
 - A list *replaces*: an object that was known and is not in it is `Removed`, though no deletion was ever seen. A key
   that comes back with another uid is `Removed`, then `Upsert`.
-- A broken stream is resumed from the last resourceVersion seen, without a list. Only 410 Gone, a stream that stood but
-  stayed silent, or `restart(relist=True)` lead to a new list.
+- A broken stream is resumed from the last resourceVersion seen, without a list. Only 410 Gone, a stream that
+  stood but brought nothing (once), or `restart(relist=True)` lead to a new list.
 - resourceVersions are compared for equality only. The same uid at the same resourceVersion is not told twice.
 - No failure of the server ends `run()`: it retries for ever with jittered backoff. An exception of the *sink* does.
 
@@ -28,6 +28,9 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from gangline.kube.client import PAGE_SIZE, ApiClient, ApiError, Gone, Json, NotFound, Resource, Unavailable, key_of
 
 logger = logging.getLogger(__name__)
+
+#: seconds after which a stream counts as good, so that its end starts a new count of failures
+STOOD_WELL = 5.0
 
 T = TypeVar("T")
 
@@ -66,7 +69,7 @@ class Backoff:
     """Full-jitter exponential backoff, in seconds."""
 
     first: float = 0.1
-    most: float = 15.0
+    most: float = 10.0
     failures: int = 0
 
     def next(self) -> float:
@@ -136,6 +139,7 @@ class Reflector:
         self._version: str | None = None  # where the next watch starts; None = a list is due
         self._expected: dict[str, tuple[str, tuple[str, str] | None, float]] = {}
         self._heard_at_overdue = -1.0
+        self._relisted_for_silence = False
         self._interrupt: asyncio.Task[None] | None = None
         self._sink: Sink = lambda event: None
 
@@ -296,17 +300,34 @@ class Reflector:
                 async for kind, obj in events:
                     if not heard:
                         heard = True
+                        self._relisted_for_silence = False
                         self._backoff.reset()
                     self.last_heard = time.monotonic()
                     self._take(kind, obj)
         except Unavailable as error:
-            if opened and not heard and error.timeout:
-                # an open stream without even a bookmark: the version may lie in the future of a restored server
-                self.counters.restarted("silent")
-                self._version = None
-            raise
+            self._reset_backoff_after(opened)
+            if not (opened and error.timeout):
+                raise
+            self._fell_silent(heard)
+            return
         if not heard and time.monotonic() - opened[0] < 1.0:  # a server that ends streams at once must not make us spin
             raise Unavailable(0, "EmptyStream", "the watch ended before it brought anything")
+        self._reset_backoff_after(opened)
+
+    def _reset_backoff_after(self, opened: list[float]) -> None:
+        if opened and time.monotonic() - opened[0] >= STOOD_WELL:
+            self._backoff.reset()
+
+    def _fell_silent(self, heard: bool) -> None:
+        """An open stream without a word for long; it is opened again without delay.
+
+        Mostly harmless: a server sends no bookmarks for a kind that does not change at all. But where the stream brought
+        nothing from the start, our version may lie in the future of a restored server: list, once until something moves.
+        """
+        self.counters.restarted("silent")
+        if not heard and not self._relisted_for_silence:
+            self._relisted_for_silence = True
+            self._version = None
 
     def _take(self, kind: str, obj: Json) -> None:
         self._version = obj["metadata"]["resourceVersion"]

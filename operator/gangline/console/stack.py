@@ -83,7 +83,7 @@ def bring_up(connection: Connection, services: Services, say: Say, webhook_url: 
             services.start("webhooks", [*_login(connection), "--mode", "url", *address, "--unregister-on-exit"])
         say("✓ the webhooks answer")
     with narrate("Starting the operator"):
-        services.start("operator", _login(connection))
+        services.start("operator", [*_login(connection), *_election(connection)])
     say("✓ the operator decides")
     return Stack(connection, services)
 
@@ -96,6 +96,11 @@ async def _install(connection: Connection) -> list[str]:
 def _login(connection: Connection) -> list[str]:
     context = ["--context", connection.context] if connection.context else []
     return ["--kubeconfig", str(connection.kubeconfig), *context]
+
+
+def _election(connection: Connection) -> list[str]:
+    """On a cluster of our own there is no other operator to agree with, and no lease of a killed one to wait for."""
+    return [] if connection.source == "kubeconfig" else ["--no-leader-election"]
 
 
 def _webhook_address(connection: Connection, url: str | None) -> list[str] | None:

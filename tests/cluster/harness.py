@@ -122,6 +122,7 @@ class WebhookProcess:
                 [
                     *(sys.executable, "-m", "gangline.console.cli", "webhooks"),
                     *("--kubeconfig", str(self.kubeconfig), "--ready-file", str(ready)),
+                    *("--mode", "url", "--listen", "127.0.0.1:0"),
                 ],
                 stdout=log,
                 stderr=log,
@@ -237,11 +238,11 @@ async def connect(kubeconfig: Path) -> AsyncIterator[Api]:
 
 
 def condition(obj: Json, kind: str) -> bool:
-    return any(c["type"] == kind and c["status"] == "True" for c in obj.get("status", {}).get("conditions", ()))
+    return any(c["type"] == kind and c["status"] == "True" for c in obj.get("status", {}).get("conditions") or ())
 
 
 def condition_row(obj: Json, kind: str) -> Json:
-    return next((c for c in obj.get("status", {}).get("conditions", ()) if c["type"] == kind), {})
+    return next((c for c in obj.get("status", {}).get("conditions") or () if c["type"] == kind), {})
 
 
 # --- manifests --------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import NoReturn
 from gangline.devcluster.errors import StartError
 from gangline.devcluster.supervisor import Supervisor, end_leftovers
 
+GANGLINE = (sys.executable, "-m", "gangline.console.cli")
 #: in the order in which they are ended: nothing is decided any more before admission goes
 SERVICES = ("operator", "webhooks")
 TAIL_LINES = 25
@@ -23,14 +24,15 @@ PATIENCE = 10.0  # seconds that a service gets to end by itself
 class Services:
     """The child processes of one directory, which also holds their logs and pid files.
 
-    Unless `detached`, they die with this process, however it ends.
+    Unless `detached`, they die with this process, however it ends. `program` is what a service's name is put behind.
     """
 
-    def __init__(self, directory: Path, *, detached: bool = False) -> None:
+    def __init__(self, directory: Path, *, detached: bool = False, program: Sequence[str] = GANGLINE) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         end_leftovers(directory, SERVICES, patience=PATIENCE)
         self.directory = directory
         self._supervisor = Supervisor(directory, detached=detached)
+        self._program = program
         self._started: list[str] = []
 
     def log(self, name: str) -> Path:
@@ -43,7 +45,7 @@ class Services:
         """
         ready = self.directory / f"{name}.ready"
         ready.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "gangline.console.cli", name, *arguments, "--ready-file", str(ready)]
+        command = [*self._program, name, *arguments, "--ready-file", str(ready)]
         self._supervisor.spawn(name, command, os.environ)
         self._started.append(name)
         self._supervisor.wait(name, ready.exists, READY_SECONDS)

@@ -1,0 +1,118 @@
+"""The children of `up` and `run`, played by a small script."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gangline.console.processes import Services, end, tail
+from gangline.devcluster.errors import StartError
+from gangline.devcluster.process import ProcessId
+
+#: name BEHAVIOUR … --ready-file F
+SERVICE = """
+import pathlib, sys, time
+name, behaviour, ready = sys.argv[1], sys.argv[2], sys.argv[-1]
+print(f"{name} is here", flush=True)
+if behaviour == "refuses":
+    sys.exit("kubeconfig: no such file")
+pathlib.Path(ready).write_text("{}")
+time.sleep(0.3 if behaviour == "dies" else 60)
+sys.exit("out of luck")
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> tuple[str, ...]:
+    script = tmp_path / "service.py"
+    script.write_text(SERVICE)
+    return sys.executable, str(script)
+
+
+@pytest.fixture
+def services(tmp_path: Path, program: tuple[str, ...]) -> Iterator[Services]:
+    made = Services(tmp_path / "state", program=program)
+    yield made
+    made.stop()
+
+
+def process_of(services: Services, name: str) -> ProcessId:
+    process = ProcessId.read(services.directory / f"{name}.pid")
+    assert process is not None
+    return process
+
+
+def wait_gone(process: ProcessId) -> None:
+    assert process.wait_gone(10.0)
+
+
+def test_a_service_is_started_when_it_says_so_and_ended_in_the_end(services):
+    services.start("webhooks", ["stays"])
+    process = process_of(services, "webhooks")
+    assert process.alive()
+    assert "webhooks is here" in services.log("webhooks").read_text()
+    services.check()
+    services.stop()
+    assert not process.alive()
+
+
+def test_a_service_that_does_not_start_is_reported_with_its_last_words(services):
+    with pytest.raises(StartError, match=r"operator ended with status 1.*(?s:.)*kubeconfig: no such file"):
+        services.start("operator", ["refuses"])
+
+
+def test_a_service_that_dies_later_is_noticed(services):
+    services.start("webhooks", ["stays"])
+    services.start("operator", ["dies"])
+    wait_gone(process_of(services, "operator"))
+    with pytest.raises(StartError, match=r"operator has ended(?s:.)*out of luck"):
+        services.check()
+
+
+def test_holding_ends_when_a_service_dies(services):
+    services.start("operator", ["dies"])
+    started = time.monotonic()
+    with pytest.raises(StartError, match="operator has ended"):
+        services.hold()
+    assert time.monotonic() - started < 10
+
+
+def test_an_old_ready_file_does_not_count(services):
+    services.directory.joinpath("operator.ready").write_text("{}")
+    with pytest.raises(StartError):
+        services.start("operator", ["refuses"])
+
+
+def test_what_an_earlier_life_left_running_is_ended(tmp_path, program):
+    state = tmp_path / "state"
+    first = Services(state, detached=True, program=program)
+    first.start("operator", ["stays"])
+    process = process_of(first, "operator")
+    first.leave()
+    assert process.alive()
+    second = Services(state, program=program)
+    assert not process.alive()
+    second.stop()
+
+
+def test_a_detached_service_can_be_ended_by_a_later_command(tmp_path, program):
+    state = tmp_path / "state"
+    services = Services(state, detached=True, program=program)
+    services.start("operator", ["stays"])
+    process = process_of(services, "operator")
+    services.leave()
+    assert end(state) == ["operator"]
+    assert not process.alive()
+    assert end(state) == []
+    assert end(tmp_path / "nowhere") == []
+
+
+def test_a_tail_is_short_and_a_missing_log_no_error(tmp_path):
+    log = tmp_path / "x.log"
+    log.write_text("\n".join(["x" * 1000] * 100))
+    assert len(tail(log, 3)) == 3 * 500 + 2
+    assert tail(tmp_path / "none") == "(no log)"

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.console.objects import cluster_queue, flavor, local_queue, pending
+
+from gangline.console.cli import COMMANDS, main
+from gangline.console.screen import TABLE_EVERY, LinesScreen
+from gangline.console.snapshot import snapshot
+from gangline.console.stack import parse_webhook_url
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port"),
+    [("https://10.0.0.5:9443", "10.0.0.5", 9443), ("https://gpu.example.com/", "gpu.example.com", 443)],
+)
+def test_a_webhook_url_is_host_and_port(url, host, port):
+    assert parse_webhook_url(url) == (host, port)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://h:1", "h:1", "https://", "https://h:1/path", "https://h:99999", "https://h?x=1"]
+)
+def test_any_other_webhook_url_is_refused(url):
+    with pytest.raises(ValueError, match="https|[Pp]ort"):
+        parse_webhook_url(url)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--local", "--context", "c"], "exclude --local"),
+        (["--kind", "--name", "n"], "--name and --detach are for the local control plane"),
+        (["--context", "c", "--detach"], "--name and --detach are for the local control plane"),
+        (["--local", "--webhook-url", "https://h:1"], "--webhook-url belongs to --kubeconfig"),
+        (["--context", "c", "--webhook-url", "http://h:1"], "is not of the form https://HOST[:PORT]"),
+        (["--kubeconfig", "/no/such/file"], "does not exist"),
+    ],
+)
+def test_up_refuses_what_does_not_go_together(arguments, words):
+    result = CliRunner().invoke(main, ["up", *arguments])
+    assert result.exit_code == 2
+    assert words in " ".join(result.output.split())
+
+
+def test_up_on_a_kubeconfig_without_contexts_says_so(tmp_path: Path):
+    config = tmp_path / "config"
+    config.write_text("apiVersion: v1\nkind: Config\ncontexts: []\n")
+    result = CliRunner().invoke(main, ["up", "--kubeconfig", str(config)])
+    assert result.exit_code == 1
+    assert "context" in result.output
+
+
+def test_run_names_what_is_wrong_with_an_example_before_it_starts_anything(tmp_path: Path):
+    result = CliRunner().invoke(main, ["run", "--example", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "no *.yaml files there" in result.output
+
+
+def test_every_command_has_help_of_its_own():
+    for name in COMMANDS:
+        result = CliRunner().invoke(main, [name, "--help"])
+        assert result.exit_code == 0, result.output
+        assert result.output.startswith(f"Usage: main {name}") or f" {name} " in result.output.splitlines()[0]
+
+
+def test_a_log_gets_a_line_per_change_and_now_and_then_the_queues(capsys: pytest.CaptureFixture[str]):
+    seen = snapshot([pending("w")], [cluster_queue("vision", flavor("a100", 8))], [local_queue()])
+    screen = LinesScreen()
+    screen.show(seen, list(seen.workloads), 1.0)
+    screen.show(seen, [], 2.0)
+    assert (
+        capsys.readouterr().out
+        == "   1.0s  Pending     vision      job/w (8 GPUs, priority 0): waits to be looked at\n"
+    )
+    screen.show(seen, [], TABLE_EVERY)
+    told = capsys.readouterr().out
+    assert "0 running, 1 waiting, 0 finished; 0/8 GPUs in use" in told
+    assert "USED/NOMINAL" in told
+    screen.show(seen, [], TABLE_EVERY + 1)
+    assert capsys.readouterr().out == ""

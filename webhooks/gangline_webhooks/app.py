@@ -14,6 +14,9 @@ import orjson
 from fastapi import FastAPI, Request, Response
 
 from gangline.api import admission, conversion
+from gangline.api.admission import jobs
+from gangline.jobs import kind_of
+from gangline.jobs.base import JobError
 from gangline_webhooks import conversions, jsonpatch, review
 from gangline_webhooks.facts import Facts
 
@@ -60,6 +63,7 @@ def create_app(facts: Facts, readiness: Readiness, convert: conversions.Convert 
     async def validate(body: bytes) -> Json:
         asked = _parsed(body)
         errors = await facts.run(lambda context: admission.validate(asked.obj, asked.old, context))
+        errors = errors or _unqueueable(asked)
         return review.denied(asked, errors) if errors else review.allowed(asked)
 
     async def convert_all(body: bytes) -> Json:
@@ -82,6 +86,18 @@ def create_app(facts: Facts, readiness: Readiness, convert: conversions.Convert 
     app.add_api_route("/healthz", healthz, methods=["GET"])
     app.add_api_route("/readyz", readyz, methods=["GET"])
     return app
+
+
+def _unqueueable(asked: review.Review) -> list[admission.FieldError]:
+    """What only the module of the job's kind knows: it could not make a gang of this job, so say it at once."""
+    kind = kind_of(str(asked.obj.get("apiVersion")), asked.kind)
+    if kind is None or asked.old is not None or not jobs.queue_name(asked.obj):
+        return []
+    try:
+        kind.pod_sets(asked.obj)
+    except JobError as error:
+        return [admission.FieldError(error.field or "spec", asked.obj["metadata"].get("name"), error.message)]
+    return []
 
 
 def _parsed(body: bytes) -> review.Review:

@@ -7,11 +7,10 @@ report the sense.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
-
-import orjson
 
 Json: TypeAlias = dict[str, Any]
 
@@ -68,7 +67,7 @@ class FieldError:
 
 
 def _shown(value: object) -> str:
-    text = orjson.dumps(value, default=str).decode()
+    text = json.dumps(value, default=str, ensure_ascii=False, separators=(",", ":"))
     if len(text) > _SHOWN:
         return f"{text[:_SHOWN]}… ({len(text)} characters)"
     return text

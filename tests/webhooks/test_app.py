@@ -1,0 +1,211 @@
+"""The HTTP face: reviews in, reviews out, and a plain sentence for everything else."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from typing import Any
+
+import orjson
+import pytest
+from fastapi.testclient import TestClient
+from tests.api.admission.builders import Json, cluster_queue, gpujob, job, recipe
+from tests.webhooks.test_jsonpatch import apply
+
+from gangline.api import names
+from gangline_webhooks.app import Readiness, create_app
+from gangline_webhooks.facts import Facts
+
+
+@pytest.fixture
+def client() -> TestClient:
+    return TestClient(create_app(Facts(None), Readiness()))
+
+
+def review(obj: Json | None, old: Json | None = None, **more: Any) -> Json:
+    request = {
+        "uid": str(uuid.uuid4()),
+        "operation": "UPDATE" if old else "CREATE",
+        "object": obj,
+        "oldObject": old,
+        "namespace": "team",
+        **more,
+    }
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+def post(client: TestClient, path: str, sent: Json) -> Json:
+    answer = client.post(path, json=sent)
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    assert body["apiVersion"] == sent["apiVersion"]
+    assert body["kind"] == sent["kind"]
+    assert body["response"]["uid"] == sent["request"]["uid"]
+    return body["response"]
+
+
+def test_a_queued_job_comes_back_with_a_patch(client: TestClient):
+    obj = job(annotations={names.QUEUE_NAME: "main"})
+    response = post(client, "/mutate", review(obj))
+    assert response["allowed"] is True
+    assert response["patchType"] == "JSONPatch"
+    assert "warnings" not in response
+    operations = orjson.loads(base64.b64decode(response["patch"]))
+    assert operations == [
+        {"op": "add", "path": "/metadata/labels", "value": {names.QUEUE_NAME: "main"}},
+        {"op": "add", "path": "/spec/suspend", "value": True},
+    ]
+
+
+def test_nothing_to_do_is_no_patch(client: TestClient):
+    response = post(client, "/mutate", review(job()))
+    assert response == {"uid": response["uid"], "allowed": True}
+
+
+def test_the_recipe_comes_back_with_a_warning(client: TestClient):
+    response = post(client, "/mutate", review(recipe()))
+    [warning] = response["warnings"]
+    assert warning.startswith("legacy ClusterQueue form completed: ")
+    completed = apply(recipe(), orjson.loads(base64.b64decode(response["patch"])))
+    assert post(client, "/validate", review(completed))["allowed"] is True
+
+
+def test_a_refusal_names_the_fields(client: TestClient):
+    queue = cluster_queue()
+    queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = "-1"
+    queue["spec"]["namespaceSelector"] = {"matchLabels": {"a": "b c"}}
+    response = post(client, "/validate", review(queue))
+    assert response["allowed"] is False
+    status = response["status"]
+    path = "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota"
+    assert (status["code"], status["reason"]) == (422, "Invalid")
+    assert status["message"].startswith(f'{path}: Invalid value: "-1": must be greater than or equal to 0; spec.names')
+    details = status["details"]
+    assert (details["group"], details["kind"], details["name"]) == (names.GROUP, "ClusterQueue", "team")
+    assert details["causes"][0] == {
+        "reason": "FieldValueInvalid",
+        "field": path,
+        "message": 'Invalid value: "-1": must be greater than or equal to 0',
+    }
+    assert details["causes"][1]["field"] == "spec.namespaceSelector.matchLabels"
+
+
+def test_a_thousand_faults_make_a_readable_answer(client: TestClient):
+    groups = [{"coveredResources": ["cpu"] * 1000, "flavors": []}]
+    status = post(client, "/validate", review(cluster_queue(resourceGroups=groups)))["status"]
+    assert len(status["details"]["causes"]) == 32
+    assert status["message"].endswith("and 968 more")
+
+
+def test_updates_are_judged_by_what_was(client: TestClient):
+    old, new = (job(queue=queue, suspend=False) for queue in ("main", "other"))
+    response = post(client, "/validate", review(new, old))
+    assert response["status"]["details"]["causes"][0]["field"] == f"metadata.labels[{names.QUEUE_NAME}]"
+    assert post(client, "/validate", review(new))["allowed"] is True
+
+
+def test_what_only_the_job_kind_knows_is_said_at_creation(client: TestClient):
+    long = gpujob()
+    long["metadata"]["name"] = "a" * 60
+    response = post(client, "/validate", review(long))
+    [cause] = response["status"]["details"]["causes"]
+    assert cause["field"] == "metadata.name"
+    assert "63 characters" in cause["message"]
+
+
+REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "the body is not JSON"),
+        (b"{", "the body is not JSON"),
+        (b"[]", "the body is not an AdmissionReview"),
+        (b"null", "the body is not an AdmissionReview"),
+        (orjson.dumps({**REVIEW, "apiVersion": "admission.k8s.io/v1beta1"}), "apiVersion must be"),
+        (orjson.dumps(REVIEW), "request is missing"),
+        (orjson.dumps({**REVIEW, "request": {}}), "request.uid is missing"),
+        (orjson.dumps(review(job(), operation="DELETE")), 'must be CREATE or UPDATE, is "DELETE"'),
+        (orjson.dumps(review(None)), "request.object is missing"),
+        (orjson.dumps(review(job(), operation="UPDATE")), "request.oldObject is missing"),
+        (orjson.dumps(review({"apiVersion": "v1", "kind": "Pod"})), "no admission rules for Pod of 'v1'"),
+    ],
+)
+def test_what_is_no_review_gets_a_sentence(client: TestClient, path: str, body: bytes, said: str):
+    answer = client.post(path, content=body)
+    assert answer.status_code == 400
+    assert said in answer.text
+    assert len(answer.text.splitlines()) == 1
+
+
+def test_too_large_a_body_is_not_read(client: TestClient):
+    answer = client.post("/mutate", content=b" " * (17 * 2**20))
+    assert answer.status_code == 413
+
+
+def test_a_bug_shows_no_stack_trace():
+    def broken(*_: object) -> Json:
+        raise RuntimeError("secret detail")
+
+    class BrokenFacts(Facts):
+        run = broken  # pyright: ignore
+
+    client = TestClient(create_app(BrokenFacts(None), Readiness()))
+    answer = client.post("/mutate", json=review(job()))
+    assert answer.status_code == 500
+    assert answer.text == "internal error; the log of the webhooks says more\n"
+
+
+def test_probes():
+    readiness = Readiness(["certificates", "registration"])
+    client = TestClient(create_app(Facts(None), readiness))
+    assert client.get("/healthz").text == "ok"
+    answer = client.get("/readyz")
+    assert (answer.status_code, answer.text) == (503, "waiting for certificates, registration\n")
+    readiness.done("certificates")
+    readiness.done("registration")
+    assert client.get("/readyz").status_code == 200
+
+
+# --- conversion -------------------------------------------------------------------------------------------------------
+
+
+def conversion(*objects: Any, to: str = names.V1BETA2) -> Json:
+    request = {"uid": "u", "desiredAPIVersion": to, "objects": list(objects)}
+    return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": request}
+
+
+def test_objects_are_converted_in_order(client: TestClient):
+    sent = [cluster_queue("v1beta1", cohort="a"), cluster_queue("v1beta1", cohort="b")]
+    response = post(client, "/convert", conversion(*sent))
+    assert response["result"] == {"status": "Success"}
+    assert [queue["spec"]["cohortName"] for queue in response["convertedObjects"]] == ["a", "b"]
+    back = post(client, "/convert", conversion(*response["convertedObjects"], to=names.V1BETA1))
+    assert back["convertedObjects"] == sent
+
+
+def test_an_object_that_can_not_be_converted_is_named(client: TestClient):
+    wrong = {"apiVersion": "example.com/v1", "kind": "Cat", "metadata": {"name": "tom"}}
+    response = post(client, "/convert", conversion(cluster_queue("v1beta1"), wrong))
+    assert response["convertedObjects"] == []
+    assert response["result"]["status"] == "Failure"
+    assert response["result"]["message"].startswith("Cat tom: can't be converted to kueue.x-k8s.io/v1beta2: ")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"kind": "Cat"}, "not a ConversionReview"),
+        ({"apiVersion": "v1"}, "apiVersion must be"),
+        ({"request": None}, "request is missing"),
+        ({"request": {}}, "request.uid is missing"),
+        ({"request": {"uid": "u"}}, "request.desiredAPIVersion is missing"),
+        ({"request": {"uid": "u", "desiredAPIVersion": "v"}}, "request.objects is missing"),
+    ],
+)
+def test_what_is_no_conversion_gets_a_sentence(client: TestClient, change: Json, said: str):
+    answer = client.post("/convert", json={**conversion(), **change})
+    assert answer.status_code == 400
+    assert said in answer.text

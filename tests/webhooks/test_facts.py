@@ -1,0 +1,143 @@
+"""What rules ask of the cluster: answered once, remembered for a moment, and never in the way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gangline.api import names
+from gangline.api.admission import Context
+from gangline.kube.client import NotFound, Resource, Unavailable
+from gangline_webhooks import facts
+from gangline_webhooks.facts import Facts
+
+Json = dict[str, Any]
+
+
+class Cluster:
+    """Objects by plural and name; counts reads."""
+
+    def __init__(self, **objects: Json) -> None:
+        self.objects = objects
+        self.reads: list[str] = []
+        self.down = False
+
+    async def get(self, resource: Resource, namespace: str | None, name: str, *, within: float | None = None) -> Json:
+        assert within is not None
+        assert within <= 1.0
+        self.reads.append(f"{resource.plural}/{name}")
+        await asyncio.sleep(0)
+        if self.down:
+            raise Unavailable(0, "Refused", "nobody there")
+        key = f"{resource.plural}_{name}"
+        if key not in self.objects:
+            raise NotFound(404)
+        return self.objects[key]
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def asks_for_queue(context: Context) -> bool:
+    return context.local_queue_exists("team", "default")
+
+
+async def test_answers_are_remembered_and_forgotten():
+    cluster, clock = Cluster(localqueues_default={}), Clock()
+    known = Facts(cluster, clock)
+    assert await known.run(asks_for_queue) is True
+    assert await known.run(asks_for_queue) is True
+    assert len(cluster.reads) == 1
+    clock.now += facts.YES_LASTS
+    assert await known.run(asks_for_queue) is True
+    assert len(cluster.reads) == 2
+
+
+async def test_a_no_is_soon_doubted():
+    cluster, clock = Cluster(), Clock()
+    known = Facts(cluster, clock)
+    assert await known.run(asks_for_queue) is False
+    cluster.objects["localqueues_default"] = {}
+    assert await known.run(asks_for_queue) is False
+    clock.now += facts.NO_LASTS
+    assert await known.run(asks_for_queue) is True
+
+
+async def test_many_askers_make_one_read():
+    cluster = Cluster(localqueues_default={})
+    known = Facts(cluster)
+    assert all(await asyncio.gather(*(known.run(asks_for_queue) for _ in range(50))))
+    assert len(cluster.reads) == 1
+
+
+async def test_a_rule_may_ask_several_things():
+    known = Facts(Cluster(localqueues_default={}, workloadpriorityclasses_default={}))
+
+    def rule(context: Context) -> tuple[bool, bool, bool]:
+        return (
+            context.local_queue_exists("team", "default"),
+            context.priority_class_exists("default"),
+            context.priority_class_exists("other"),
+        )
+
+    assert await known.run(rule) == (True, True, False)
+
+
+def owner(kind: str, name: str, *, queue: str = "", parent: Json | None = None) -> Json:
+    meta: Json = {"name": name, "uid": f"uid-{name}"}
+    if queue:
+        meta["labels"] = {names.QUEUE_NAME: queue}
+    if parent:
+        meta["ownerReferences"] = [parent]
+    return {"kind": kind, "metadata": meta}
+
+
+def reference(kind: str, name: str, version: str = "gangline.io/v1alpha1") -> Json:
+    return {"apiVersion": version, "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
+
+
+@pytest.mark.parametrize(
+    ("objects", "queued"),
+    [
+        ({"gpujobs_a": owner("GPUJob", "a", queue="main")}, True),
+        ({"gpujobs_a": owner("GPUJob", "a")}, False),
+        ({}, False),
+        ({"gpujobs_a": {**owner("GPUJob", "a", queue="main"), "metadata": {"uid": "another"}}}, False),
+        (
+            {
+                "gpujobs_a": owner("GPUJob", "a", parent=reference("JobSet", "b", "jobset.x-k8s.io/v1alpha2")),
+                "jobsets_b": owner("JobSet", "b", queue="main"),
+            },
+            True,
+        ),
+        ({"gpujobs_a": owner("GPUJob", "a", parent=reference("GPUJob", "a"))}, False),  # its own ancestor
+    ],
+)
+async def test_owners_are_followed_up(objects: dict[str, Json], queued: bool):
+    cluster = Cluster(**objects)
+    assert await Facts(cluster).run(lambda context: context.owner_is_queued("team", reference("GPUJob", "a"))) is queued
+    assert len(cluster.reads) <= facts.MAX_DEPTH
+
+
+async def test_without_an_api_server_jobs_stay_as_they_are_and_nobody_waits():
+    cluster, clock = Cluster(localqueues_default={}), Clock()
+    known = Facts(cluster, clock)
+    cluster.down = True
+    assert await known.run(asks_for_queue) is False
+    assert await known.run(lambda context: context.owner_is_queued("team", reference("GPUJob", "a"))) is True
+    assert len(cluster.reads) == 1  # the second question was not even tried
+    cluster.down = False
+    clock.now += facts.FAILURE_LASTS
+    assert await known.run(asks_for_queue) is True
+
+
+async def test_no_namespace_no_question():
+    cluster = Cluster()
+    assert await Facts(cluster).run(lambda context: context.local_queue_exists("", "default")) is False
+    assert cluster.reads == []

@@ -1,0 +1,244 @@
+"""What is registered, and that it stays registered."""
+
+from __future__ import annotations
+
+import base64
+import copy
+from typing import Any
+
+import pytest
+
+from gangline.api import names
+from gangline.api.kinds import CONVERTED
+from gangline.kube import resources
+from gangline.kube.client import NotFound, Resource
+from gangline_webhooks import registration
+from gangline_webhooks.registrar import Registrar, contains
+from gangline_webhooks.registration import Endpoint
+
+Json = dict[str, Any]
+LOCAL = Endpoint(url="https://127.0.0.1:9443")
+SERVICE = Endpoint(service="gangline-webhooks", namespace="gangline-system")
+
+
+def webhooks(endpoint: Endpoint = LOCAL, bundle: bytes | None = b"CA") -> list[Json]:
+    both = registration.configurations(endpoint, bundle)
+    return [webhook for configuration in both.values() for webhook in configuration["webhooks"]]
+
+
+def pairs(webhook: Json) -> set[str]:
+    return {
+        f"{operation} {resource}.{version}"
+        for rule in webhook["rules"]
+        for operation in rule["operations"]
+        for resource in rule["resources"]
+        for version in rule["apiVersions"]
+    }
+
+
+@pytest.mark.parametrize("webhook", webhooks(), ids=lambda webhook: webhook["name"])
+def test_no_webhook_is_in_the_way(webhook: Json):
+    assert webhook["timeoutSeconds"] <= 5
+    assert webhook["sideEffects"] == "None"
+    assert webhook["admissionReviewVersions"] == ["v1"]
+    assert webhook["matchPolicy"] == "Exact"
+    assert webhook["matchConditions"]
+    named = {resource for rule in webhook["rules"] for resource in rule["resources"]}
+    assert not named & {"pods", "*", "workloads/status", "jobs/status", "*/*"}
+    assert not any("/" in resource for resource in named)
+    assert {operation for rule in webhook["rules"] for operation in rule["operations"]} <= {"CREATE", "UPDATE"}
+    if named & {"jobs", "gpujobs", "workloads", "localqueues"}:
+        [requirement] = webhook["namespaceSelector"]["matchExpressions"]
+        assert requirement["operator"] == "NotIn"
+        assert set(requirement["values"]) == set(names.EXCLUDED_NAMESPACES)
+
+
+def test_an_outage_can_only_stop_what_names_a_queue_or_is_configuration():
+    required = {webhook["name"] for webhook in webhooks() if webhook["failurePolicy"] == "Fail"}
+    assert required == {
+        "configuration.mutating.gangline.io",
+        "queued-jobs.mutating.gangline.io",
+        "configuration.validating.gangline.io",
+        "queued-jobs.validating.gangline.io",
+        "queued-gpujobs.validating.gangline.io",
+        "workloads.validating.gangline.io",
+    }
+    for webhook in webhooks():
+        conditions = {condition["name"] for condition in webhook["matchConditions"]}
+        if webhook["failurePolicy"] == "Fail" and "jobs" in webhook["name"]:
+            assert "names-a-queue" in conditions
+        if webhook["failurePolicy"] == "Ignore":
+            assert "names-no-queue" in conditions
+            assert webhook["timeoutSeconds"] == 2
+
+
+def test_cluster_queues_arrive_in_the_version_they_were_written_in():
+    mutating = registration.configurations(LOCAL, b"CA")[resources.MUTATING_WEBHOOKS]["webhooks"][0]
+    assert pairs(mutating) == {
+        "CREATE clusterqueues.v1beta1",
+        "CREATE clusterqueues.v1beta2",
+        "CREATE resourceflavors.v1beta1",
+        "CREATE resourceflavors.v1beta2",
+        "UPDATE clusterqueues.v1beta1",
+    }
+
+
+def test_how_we_are_reached():
+    [*_, url] = webhooks(LOCAL)
+    assert url["clientConfig"] == {
+        "url": "https://127.0.0.1:9443/validate",
+        "caBundle": base64.b64encode(b"CA").decode(),
+    }
+    [*_, service] = webhooks(SERVICE, None)
+    assert service["clientConfig"] == {
+        "service": {"name": "gangline-webhooks", "namespace": "gangline-system", "port": 443, "path": "/validate"}
+    }
+    conversion = registration.conversion(LOCAL, b"CA")
+    assert conversion["webhook"]["clientConfig"]["url"] == "https://127.0.0.1:9443/convert"
+
+
+def test_what_the_server_fills_in_is_no_difference():
+    wanted = {"a": [{"b": 1}], "c": "x"}
+    assert contains({"a": [{"b": 1, "default": True}], "c": "x", "more": 1}, wanted)
+    for live in ({"a": [{"b": 2}], "c": "x"}, {"a": [], "c": "x"}, {"a": [{"b": 1}]}, {"a": {}, "c": "x"}, None):
+        assert not contains(live, wanted)
+
+
+class Server:
+    """Objects by resource and name; fills in defaults as the API server does; counts writes."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str], Json] = {}
+        self.writes: list[str] = []
+
+    def install_crds(self) -> None:
+        for kind in CONVERTED:
+            self.objects["customresourcedefinitions", kind.name] = {
+                "metadata": {"name": kind.name, "annotations": {"mine": "yes"}},
+                "spec": {"conversion": {"strategy": "None"}, "names": {}},
+            }
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Json:
+        try:
+            return copy.deepcopy(self.objects[resource.plural, name])
+        except KeyError:
+            raise NotFound(404) from None
+
+    async def create(self, resource: Resource, namespace: str | None, body: Json) -> Json:
+        return self._store("create", resource, body["metadata"]["name"], body)
+
+    async def replace(self, resource: Resource, namespace: str | None, name: str, body: Json) -> Json:
+        return self._store("replace", resource, name, body)
+
+    async def patch(
+        self, resource: Resource, namespace: str | None, name: str, body: Any, *, kind: str = "merge"
+    ) -> Json:
+        obj = copy.deepcopy(self.objects[resource.plural, name])
+        if kind == "json":
+            [operation] = body
+            assert operation["path"] == "/spec/conversion"
+            obj["spec"]["conversion"] = operation["value"]
+        else:
+            obj["metadata"]["annotations"] |= body["metadata"]["annotations"]
+        return self._store("patch", resource, name, obj)
+
+    async def delete(self, resource: Resource, namespace: str | None, name: str) -> Json:
+        if self.objects.pop((resource.plural, name), None) is None:
+            raise NotFound(404)
+        return {}
+
+    def _store(self, verb: str, resource: Resource, name: str, body: Json) -> Json:
+        stored = copy.deepcopy(body)
+        for webhook in stored.get("webhooks") or []:
+            webhook.setdefault("objectSelector", {})
+            webhook.setdefault("namespaceSelector", {})
+        self.objects[resource.plural, name] = stored
+        self.writes.append(f"{verb} {resource.plural}")
+        return stored
+
+
+def registrar(server: Server, endpoint: Endpoint = LOCAL, inject_from: str = "") -> Registrar:
+    return Registrar(server, endpoint, inject_from)  # pyright: ignore
+
+
+def bundles(server: Server) -> set[str]:
+    found: set[str] = set()
+    for (plural, _), obj in server.objects.items():
+        if plural == "customresourcedefinitions":
+            found.add(obj["spec"]["conversion"]["webhook"]["clientConfig"].get("caBundle", ""))
+        else:
+            found |= {webhook["clientConfig"].get("caBundle", "") for webhook in obj["webhooks"]}
+    return found
+
+
+async def test_registering_again_writes_nothing():
+    server = Server()
+    server.install_crds()
+    assert await registrar(server).ensure(b"CA") == []
+    assert len(server.writes) == 2 + len(CONVERTED)
+    server.writes.clear()
+    assert await registrar(server).ensure(b"CA") == []
+    assert server.writes == []
+
+
+async def test_a_new_bundle_goes_everywhere():
+    server = Server()
+    server.install_crds()
+    await registrar(server).ensure(b"old")
+    await registrar(server).ensure(b"old and new")
+    assert bundles(server) == {base64.b64encode(b"old and new").decode()}
+
+
+async def test_what_others_change_is_mended():
+    server = Server()
+    server.install_crds()
+    await registrar(server).ensure(b"CA")
+    wanted = copy.deepcopy(server.objects)
+    server.objects["mutatingwebhookconfigurations", "gangline"]["webhooks"][1]["failurePolicy"] = "Ignore"
+    del server.objects["validatingwebhookconfigurations", "gangline"]["webhooks"][0]
+    await registrar(server).ensure(b"CA")
+    for key in wanted:
+        assert contains(server.objects[key], wanted[key])
+
+
+async def test_crds_that_are_missing_are_named():
+    server = Server()
+    assert set(await registrar(server).ensure(b"CA")) == {kind.name for kind in CONVERTED}
+    server.install_crds()
+    assert await registrar(server).ensure(b"CA") == []
+
+
+async def test_what_cert_manager_injects_survives_us():
+    server = Server()
+    server.install_crds()
+    by_manager = registrar(server, SERVICE, "gangline-system/webhooks")
+    await by_manager.ensure(None)
+    configuration = server.objects["mutatingwebhookconfigurations", "gangline"]
+    assert configuration["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "gangline-system/webhooks"}
+    crd = server.objects["customresourcedefinitions", CONVERTED[0].name]
+    assert crd["metadata"]["annotations"] == {
+        "mine": "yes",
+        "cert-manager.io/inject-ca-from": "gangline-system/webhooks",
+    }
+    for webhook in configuration["webhooks"]:
+        webhook["clientConfig"]["caBundle"] = "INJECTED"
+    crd["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"] = "INJECTED"
+    configuration["webhooks"][0]["timeoutSeconds"] = 30
+    crd["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["port"] = 1
+    await by_manager.ensure(None)
+    configuration = server.objects["mutatingwebhookconfigurations", "gangline"]
+    assert configuration["webhooks"][0]["timeoutSeconds"] == 5
+    assert {webhook["clientConfig"]["caBundle"] for webhook in configuration["webhooks"]} == {"INJECTED"}
+    client_config = server.objects["customresourcedefinitions", CONVERTED[0].name]["spec"]["conversion"]["webhook"][
+        "clientConfig"
+    ]
+    assert (client_config["caBundle"], client_config["service"]["port"]) == ("INJECTED", 443)
+
+
+async def test_unregistering():
+    server = Server()
+    server.install_crds()
+    await registrar(server).ensure(b"CA")
+    await registrar(server).remove()
+    await registrar(server).remove()
+    assert {plural for plural, _ in server.objects} == {"customresourcedefinitions"}

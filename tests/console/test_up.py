@@ -24,7 +24,7 @@ def test_a_webhook_url_is_host_and_port(url, host, port):
     "url", ["http://h:1", "h:1", "https://", "https://h:1/path", "https://h:99999", "https://h?x=1"]
 )
 def test_any_other_webhook_url_is_refused(url):
-    with pytest.raises(ValueError, match="https|[Pp]ort"):
+    with pytest.raises(ValueError, match=r"https|[Pp]ort"):
         parse_webhook_url(url)
 
 

@@ -112,21 +112,31 @@ def _take_greedily(floor: Floor, positions: Sequence[int], needed: int, leaders:
 
 def _prune(counts: Counts, level: int, siblings: Sequence[int], threshold: int) -> Counts:
     pruned = counts.clone()
+    # Adding up again changes nothing where nothing was dropped, unless inner slice layers had rounded the sums down.
+    always = bool(counts.demand.inner_sizes)
     if level < counts.tree.lowest:
-        for child in counts.tree.children_of_all(level, siblings):
-            _drop_below(pruned, level + 1, child, threshold)
         for sibling in siblings:
-            pruned.recount(level, sibling)
-    for sibling in siblings:
-        _drop_below(pruned, level, sibling, threshold)
+            if _drop_below(pruned, level + 1, counts.tree.children(level, sibling), threshold) or always:
+                pruned.recount(level, sibling)
+    _drop_below(pruned, level, siblings, threshold)
     return pruned
 
 
-def _drop_below(counts: Counts, level: int, position: int, threshold: int) -> None:
-    if counts.slices[level][position] < threshold:
+def _drop_below(counts: Counts, level: int, positions: Sequence[int], threshold: int) -> bool:
+    """Empty what holds fewer slices than the threshold, and bar the leader where it would; whether anything changed."""
+    slices, pods = counts.slices[level], counts.pods[level]
+    if counts.leads is None:
+        poor = [position for position in positions if slices[position] < threshold and pods[position]]
+        crowded: list[int] = []
+    else:
+        leads, led_slices = counts.leads[level], counts.led_slices[level]
+        poor = [p for p in positions if slices[p] < threshold and (pods[p] or leads[p])]
+        crowded = [p for p in positions if slices[p] >= threshold > led_slices[p] and leads[p]]
+    for position in poor:
         counts.empty(level, position)
-    elif counts.leads is not None and counts.led_slices[level][position] < threshold:
+    for position in crowded:
         counts.bar_leader(level, position)
+    return bool(poor or crowded)
 
 
 # --- the domains ------------------------------------------------------------------------------------------------------
@@ -162,7 +172,8 @@ def _optimal_subset(
     leads = counts.leads[level] if counts.leads is not None else None
     reached: list[dict[tuple[int, int], tuple[int, ...]]] = [{} for _ in range(greedy.taken + 1)]
     reached[0][leaders, goal.slices * goal.slice_size] = ()
-    for position in order:
+    useful = [p for p in order if slices[p] > 0 or (leads is not None and leads[p])]
+    for position in useful:
         for used in range(greedy.taken, 0, -1):
             target = reached[used]
             for leaders_left, pods_left in sorted(reached[used - 1]):

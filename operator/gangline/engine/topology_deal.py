@@ -6,7 +6,7 @@ starts with the smallest and keeps the roomy ones whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -64,35 +64,50 @@ class Floor:
 
     def ordered(self, positions: Iterable[int], best_fit: bool) -> list[int]:
         """Affinity score descending, slices (descending for best fit), pods ascending, path."""
-        return sorted(positions, key=_order_key(best_fit, self.scores, self.slices, self.pods))
+        return self._sorted(positions, self.slices, self.pods, best_fit)
 
     def ordered_to_lead(self, positions: Iterable[int], best_fit: bool) -> list[int]:
         """Where the leader fits first, then as `ordered`, by what is left beside a leader."""
-        if self.leads is None:
-            return self.ordered(positions, best_fit)
-        leads, rank = self.leads, _order_key(best_fit, self.scores, self.led_slices, self.led_pods)
-        return sorted(positions, key=lambda position: (-leads[position], *rank(position)))
+        order = self._sorted(positions, self.led_slices, self.led_pods, best_fit)
+        if self.leads is not None:
+            order.sort(key=self.leads.__getitem__, reverse=True)
+        return order
+
+    def _sorted(
+        self, positions: Iterable[int], slices: Sequence[int] | None, pods: Sequence[int], best_fit: bool
+    ) -> list[int]:
+        """Stable sorts from the weakest criterion to the strongest, as each of them alone runs without Python code."""
+        order = sorted(positions)
+        if slices is not pods:
+            order.sort(key=pods.__getitem__)
+        if slices is not None:
+            order.sort(key=slices.__getitem__, reverse=best_fit)
+        if self.scores is not None:
+            order.sort(key=self.scores.__getitem__, reverse=True)
+        return order
 
     # --- one domain for everything ------------------------------------------------------------------------------------
 
     def one_for_all(self, positions: Iterable[int], needed: int, leaders: int, *, any_score: bool) -> int | None:
-        """The tightest domain that holds everything, None if none does.
+        """The tightest domain that holds everything, None if none does. `positions` come in path order.
 
         `any_score` looks for it among all domains, best score first; otherwise only among those of the top score.
         """
         units, pods = (self.led, self.led_pods) if leaders else (self.units, self.pods)
-        leads = self.leads if leaders else None
-        candidates = positions if leads is None else [p for p in positions if leads[p]]
-        scores = self.scores
-        if scores is None:
-            holding = [p for p in candidates if units[p] >= needed]
-            return min(holding, key=lambda p: (units[p], pods[p], p), default=None)
-        candidates = list(candidates)
-        if not any_score and candidates:
-            top = max(scores[p] for p in candidates)
-            candidates = [p for p in candidates if scores[p] == top]
-        holding = [p for p in candidates if units[p] >= needed]
-        return min(holding, key=lambda p: (-scores[p], units[p], pods[p], p), default=None)
+        candidates = positions
+        if leaders and self.leads is not None:
+            leads = self.leads
+            candidates = [position for position in positions if leads[position]]
+        if self.scores is not None and not any_score:
+            candidates = _top_scored(list(candidates), self.scores)
+        holding = [position for position in candidates if units[position] >= needed]
+        if self.scores is not None:
+            holding = _top_scored(holding, self.scores)
+        if not holding:
+            return None
+        fewest = min(map(units.__getitem__, holding))
+        tight = [position for position in holding if units[position] == fewest]
+        return tight[0] if pods is units else min(tight, key=pods.__getitem__)
 
     def tightest(self, order: Sequence[int], needed: int, leaders: int) -> int:
         """Of the domains in `order` with the score of its first one: the first with the fewest sufficient units."""
@@ -146,14 +161,6 @@ def _rest(counts: Counts, level: int) -> tuple[Sequence[int] | None, Sequence[in
     return leads, scores
 
 
-def _order_key(
-    best_fit: bool, scores: Sequence[int] | None, slices: Sequence[int] | None, pods: Sequence[int]
-) -> Callable[[int], tuple[int, ...]]:
-    if scores is not None:
-        sign = -1 if best_fit else 1
-        return lambda p: (-scores[p], sign * slices[p] if slices is not None else 0, pods[p], p)
-    if slices is None:
-        return lambda p: (pods[p], p)
-    if best_fit:
-        return lambda p: (-slices[p], pods[p], p)
-    return lambda p: (slices[p], pods[p], p)
+def _top_scored(positions: list[int], scores: Sequence[int]) -> list[int]:
+    top = max(map(scores.__getitem__, positions), default=0)
+    return [position for position in positions if scores[position] == top]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from gangline.engine.model import Flavor, Node, Requests, Taint, Topology, TopologyAssignment
+from gangline.engine.model import Flavor, Node, Requests, Taint, Topology, TopologyAssignment, TopologyRequest
 from gangline.engine.topology_counts import PODS, Counts, Demand
 from gangline.engine.topology_filter import Selection, Verdict
 from gangline.engine.topology_tree import Path, TopologyTree
@@ -105,29 +105,32 @@ class TopologyLedger:
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 
-    def put_node(self, node: Node) -> None:
-        """A node as it is now."""
+    def put_node(self, node: Node) -> bool:
+        """A node as it is now; whether that changes anything here."""
         leaf = self._leaf_of_node.get(node.name)
         if leaf is not None and leaf.nodes[node.name] == node:
-            return
+            return False
         path = self._path(node)
-        if leaf is not None and (path is None or self._key(path) != leaf.key):
+        moved = leaf is not None and (path is None or self._key(path) != leaf.key)
+        if moved:
             self.remove_node(node.name)
         if path is None:
-            return
+            return moved
         key = self._key(path)
         leaf = self._leaves.setdefault(key, Leaf(key))
         leaf.nodes[node.name] = node
         self._leaf_of_node[node.name] = leaf
         self._renew(leaf)
+        return True
 
-    def remove_node(self, name: str) -> None:
-        """A node is no more; unknown names are fine."""
+    def remove_node(self, name: str) -> bool:
+        """A node is no more (unknown names are fine); whether that changes anything here."""
         leaf = self._leaf_of_node.pop(name, None)
         if leaf is None:
-            return
+            return False
         del leaf.nodes[name]
         self._renew(leaf)
+        return True
 
     def _path(self, node: Node) -> Path | None:
         """Where a node is in the topology, None if it doesn't count: not ready, cordoned, other labels, no level."""
@@ -169,16 +172,21 @@ class TopologyLedger:
 
     # --- usage --------------------------------------------------------------------------------------------------------
 
-    def shift_foreign(self, node: str, amounts: Requests) -> None:
-        """Pods that are not ours take `amounts` more of a node (negative: less); `pods` is up to the caller."""
+    def shift_foreign(self, node: str, amounts: Requests) -> bool:
+        """Pods that are not ours take `amounts` more of a node (negative: less); `pods` is up to the caller.
+
+        Says whether the node is in this topology. What is taken of a node that isn't is remembered for when it is.
+        """
         taken = self._foreign.setdefault(node, {})
         _add(taken, amounts)
         if not any(taken.values()):
             del self._foreign[node]
         leaf = self._leaf_of_node.get(node)
-        if leaf is not None:
-            _subtract(leaf.idle, amounts)
-            self._take(leaf, amounts)
+        if leaf is None:
+            return False
+        _subtract(leaf.idle, amounts)
+        self._take(leaf, amounts)
+        return True
 
     def add(self, assignment: TopologyAssignment, requests: Requests) -> None:
         """A workload's pods, each taking `requests` and one of `pods`, hold this placement."""
@@ -213,6 +221,11 @@ class TopologyLedger:
             self._log.append(leaf.position)
 
     # --- looking ------------------------------------------------------------------------------------------------------
+
+    def has_levels(self, asked: TopologyRequest) -> bool:
+        """Whether the topology has every level that a request names."""
+        named = [level for level in (asked.required, asked.preferred) if level]
+        return all(level in self.levels for level in [*named, *(layer.level for layer in asked.slices)])
 
     def leaf(self, key: LeafKey) -> Leaf | None:
         """The leaf that an assignment's domain names, None if it is not (or no longer) in the topology."""

@@ -43,13 +43,17 @@ def place(
     Pod sets with no pods are skipped. Groups are placed in the order in which they first appear; the first failure ends it.
     """
     placed: Placed = {}
+    groups = _groups(requests)
     with what_if(ledger, assumed, without) as assume:
-        for members in _groups(requests):
+        for number, members in enumerate(groups, start=1):
             try:
-                found = _place_group(ledger, members, profile, simulate_empty, assume)
+                found = _place_group(ledger, members, profile, simulate_empty)
             except GroupFailure as failure:
                 return Placement(placed, failure.text, failure.pod_sets)
             placed.update(found)
+            if number < len(groups):
+                for member in members:
+                    assume.take(found[member.pod_set.name], member.pod_set.requests)
     return Placement(placed)
 
 
@@ -108,23 +112,20 @@ def _groups(requests: Sequence[PlacementRequest]) -> list[list[PlacementRequest]
 
 
 def _place_group(
-    ledger: TopologyLedger, members: list[PlacementRequest], profile: Profile, simulate_empty: bool, assume: Assume
+    ledger: TopologyLedger, members: list[PlacementRequest], profile: Profile, simulate_empty: bool
 ) -> Placed:
     names = tuple(member.pod_set.name for member in members)
     if len(members) > 2:
         raise GroupFailure(f"pod set group of {', '.join(names)}: at most one leader and one worker pod set", names)
     leader, workers = _leader_and_workers(members)
     if workers.previous is not None:
-        kept = _keep_previous(ledger, leader, workers, profile, simulate_empty, assume)
+        kept = _keep_previous(ledger, leader, workers, profile, simulate_empty)
         if kept is not None:
             return kept
     try:
-        placed = find(ledger, workers, leader, profile=profile, simulate_empty=simulate_empty)
+        return find(ledger, workers, leader, profile=profile, simulate_empty=simulate_empty)
     except Unplaceable as failure:
         raise GroupFailure(str(failure), names) from None
-    for member in members:
-        assume.take(placed[member.pod_set.name], member.pod_set.requests)
-    return placed
 
 
 def _leader_and_workers(members: list[PlacementRequest]) -> tuple[PlacementRequest | None, PlacementRequest]:
@@ -229,35 +230,29 @@ def _keep_previous(
     workers: PlacementRequest,
     profile: Profile,
     simulate_empty: bool,
-    assume: Assume,
 ) -> Placed | None:
     """Extend or cut what the replaced workload slice had; None where that can't be built upon."""
     previous = workers.previous
     if previous is None or stale_domain(ledger, previous) is not None:
         return None
-    if leader is not None and (leader.previous is None or stale_domain(ledger, leader.previous) is not None):
-        return None
-    placed: Placed = {}
-    if leader is not None and leader.previous is not None:
-        placed[leader.pod_set.name] = leader.previous
-        assume.take(leader.previous, leader.pod_set.requests)
     pod_set = workers.pod_set
-    kept = _cut(previous, pod_set.count)
-    assume.take(kept, pod_set.requests)
-    missing = pod_set.count - sum(domain.count for domain in kept.domains)
+    placed: Placed = {pod_set.name: _cut(previous, pod_set.count)}
+    kept = [Hold(placed[pod_set.name], pod_set.requests)]
+    if leader is not None:
+        if leader.previous is None or stale_domain(ledger, leader.previous) is not None:
+            return None
+        placed[leader.pod_set.name] = leader.previous
+        kept.append(Hold(leader.previous, leader.pod_set.requests))
+    missing = pod_set.count - sum(domain.count for domain in previous.domains)
     if missing > 0:
+        more = PlacementRequest(replace(pod_set, count=missing), workers.implied)
         try:
-            more = find(ledger, _resized(workers, missing), profile=profile, simulate_empty=simulate_empty)
+            with what_if(ledger, kept, ()):
+                found = find(ledger, more, profile=profile, simulate_empty=simulate_empty)[pod_set.name]
         except Unplaceable as failure:
             raise GroupFailure(str(failure), (pod_set.name,)) from None
-        assume.take(more[pod_set.name], pod_set.requests)
-        kept = merge(ledger, kept, more[pod_set.name])
-    placed[pod_set.name] = kept
+        placed[pod_set.name] = merge(ledger, previous, found)
     return placed
-
-
-def _resized(request: PlacementRequest, count: int) -> PlacementRequest:
-    return PlacementRequest(replace(request.pod_set, count=count), request.implied)
 
 
 def _cut(assignment: TopologyAssignment, count: int) -> TopologyAssignment:

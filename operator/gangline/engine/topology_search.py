@@ -30,17 +30,26 @@ class Search:
 
     def place(self) -> list[Share]:
         """Pods (and the leader) per leaf, in path order; Unplaceable with Kueue's text if they don't fit."""
-        goal = self._goal
-        shares = None
-        if self._balanced and goal.climbs and not goal.required:
-            start = balanced_start(self._counts, goal, self._leaders)
-            if start is not None:
-                shares = self._descend_inside(start.counts, start.shares, start.level)
+        shares = self._place_evenly() if self._balanced and self._goal.climbs and not self._goal.required else None
         if shares is None:
             level, shares = self._start()
             level, shares = self._descend_across(shares, level)
             shares = self._descend_inside(self._counts, shares, level)
+            if not self._complete(shares):
+                raise self._too_small(level, 0)
         return sorted(share for share in shares if share.units or share.leaders)
+
+    def _place_evenly(self) -> list[Share] | None:
+        start = balanced_start(self._counts, self._goal, self._leaders)
+        if start is None:
+            return None
+        shares = self._descend_inside(start.counts, start.shares, start.level)
+        return shares if self._complete(shares) else None
+
+    def _complete(self, shares: list[Share]) -> bool:
+        """No partial gangs: balancing disregards inner slice layers and may lose pods on the way down."""
+        units, leaders = sum(share.units for share in shares), sum(share.leaders for share in shares)
+        return units == self._goal.slices * self._goal.slice_size and leaders == self._leaders
 
     # --- choosing the first domains -----------------------------------------------------------------------------------
 
@@ -79,6 +88,8 @@ class Search:
             chosen.append(order[0])
             needed -= floor.led[order[0]]
             order = floor.ordered(order[1:], best_fit)
+        if level == self._tree.lowest:
+            order = [position for position in order if floor.units[position]]
         for index, position in enumerate(order):
             if needed <= 0:
                 break

@@ -43,14 +43,13 @@ def command(
     host, _, port = listen.rpartition(":")
     if not port.isdigit():
         raise click.BadParameter(f"{listen!r} is not HOST:PORT", param_hint="--listen")
-    named = {"identity": identity} if identity else {}
     options = operator.Options(
         kubeconfig=kubeconfig,
         context=context,
         leader_election=leader_election,
         listen=(host or "127.0.0.1", int(port)),
         ready_file=ready_file,
-        **named,
+        identity=identity or operator.default_identity(),
     )
     try:
         raise SystemExit(asyncio.run(operator.serve(options)))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from gangline.engine.engine import Engine
 
@@ -12,6 +15,21 @@ Json: TypeAlias = dict[str, Any]
 
 #: 1 s, then 2.5·2ⁿ s, as Kueue's histograms.
 BUCKETS = (1.0, *(2.5 * 2**n for n in range(14)))
+
+
+class _Counts(Collector):
+    """Counters that somebody else keeps, read when they are scraped."""
+
+    def __init__(
+        self, name: str, text: str, labels: list[str], read: Callable[[], Mapping[tuple[str, ...], int]]
+    ) -> None:
+        self._name, self._text, self._labels, self._read = name, text, labels, read
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily(self._name, self._text, labels=self._labels)
+        for key, count in sorted(self._read().items()):
+            family.add_metric(list(key), count)
+        yield family
 
 
 class Metrics:
@@ -43,6 +61,15 @@ class Metrics:
             buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0),
             **make,
         )
+
+    def count_requests(
+        self, requests: Callable[[], Mapping[tuple[str, ...], int]], writes: Callable[[], Mapping[tuple[str, ...], int]]
+    ) -> None:
+        """What this process asks of the API server: every request, and what became of every intended write."""
+        requested = _Counts("gangline_api_requests", "Requests to the API server.", ["verb", "resource"], requests)
+        written = _Counts("gangline_writes", "Intended writes.", ["verb", "resource", "outcome"], writes)
+        self.registry.register(requested)
+        self.registry.register(written)
 
     def reserved(self, queue: str, waited: int, *, admitted: bool) -> None:
         self._reserved.labels(queue).inc()

@@ -13,8 +13,6 @@ import gc
 import json
 import logging
 import os
-import socket
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +24,7 @@ from gangline.api import names
 from gangline.control import mirror, shell
 from gangline.control.controller import Controller
 from gangline.control.events import EventRecorder
-from gangline.control.lease import Elector
+from gangline.control.lease import Elector, default_identity
 from gangline.control.metrics import Metrics
 from gangline.control.writer import Writer
 from gangline.engine import model
@@ -52,7 +50,7 @@ class Options:
     context: str | None = None
     leader_election: bool = True
     namespace: str = names.SYSTEM_NAMESPACE
-    identity: str = field(default_factory=lambda: f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}")
+    identity: str = field(default_factory=default_identity)
     #: host and port of /metrics, /healthz and /readyz; port 0 chooses one
     listen: tuple[str, int] = ("127.0.0.1", 0)
     #: written once the process is ready: {"pid", "port"}
@@ -75,6 +73,7 @@ class Operator:
         self._lost = False
         self._elector: Elector | None = None
         self.writer = Writer(client, max_concurrency=options.max_writes, gate=self._may_write)
+        self.metrics.count_requests(lambda: client.requests, lambda: self.writer.counts)
         self.recorder = EventRecorder(self.writer, instance=options.identity)
         self.controller = Controller(
             client,

@@ -86,15 +86,27 @@ def version(kind: str, name: str) -> Json:
     ("kind", "scope", "short_names", "status", "columns"),
     [
         ("ClusterQueue", "Cluster", ["cq"], True, ["Cohort", "Strategy*", "Pending Workloads", "Admitted Workloads*"]),
-        ("LocalQueue", "Namespaced", ["queue", "queues", "lq"], True, ["ClusterQueue", "Pending Workloads", "Admitted Workloads"]),
-        ("Workload", "Namespaced", ["kwl", "kueueworkload", "kueueworkloads"], True, ["Queue", "Reserved in", "Admitted", "Finished", "Age"]),
+        (
+            "LocalQueue",
+            "Namespaced",
+            ["queue", "queues", "lq"],
+            True,
+            ["ClusterQueue", "Pending Workloads", "Admitted Workloads"],
+        ),
+        (
+            "Workload",
+            "Namespaced",
+            ["kwl", "kueueworkload", "kueueworkloads"],
+            True,
+            ["Queue", "Reserved in", "Admitted", "Finished", "Age"],
+        ),
         ("ResourceFlavor", "Cluster", ["flavor", "flavors", "rf"], False, []),
         ("Cohort", "Cluster", ["co"], True, []),
         ("WorkloadPriorityClass", "Cluster", ["wpc"], False, ["Value"]),
         ("AdmissionCheck", "Cluster", ["ac"], True, []),
         ("Topology", "Cluster", ["topo"], False, []),
     ],
-)  # fmt: skip
+)
 def test_kueue_kinds_look_as_users_know_them(
     kind: str, scope: str, short_names: list[str], status: bool, columns: list[str]
 ) -> None:

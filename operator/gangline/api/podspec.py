@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from gangline.api.reading import Json, ParseError, amounts, child, items, labels, number, root, text, texts
+from gangline.api.reading import Json, ParseError, amounts, at, child, items, labels, number, root, text, texts
 from gangline.engine.model import UNLIMITED, Affinity, Expression, PreferredTerm, Taint, Toleration
 
 #: Resources that a pod may ask for as a whole, beside its containers.
@@ -121,26 +121,23 @@ def _raise_to(total: dict[str, int], other: dict[str, int]) -> None:
 
 
 def taints(parent: Json, key: str, path: str) -> tuple[Taint, ...]:
-    return tuple(
-        Taint(
-            text(taint, "key", f"{path}.{key}[{i}]"),
-            text(taint, "value", f"{path}.{key}[{i}]"),
-            text(taint, "effect", f"{path}.{key}[{i}]", "NoSchedule"),
-        )
-        for i, taint in enumerate(items(parent, key, path))
-    )
+    where = at(path, key)
+    return tuple(_taint(taint, f"{where}[{i}]") for i, taint in enumerate(items(parent, key, path)))
+
+
+def _taint(taint: Json, path: str) -> Taint:
+    effect = text(taint, "effect", path, "NoSchedule")
+    return Taint(text(taint, "key", path), text(taint, "value", path), effect)
 
 
 def tolerations(parent: Json, key: str, path: str) -> tuple[Toleration, ...]:
-    return tuple(
-        Toleration(
-            text(toleration, "key", f"{path}.{key}[{i}]"),
-            text(toleration, "operator", f"{path}.{key}[{i}]") or "Equal",
-            text(toleration, "value", f"{path}.{key}[{i}]"),
-            text(toleration, "effect", f"{path}.{key}[{i}]"),
-        )
-        for i, toleration in enumerate(items(parent, key, path))
-    )
+    where = at(path, key)
+    return tuple(_toleration(row, f"{where}[{i}]") for i, row in enumerate(items(parent, key, path)))
+
+
+def _toleration(row: Json, path: str) -> Toleration:
+    operator = text(row, "operator", path) or "Equal"
+    return Toleration(text(row, "key", path), operator, text(row, "value", path), text(row, "effect", path))
 
 
 def selector(selector: Json, path: str) -> tuple[Expression, ...]:
@@ -151,14 +148,12 @@ def selector(selector: Json, path: str) -> tuple[Expression, ...]:
 
 
 def _expressions(parent: Json, key: str, path: str, operators: frozenset[str]) -> tuple[Expression, ...]:
-    return tuple(
-        Expression(
-            text(expression, "key", f"{path}.{key}[{i}]"),
-            _operator(expression, f"{path}.{key}[{i}]", operators),
-            texts(expression, "values", f"{path}.{key}[{i}]"),
-        )
-        for i, expression in enumerate(items(parent, key, path))
-    )
+    where = at(path, key)
+    return tuple(_expression(row, f"{where}[{i}]", operators) for i, row in enumerate(items(parent, key, path)))
+
+
+def _expression(row: Json, path: str, operators: frozenset[str]) -> Expression:
+    return Expression(text(row, "key", path), _operator(row, path, operators), texts(row, "values", path))
 
 
 def _operator(expression: Json, path: str, operators: frozenset[str]) -> str:

@@ -43,7 +43,7 @@ def child(parent: Json, key: str, path: str) -> Json:
     if value is None:
         return _NOTHING
     if not isinstance(value, dict):
-        raise ParseError(_at(path, key), "must be an object")
+        raise ParseError(at(path, key), "must be an object")
     return cast(Json, value)
 
 
@@ -52,7 +52,7 @@ def items(parent: Json, key: str, path: str) -> list[Json]:
     found = values(parent, key, path)
     for i, item in enumerate(found):
         if not isinstance(item, dict):
-            raise ParseError(f"{_at(path, key)}[{i}]", "must be an object")
+            raise ParseError(f"{at(path, key)}[{i}]", "must be an object")
     return found
 
 
@@ -61,7 +61,7 @@ def values(parent: Json, key: str, path: str) -> list[Any]:
     if value is None:
         return _NO_ITEMS
     if not isinstance(value, list):
-        raise ParseError(_at(path, key), "must be a list")
+        raise ParseError(at(path, key), "must be a list")
     return cast("list[Any]", value)
 
 
@@ -70,7 +70,7 @@ def text(parent: Json, key: str, path: str, default: str = "") -> str:
     if value is None:
         return default
     if not isinstance(value, str):
-        raise ParseError(_at(path, key), "must be a string")
+        raise ParseError(at(path, key), "must be a string")
     return value
 
 
@@ -78,7 +78,7 @@ def needed(parent: Json, key: str, path: str) -> str:
     """A string that must be there and not be empty."""
     found = text(parent, key, path)
     if not found:
-        raise ParseError(_at(path, key), "is required")
+        raise ParseError(at(path, key), "is required")
     return found
 
 
@@ -86,7 +86,7 @@ def texts(parent: Json, key: str, path: str) -> tuple[str, ...]:
     found = values(parent, key, path)
     for i, item in enumerate(found):
         if not isinstance(item, str):
-            raise ParseError(f"{_at(path, key)}[{i}]", "must be a string")
+            raise ParseError(f"{at(path, key)}[{i}]", "must be a string")
     return tuple(found)
 
 
@@ -95,7 +95,7 @@ def labels(parent: Json, key: str, path: str) -> dict[str, str]:
     found = child(parent, key, path)
     for name, value in found.items():
         if not isinstance(value, str):
-            raise ParseError(f"{_at(path, key)}[{name}]", "must be a string")
+            raise ParseError(f"{at(path, key)}[{name}]", "must be a string")
     return cast("dict[str, str]", found)
 
 
@@ -107,7 +107,7 @@ def number(parent: Json, key: str, path: str, default: int = 0) -> int:
 def optional_number(parent: Json, key: str, path: str) -> int | None:
     value = parent.get(key)
     if value is not None and type(value) is not int:
-        raise ParseError(_at(path, key), "must be a whole number")
+        raise ParseError(at(path, key), "must be a whole number")
     return value
 
 
@@ -116,7 +116,7 @@ def flag(parent: Json, key: str, path: str, default: bool) -> bool:
     if value is None:
         return default
     if not isinstance(value, bool):
-        raise ParseError(_at(path, key), "must be true or false")
+        raise ParseError(at(path, key), "must be true or false")
     return value
 
 
@@ -133,13 +133,13 @@ def amount(value: Any, resource: str, path: str) -> int:
 
 def optional_amount(parent: Json, key: str, resource: str, path: str) -> int | None:
     value = parent.get(key)
-    return None if value is None else amount(value, resource, _at(path, key))
+    return None if value is None else amount(value, resource, at(path, key))
 
 
 def amounts(parent: Json, key: str, path: str) -> dict[str, int]:
     """A map of resources to quantities, in engine units."""
-    found = child(parent, key, path)
-    return {resource: amount(value, resource, f"{path}.{key}[{resource}]") for resource, value in found.items()}
+    found, path = child(parent, key, path), at(path, key)
+    return {resource: amount(value, resource, f"{path}[{resource}]") for resource, value in found.items()}
 
 
 def weight(parent: Mapping[str, Any], path: str) -> float:
@@ -168,7 +168,7 @@ def optional_millis(parent: Json, key: str, path: str) -> int | None:
     try:
         return parse_time(value)
     except (ValueError, TypeError, OverflowError):
-        raise ParseError(_at(path, key), "must be a time such as 2026-01-31T12:00:00Z") from None
+        raise ParseError(at(path, key), "must be a time such as 2026-01-31T12:00:00Z") from None
 
 
 @lru_cache(maxsize=8192)
@@ -182,5 +182,6 @@ def parse_time(text: str) -> int:
     return round(moment.timestamp() * 1000)
 
 
-def _at(path: str, key: str) -> str:
+def at(path: str, key: str) -> str:
+    """The path of a field of the object at `path`."""
     return f"{path}.{key}" if path else key

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gangline.api.common import Count, Int32, KubeObject, LabelKey, ObjectName
+from gangline.api.common import Int32, KubeObject, LabelKey, ObjectName, PositiveInt32
 from gangline.api.schema import Cel, Model, list_map, rules
 from gangline.api.v1beta2 import workload as v1beta2
 
@@ -46,7 +46,7 @@ class TopologyDomain(Model):
 
     values: Annotated[list[Annotated[str, Field(max_length=63)]], Field(min_length=1, max_length=16)]
     """The values of the levels' node labels."""
-    count: Count
+    count: PositiveInt32
     """How many pods."""
 
 

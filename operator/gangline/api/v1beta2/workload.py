@@ -105,6 +105,12 @@ class PodSet(PodSetBase):
 class PriorityClassRef(Model):
     """The class that the priority was taken from."""
 
+    model_config = rules(
+        Cel(
+            "(self.group == 'scheduling.k8s.io') == (self.kind == 'PriorityClass')",
+            "kind must be WorkloadPriorityClass for kueue.x-k8s.io and PriorityClass for scheduling.k8s.io",
+        )
+    )
     group: Literal["kueue.x-k8s.io", "scheduling.k8s.io"]
     """kueue.x-k8s.io for a WorkloadPriorityClass, scheduling.k8s.io for a PriorityClass."""
     kind: Literal["WorkloadPriorityClass", "PriorityClass"]
@@ -172,7 +178,7 @@ class PodCounts(Model):
 
     universal: PositiveInt32 | None = None
     """The one count that all domains have."""
-    individual: Annotated[list[Count], Field(max_length=100_000)] | None = None
+    individual: Annotated[list[PositiveInt32], Field(max_length=100_000)] | None = None
     """A count for each domain."""
 
 

@@ -1,0 +1,346 @@
+"""The CRDs on a real kube-apiserver: accepted, strict, and with rules that hold."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.controlplane import Kubectl, require_control_plane
+
+from gangline.api import install
+from gangline.devcluster import build
+from gangline.devcluster.components import Options
+from gangline.devcluster.local import LocalControlPlane
+
+pytestmark = pytest.mark.cluster
+
+Json = dict[str, Any]
+HERE = Path(__file__).parent
+CRDS = install.crds()
+
+
+@pytest.fixture(scope="module")
+def kubectl() -> Iterator[Kubectl]:
+    """A control plane of our own: other tests install the CRDs with their conversion webhook."""
+    require_control_plane()
+    with LocalControlPlane(Options(gogc=400)) as plane:
+        kubectl = Kubectl(build.kubectl(), plane.kubeconfig)
+        everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": CRDS})
+        apply = ("apply", "--server-side", "--validate=strict", "-f", "-")
+        kubectl(*apply, "--dry-run=server", stdin=everything)
+        kubectl(*apply, stdin=everything)
+        names = [f"crd/{crd['metadata']['name']}" for crd in CRDS]
+        kubectl("wait", "--for=condition=Established", *names, "--timeout=30s")
+        yield kubectl
+
+
+def create(kubectl: Kubectl, obj: Json) -> str:
+    """ "" if the API server would accept the object, otherwise why not."""
+    outcome = kubectl.run("create", "--validate=strict", "--dry-run=server", "-f", "-", stdin=json.dumps(obj))
+    return outcome.stderr if outcome.returncode else ""
+
+
+def test_conditions_of_the_crds_are_clean(kubectl: Kubectl) -> None:
+    for crd in kubectl.json("get", "crds")["items"]:
+        states = {condition["type"]: condition["status"] for condition in crd["status"]["conditions"]}
+        assert states.get("NonStructuralSchema") is None, crd["metadata"]["name"]
+        assert states["NamesAccepted"] == "True"
+
+
+def test_the_published_recipe_applies_verbatim(kubectl: Kubectl) -> None:
+    recipe = (HERE / "golden" / "gke-recipe.yaml").read_text(encoding="utf-8")
+    applied = kubectl("apply", "-f", "-", stdin=recipe)
+    assert applied.count("created") == 3
+
+
+def test_misspelt_fields_are_refused_by_name(kubectl: Kubectl) -> None:
+    queue = cluster_queue()
+    queue["spec"]["resourceGroups"][0]["coverdResources"] = ["cpu"]
+    assert 'unknown field "spec.resourceGroups[0].coverdResources"' in create(kubectl, queue)
+
+
+def test_explain_reads_well(kubectl: Kubectl) -> None:
+    text = kubectl("explain", "clusterqueue.spec")
+    assert "What the queue owns and how it gives it out." in text
+    assert "<no description>" not in kubectl("explain", "workload.status", "--recursive=false")
+
+
+# --- objects ----------------------------------------------------------------------------------------------------------
+
+
+def head(kind: str, version: str = "kueue.x-k8s.io/v1beta2", name: str = "x") -> Json:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}}
+
+
+def cluster_queue(**spec: Any) -> Json:
+    quota = {"name": "f", "resources": [{"name": "cpu", "nominalQuota": 5}]}
+    groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
+    return {**head("ClusterQueue"), "spec": {"resourceGroups": groups, **spec}}
+
+
+def limited(limit: Any, **spec: Any) -> Json:
+    queue = cluster_queue(**spec)
+    queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["borrowingLimit"] = limit
+    return queue
+
+
+TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i", "unknown": {}}]}}
+
+
+def workload(**spec: Any) -> Json:
+    return {**head("Workload"), "spec": {"podSets": [{"name": "main", "count": 4, "template": TEMPLATE}], **spec}}
+
+
+def flavor(**spec: Any) -> Json:
+    return {**head("ResourceFlavor"), "spec": spec}
+
+
+def topology(*levels: str) -> Json:
+    return {**head("Topology"), "spec": {"levels": [{"nodeLabel": level} for level in levels]}}
+
+
+def gpu_job(**spec: Any) -> Json:
+    return {**head("GPUJob", "gangline.io/v1alpha1"), "spec": spec}
+
+
+ROLE = {"name": "worker", "replicas": 8, "minReplicas": 4, "gpus": 8, "template": TEMPLATE}
+POLICY = {
+    **head("QueuePolicy", "gangline.io/v1alpha1"),
+    "spec": {
+        "clusterQueues": {"names": ["research"], "matchLabels": {"team": "a"}},
+        "profile": "Gangline",
+        "fixes": {"disable": ["some-fix"]},
+        "order": {"key": "FairShare", "halfLife": "168h", "maxWait": "24h"},
+        "backfill": {
+            "depth": 1,
+            "candidates": "ShortestFirst",
+            "quantiles": {"running": "0.5", "candidate": "0.9"},
+            "revoke": "Overdue",
+        },
+        "preemption": {"victims": "LeastLostWork", "nonPreemptibleFrom": 8, "minRuntime": "10m", "holdQuota": True},
+        "overrun": {"warnAt": "0.9", "action": "Notify"},
+        "stall": {"after": "15m", "action": "Notify"},
+        "recovery": {
+            "spares": 1, "lend": True, "preemptToHeal": True, "soak": "5m", "swapBudget": 5, "tolerationSeconds": 10,
+        },
+        "notify": [{"secretRef": {"name": "slack"}, "on": ["Admitted", "StartMoved", "Finished"]}],
+    },
+}  # fmt: skip
+
+GOOD = {
+    "queue": cluster_queue(),
+    "quantities as text and numbers": limited("1500m", cohortName="all"),
+    "queue with nothing": {**head("ClusterQueue"), "spec": {}},
+    "borrow with reclaim": cluster_queue(
+        preemption={"reclaimWithinCohort": "Any", "borrowWithinCohort": {"policy": "LowerPriority"}}
+    ),
+    "workload": workload(queueName="q", priority=3),
+    "flavor": flavor(nodeLabels={"a": "b"}, topologyName="t", tolerations=[{"operator": "Exists"}]),
+    "topology": topology("block", "rack", "kubernetes.io/hostname"),
+    "gpu job, short": gpu_job(workers=2, gpusPerWorker=8, template=TEMPLATE, runtime={"expected": "1h30m"}),
+    "gpu job, roles": gpu_job(roles=[ROLE], framework="PyTorch", restart={"onNodeFailure": "Swap"}),
+    "policy": POLICY,
+    "priority class": {**head("WorkloadPriorityClass"), "value": 1000, "description": "for the brave"},
+    "cohort": {**head("Cohort"), "spec": {"parentName": "root", "fairSharing": {"weight": "1500m"}}},
+    "check": {**head("AdmissionCheck"), "spec": {"controllerName": "example.com/check"}},
+    "local queue": {**head("LocalQueue"), "spec": {"clusterQueue": "x"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "columns"),
+    [
+        ("queue", "NAME COHORT STRATEGY PENDING WORKLOADS ADMITTED WORKLOADS"),
+        ("local queue", "NAME CLUSTERQUEUE PENDING WORKLOADS ADMITTED WORKLOADS"),
+        ("workload", "NAME QUEUE RESERVED IN ADMITTED FINISHED AGE"),
+        ("priority class", "NAME VALUE"),
+        ("gpu job, short", "NAME PHASE QUEUE GPUS READY RESTARTS EXPECTED START AGE"),
+        ("policy", "NAME PROFILE ORDER BACKFILL ACTIVE QUEUES AGE"),
+    ],
+)
+def test_columns(kubectl: Kubectl, case: str, columns: str) -> None:
+    obj = {**GOOD[case], "metadata": {"name": "shown"}}
+    kubectl("create", "-f", "-", stdin=json.dumps(obj))
+    shown = kubectl("get", obj["kind"].lower(), "shown", "-o", "wide").splitlines()[0]
+    assert " ".join(shown.split()) == columns
+
+
+@pytest.mark.parametrize("case", GOOD)
+def test_accepts(kubectl: Kubectl, case: str) -> None:
+    assert create(kubectl, GOOD[case]) == ""
+
+
+BAD = {
+    "limit without cohort": (limited(1), "borrowingLimit must be nil when cohort is empty"),
+    "malformed quantity": (limited("1 Gi", cohortName="all"), "borrowingLimit"),
+    "flavor without a covered resource": (
+        cluster_queue(
+            resourceGroups=[
+                {
+                    "coveredResources": ["cpu", "memory"],
+                    "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": 1}]}],
+                }
+            ]
+        ),
+        "every flavor must list exactly the resources in coveredResources",
+    ),
+    "borrow without reclaim": (
+        cluster_queue(preemption={"borrowWithinCohort": {"policy": "LowerPriority"}}),
+        "borrowWithinCohort needs reclaimWithinCohort",
+    ),
+    "unknown strategy": (cluster_queue(queueingStrategy="Random"), 'Unsupported value: "Random"'),
+    "reclaimOutOfCohort in v1beta2": (
+        cluster_queue(preemption={"reclaimOutOfCohort": {"enable": True}}),
+        'unknown field "spec.preemption.reclaimOutOfCohort"',
+    ),
+    "min count above count": (
+        workload(podSets=[{"name": "main", "count": 2, "minCount": 3, "template": {"spec": {}}}]),
+        "minCount should be positive and less or equal to count",
+    ),
+    "class without priority": (
+        workload(priorityClassRef={"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "a"}),
+        "priority is required with priorityClassRef",
+    ),
+    "class of another group": (
+        workload(priority=1, priorityClassRef={"group": "kueue.x-k8s.io", "kind": "PriorityClass", "name": "a"}),
+        "kind must be WorkloadPriorityClass for kueue.x-k8s.io",
+    ),
+    "19 pod sets": (
+        workload(podSets=[{"name": f"s{i}", "template": {"spec": {}}} for i in range(19)]),
+        "must have at most 18 items",
+    ),
+    "topology without labels": (flavor(topologyName="t"), "at least one nodeLabel is required"),
+    "toleration without key": (flavor(tolerations=[{"value": "a"}]), "operator must be Exists when key is empty"),
+    "toleration with value": (
+        flavor(tolerations=[{"key": "a", "operator": "Exists", "value": "b"}]),
+        "a value must be empty when operator is Exists",
+    ),
+    "seconds without NoExecute": (
+        flavor(tolerations=[{"key": "a", "tolerationSeconds": 3}]),
+        "effect must be NoExecute",
+    ),
+    "level twice": (topology("a", "a"), "levels must be unique"),
+    "hostname in the middle": (topology("kubernetes.io/hostname", "a"), "only be used at the lowest level"),
+    "both forms": (gpu_job(template=TEMPLATE, roles=[ROLE]), "exactly one of roles and template"),
+    "neither form": (gpu_job(framework="JAX"), "exactly one of roles and template"),
+    "workers with roles": (gpu_job(workers=2, roles=[ROLE]), "belong to the short form"),
+    "minReplicas above replicas": (
+        gpu_job(roles=[{**ROLE, "minReplicas": 9}]),
+        "minReplicas must not exceed replicas",
+    ),
+    "minWorkers above workers": (gpu_job(minWorkers=2, template=TEMPLATE), "minWorkers must not exceed workers"),
+    "two placements": (
+        gpu_job(template=TEMPLATE, topology={"required": "a", "preferred": "b"}),
+        "only one of required, preferred and unconstrained",
+    ),
+    "no duration": (gpu_job(template=TEMPLATE, runtime={"limit": "3 hours"}), "spec.runtime.limit"),
+    "a chance above one": (
+        {**POLICY, "spec": {**POLICY["spec"], "overrun": {"warnAt": "1.5"}}},
+        "spec.overrun.warnAt",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_refuses(kubectl: Kubectl, case: str) -> None:
+    obj, message = BAD[case]
+    assert message in create(kubectl, obj)
+
+
+def test_what_a_minimal_queue_becomes(kubectl: Kubectl) -> None:
+    minimal = json.dumps({**head("ClusterQueue", name="minimal"), "spec": {}})
+    spec = json.loads(kubectl("create", "-o", "json", "-f", "-", stdin=minimal))["spec"]
+    assert spec == {
+        "queueingStrategy": "BestEffortFIFO",
+        "stopPolicy": "None",
+        "flavorFungibility": {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"},
+        "preemption": {
+            "borrowWithinCohort": {"policy": "Never"},
+            "reclaimWithinCohort": "Never",
+            "withinClusterQueue": "Never",
+        },
+    }
+
+
+# --- rules on changes -------------------------------------------------------------------------------------------------
+
+
+def condition(kind: str) -> Json:
+    return {
+        "type": kind,
+        "status": "True",
+        "reason": kind,
+        "message": "",
+        "lastTransitionTime": "2026-01-31T12:00:00Z",
+    }
+
+
+def patch(kubectl: Kubectl, what: tuple[str, str], body: Json, *more: str) -> str:
+    """ "" if the change is accepted, otherwise why not."""
+    outcome = kubectl.run("patch", *what, "--type=merge", "-p", json.dumps(body), *more)
+    return outcome.stderr if outcome.returncode else ""
+
+
+def test_a_workload_is_frozen_while_it_holds_quota(kubectl: Kubectl) -> None:
+    ref = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "a"}
+    obj = workload(queueName="q", priority=1, priorityClassRef=ref, maximumExecutionTimeSeconds=60)
+    obj["metadata"]["name"] = "held"
+    kubectl("create", "-f", "-", stdin=json.dumps(obj))
+    what = ("workload", "held")
+    assert patch(kubectl, what, {"spec": {"queueName": "other"}}) == ""
+    assignment = {"name": "main", "count": 4, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "4"}}
+    admission = {"clusterQueue": "x", "podSetAssignments": [assignment]}
+    status = {"admission": admission, "conditions": [condition("QuotaReserved"), condition("Admitted")]}
+    doubled = {**admission, "podSetAssignments": [assignment, {**assignment, "name": "other"}]}
+    wrong = {"status": {**status, "admission": doubled}}
+    assert "same number of podSets" in patch(kubectl, what, wrong, "--subresource=status")
+    assert patch(kubectl, what, {"status": status}, "--subresource=status") == ""
+
+    pod_sets = copy.deepcopy(obj["spec"]["podSets"])
+    pod_sets[0]["count"] = 5
+    frozen = {
+        "queueName is frozen": {"queueName": "q"},
+        "podSets are frozen": {"podSets": pod_sets},
+        "the priority class is frozen": {"priorityClassRef": None},
+        "maximumExecutionTimeSeconds is frozen": {"maximumExecutionTimeSeconds": 90},
+    }
+    for message, spec in frozen.items():
+        assert message in patch(kubectl, what, {"spec": spec})
+    pod_sets[0]["count"] = 3
+    allowed = {"active": False, "priority": 7, "podSets": pod_sets, "priorityClassRef": {**ref, "name": "b"}}
+    assert patch(kubectl, what, {"spec": allowed}) == ""
+
+    selected = kubectl("get", "workloads", "--field-selector", "status.admission.clusterQueue=x", "-o", "name")
+    assert selected.split() == ["workload.kueue.x-k8s.io/held"]
+    assert patch(kubectl, what, {"status": {"clusterName": "a"}}, "--subresource=status") == ""
+    assert "immutable once set" in patch(kubectl, what, {"status": {"clusterName": "b"}}, "--subresource=status")
+
+
+def test_fields_that_never_change(kubectl: Kubectl) -> None:
+    objects = [
+        {**GOOD["local queue"], "metadata": {"name": "fixed"}},
+        {**GOOD["check"], "metadata": {"name": "fixed"}},
+        {**GOOD["flavor"], "metadata": {"name": "fixed"}},
+        {**topology("a", "b"), "metadata": {"name": "fixed"}},
+        {**topology("a", "kubernetes.io/hostname"), "metadata": {"name": "open"}},
+        {**GOOD["gpu job, short"], "metadata": {"name": "fixed"}},
+    ]
+    kubectl("create", "-f", "-", stdin=yaml.safe_dump_all(objects))
+    levels = {"spec": {"levels": [{"nodeLabel": "z"}, {"nodeLabel": "kubernetes.io/hostname"}]}}
+    changes = {
+        ("localqueue", "fixed"): {"spec": {"clusterQueue": "y"}},
+        ("admissioncheck", "fixed"): {"spec": {"controllerName": "y"}},
+        ("resourceflavor", "fixed"): {"spec": {"topologyName": "y"}},
+        ("topology", "fixed"): levels,
+        ("gpujob", "fixed"): {"spec": {"framework": "MPI"}},
+    }
+    for what, change in changes.items():
+        refused = patch(kubectl, what, change)
+        assert "immutable" in refused or "can only be changed while" in refused, what
+    assert patch(kubectl, ("topology", "open"), levels) == ""
+    assert patch(kubectl, ("localqueue", "fixed"), {"spec": {"stopPolicy": "Hold"}}) == ""

@@ -137,6 +137,21 @@ def test_required_affinity_chooses_nodes(expression: Expression, host: str) -> N
     assert pods(answer.assignments["main"]) == {host: 1}
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        Expression("gen", "Gt", ("x",)),
+        Expression("gen", "Lt"),
+        Expression("gen", "Gt", ("1_0",)),
+        Expression("gen", "Is"),
+    ],
+)
+def test_expressions_without_meaning_match_nothing(expression: Expression) -> None:
+    wants = {"affinity": ((expression,),)}
+    answer = place(ledger([node("b/r/h", labels={"gen": "11"})]), [ask(1, required=HOST, pod_set=wants)])
+    assert answer.failure.endswith("Total nodes: 1; excluded: affinity: 1")
+
+
 def test_preferred_affinity_ranks_before_capacity_if_respected() -> None:
     nodes = [node("b/r/h1", 2000), node("b/r/h2", 6000, labels={"fast": "yes"})]
     wants = {"preferred_affinity": (PreferredTerm(5, (Expression("fast", "Exists"),)),)}

@@ -70,6 +70,8 @@ class Topologies:
         self._nodes: dict[str, Node] = {}
         self._foreign: dict[str, ForeignPod] = {}
         self._holders: dict[str, Admission] = {}
+        #: holders with a placement that names no hosts: whose it is depends on the flavors that have a ledger.
+        self._above_hosts: set[str] = set()
         self._ledgers: dict[str, TopologyLedger] = {}
         self._host_usage = Usage()
         self._usages: dict[str, Usage] = {}
@@ -103,18 +105,21 @@ class Topologies:
             self._rebuild(flavor)
 
     def _rebuild(self, name: str) -> None:
-        """A flavor or its topology changed: holders may belong elsewhere now, and its ledger starts afresh."""
-        holders = dict(self._holders)
-        for key in holders:
-            self.remove_holder(key)
-        old = self._ledgers.pop(name, None)
-        if old is not None:
-            old.close()
-        self._usages.pop(name, None)
+        """A flavor or its topology changed: its ledger starts afresh, and holders above the host may belong elsewhere."""
         flavor = self._flavors.get(name)
         topology = self._topologies.get(flavor.topology) if flavor and flavor.topology else None
-        if flavor and topology and topology.levels:
-            self._ledgers[name] = self._new_ledger(flavor, topology)
+        old = self._ledgers.get(name)
+        wanted = flavor if topology and topology.levels else None
+        if old is None and wanted is None:
+            return
+        holders = {key: self._holders[key] for key in sorted(self._above_hosts)}
+        for key in holders:
+            self.remove_holder(key)
+        if old is not None:
+            old.close()
+            del self._ledgers[name]
+        if wanted and topology:
+            self._ledgers[name] = self._new_ledger(wanted, topology)
         for key, admission in holders.items():
             self.put_holder(key, admission)
 
@@ -162,12 +167,15 @@ class Topologies:
         """A workload holds the topology placements of this admission, instead of what it held before."""
         self.remove_holder(key)
         self._holders[key] = admission
+        if any(each.topology and not _names_hosts(each.topology) for each in admission.pod_sets):
+            self._above_hosts.add(key)
         self._shift(admission, 1)
 
     def remove_holder(self, key: str) -> None:
         """A workload holds nothing any more; unknown keys are fine."""
         admission = self._holders.pop(key, None)
         if admission is not None:
+            self._above_hosts.discard(key)
             self._shift(admission, -1)
 
     def _shift(self, admission: Admission, sign: int) -> None:
@@ -180,7 +188,7 @@ class Topologies:
                 usage.shift(domain.values, usage_of(requests, sign * domain.count))
 
     def _usage_for(self, pod_set: PodSetAssignment, assignment: TopologyAssignment) -> Usage:
-        if assignment.levels[-1:] == (HOSTNAME,):
+        if _names_hosts(assignment):
             return self._host_usage
         flavors = sorted(set(pod_set.flavors.values()))
         flavor = next((name for name in flavors if name in self._ledgers), "")
@@ -231,3 +239,7 @@ class Topologies:
 def per_pod(pod_set: PodSetAssignment) -> Requests:
     """What one pod of an admitted pod set uses; its place (`pods`) is counted by the topology itself."""
     return {name: amount // pod_set.count for name, amount in pod_set.usage.items() if name != PODS}
+
+
+def _names_hosts(assignment: TopologyAssignment) -> bool:
+    return assignment.levels[-1:] == (HOSTNAME,)

@@ -60,7 +60,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def expression_matches(expression: Expression, labels: Mapping[str, str]) -> bool:
-    """Kubernetes' rule for one requirement on labels; ValueError for an operator that does not exist."""
+    """Kubernetes' rule for one requirement on labels. An operator that does not exist matches nothing."""
     value = labels.get(expression.key)
     match expression.operator:
         case "In":
@@ -73,16 +73,20 @@ def expression_matches(expression: Expression, labels: Mapping[str, str]) -> boo
             return value is None
         case "Gt" | "Lt":
             return value is not None and _compares(expression, value)
-        case other:
-            raise ValueError(f"expression on {expression.key!r}: unknown operator {other!r}")
+        case _:
+            return False
 
 
 def _compares(expression: Expression, value: str) -> bool:
-    try:
-        left, right = int(value), int(expression.values[0])
-    except (ValueError, IndexError):
+    left, right = _integer(value), _integer(expression.values[0] if expression.values else "")
+    if left is None or right is None:
         return False
     return left > right if expression.operator == "Gt" else left < right
+
+
+def _integer(text: str) -> int | None:
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    return int(text) if digits.isascii() and digits.isdigit() else None
 
 
 def _term_matches(expressions: tuple[Expression, ...], labels: Mapping[str, str]) -> bool:

@@ -23,7 +23,7 @@ class Hold(NamedTuple):
     requests: Requests
 
 
-#: What a group got: assignments by pod set name, and all that they hold.
+#: Assignments by pod set name.
 Placed: TypeAlias = dict[str, TopologyAssignment]
 
 

@@ -70,7 +70,7 @@ class Goal:
     count: int
     level: int
     required: bool
-    #: go up a level when nothing fits (preferred); otherwise required fails and the rest takes several domains.
+    #: preferred: where no single domain fits, a level higher is tried. (Required fails, the others take several domains.)
     climbs: bool
     best_fit: bool
     slice_level: int
@@ -113,7 +113,7 @@ def goal_of(request: PlacementRequest, levels: Sequence[str], profile: Profile) 
         count=request.pod_set.count,
         level=level,
         required=bool(asked.required),
-        climbs=not free_choice,
+        climbs=bool(asked.preferred) and not asked.required,
         best_fit=not (free_choice and profile.mixed),
         slice_level=slice_level,
         slice_size=slice_size,

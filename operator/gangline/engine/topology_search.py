@@ -30,7 +30,7 @@ class Search:
 
     def place(self) -> list[Share]:
         """Pods (and the leader) per leaf, in path order; Unplaceable with Kueue's text if they don't fit."""
-        shares = self._place_evenly() if self._balanced and self._goal.climbs and not self._goal.required else None
+        shares = self._place_evenly() if self._balanced and self._goal.climbs else None
         if shares is None:
             level, shares = self._start()
             level, shares = self._descend_across(shares, level)

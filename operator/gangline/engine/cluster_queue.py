@@ -1,0 +1,148 @@
+"""A ClusterQueue at work: a leaf of the quota tree with its flavors, its holders and its pending gangs."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from gangline.engine.gang import Gang
+from gangline.engine.model import Admission, ClusterQueue, Flavor, Quota, ResourceGroup, Settings
+from gangline.engine.queues import PendingQueue
+from gangline.engine.quota import Cell, FlavorResource, Node
+
+
+@dataclass(slots=True)
+class FlavorOption:
+    """A flavor as a resource group offers it. `flavor` is None while there is no such ResourceFlavor."""
+
+    name: str
+    flavor: Flavor | None
+    cells: dict[str, Cell]
+    #: it has labels or taints, so that not every pod set may use it
+    selective: bool
+
+
+@dataclass(slots=True)
+class Group:
+    covered: tuple[str, ...]
+    options: list[FlavorOption]
+
+
+class ClusterQueueState(Node):
+    """`in_service` says whether heads are taken from it and whether its gangs may be preempted from elsewhere."""
+
+    __slots__ = (
+        "by_priority",
+        "config",
+        "fair_usage",
+        "fixes",
+        "generation",
+        "group_of",
+        "holders",
+        "in_service",
+        "pending",
+        "preempts_while_borrowing",
+    )
+
+    def __init__(self, config: ClusterQueue) -> None:
+        super().__init__(config.name)
+        self.config = config
+        self.in_service = True
+        #: grows whenever a holder leaves or changes and when quotas change: old flavor-scan progress is void then
+        self.generation = 0
+        self.group_of: dict[str, Group] = {}
+        self.pending = PendingQueue()
+        self.holders: dict[str, Gang] = {}
+        #: the holders in the order in which they would be preempted
+        self.by_priority: list[Gang] = []
+        #: LocalQueue key -> its usage, where that decides the order
+        self.fair_usage: Callable[[str], float] | None = None
+        self.preempts_while_borrowing = False
+        self.fixes: frozenset[str] = frozenset()
+
+    def leaves(self) -> Iterator[ClusterQueueState]:
+        yield self
+
+    # --- configuration ------------------------------------------------------------------------------------------------
+
+    def configure(self, config: ClusterQueue, settings: Settings) -> None:
+        """Everything that follows from the object alone; cells are bound once the tree is settled."""
+        self.config = config
+        self.weight = config.weight
+        self.pending.strict = config.strategy == "StrictFIFO"
+        self.pending.hashing = not self.pending.strict and settings.gates.get("SchedulingEquivalenceHashing", True)
+        policy = config.preemption
+        self.preempts_while_borrowing = policy.borrow_within_cohort != "Never" or (
+            settings.fair_sharing is not None and policy.reclaim_within_cohort != "Never"
+        )
+        self.fixes = settings.fixes.get("*", frozenset()) | settings.fixes.get(config.name, frozenset())
+
+    def bind(self, flavors: Mapping[str, Flavor]) -> None:
+        """Connect the resource groups with the cells of the settled tree, and the holders with theirs."""
+        self.group_of = {}
+        for group in self.config.groups:
+            bound = Group(group.covered, [self._option(group, i, flavors) for i in range(len(group.flavors))])
+            for resource in group.covered:
+                self.group_of[resource] = bound
+
+    def _option(self, group: ResourceGroup, index: int, flavors: Mapping[str, Flavor]) -> FlavorOption:
+        name = group.flavors[index].name
+        flavor = flavors.get(name)
+        cells = {resource: self.cell((name, resource)) for resource in group.covered}
+        return FlavorOption(name, flavor, cells, flavor is not None and bool(flavor.node_labels or flavor.taints))
+
+    # --- holders ------------------------------------------------------------------------------------------------------
+
+    def hold(self, gang: Gang, admission: Admission, usage: dict[FlavorResource, int], reserved: int) -> None:
+        """`gang` holds quota from now on; `reserved` in seconds."""
+        gang.queue, gang.admission, gang.reserved = self, admission, reserved
+        gang.usage = usage
+        gang.cells = [(self.cell(fr), amount) for fr, amount in usage.items()]
+        for cell, amount in gang.cells:
+            cell.add(amount)
+        gang.order_as_victim()
+        self.holders[gang.uid] = gang
+        insort(self.by_priority, gang, key=_victim_key)
+
+    def release(self, gang: Gang) -> None:
+        """It holds nothing any more."""
+        self.unrank(gang)
+        del self.holders[gang.uid]
+        for cell, amount in gang.cells:
+            cell.remove(amount)
+        gang.admission, gang.queue = None, None
+        gang.usage, gang.cells = {}, []
+        gang.evicting = False
+        self.generation += 1
+
+    def unrank(self, gang: Gang) -> None:
+        """Take it out of the order of victims, before that changes."""
+        place = bisect_left(self.by_priority, gang.victim_key, key=_victim_key)
+        while self.by_priority[place] is not gang:
+            place += 1
+        del self.by_priority[place]
+
+    def rank(self, gang: Gang) -> None:
+        gang.order_as_victim()
+        insort(self.by_priority, gang, key=_victim_key)
+
+    def rehold(self) -> None:
+        """Count all holders again, in a tree that was just settled."""
+        for gang in self.holders.values():
+            gang.cells = [(self.cell(fr), amount) for fr, amount in gang.usage.items()]
+            for cell, amount in gang.cells:
+                cell.add(amount)
+
+
+def _victim_key(gang: Gang) -> tuple[int, int, str]:
+    return gang.victim_key
+
+
+def quotas_of(groups: tuple[ResourceGroup, ...]) -> dict[FlavorResource, Quota]:
+    return {
+        (flavor.name, resource): flavor.resources.get(resource, Quota())
+        for group in groups
+        for flavor in group.flavors
+        for resource in group.covered
+    }

@@ -1,0 +1,275 @@
+"""One scheduling cycle of one cohort tree, as Kueue runs it.
+
+    nominate every head alone → order them → process one by one, each seeing what the earlier ones took → put back the rest
+
+Nothing is copied: the cycle works on the ledger, and what it only assumed is taken out again at its end. What stays are
+reservations. Trees share no quota, so the cycles of different trees don't depend on each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gangline.engine import partial
+from gangline.engine.cluster_queue import ClusterQueueState
+from gangline.engine.flavors import Assigner, Assignment, Mode, Restriction
+from gangline.engine.gang import Gang, Progress, ScanProgress
+from gangline.engine.model import Admission, PodSetAssignment, Settings
+from gangline.engine.preemption import Preemptor, Victim, put_back, take_out
+from gangline.engine.quota import Cell, Node
+from gangline.engine.tournament import Tournament
+
+# how an attempt ended, as Kueue names it
+NO_FIT, NO_CANDIDATES = "NoFit", "PreemptionNoCandidates"
+PENDING, FAILED = "PendingPreemption", "FailedAfterNomination"
+NAMESPACE_MISMATCH, GENERIC = "NamespaceMismatch", ""
+
+NO_LONGER_FITS = "Workload no longer fits after processing another workload"
+OVERLAP = "Workload has overlapping preemption targets with another workload"
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """What a head got in this cycle."""
+
+    gang: Gang
+    queue: ClusterQueueState
+    assignment: Assignment
+    victims: list[Victim]
+    #: the queue's generation when flavors were assigned
+    generation: int
+    requeue_reason: str = GENERIC
+    reserved: bool = False
+    skipped: str = ""  # why, in words
+    deferred: bool = False
+    new_victims: list[Victim] = field(default_factory=list[Victim])
+
+    @property
+    def mode(self) -> str:
+        if self.deferred:
+            return "DeferredFit"
+        return {Mode.NO_FIT: "NoFit", Mode.FIT: "Fit"}.get(self.assignment.mode, "Preempt")
+
+
+class TreeCycle:
+    """Runs one cycle. `attempts` then holds every head's in the order of processing."""
+
+    def __init__(self, root: Node, heads: Sequence[Gang], settings: Settings, preemptor: Preemptor, now: int) -> None:
+        self._root = root
+        self._settings = settings
+        self._preemptor = preemptor
+        self._now = now // 1000
+        self._heads = heads
+        self._taken: list[Gang] = []  # victims chosen so far
+        self._assumed: list[tuple[Cell, int]] = []
+        self.attempts: list[Attempt] = []
+
+    def run(self) -> list[Attempt]:
+        self._root.rounds += 1
+        attempts = [self._nominate(gang) for gang in self._heads]
+        for attempt in self._ordered(attempts):
+            self.attempts.append(attempt)
+            self._process(attempt)
+        for cell, amount in reversed(self._assumed):
+            cell.remove(amount)
+        for attempt in self.attempts:
+            self._put_back(attempt)
+        return self.attempts
+
+    def _gate(self, name: str, default: bool = True) -> bool:
+        return self._settings.gates.get(name, default)
+
+    # --- nominate -----------------------------------------------------------------------------------------------------
+
+    def _nominate(self, gang: Gang) -> Attempt:
+        queue = gang.queue
+        assert queue is not None, gang
+        assignment, victims = self._assign(gang, queue, self._progress(gang, queue), None)
+        return Attempt(gang, queue, assignment, victims, queue.generation)
+
+    def _progress(self, gang: Gang, queue: ClusterQueueState) -> ScanProgress:
+        """Where to go on scanning flavors, unless the gang or the queue has changed since."""
+        progress = gang.progress
+        if progress is None or progress.shape != gang.shape:
+            return ()
+        if progress.cycle < self._root.rounds - 1 and queue.generation > progress.generation:
+            return ()
+        return progress.tried
+
+    def _assign(
+        self, gang: Gang, queue: ClusterQueueState, tried: ScanProgress, restriction: Restriction | None
+    ) -> tuple[Assignment, list[Victim]]:
+        """Flavors for all pods, or else for as many as partial admission allows; with victims where they are needed."""
+        assigner = Assigner(gang, queue, self._preemptor, tried=tried, restriction=restriction)
+
+        def with_victims(counts: Sequence[int] | None) -> tuple[Assignment, list[Victim], bool]:
+            assignment = assigner.assign(counts)
+            victims: list[Victim] = []
+            if assignment.mode is Mode.PREEMPT:
+                victims = self._preemptor.victims(gang, queue, assignment)
+            return assignment, victims, assignment.mode is Mode.FIT or bool(victims)
+
+        full, victims, done = with_victims(None)
+        if done or not self._gate("PartialAdmission"):
+            return full, victims
+
+        def fewer(counts: Sequence[int]) -> tuple[Assignment, list[Victim]] | None:
+            assignment, victims, done = with_victims(counts)
+            return (assignment, victims) if done else None
+
+        return partial.search(gang.demands, fewer) or (full, victims)
+
+    # --- order --------------------------------------------------------------------------------------------------------
+
+    def _ordered(self, attempts: list[Attempt]) -> Iterator[Attempt]:
+        if len(attempts) < 2:
+            return iter(attempts)
+        if self._settings.fair_sharing is not None:
+            prefer = self._gate("FairSharingPrioritizeNonBorrowing")
+            return Tournament(self._root, attempts, prefer_not_borrowing=prefer).picks()
+        by_priority = self._gate("PrioritySortingWithinCohort")
+        return iter(
+            sorted(
+                attempts,
+                key=lambda attempt: (
+                    attempt.assignment.borrowing,
+                    -attempt.gang.priority if by_priority else 0,
+                    attempt.gang.since,
+                    attempt.gang.uid,
+                ),
+            )
+        )
+
+    # --- process ------------------------------------------------------------------------------------------------------
+
+    def _process(self, attempt: Attempt) -> None:
+        if self._overlaps(attempt) and self._gate("RecomputeAssignmentUponPreemptionTargetsOverlap"):
+            self._recompute(attempt)
+        mode = attempt.assignment.mode
+        if attempt.deferred:
+            attempt.requeue_reason = PENDING
+            self._assume(attempt.assignment.usage)
+        elif mode is Mode.NO_FIT:
+            attempt.requeue_reason = NO_FIT
+        elif mode is Mode.PREEMPT and not attempt.victims:
+            attempt.requeue_reason = NO_CANDIDATES
+            self._reserve_capacity(attempt)
+        elif self._overlaps(attempt):
+            self._skip(attempt, OVERLAP)
+        elif not self._still_fits(attempt):
+            self._skip(attempt, NO_LONGER_FITS)
+        elif mode is Mode.PREEMPT:
+            self._preempt(attempt)
+        else:
+            self._reserve(attempt)
+
+    def _overlaps(self, attempt: Attempt) -> bool:
+        return bool(self._taken) and any(victim.gang in self._taken for victim in attempt.victims)
+
+    def _recompute(self, attempt: Attempt) -> None:
+        """Others will evict some of its victims: what would it need then? Only the flavors nominated before count."""
+        nominated: list[Mapping[str, str]] = [
+            {resource: choice.flavor for resource, choice in pod_set.choices.items()}
+            for pod_set in attempt.assignment.pod_sets
+        ]
+        take_out(self._taken)
+        attempt.assignment, attempt.victims = self._assign(attempt.gang, attempt.queue, (), nominated)
+        put_back(self._taken)
+        attempt.deferred = attempt.assignment.mode is Mode.FIT
+
+    def _still_fits(self, attempt: Attempt) -> bool:
+        """With all victims gone, those of earlier attempts included, but with what these take."""
+        gone = [*self._taken, *(victim.gang for victim in attempt.victims)]
+        take_out(gone)
+        fits = all(amount <= max(0, cell.available()) for cell, amount in attempt.assignment.usage.items())
+        put_back(gone)
+        return fits
+
+    def _skip(self, attempt: Attempt, why: str) -> None:
+        attempt.skipped = why
+        attempt.requeue_reason = FAILED
+
+    def _assume(self, usage: Mapping[Cell, int]) -> None:
+        """In use for the rest of the cycle."""
+        for cell, amount in usage.items():
+            cell.add(amount)
+            self._assumed.append((cell, amount))
+
+    def _reserve_capacity(self, attempt: Attempt) -> None:
+        """It waits for what nobody can be made to give; unless it may reclaim it anyway, others shall not take it meanwhile."""
+        if attempt.queue.config.preemption.reclaim_within_cohort == "Any":
+            return
+        assignment = attempt.assignment
+        self._assume({cell: _kept(cell, amount, assignment.borrowing > 0) for cell, amount in assignment.usage.items()})
+
+    def _preempt(self, attempt: Attempt) -> None:
+        self._assume(attempt.assignment.usage)
+        for victim in attempt.victims:
+            self._taken.append(victim.gang)
+            if not victim.gang.evicting:
+                victim.gang.evicting = True
+                attempt.new_victims.append(victim)
+        attempt.requeue_reason = PENDING
+
+    def _reserve(self, attempt: Attempt) -> None:
+        gang, queue = attempt.gang, attempt.queue
+        usage = {cell.fr: amount for cell, amount in attempt.assignment.usage.items()}
+        gang.verdict = gang.progress = None
+        queue.pending.take_out(gang)
+        queue.pending.forget_preemptor(gang)
+        queue.hold(gang, admission_of(attempt), usage, self._now)
+        attempt.reserved = True
+
+    # --- put back -----------------------------------------------------------------------------------------------------
+
+    def _put_back(self, attempt: Attempt) -> None:
+        if attempt.reserved:
+            return
+        gang, pending, reason = attempt.gang, attempt.queue.pending, attempt.requeue_reason
+        pending.take_out(gang)
+        gang.verdict = attempt.assignment
+        gang.progress = self._kept_progress(attempt)
+        if reason == PENDING:
+            pending.preemptor = gang
+        parks = reason in (NO_FIT, NO_CANDIDATES) and not pending.strict
+        if parks and gang.progress is None:
+            pending.park_shape(gang, attempt.assignment)
+        else:
+            pending.arrive(gang)
+
+    def _kept_progress(self, attempt: Attempt) -> Progress | None:
+        """None also if no flavor is left to try: the next scan starts at the first one then, too."""
+        kept = attempt.requeue_reason in (NO_FIT, NO_CANDIDATES) or (
+            attempt.requeue_reason == FAILED and self._gate("FlavorFungibilityPreserveScanProgress")
+        )
+        if not kept:
+            return None
+        progress = Progress(
+            attempt.assignment.progress(), attempt.gang.shape, self._root.rounds, attempt.generation
+        )
+        return progress if progress.flavors_left() else None
+
+
+def _kept(cell: Cell, amount: int, borrowing: bool) -> int:
+    """What a waiting gang keeps others from taking: up to nominal quota, or up to the borrowing limit if it borrows."""
+    if not borrowing:
+        return max(0, min(amount, cell.nominal - cell.usage))
+    if cell.borrowing_limit is None:
+        return amount
+    return min(amount, cell.nominal + cell.borrowing_limit - cell.usage)
+
+
+def admission_of(attempt: Attempt) -> Admission:
+    return Admission(
+        attempt.queue.name,
+        tuple(
+            PodSetAssignment(
+                name=pod_set.name,
+                count=pod_set.count,
+                flavors={resource: choice.flavor for resource, choice in pod_set.choices.items()},
+                usage={resource: choice.amount for resource, choice in pod_set.choices.items()},
+            )
+            for pod_set in attempt.assignment.pod_sets
+        ),
+    )

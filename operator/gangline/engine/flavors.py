@@ -1,0 +1,349 @@
+"""Flavor assignment: which flavor each resource of each pod set would use, and how well that goes.
+
+Pod sets go in order, each seeing what the earlier ones took. Within a pod set all resources of one resource group get the same
+flavor. Flavors are tried in the queue's order until one is good enough (`Fungibility` says what that means); otherwise the
+best one seen is taken. The scan remembers where it stopped, so that the next attempt may go on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from gangline.engine.gang import Gang, ScanProgress
+from gangline.engine.model import Fungibility
+from gangline.engine.quota import Cell
+from gangline.engine.selection import obstacle
+
+if TYPE_CHECKING:
+    from gangline.engine.cluster_queue import ClusterQueueState, FlavorOption, Group
+    from gangline.engine.preemption import Preemptor
+
+PODS = "pods"
+
+
+class Mode(IntEnum):
+    """How an amount could be had, worst first."""
+
+    NO_FIT = 0
+    NO_CANDIDATES = 1
+    PREEMPT = 2  # victims in the own queue are among those needed
+    RECLAIM = 3  # all victims are in other queues
+    FIT = 4
+
+
+class Grade(NamedTuple):
+    mode: Mode
+    borrow: int
+
+
+class Obstacle(NamedTuple):
+    """One reason against a flavor. `kind` orders by severity; the numbers are there for quota reasons."""
+
+    kind: int
+    flavor: str
+    resource: str = ""
+    before: int = 0  # asked for by earlier pod sets
+    amount: int = 0  # asked for by this one
+    limit: int = 0  # what can be had: ever (EXCEEDS_MAX) or now (WAITING)
+    text: str = ""  # for the other kinds
+
+
+#: kinds of obstacles, mildest first
+TOPOLOGY, WAITING, EXCEEDS_MAX, NO_MATCH = range(4)
+REASONS = ("TopologyPlacementFailed", "WaitingForQuota", "ExceedsMaxQuota", "NoMatchingFlavor")
+
+
+@dataclass(slots=True)
+class Choice:
+    """The flavor of one resource of a pod set."""
+
+    cell: Cell
+    amount: int
+    grade: Grade
+    tried: int = -1
+
+    @property
+    def flavor(self) -> str:
+        return self.cell.fr[0]
+
+
+@dataclass(slots=True)
+class PodSetChoice:
+    name: str
+    count: int
+    choices: dict[str, Choice]
+    fits: bool
+    obstacles: list[Obstacle]
+    failed: bool = False  # no flavor, or a resource that the queue doesn't have
+
+
+class Assignment:
+    """The outcome of an attempt, complete or up to the first pod set that failed."""
+
+    __slots__ = ("borrowing", "mode", "pod_sets", "severity", "usage")
+
+    def __init__(self) -> None:
+        self.pod_sets: list[PodSetChoice] = []
+        #: FIT, PREEMPT (with or without candidates) or NO_FIT
+        self.mode = Mode.FIT
+        self.borrowing = 0
+        self.usage: dict[Cell, int] = {}
+        #: the worst kind of obstacle met, -1 = none
+        self.severity = -1
+
+    def append(self, choice: PodSetChoice) -> None:
+        self.pod_sets.append(choice)
+        for taken in choice.choices.values():
+            self.usage[taken.cell] = self.usage.get(taken.cell, 0) + taken.amount
+            self.borrowing = max(self.borrowing, taken.grade.borrow)
+        if choice.failed:
+            self.mode = Mode.NO_FIT
+        elif not choice.fits:
+            worst = min(taken.grade.mode for taken in choice.choices.values())
+            self.mode = min(self.mode, Mode.FIT if worst is Mode.FIT else Mode.PREEMPT)
+
+    @property
+    def reason(self) -> str:
+        return REASONS[self.severity] if self.severity >= 0 else ""
+
+    def progress(self) -> ScanProgress:
+        return tuple(
+            {resource: choice.tried for resource, choice in pod_set.choices.items()} for pod_set in self.pod_sets
+        )
+
+    def needed(self) -> list[Cell]:
+        """What can only be had by preemption."""
+        cells = {
+            choice.cell: None
+            for pod_set in self.pod_sets
+            for choice in pod_set.choices.values()
+            if choice.grade.mode is not Mode.FIT
+        }
+        return list(cells)
+
+    def requests(self) -> dict[Cell, int]:
+        """What victims must make room for. As in Kueue, `pods` is left out."""
+        return {cell: amount for cell, amount in self.usage.items() if amount and cell.fr[1] != PODS}
+
+
+#: per pod set: resource -> the only flavor to look at
+Restriction = Sequence[Mapping[str, str]]
+
+
+class Assigner:
+    """Assigns flavors to one gang in its queue, against the ledger as it is."""
+
+    __slots__ = ("_gang", "_legacy", "_preemptor", "_queue", "_restriction", "_tried")
+
+    def __init__(
+        self,
+        gang: Gang,
+        queue: ClusterQueueState,
+        preemptor: Preemptor,
+        *,
+        tried: ScanProgress = (),
+        restriction: Restriction | None = None,
+    ) -> None:
+        self._gang = gang
+        self._queue = queue
+        self._preemptor = preemptor
+        self._legacy = not preemptor.settings.gates.get("FlavorFungibility", True)
+        self._tried: ScanProgress = () if self._legacy else tried
+        self._restriction = restriction
+
+    def assign(self, counts: Sequence[int] | None = None) -> Assignment:
+        """`counts` replaces the pod sets' counts (partial admission)."""
+        assignment = Assignment()
+        for members in self._gang.groups:
+            choices = self._assign_group(members, counts, assignment)
+            for choice in choices:
+                assignment.append(choice)
+            if choices[0].failed:
+                break
+        return assignment
+
+    def _assign_group(
+        self, members: Sequence[int], counts: Sequence[int] | None, assignment: Assignment
+    ) -> list[PodSetChoice]:
+        """Pod sets that share flavors: usually one, or a leader with its workers."""
+        demands = self._gang.demands
+        requests = [self._requests(index, counts) for index in members]
+        total = requests[0] if len(members) == 1 else _summed(requests)
+        found: dict[str, Choice] = {}
+        obstacles: list[Obstacle] = []
+        fits, failed = True, False
+        for resource in sorted(total):
+            if resource in found:
+                continue
+            group = self._queue.group_of.get(resource)
+            if group is None:
+                if total[resource] == 0 or self._preemptor.settings.ignore_undeclared_resources:
+                    continue
+                obstacles.append(Obstacle(-1, "", resource, text=f"resource {resource} unavailable in ClusterQueue"))
+                failed = True
+                break
+            chosen, grade, reasons = self._find_flavor(members[0], group, total, assignment)
+            if grade.mode is not Mode.FIT:
+                fits = False
+                obstacles.extend(reasons)
+                if reasons:
+                    assignment.severity = max(assignment.severity, _severity(reasons))
+            if not chosen:
+                failed = True
+                break
+            found.update(chosen)
+        return [
+            PodSetChoice(
+                demands[index].name,
+                demands[index].count if counts is None else counts[index],
+                {} if failed else _share(found, request, alone=len(members) == 1),
+                fits and not failed,
+                obstacles,
+                failed,
+            )
+            for index, request in zip(members, requests, strict=True)
+        ]
+
+    def _requests(self, index: int, counts: Sequence[int] | None) -> dict[str, int]:
+        demand = self._gang.demands[index]
+        count = demand.count if counts is None else counts[index]
+        requests = {resource: max(0, amount) * count for resource, amount in demand.pod_set.requests.items()}
+        if PODS in self._queue.group_of:
+            requests[PODS] = count
+        return requests
+
+    def _find_flavor(
+        self, index: int, group: Group, requests: Mapping[str, int], assignment: Assignment
+    ) -> tuple[dict[str, Choice], Grade, list[Obstacle]]:
+        """The best flavor of a group for the resources of it that are asked for."""
+        wanted = [(resource, requests[resource]) for resource in group.covered if resource in requests]
+        options = group.options
+        policy = self._queue.config.fungibility
+        best: dict[str, Choice] = {}
+        best_grade = _NO_FIT
+        obstacles: list[Obstacle] = []
+        last = -1
+        for position in range(self._first_option(index, wanted), len(options)):
+            option = options[position]
+            if self._restriction is not None and self._restriction[index].get(wanted[0][0]) != option.name:
+                continue
+            last = position
+            chosen, grade = self._try(index, option, wanted, assignment, obstacles)
+            if self._legacy:
+                if grade.mode > best_grade.mode:
+                    best, best_grade = chosen, grade
+                if grade.mode is Mode.FIT:
+                    break
+            elif not _goes_on(grade, policy):
+                best, best_grade = chosen, grade
+                break
+            elif _rank(grade, policy) > _rank(best_grade, policy):
+                best, best_grade = chosen, grade
+        tried = -1 if self._legacy or last == len(options) - 1 else last
+        for choice in best.values():
+            choice.tried = tried
+        return best, best_grade, obstacles
+
+    def _first_option(self, index: int, wanted: Sequence[tuple[str, int]]) -> int:
+        if index >= len(self._tried):
+            return 0
+        return self._tried[index].get(wanted[0][0], -1) + 1
+
+    def _try(
+        self,
+        index: int,
+        option: FlavorOption,
+        wanted: Sequence[tuple[str, int]],
+        assignment: Assignment,
+        obstacles: list[Obstacle],
+    ) -> tuple[dict[str, Choice], Grade]:
+        """One flavor: its worst resource decides."""
+        if option.flavor is None:
+            obstacles.append(Obstacle(NO_MATCH, option.name, text=f"flavor {option.name} not found"))
+            return {}, _NO_FIT
+        if option.selective:
+            text = obstacle(self._gang.demands[index].pod_set, option.flavor)
+            if text:
+                obstacles.append(Obstacle(NO_MATCH, option.name, text=text))
+                return {}, _NO_FIT
+        policy = self._queue.config.fungibility
+        chosen: dict[str, Choice] = {}
+        worst: Grade | None = None
+        for resource, amount in wanted:
+            cell = option.cells[resource]
+            grade = self._grade(cell, assignment.usage.get(cell, 0), amount, obstacles)
+            if grade.mode is Mode.NO_FIT:
+                return {}, _NO_FIT
+            chosen[resource] = Choice(cell, amount, grade)
+            if worst is None or _rank(grade, policy) < _rank(worst, policy):
+                worst = grade
+        return chosen, worst or _NO_FIT
+
+    def _grade(self, cell: Cell, before: int, amount: int, obstacles: list[Obstacle]) -> Grade:
+        """How `amount` of one resource could be had on top of `before`, which earlier pod sets take."""
+        value = before + amount
+        if value > cell.potential:
+            obstacles.append(Obstacle(EXCEEDS_MAX, *cell.fr, before, amount, cell.potential))
+            return _NO_FIT
+        borrow, below_root = cell.height(value)
+        available = max(0, cell.available())
+        if value <= available:
+            return Grade(Mode.FIT, borrow)
+        obstacles.append(Obstacle(WAITING, *cell.fr, before, amount, available))
+        if value <= cell.nominal or below_root or self._queue.preempts_while_borrowing:
+            return self._preemptor.possibility(self._gang, self._queue, cell, value)
+        return _NO_FIT
+
+
+_NO_FIT = Grade(Mode.NO_FIT, 0)
+
+
+def _goes_on(grade: Grade, policy: Fungibility) -> bool:
+    """Whether a later flavor should be looked at, too."""
+    mode, borrow = grade
+    if mode <= Mode.NO_CANDIDATES:
+        return True
+    if mode is not Mode.FIT and policy.when_can_preempt == "TryNextFlavor":
+        return True
+    return borrow > 0 and policy.when_can_borrow == "TryNextFlavor"
+
+
+def _rank(grade: Grade, policy: Fungibility) -> tuple[int, int, int]:
+    """Higher is better."""
+    mode, borrow = grade
+    if mode is Mode.NO_FIT:
+        return (0, 0, 0)
+    kind = 1 if mode is Mode.NO_CANDIDATES else 2
+    if policy.preference == "PreemptionOverBorrowing":
+        return (kind, -borrow, mode)
+    return (kind, mode, -borrow)
+
+
+def _severity(obstacles: Sequence[Obstacle]) -> int:
+    """The mildest flavor's, where the worst resource counts."""
+    worst: dict[str, int] = {}
+    for obstacle in obstacles:
+        worst[obstacle.flavor] = max(worst.get(obstacle.flavor, -1), obstacle.kind)
+    return min(worst.values())
+
+
+def _summed(requests: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for request in requests:
+        for resource, amount in request.items():
+            total[resource] = total.get(resource, 0) + amount
+    return total
+
+
+def _share(found: Mapping[str, Choice], request: Mapping[str, int], *, alone: bool) -> dict[str, Choice]:
+    """A member's part of what its group was given."""
+    if alone:
+        return dict(found)
+    return {
+        resource: Choice(choice.cell, request[resource], choice.grade, choice.tried)
+        for resource, choice in found.items()
+        if resource in request
+    }

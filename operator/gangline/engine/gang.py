@@ -1,0 +1,187 @@
+"""A workload as the engine keeps it: the last fact about it, what follows from that, and where it is at the moment."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gangline.engine.model import Admission, Explanation, Millis, PodSet, Settings, Workload
+from gangline.engine.quota import Cell, FlavorResource
+
+if TYPE_CHECKING:
+    from gangline.engine.cluster_queue import ClusterQueueState
+    from gangline.engine.flavors import Assignment
+    from gangline.engine.queues import Bucket
+
+#: resource -> index of the flavor at which the last scan stopped, -1 = it was the last one; one mapping per pod set
+ScanProgress = tuple[Mapping[str, int], ...]
+
+
+@dataclass(slots=True)
+class Demand:
+    """A pod set as it counts now: finished pods are taken off."""
+
+    pod_set: PodSet
+    count: int
+
+    @property
+    def name(self) -> str:
+        return self.pod_set.name
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far the flavor scan got, and whether that still means anything."""
+
+    tried: ScanProgress
+    shape: Shape
+    cycle: int
+    generation: int
+
+    def flavors_left(self) -> bool:
+        return any(index != -1 for pod_set in self.tried for index in pod_set.values())
+
+
+class Shape:
+    """What makes gangs interchangeable for the scheduler (an equivalence class); compared by value, hashed once."""
+
+    __slots__ = ("_hash", "value")
+
+    def __init__(self, value: Hashable) -> None:
+        self.value = value
+        self._hash = hash(value)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Shape) and self._hash == other._hash and self.value == other.value)
+
+
+class Gang:
+    """Compared by identity; everything that orders it is computed once per fact."""
+
+    __slots__ = (
+        "admission",
+        "bucket",
+        "cells",
+        "demands",
+        "entry",
+        "evicting",
+        "explained",
+        "groups",
+        "key",
+        "out",
+        "parked",
+        "priority",
+        "progress",
+        "queue",
+        "reserved",
+        "shape",
+        "since",
+        "told",
+        "uid",
+        "usage",
+        "verdict",
+        "victim_key",
+        "workload",
+    )
+
+    def __init__(self, workload: Workload, settings: Settings) -> None:
+        self.key = workload.key
+        self.uid = workload.uid
+        #: the ClusterQueue that it waits in or holds quota of
+        self.queue: ClusterQueueState | None = None
+
+        # waiting
+        self.bucket: Bucket | None = None
+        self.entry: Any = None  # its live place in the bucket's heap
+        self.parked = False  # set aside by itself, not with its class
+        self.progress: Progress | None = None
+        #: the last failed attempt
+        self.verdict: Assignment | None = None
+        #: why it waits where no attempt says so
+        self.explained: Explanation | None = None
+        #: (reason, message) of the last Park
+        self.told: tuple[str, str] = ("", "")
+
+        # holding
+        self.admission: Admission | None = None
+        self.reserved = 0  # seconds
+        self.evicting = False
+        #: what it holds; a flavor that it uses with quantity 0 is in here too
+        self.usage: dict[FlavorResource, int] = {}
+        self.cells: list[tuple[Cell, int]] = []
+        self.victim_key: tuple[int, int, str] = (0, 0, "")
+        #: taken out of the ledger for a what-if
+        self.out = False
+
+        self.learn(workload, settings)
+
+    def learn(self, workload: Workload, settings: Settings) -> None:
+        """Take in a new fact; where the gang is does not change here."""
+        self.workload = workload
+        self.priority = workload.priority + (workload.boost if settings.gates.get("PriorityBoost", False) else 0)
+        self.since = queue_time(workload, settings)
+        self.demands = tuple(_demand(pod_set, workload.reclaimable) for pod_set in workload.pod_sets)
+        #: pod sets (by position) that share flavors
+        self.groups = _groups(workload.pod_sets)
+        self.shape = Shape((self.priority, tuple(_shape(demand) for demand in self.demands)))
+        self.order_as_victim()
+
+    def order_as_victim(self) -> None:
+        self.victim_key = (self.priority, -self.reserved, self.uid)
+
+    @property
+    def holds(self) -> bool:
+        return self.admission is not None
+
+    def __lt__(self, other: Gang) -> bool:
+        return False  # heap entries that are equal so far are of one workload: any order will do
+
+    def __repr__(self) -> str:
+        return f"Gang({self.key})"
+
+
+def queue_time(workload: Workload, settings: Settings) -> Millis:
+    """When its wait began, in whole seconds: creation, except after some evictions."""
+    gates, ready = settings.gates, settings.pods_ready
+    evicted = workload.evicted_at // 1000 * 1000
+    if workload.evicted == "PodsReadyTimeout" and (ready is None or ready.timestamp != "Creation"):
+        return evicted
+    if workload.evicted == "AdmissionCheck":
+        return evicted
+    if workload.preempted == "InCohortReclaimWhileBorrowing" and not gates.get("PrioritySortingWithinCohort", True):
+        return evicted + 1
+    return workload.created // 1000 * 1000
+
+
+def _demand(pod_set: PodSet, reclaimable: Mapping[str, int]) -> Demand:
+    return Demand(pod_set, max(0, pod_set.count - reclaimable.get(pod_set.name, 0)))
+
+
+def _groups(pod_sets: tuple[PodSet, ...]) -> tuple[tuple[int, ...], ...]:
+    """Single ones, and those of one group together at the place of its first member."""
+    groups: dict[str, list[int]] = {}
+    for index, pod_set in enumerate(pod_sets):
+        group = pod_set.topology.group if pod_set.topology else ""
+        groups.setdefault(f"group {group}" if group else f"{index}", []).append(index)
+    return tuple(tuple(members) for members in groups.values())
+
+
+def _shape(demand: Demand) -> Hashable:
+    """What makes two pod sets interchangeable for the scheduler."""
+    pod_set = demand.pod_set
+    return (
+        pod_set.name,
+        demand.count,
+        pod_set.min_count,
+        tuple(sorted(pod_set.requests.items())),
+        tuple(sorted(pod_set.node_selector.items())),
+        pod_set.tolerations,
+        pod_set.affinity,
+        pod_set.preferred_affinity,
+        pod_set.topology,
+        pod_set.shape,
+    )

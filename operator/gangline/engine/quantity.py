@@ -1,0 +1,28 @@
+"""Amounts in messages, written as Kubernetes writes quantities."""
+
+from __future__ import annotations
+
+from gangline.engine.model import UNLIMITED
+
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_DECIMAL = ("", "k", "M", "G", "T", "P", "E")
+_BINARY_RESOURCES = ("memory", "ephemeral-storage")
+
+
+def text(resource: str, amount: int) -> str:
+    """Canonical: the largest suffix that leaves a whole number. `amount` in canonical units (cpu in milli-cpu)."""
+    amount = max(-UNLIMITED, min(amount, UNLIMITED))
+    if resource == "cpu":
+        return f"{amount}m" if amount % 1000 else _scaled(amount // 1000, 1000, _DECIMAL)
+    if resource in _BINARY_RESOURCES or resource.startswith("hugepages-"):
+        # whole units below 1024 have no suffix
+        return _scaled(amount, 1024, _BINARY)
+    return _scaled(amount, 1000, _DECIMAL)
+
+
+def _scaled(amount: int, base: int, suffixes: tuple[str, ...]) -> str:
+    power = 0
+    while amount and amount % base == 0 and power + 1 < len(suffixes):
+        amount //= base
+        power += 1
+    return f"{amount}{suffixes[power]}"

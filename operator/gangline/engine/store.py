@@ -1,0 +1,385 @@
+"""What is known: the configuration as the cluster states it, and every gang at the place that follows from it.
+
+Facts may arrive in any order and name what is not known yet. Configuration is only noted when it arrives; `settle` makes the
+quota trees that it touches anew, once, before anybody looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from gangline.engine.cluster_queue import ClusterQueueState, quotas_of
+from gangline.engine.gang import Gang
+from gangline.engine.model import (
+    Admission,
+    AdmissionCheck,
+    ClusterQueue,
+    Cohort,
+    Flavor,
+    LocalQueue,
+    Namespace,
+    PodSetAssignment,
+    Settings,
+    Topology,
+    Workload,
+)
+from gangline.engine.quota import FlavorResource, Node, reset, settle
+from gangline.engine.topology_filter import expression_matches
+
+
+class Store:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.flavors: dict[str, Flavor] = {}
+        self.cohorts: dict[str, Cohort] = {}
+        self.cluster_queues: dict[str, ClusterQueue] = {}
+        self.local_queues: dict[str, LocalQueue] = {}
+        self.namespaces: dict[str, Namespace] = {}
+        self.checks: dict[str, AdmissionCheck] = {}
+        self.topologies: dict[str, Topology] = {}
+
+        self.queues: dict[str, ClusterQueueState] = {}
+        self.cohort_nodes: dict[str, Node] = {}
+        self.gangs: dict[str, Gang] = {}
+        #: LocalQueue key -> the gangs that name it, finished ones excepted
+        self.gangs_of: dict[str, dict[str, Gang]] = {}
+        #: ClusterQueue -> LocalQueues that point to it
+        self.local_queues_of: dict[str, set[str]] = {}
+        #: cohorts in a cycle of parents
+        self.cyclic: set[str] = set()
+
+        #: roots of trees where something happened since they were last scheduled
+        self.touched: dict[int, Node] = {}
+        self.changed_queues: set[str] = set()
+        self.changed_local_queues: set[str] = set()
+        #: names of ClusterQueues and cohorts whose place in the forest, or whose quota, may have changed
+        self._moved_queues: set[str] = set()
+        self._moved_cohorts: set[str] = set()
+        #: ClusterQueue that doesn't exist -> gangs that hold quota of it all the same
+        self._homeless: dict[str, dict[str, Gang]] = {}
+
+    # --- configuration ------------------------------------------------------------------------------------------------
+
+    def put_flavor(self, flavor: Flavor | None, name: str) -> None:
+        _set(self.flavors, name, flavor)
+        for config in self.cluster_queues.values():
+            if any(quotas.name == name for group in config.groups for quotas in group.flavors):
+                self._moved_queues.add(config.name)
+
+    def put_check(self, check: AdmissionCheck | None, name: str) -> None:
+        _set(self.checks, name, check)
+        for config in self.cluster_queues.values():
+            if any(reference.name == name for reference in config.checks):
+                self._moved_queues.add(config.name)
+
+    def put_topology(self, topology: Topology | None, name: str) -> None:
+        _set(self.topologies, name, topology)
+        for flavor in list(self.flavors.values()):
+            if flavor.topology == name:
+                self.put_flavor(flavor, flavor.name)
+
+    def put_cohort(self, cohort: Cohort | None, name: str) -> None:
+        _set(self.cohorts, name, cohort)
+        self._moved_cohorts.add(name)
+
+    def put_cluster_queue(self, config: ClusterQueue | None, name: str) -> None:
+        _set(self.cluster_queues, name, config)
+        self._moved_queues.add(name)
+
+    def put_namespace(self, namespace: Namespace | None, name: str) -> None:
+        _set(self.namespaces, name, namespace)
+        for queue in self.queues.values():
+            if queue.config.namespace_selector and queue.config.namespace_selector.expressions:
+                self.flush(queue.root)
+
+    def put_local_queue(self, local_queue: LocalQueue | None, key: str) -> None:
+        old = self.local_queues.get(key)
+        _set(self.local_queues, key, local_queue)
+        if old is not None:
+            self.local_queues_of.get(old.cluster_queue, set()).discard(key)
+        if local_queue is not None:
+            self.local_queues_of.setdefault(local_queue.cluster_queue, set()).add(key)
+        self.changed_local_queues.add(key)
+        if old is None or local_queue is None or _where(old) != _where(local_queue):
+            for gang in list(self.gangs_of.get(key, {}).values()):
+                self.place(gang)
+
+    # --- the forest ---------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Bring the quota trees in line with the configuration. Cheap if nothing changed."""
+        if not (self._moved_queues or self._moved_cohorts):
+            return
+        moved_queues, moved_cohorts = self._moved_queues, self._moved_cohorts
+        self._moved_queues, self._moved_cohorts = set(), set()
+        nodes = self._affected(moved_queues, moved_cohorts)
+        queues = [node for node in nodes if isinstance(node, ClusterQueueState)]
+        cohorts = [node for node in nodes if not isinstance(node, ClusterQueueState)]
+        queues = [queue for queue in queues if not self._retired(queue)]
+        self._plant(queues, cohorts)
+        for queue in queues:
+            queue.generation += 1
+            queue.in_service = not self.inactive(queue.name)[0]
+            self.changed_queues.add(queue.name)
+            self.changed_local_queues.update(self.local_queues_of.get(queue.name, ()))
+        for root in {id(queue.root): queue.root for queue in queues}.values():
+            self.flush(root)
+        for name in moved_queues:
+            for key in list(self.local_queues_of.get(name, ())):
+                for gang in list(self.gangs_of.get(key, {}).values()):
+                    if not gang.holds:
+                        self.place(gang)
+
+    def _affected(self, queues: Iterable[str], cohorts: Iterable[str]) -> list[Node]:
+        """All nodes of the trees that the moved ones are in, were in, or come into."""
+        found: dict[int, Node] = {}
+
+        def tree_of(node: Node) -> None:
+            if id(node.root) not in found or id(node) not in found:
+                for member in _members(node.root):
+                    found[id(member)] = member
+
+        for name in queues:
+            config = self.cluster_queues.get(name)
+            queue = self.queues.get(name)
+            if queue is None and config is not None:
+                queue = self.queues[name] = ClusterQueueState(config)
+            if queue is not None:
+                tree_of(queue)
+            if config is not None and config.cohort:
+                tree_of(self._cohort_node(config.cohort))
+        for name in (*cohorts, *self.cyclic):
+            tree_of(self._cohort_node(name))
+            parent = self.cohorts[name].parent if name in self.cohorts else ""
+            if parent:
+                tree_of(self._cohort_node(parent))
+        return list(found.values())
+
+    def _cohort_node(self, name: str) -> Node:
+        node = self.cohort_nodes.get(name)
+        if node is None:
+            node = self.cohort_nodes[name] = Node(name)
+        return node
+
+    def _retired(self, queue: ClusterQueueState) -> bool:
+        """Forget a queue whose object is gone. Its gangs are homeless until it is back."""
+        if queue.name in self.cluster_queues:
+            return False
+        del self.queues[queue.name]
+        self.touched.pop(id(queue), None)
+        reset(queue, {})
+        homeless = self._homeless.setdefault(queue.name, {})
+        homeless.update(queue.holders)
+        for gang in queue.pending.everyone():
+            queue.pending.take_out(gang)
+            gang.queue = None
+        for gang in homeless.values():
+            gang.queue, gang.cells = None, []
+        self.changed_queues.add(queue.name)
+        return True
+
+    def _plant(self, queues: list[ClusterQueueState], cohorts: list[Node]) -> None:
+        """Build the trees of these nodes from the configuration, and count the holders again."""
+        for queue in queues:
+            config = self.cluster_queues[queue.name]
+            queue.configure(config, self.settings)
+            reset(queue, quotas_of(config.groups))
+        for node in cohorts:
+            cohort = self.cohorts.get(node.name, Cohort(node.name))
+            node.weight = cohort.weight
+            self.touched.pop(id(node), None)
+            reset(node, quotas_of(cohort.groups))
+        self._find_cycles(cohorts)
+        for node in cohorts:
+            parent = self.cohorts[node.name].parent if node.name in self.cohorts else ""
+            if parent and node.name not in self.cyclic:
+                node.parent = self._cohort_node(parent)
+                node.parent.cohorts.append(node)
+        for queue in queues:
+            if queue.config.cohort and queue.config.cohort not in self.cyclic:
+                queue.parent = self._cohort_node(queue.config.cohort)
+                queue.parent.queues.append(queue)
+        for node in (*cohorts, *queues):
+            node.cohorts.sort(key=lambda child: child.name)
+            node.queues.sort(key=lambda child: child.name)
+        for node in (*cohorts, *queues):
+            if node.parent is None:
+                settle(node)
+        for node in cohorts:
+            if not (node.queues or node.cohorts or node.name in self.cohorts):
+                del self.cohort_nodes[node.name]
+        for queue in queues:
+            queue.bind(self.flavors)
+            queue.rehold()
+            for gang in self._homeless.pop(queue.name, {}).values():
+                self.hold(gang)
+
+    def _find_cycles(self, cohorts: list[Node]) -> None:
+        for node in cohorts:
+            self.cyclic.discard(node.name)
+        for node in cohorts:
+            seen: list[str] = []
+            name = node.name
+            while name and name not in seen:
+                seen.append(name)
+                name = self.cohorts[name].parent if name in self.cohorts else ""
+            if name:
+                self.cyclic.update(seen)
+
+    # --- gangs --------------------------------------------------------------------------------------------------------
+
+    def usage_of(self, gang: Gang, admission: Admission) -> dict[FlavorResource, int]:
+        """What an admission holds now; finished pods hold nothing any more."""
+        usage: dict[FlavorResource, int] = {}
+        counts = {demand.name: demand.count for demand in gang.demands}
+        for pod_set in admission.pod_sets:
+            for resource, flavor in pod_set.flavors.items():
+                amount = _scaled(pod_set, pod_set.usage.get(resource, 0), counts.get(pod_set.name, pod_set.count))
+                fr = (flavor, resource)
+                usage[fr] = usage.get(fr, 0) + amount
+        return usage
+
+    def hold(self, gang: Gang) -> None:
+        """The gang holds quota, as its last fact says."""
+        admission = gang.workload.admission
+        assert admission is not None, gang
+        queue = self.queues.get(admission.cluster_queue)
+        if queue is None:
+            gang.admission, gang.queue = admission, None
+            self._homeless.setdefault(admission.cluster_queue, {})[gang.uid] = gang
+            return
+        gang.evicting = bool(gang.workload.evicted)
+        queue.hold(gang, admission, self.usage_of(gang, admission), gang.workload.reserved_at // 1000)
+        self.touch(queue)
+
+    def release(self, gang: Gang) -> None:
+        """It holds nothing any more: what waits in its tree may try again."""
+        queue = gang.queue
+        if queue is None:
+            if gang.admission is not None:
+                self._homeless.get(gang.admission.cluster_queue, {}).pop(gang.uid, None)
+                gang.admission = None
+            return
+        queue.release(gang)
+        self.changed_queues.add(queue.name)
+        self.flush(queue.root)
+
+    def place(self, gang: Gang) -> None:
+        """Put a gang that holds nothing where it belongs: the queue of its LocalQueue, aside in it, or nowhere."""
+        if gang.holds:
+            return
+        queue = self.queue_for(gang)
+        if gang.queue is not None and gang.queue is not queue:
+            self.unplace(gang)
+        if queue is None or gang.queue is queue:
+            return
+        gang.queue = queue
+        if self.may_try(gang):
+            queue.pending.arrive(gang)
+            self.touch(queue)
+        else:
+            queue.pending.put_aside(gang)
+            self.changed_queues.add(queue.name)
+
+    def unplace(self, gang: Gang) -> None:
+        queue = gang.queue
+        if queue is None or gang.holds:
+            return
+        queue.pending.take_out(gang)
+        queue.pending.forget_preemptor(gang)
+        gang.queue = None
+        self.touch(queue)
+
+    def queue_for(self, gang: Gang) -> ClusterQueueState | None:
+        """Where it would wait, None if it may not wait anywhere."""
+        workload = gang.workload
+        if workload.finished or not workload.active or workload.on_hold or workload.gates:
+            return None
+        local_queue = self.local_queues.get(f"{workload.namespace}/{workload.queue}")
+        if local_queue is None or local_queue.stop_policy != "None" or local_queue.terminating:
+            return None
+        return self.queues.get(local_queue.cluster_queue)
+
+    def may_try(self, gang: Gang) -> bool:
+        """Not while it backs off, nor from a namespace that its queue doesn't select."""
+        return gang.workload.requeued is not False and self.selects(gang)
+
+    def selects(self, gang: Gang) -> bool:
+        selector = gang.queue.config.namespace_selector if gang.queue is not None else None
+        if selector is None:
+            return False
+        if not selector.expressions:
+            return True
+        namespace = self.namespaces.get(gang.workload.namespace)
+        if namespace is None:
+            return False
+        return all(expression_matches(expression, namespace.labels) for expression in selector.expressions)
+
+    # --- waking up ----------------------------------------------------------------------------------------------------
+
+    def touch(self, queue: ClusterQueueState) -> None:
+        """Something happened that may let somebody in its tree in, or changes its status."""
+        self.touched[id(queue.root)] = queue.root
+        self.changed_queues.add(queue.name)
+
+    def flush(self, root: Node) -> None:
+        """Something of this tree was released or changed: everything set aside tries again."""
+        self.touched[id(root)] = root
+        for queue in root.leaves():
+            if queue.pending.flush(self.may_try):
+                self.changed_queues.add(queue.name)
+
+    # --- queue states -------------------------------------------------------------------------------------------------
+
+    def inactive(self, name: str) -> tuple[str, str]:
+        """Why a ClusterQueue takes no new gangs: reason and the parts of the message; ("", "") = it does."""
+        config = self.cluster_queues[name]
+        if config.terminating:
+            return "Terminating", "Can't admit new workloads; clusterQueue is terminating"
+        found: list[tuple[str, str]] = []
+        if config.stop_policy != "None":
+            found.append(("Stopped", "is stopped"))
+        if config.cohort in self.cyclic:
+            found.append(("Unknown", "is part of a cycle of cohorts"))
+        flavors = list(dict.fromkeys(quotas.name for group in config.groups for quotas in group.flavors))
+        missing = [flavor for flavor in flavors if flavor not in self.flavors]
+        if missing:
+            found.append(("FlavorNotFound", f"references missing ResourceFlavor(s): {','.join(missing)}"))
+        topologies = [self.flavors[flavor].topology for flavor in flavors if flavor in self.flavors]
+        missing = list(dict.fromkeys(name for name in topologies if name and name not in self.topologies))
+        if missing:
+            found.append(("TopologyNotFound", f"references missing Topology(ies): {','.join(missing)}"))
+        missing = [check.name for check in config.checks if check.name not in self.checks]
+        if missing:
+            found.append(("AdmissionCheckNotFound", f"references missing AdmissionCheck(s): {','.join(missing)}"))
+        idle = [check.name for check in config.checks if check.name in self.checks and not self.checks[check.name].active]
+        if idle:
+            found.append(("AdmissionCheckInactive", f"references inactive AdmissionCheck(s): {','.join(idle)}"))
+        if not found:
+            return "", ""
+        return found[0][0], f"Can't admit new workloads: {', '.join(text for _, text in found)}."
+
+
+def _set(table: dict[str, Any], name: str, item: Any) -> None:
+    if item is None:
+        table.pop(name, None)
+    else:
+        table[name] = item
+
+
+def _where(local_queue: LocalQueue) -> tuple[str, str, bool]:
+    return local_queue.cluster_queue, local_queue.stop_policy, local_queue.terminating
+
+
+def _members(root: Node) -> Iterator[Node]:
+    yield root
+    for cohort in root.cohorts:
+        yield from _members(cohort)
+    yield from root.queues
+
+
+def _scaled(pod_set: PodSetAssignment, amount: int, count: int) -> int:
+    if count >= pod_set.count or pod_set.count == 0:
+        return amount
+    return amount // pod_set.count * count

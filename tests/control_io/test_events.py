@@ -75,6 +75,26 @@ async def test_repetitions_become_one_series() -> None:
         assert server.requests["patch events"] == 1
 
 
+async def test_the_count_is_brought_up_to_date_at_most_once_per_refresh() -> None:
+    async with recording(refresh=60.0) as (server, writer, recorder):
+        for _ in range(3):
+            recorder.record(JOB, "Normal", "Started", "x")
+            assert await writer.drain(5)
+        assert server.requests["patch events"] == 0
+        assert writer.queued == 1
+
+
+async def test_what_is_said_while_the_first_is_under_way_is_counted() -> None:
+    async with recording(refresh=0.05) as (server, writer, recorder):
+        server.script.append(Answer(200, verb="create", delay=0.05))
+        recorder.record(JOB, "Normal", "Started", "x")
+        await asyncio.sleep(0.02)
+        recorder.record(JOB, "Normal", "Started", "x")
+        await asyncio.sleep(0.2)
+        assert await writer.drain(5)
+        assert events(server)[0]["series"]["count"] == 2
+
+
 async def test_a_failed_update_of_the_count_is_repeated() -> None:
     async with recording(refresh=0.0) as (server, writer, recorder):
         recorder.record(JOB, "Normal", "Started", "x")

@@ -148,6 +148,21 @@ async def test_a_stalled_event_loop_does_not_lead_on() -> None:
         assert not one.elector.leading()
 
 
+async def test_a_renewal_counts_from_when_it_was_sent() -> None:
+    clock = Clock()
+    async with FakeServer() as server, Candidate(server, clock, "one") as one:
+        await clock.advance(1)
+        server.script.append(Answer(200, verb="replace", delay=0.1))
+        renewals = server.requests["replace leases"]
+        while server.requests["replace leases"] == renewals:
+            await clock.advance(TICK)
+        clock.now += 8
+        await asyncio.sleep(0.2)
+        assert one.elector.leading()
+        clock.now += 3
+        assert not one.elector.leading(), "the answer was late, so the others started counting earlier"
+
+
 async def test_one_failed_renewal_is_survived() -> None:
     clock = Clock()
     async with FakeServer() as server, Candidate(server, clock, "one") as one:

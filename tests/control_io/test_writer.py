@@ -284,6 +284,26 @@ async def test_a_newer_write_takes_over_from_one_in_backoff() -> None:
         assert patched(server) == ["a", "a"]
 
 
+async def test_a_failed_write_does_not_come_back_over_a_newer_one() -> None:
+    async with writing() as (server, writer):
+        server.script += [Answer(500, verb="patch", delay=0.05)]
+        writer.submit(patch("a", 1))
+        await asyncio.sleep(0.02)
+        writer.submit(patch("a", 2))
+        assert await writer.drain(5)
+        assert value(server, "a") == 2
+        assert patched(server) == ["a", "a"]
+
+
+async def test_a_refusal_does_not_change_the_order() -> None:
+    async with writing(max_concurrency=1) as (server, writer):
+        server.script.append(Answer(429, "TooManyRequests", verb="patch"))
+        for name in "abc":
+            writer.submit(patch(name, 1))
+        assert await writer.drain(5)
+        assert patched(server) == ["a", "a", "b", "c"]
+
+
 async def test_a_refusing_server_is_not_hammered() -> None:
     async with writing() as (server, writer):
         server.script += [Answer(0, verb="patch")] * 10_000

@@ -189,6 +189,14 @@ async def test_credentials_that_cannot_be_had_are_an_api_error() -> None:
             await client.get(THINGS, "here", "a")
 
 
+async def test_a_proxy_is_used() -> None:
+    """To a proxy, a plain request names the whole URL; our fake server does not mind."""
+    async with FakeServer() as proxy:
+        proxy.put(HERE, "a")
+        async with ApiClient(Login("http://api.example.test", proxy=proxy.url)) as client:
+            assert (await client.get(THINGS, "here", "a"))["metadata"]["name"] == "a"
+
+
 async def test_the_observer_sees_every_request() -> None:
     seen: list[tuple[str, str, int]] = []
     async with connected(observe=lambda verb, resource, status, _: seen.append((verb, resource.plural, status))) as (

@@ -109,6 +109,7 @@ def test_several_files_are_merged_the_first_wins(tmp_path: Path, monkeypatch: py
     assert config.load(context="main").tokens == config.FixedToken("first")
 
 
+V1 = "client.authentication.k8s.io/v1"
 BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"exec": {}}, {}, "exec.command"),
     ({"exec": {"command": "x", "apiVersion": "client.authentication.k8s.io/v1alpha1"}}, {}, "exec.apiVersion"),
@@ -116,6 +117,8 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"token": 5}, {}, "token: a string is wanted"),
     ({}, {"certificate-authority-data": "%%%"}, "certificate-authority-data"),
     ({}, {"certificate-authority-data": base64.b64encode(b"nonsense").decode()}, "certificate-authority"),
+    ({"auth-provider": {"name": "gcp"}}, {}, "auth-provider"),
+    ({"exec": {"command": "x", "apiVersion": V1, "env": [{"name": "A"}]}}, {}, "exec.env"),
     ({}, {"server": "example.test"}, "server: a https:// address"),
 ]
 
@@ -142,6 +145,9 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         config.load(path)
     path.write_text("clusters: [{name: c, cluster: 5}]")
     with pytest.raises(LoginError, match=r"clusters\[0\]"):
+        config.load(path)
+    path.write_text("users: 5")
+    with pytest.raises(LoginError, match="users: a list"):
         config.load(path)
     path.write_text("{}")
     with pytest.raises(LoginError, match="current-context"):

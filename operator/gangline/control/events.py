@@ -96,7 +96,7 @@ class EventRecorder:
         if series is not None:
             series.count += 1
             series.last_seen = _now()
-            self._say_again(series, now)
+            self._say_again(series)
             return
         series = self._new_series(reference, type, reason, note, action, now)
         self._series[statement] = series
@@ -156,13 +156,16 @@ class EventRecorder:
                 )
             )
 
-    def _say_again(self, series: _Series, now: float) -> None:
-        """Bring the count up to date, later: the slot of the writer collects all repetitions until then."""
+    def _say_again(self, series: _Series) -> None:
         if series.queued or series.failed:
             return  # its creation is still to come and will carry the count, or is impossible
         if series.written == 0:
             self._enqueue(series)  # it was dropped under pressure
-            return
+        else:
+            self._update(series)
+
+    def _update(self, series: _Series) -> None:
+        """Bring the count up to date, later: the slot of the writer collects all repetitions until then."""
         self._writer.submit(
             Write(
                 series.key,
@@ -171,7 +174,7 @@ class EventRecorder:
                 Priority.EVENT,
                 on_done=lambda _: self._stored(series),
                 on_error=lambda error: self._fail(series),
-                not_before=now + self._refresh,
+                not_before=self._clock() + self._refresh,
             )
         )
 
@@ -190,6 +193,8 @@ class EventRecorder:
         self._in_flight -= 1
         if error is None or isinstance(error, AlreadyExists):  # an earlier try got through unheard
             self._stored(series)
+            if series.written != series.count:  # said again while it was under way
+                self._update(series)
         else:
             self._fail(series)
         self._feed()

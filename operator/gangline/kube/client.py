@@ -391,6 +391,7 @@ class ApiClient:
                 timeout=timeout,
                 allow_redirects=False,
                 server_hostname=self.login.server_hostname,
+                proxy=self.login.proxy,
             )
             status = response.status
             return response

@@ -57,6 +57,8 @@ class Login:
     tokens: TokenSource | None = None
     #: the name to expect in the server's certificate where it differs from the host in `server`
     server_hostname: str | None = None
+    #: URL of an HTTP proxy on the way to the server
+    proxy: str | None = None
     #: sent with every request: basic auth, impersonation
     fixed_headers: dict[str, str] = field(default_factory=dict[str, str])
 
@@ -273,7 +275,10 @@ class _Kubeconfig:
         self.files.append(path)
         self.current = self.current or document.get("current-context") or ""
         for section, entries in self.sections.items():
-            for index, item in enumerate(document.get(section) or ()):
+            items = document.get(section) or []
+            if not isinstance(items, list):
+                raise LoginError(f"{path}: {section}: a list is wanted")
+            for index, item in enumerate(items):
                 value = item.get(section[:-1]) if isinstance(item, dict) else None
                 if not isinstance(item, dict) or "name" not in item or not isinstance(value or {}, dict):
                     raise LoginError(f"{path}: {section}[{index}]: name and {section[:-1]} are wanted")
@@ -304,6 +309,7 @@ def _from_kubeconfig(config: _Kubeconfig, context_name: str | None) -> Login:
         namespace=context.text("namespace") or "default",
         tokens=_token_source(cluster, user, ssl_context),
         server_hostname=cluster.text("tls-server-name") or None,
+        proxy=cluster.text("proxy-url") or None,
         fixed_headers=_fixed_headers(user),
     )
 
@@ -331,6 +337,8 @@ def _token_source(cluster: _Entry, user: _Entry, ssl_context: ssl.SSLContext | N
         return FixedToken(token)
     if path := user.path("tokenFile"):
         return FileToken(path)
+    if user.value.get("auth-provider"):
+        raise LoginError(f"{user.file}: users: auth-provider is gone from Kubernetes; use an exec plugin")
     spec = user.value.get("exec")
     if spec is None:
         return None
@@ -338,6 +346,13 @@ def _token_source(cluster: _Entry, user: _Entry, ssl_context: ssl.SSLContext | N
         raise LoginError(f"{user.file}: users: exec.command is not set")
     if spec.get("apiVersion") not in _EXEC_VERSIONS:
         raise LoginError(f"{user.file}: users: exec.apiVersion: one of {', '.join(_EXEC_VERSIONS)} is wanted")
+    for item in spec.get("env") or []:
+        if (
+            not isinstance(item, dict)
+            or not isinstance(item.get("name"), str)
+            or not isinstance(item.get("value"), str)
+        ):
+            raise LoginError(f"{user.file}: users: exec.env: pairs of name and value are wanted, not {item!r}")
     if "/" in spec["command"]:  # a path is relative to the file, a bare name is looked up in $PATH
         spec = {**spec, "command": str(user.file.parent / spec["command"])}
     return ExecToken(spec, cluster.value, ssl_context)

@@ -20,7 +20,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -382,7 +382,7 @@ class ReflectorGroup:
         self._members.append((reflector, sink))
         return reflector
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Reflector]:
         return iter([reflector for reflector, _ in self._members])
 
     def missing(self) -> list[Resource]:

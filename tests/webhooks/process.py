@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.controlplane import eventually
+from tests.controlplane import Kubectl, eventually
+
+from gangline.api import install
 
 
 @dataclass
@@ -46,3 +48,9 @@ def running(kubeconfig: Path, directory: Path, *more: str, listen: str = "127.0.
         if process.poll() is None:
             process.kill()
         process.wait(10)
+
+
+def install_crds(kubectl: Kubectl) -> None:
+    manifest = {"apiVersion": "v1", "kind": "List", "items": install.crds()}
+    kubectl("create", "-f", "-", stdin=json.dumps(manifest))
+    kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 from tests.api.admission.builders import Json, cluster_queue, gpujob, job, recipe, template, workload
 from tests.controlplane import Kubectl, eventually, require_control_plane
-from tests.webhooks.process import Webhooks, running
+from tests.webhooks.process import Webhooks, install_crds, running
 
-from gangline.api import install, names
+from gangline.api import names
 from gangline.devcluster import build
 from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
@@ -34,8 +34,7 @@ def plane() -> Iterator[LocalControlPlane]:
 @pytest.fixture(scope="module")
 def kubectl(plane: LocalControlPlane) -> Kubectl:
     kubectl = Kubectl(build.kubectl(), plane.kubeconfig)
-    kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": install.crds()}))
-    kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    install_crds(kubectl)
     return kubectl
 
 

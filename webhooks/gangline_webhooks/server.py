@@ -33,8 +33,9 @@ PERIOD = 30.0
 RETRY = 1.0
 #: seconds that an idle connection is kept; longer than the API server keeps its own, so that it closes first
 KEEP_ALIVE = 120
-#: seconds that requests in flight get to finish
+#: seconds that requests in flight get to finish, and a registration that is under way
 DRAIN = 10
+UPKEEP_ENDS = 5.0
 
 CERTIFICATES = "certificates"
 REGISTRATION = "registration"
@@ -81,7 +82,15 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn that leaves signals to us: it would stop accepting at once, before endpoints have forgotten us."""
+    """uvicorn that leaves signals to us (it would stop accepting at once) and says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -109,14 +118,13 @@ class _Process:
             return
         server = _uvicorn(create_app(Facts(self._client), self._readiness), self._tls)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        upkeep = asyncio.create_task(self._upkeep(served))
+        upkeep = asyncio.create_task(self._upkeep(server, served))
         stopping = asyncio.create_task(self._stop.wait())
-        try:
-            await asyncio.wait((serving, upkeep, stopping), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopping.cancel()
-            upkeep.cancel()
-            await self._drain(server, serving)
+        await asyncio.wait((serving, upkeep, stopping), return_when=asyncio.FIRST_COMPLETED)
+        self._stop.set()
+        await asyncio.wait((upkeep, stopping), timeout=UPKEEP_ENDS)
+        upkeep.cancel()
+        await self._drain(server, serving)
         for task in (serving, upkeep):
             if task.done() and not task.cancelled():
                 task.result()  # a crash must show
@@ -142,9 +150,10 @@ class _Process:
         self._readiness.done(CERTIFICATES)
         return served
 
-    async def _upkeep(self, served: Served) -> None:
-        """Keep registration and certificates right, for as long as the process lives."""
-        while True:
+    async def _upkeep(self, server: _Server, served: Served) -> None:
+        """Keep registration and certificates right, until we are told to stop."""
+        await server.listening.wait()  # before that nobody may be sent to us
+        while not self._stop.is_set():
             registered = await self._register(served)
             await self._pause(PERIOD if registered else RETRY)
             served = await self._refresh() or served
@@ -159,7 +168,7 @@ class _Process:
         if missing:
             log.info("registration waits for CRDs: %s", ", ".join(missing))
             return False
-        if not self._readiness.ready:
+        if REGISTRATION in self._readiness.waiting_for:
             self._readiness.done(REGISTRATION)
             self._announce()
         return True

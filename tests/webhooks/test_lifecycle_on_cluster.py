@@ -1,0 +1,86 @@
+"""The webhook process comes and goes: late CRDs, an API server that is away, replicas, the end."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.api.admission.builders import recipe
+from tests.controlplane import Kubectl, require_control_plane
+from tests.webhooks.process import install_crds, running
+
+from gangline.devcluster import build
+from gangline.devcluster.components import Options
+from gangline.devcluster.local import LocalControlPlane
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[LocalControlPlane]:
+    """A control plane of our own, without CRDs at first."""
+    require_control_plane()
+    with LocalControlPlane(Options(gogc=400)) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def kubectl(plane: LocalControlPlane) -> Kubectl:
+    return Kubectl(build.kubectl(), plane.kubeconfig)
+
+
+def registered(kubectl: Kubectl) -> list[str]:
+    listed = kubectl("get", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "-o", "name")
+    return [line for line in listed.splitlines() if line.endswith("/gangline")]
+
+
+def test_the_whole_life(plane: LocalControlPlane, kubectl: Kubectl, tmp_path: Path):
+    """One story on one control plane: each step starts from what the one before left."""
+    late = threading.Timer(1.5, install_crds, [kubectl])
+    late.start()
+    with running(plane.kubeconfig, tmp_path) as webhooks:
+        late.join()
+        assert "registration waits for CRDs: clusterqueues.kueue.x-k8s.io" in webhooks.log.read_text()
+        _apply_recipe(kubectl)
+
+        (tmp_path / "second").mkdir()
+        with running(plane.kubeconfig, tmp_path / "second", "--unregister-on-exit") as second:
+            trust = ssl.create_default_context(cadata=_authority(kubectl))
+            for port in (webhooks.port, second.port):
+                with urllib.request.urlopen(f"https://127.0.0.1:{port}/readyz", context=trust) as answer:
+                    assert answer.status == 200
+            assert len(registered(kubectl)) == 2
+            assert second.stop() == 0
+            assert not (tmp_path / "second" / "ready.json").exists()
+            log = second.log.read_text()
+            assert log.count("ready on port") == 1
+            assert "Traceback" not in log
+        assert registered(kubectl) == []
+        assert webhooks.stop() == 0
+
+    plane.kill("kube-apiserver")
+    back = threading.Timer(2.0, plane.start_component, ["kube-apiserver"])
+    back.start()
+    with running(plane.kubeconfig, tmp_path) as webhooks:
+        back.join()
+        assert "WARNING gangline_webhooks.server: certificates: " in webhooks.log.read_text()
+        kubectl("delete", "clusterqueue", "tpu-training-cq", "--wait=false")
+        kubectl("patch", "clusterqueue", "tpu-training-cq", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+        _apply_recipe(kubectl)
+
+
+def _apply_recipe(kubectl: Kubectl) -> None:
+    outcome = kubectl.run("apply", "-f", "-", stdin=json.dumps(recipe()))
+    assert outcome.returncode == 0, outcome.stderr
+    assert "Warning: legacy ClusterQueue form completed" in outcome.stderr
+
+
+def _authority(kubectl: Kubectl) -> str:
+    secret = kubectl.json("get", "secret", "-n", "gangline-system", "gangline-webhook-cert")
+    return base64.b64decode(secret["data"]["ca.crt"]).decode()

@@ -377,14 +377,6 @@ class WorkloadStatus(WorkloadStatusBase):
     """What its preemption gates say."""
 
 
-def _while(condition: str, kept: str) -> str:
-    """A transition rule: `kept` must be true as long as this condition was True and stays True."""
-    true_in = "{0}.status.conditions.exists(c, c.type == '" + condition + "' && c.status == 'True')"
-    present = "has({0}.status) && has({0}.status.conditions) && "
-    held = " && ".join((present + true_in).format(side) for side in ("oldSelf", "self"))
-    return f"!({held}) || ({kept})"
-
-
 def _same(field: str) -> str:
     return (
         f"has(self.spec.{field}) == has(oldSelf.spec.{field}) && "
@@ -392,8 +384,20 @@ def _same(field: str) -> str:
     )
 
 
+#: Quota was and stays reserved. The admission says so as well as the condition does, and is cheaper to look at.
+_HELD = " && ".join(f"has({side}.status) && has({side}.status.admission)" for side in ("oldSelf", "self"))
+_ADMITTED = " && ".join(
+    f"has({side}.status) && has({side}.status.conditions) && "
+    f"{side}.status.conditions.exists(c, c.type == 'Admitted' && c.status == 'True')"
+    for side in ("oldSelf", "self")
+)
+
+
 def workload_rules(same_priority_class: str) -> tuple[Cel, ...]:
-    """Rules on the whole object; templates are compared by the validating webhook, they are opaque here."""
+    """Rules on the whole object; templates are compared by the validating webhook, they are opaque here.
+
+    Every status write pays for them, so what is nearly always true stands first.
+    """
     return (
         Cel(
             "!has(self.status) || !has(self.status.admission) || "
@@ -401,17 +405,14 @@ def workload_rules(same_priority_class: str) -> tuple[Cel, ...]:
             "podSetAssignments must have the same number of podSets as the spec",
         ),
         Cel(
-            _while(
-                "QuotaReserved",
-                "size(self.spec.podSets) == size(oldSelf.spec.podSets) && self.spec.podSets.all(p, "
-                "oldSelf.spec.podSets.exists(o, o.name == p.name && p.count <= o.count))",
-            ),
+            f"!({_HELD}) || size(self.spec.podSets) == size(oldSelf.spec.podSets) && self.spec.podSets.all(p, "
+            "oldSelf.spec.podSets.exists(o, o.name == p.name && p.count <= o.count))",
             "podSets are frozen while quota is reserved (a count may only shrink)",
         ),
-        Cel(_while("QuotaReserved", _same("queueName")), "queueName is frozen while quota is reserved"),
-        Cel(_while("QuotaReserved", same_priority_class), "the priority class is frozen while quota is reserved"),
+        Cel(f"({_same('queueName')}) || !({_HELD})", "queueName is frozen while quota is reserved"),
+        Cel(f"({same_priority_class}) || !({_HELD})", "the priority class is frozen while quota is reserved"),
         Cel(
-            _while("Admitted", _same("maximumExecutionTimeSeconds")),
+            f"({_same('maximumExecutionTimeSeconds')}) || !({_ADMITTED})",
             "maximumExecutionTimeSeconds is frozen while admitted",
         ),
     )

@@ -105,7 +105,7 @@ def test_formatted_amounts_parse_back(amount: int, resource: str) -> None:
 def test_rounds_up_and_never_down(mantissa: int, decimals: int, suffix: str) -> None:
     powers = {"": 1, "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "k": 1000, "M": 10**6}
     powers |= {"G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
-    exact = Fraction(mantissa, 10**decimals) * powers[suffix]
+    exact = min(Fraction(mantissa, 10**decimals) * powers[suffix], Fraction(UNLIMITED))
     digits = f"{mantissa:0{decimals + 1}d}"
     text = f"{digits[: len(digits) - decimals]}.{digits[len(digits) - decimals :]}{suffix}"
     found = quantity.parse(text)

@@ -25,7 +25,7 @@ class FlavorOption:
 
 @dataclass(slots=True)
 class Group:
-    covered: tuple[str, ...]
+    resources: frozenset[str]
     options: list[FlavorOption]
 
 
@@ -82,7 +82,7 @@ class ClusterQueueState(Node):
         """Connect the resource groups with the cells of the settled tree, and the holders with theirs."""
         self.group_of = {}
         for group in self.config.groups:
-            bound = Group(group.covered, [self._option(group, i, flavors) for i in range(len(group.flavors))])
+            bound = Group(frozenset(group.covered), [self._option(group, i, flavors) for i in range(len(group.flavors))])
             for resource in group.covered:
                 self.group_of[resource] = bound
 

@@ -171,26 +171,27 @@ class Assigner:
         """Pod sets that share flavors: usually one, or a leader with its workers."""
         demands = self._gang.demands
         requests = [self._requests(index, counts) for index in members]
-        total = requests[0] if len(members) == 1 else _summed(requests)
+        # as Kueue's resource vectors are sorted: what fails first ends the search, so the order shows in the reason
+        total = dict(sorted((requests[0] if len(members) == 1 else _summed(requests)).items(), reverse=True))
         found: dict[str, Choice] = {}
         obstacles: list[Obstacle] = []
         fits, failed = True, False
-        for resource in sorted(total):
+        for resource in total:
             if resource in found:
                 continue
             group = self._queue.group_of.get(resource)
             if group is None:
                 if total[resource] == 0 or self._preemptor.settings.ignore_undeclared_resources:
                     continue
-                obstacles.append(Obstacle(-1, "", resource, text=f"resource {resource} unavailable in ClusterQueue"))
+                obstacles.append(Obstacle(NO_MATCH, "", resource, text=f"resource {resource} unavailable in ClusterQueue"))
+                if resource == next(iter(total)):
+                    assignment.severity = NO_MATCH
                 failed = True
                 break
             chosen, grade, reasons = self._find_flavor(members[0], group, total, assignment)
             if grade.mode is not Mode.FIT:
                 fits = False
                 obstacles.extend(reasons)
-                if reasons:
-                    assignment.severity = max(assignment.severity, _severity(reasons))
             if not chosen:
                 failed = True
                 break
@@ -219,19 +220,23 @@ class Assigner:
         self, index: int, group: Group, requests: Mapping[str, int], assignment: Assignment
     ) -> tuple[dict[str, Choice], Grade, list[Obstacle]]:
         """The best flavor of a group for the resources of it that are asked for."""
-        wanted = [(resource, requests[resource]) for resource in group.covered if resource in requests]
+        wanted = [(resource, amount) for resource, amount in requests.items() if resource in group.resources]
         options = group.options
         policy = self._queue.config.fungibility
         best: dict[str, Choice] = {}
         best_grade = _NO_FIT
         obstacles: list[Obstacle] = []
+        ruled_out: list[int] = []
         last = -1
         for position in range(self._first_option(index, wanted), len(options)):
             option = options[position]
             if self._restriction is not None and self._restriction[index].get(wanted[0][0]) != option.name:
                 continue
             last = position
+            known = len(obstacles)
             chosen, grade = self._try(index, option, wanted, assignment, obstacles)
+            if grade.mode is Mode.NO_FIT:
+                ruled_out.append(max(obstacle.kind for obstacle in obstacles[known:]))
             if self._legacy:
                 if grade.mode > best_grade.mode:
                     best, best_grade = chosen, grade
@@ -245,6 +250,8 @@ class Assigner:
         tried = -1 if self._legacy or last == len(options) - 1 else last
         for choice in best.values():
             choice.tried = tried
+        # the reason is the mildest among the flavors, and the most severe among the groups
+        assignment.severity = max(assignment.severity, min(ruled_out, default=-1))
         return best, best_grade, obstacles
 
     def _first_option(self, index: int, wanted: Sequence[tuple[str, int]]) -> int:
@@ -274,16 +281,20 @@ class Assigner:
         worst: Grade | None = None
         for resource, amount in wanted:
             cell = option.cells[resource]
-            grade = self._grade(cell, assignment.usage.get(cell, 0), amount, obstacles)
-            if grade.mode is Mode.NO_FIT:
-                return {}, _NO_FIT
+            hopeless = worst is not None and worst.mode is Mode.NO_FIT
+            grade = self._grade(cell, assignment.usage.get(cell, 0), amount, obstacles, hopeless)
             chosen[resource] = Choice(cell, amount, grade)
             if worst is None or _rank(grade, policy) < _rank(worst, policy):
                 worst = grade
-        return chosen, worst or _NO_FIT
+        if worst is None or worst.mode is Mode.NO_FIT:
+            return {}, _NO_FIT
+        return chosen, worst
 
-    def _grade(self, cell: Cell, before: int, amount: int, obstacles: list[Obstacle]) -> Grade:
-        """How `amount` of one resource could be had on top of `before`, which earlier pod sets take."""
+    def _grade(self, cell: Cell, before: int, amount: int, obstacles: list[Obstacle], hopeless: bool) -> Grade:
+        """How `amount` of one resource could be had on top of `before`, which earlier pod sets take.
+
+        `hopeless` says that another resource ruled the flavor out: only the obstacle is of interest then.
+        """
         value = before + amount
         if value > cell.potential:
             obstacles.append(Obstacle(EXCEEDS_MAX, *cell.fr, before, amount, cell.potential))
@@ -293,6 +304,8 @@ class Assigner:
         if value <= available:
             return Grade(Mode.FIT, borrow)
         obstacles.append(Obstacle(WAITING, *cell.fr, before, amount, available))
+        if hopeless:
+            return _NO_FIT
         if value <= cell.nominal or below_root or self._queue.preempts_while_borrowing:
             return self._preemptor.possibility(self._gang, self._queue, cell, value)
         return _NO_FIT
@@ -320,14 +333,6 @@ def _rank(grade: Grade, policy: Fungibility) -> tuple[int, int, int]:
     if policy.preference == "PreemptionOverBorrowing":
         return (kind, -borrow, mode)
     return (kind, mode, -borrow)
-
-
-def _severity(obstacles: Sequence[Obstacle]) -> int:
-    """The mildest flavor's, where the worst resource counts."""
-    worst: dict[str, int] = {}
-    for obstacle in obstacles:
-        worst[obstacle.flavor] = max(worst.get(obstacle.flavor, -1), obstacle.kind)
-    return min(worst.values())
 
 
 def _summed(requests: Sequence[Mapping[str, int]]) -> dict[str, int]:

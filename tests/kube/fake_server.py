@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 @dataclass
 class Answer:
-    """Instead of serving: HTTP status and reason; `delay` seconds first; status 0 cuts the connection.
+    """Instead of serving: HTTP status and reason, or a `body`; `delay` seconds first; status 0 cuts the connection.
 
     `verb` and `plural` narrow it down to some requests; `after=True` does the work first and then misbehaves.
     """
@@ -35,6 +35,7 @@ class Answer:
     delay: float = 0.0
     retry_after: str = ""
     after: bool = False
+    body: bytes = b""
 
 
 @dataclass
@@ -148,7 +149,7 @@ class FakeServer:
         if answer:
             self.script.remove(answer)
             await asyncio.sleep(answer.delay)
-            if not answer.after and answer.status != 200:
+            if not answer.after and (answer.status != 200 or answer.body):
                 return self.misbehave(request, answer)
         if watching:
             return await self.watch(request, collection)
@@ -160,6 +161,8 @@ class FakeServer:
             assert request.transport is not None
             request.transport.abort()
             return web.Response()
+        if answer.body:
+            return web.Response(status=answer.status, body=answer.body)
         return failure(answer.status, answer.reason, "as scripted", answer.retry_after)
 
     async def serve(

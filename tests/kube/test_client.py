@@ -12,6 +12,7 @@ from tests.kube.fake_server import Answer, FakeServer
 from gangline.kube import client as kube
 from gangline.kube.client import ApiClient, Resource
 from gangline.kube.config import Login, LoginError
+from gangline.kube.errors import from_response, from_status
 from gangline.kube.resources import BY_KIND, NODES, PODS, WORKLOADS
 
 THINGS = Resource("example.com", "v1", "things", kind="Thing")
@@ -134,6 +135,17 @@ async def test_a_cut_connection_is_unavailable() -> None:
         assert not caught.value.timeout
 
 
+@pytest.mark.parametrize("body", [b"<html>Sign in</html>", b"{}", b"{"])
+async def test_an_answer_by_someone_else_is_unavailable(body: bytes) -> None:
+    async with connected() as (server, client):
+        server.script += [Answer(200, body=body)] * 2
+        with pytest.raises(kube.Unavailable):
+            await client.list(THINGS)
+        with pytest.raises(kube.Unavailable):
+            async for _ in client.watch(THINGS, resource_version="1"):
+                pass
+
+
 async def test_a_slow_answer_times_out() -> None:
     async with connected() as (server, client):
         server.script.append(Answer(200, delay=1.0))
@@ -143,16 +155,16 @@ async def test_a_slow_answer_times_out() -> None:
 
 
 def test_an_answer_that_is_no_status_is_survived() -> None:
-    error = kube.from_response(502, b"<html>Bad Gateway</html>")
+    error = from_response(502, b"<html>Bad Gateway</html>")
     assert isinstance(error, kube.Unavailable) and error.message == "<html>Bad Gateway</html>"
-    error = kube.from_response(503, b"[1, 2]", "Wed, 21 Oct 2026 07:28:00 GMT")
+    error = from_response(503, b"[1, 2]", "Wed, 21 Oct 2026 07:28:00 GMT")
     assert isinstance(error, kube.Unavailable) and error.retry_after is None
 
 
 async def test_causes_name_the_fields() -> None:
     causes = [{"reason": "FieldValueRequired", "message": "Required value", "field": "spec.queue"}]
     body = {"kind": "Status", "code": 422, "reason": "Invalid", "message": "no", "details": {"causes": causes}}
-    error = kube.from_status(body)
+    error = from_status(body)
     assert error.causes[0]["field"] == "spec.queue"
 
 

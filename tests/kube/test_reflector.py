@@ -225,8 +225,10 @@ async def test_an_unserved_kind_never_makes_it_forget() -> None:
 async def test_an_optional_kind_that_is_absent_counts_as_empty_until_it_comes() -> None:
     async with FakeServer() as server:
         server.script += [Answer(404, "NotFound", verb="list")] * 3
-        async with following(server, optional=True, absent_retry=0.02) as (_, view):
+        async with following(server, optional=True, absent_retry=0.05) as (subject, view):
             assert view.objects == {}
+            await asyncio.sleep(0.04)
+            assert subject.counters.lists == 1
             server.put(HERE, "a")
             await until(lambda: view.objects == truth(server))
 
@@ -312,6 +314,12 @@ async def test_an_event_that_came_first_is_not_expected() -> None:
         await until(lambda: view.objects)
         subject.expect("here/a", written, within=0.0)
         assert not subject.check()
+        newer = server.put(HERE, "a")["metadata"]["resourceVersion"]
+        await until(lambda: subject.version_of("here/a") == newer)
+        subject.expect("here/a", written, within=0.0)
+        assert not subject.check(), "the observer lags behind the stream"
+        subject.expect("here/a", "unseen", within=0.0)
+        assert subject.check()
 
 
 async def test_twice_overdue_without_a_sign_of_life_lists_again() -> None:

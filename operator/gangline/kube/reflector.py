@@ -20,6 +20,7 @@ import asyncio
 import logging
 import random
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 #: seconds after which a stream counts as good, so that its end starts a new count of failures
 STOOD_WELL = 5.0
+#: versions that are remembered as told, so that a slower observer's report is not taken for a missing event
+RECENT = 2048
 
 T = TypeVar("T")
 
@@ -137,7 +140,10 @@ class Reflector:
         self._absent_retry = absent_retry
         self._known: dict[str, tuple[str, str]] = {}
         self._version: str | None = None  # where the next watch starts; None = a list is due
-        self._expected: dict[str, tuple[str, tuple[str, str] | None, float]] = {}
+        self._expected: OrderedDict[str, tuple[tuple[str, str] | None, float]] = (
+            OrderedDict()
+        )  # what was known then, deadline
+        self._recent: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._heard_at_overdue = -1.0
         self._relisted_for_silence = False
         self._interrupt: asyncio.Task[None] | None = None
@@ -162,15 +168,16 @@ class Reflector:
             self._interrupt.cancel()
 
     def expect(self, key: str, resource_version: str, within: float = 10.0) -> None:
-        """A write of ours left this object at `resource_version`: the stream owes us that event `within` seconds.
+        """Someone else knows of this version (a write of ours made it, or another watch showed it): it is owed to us.
 
-        It counts as paid by any event of the object, for the stream may have run ahead of the writer. `check()`
-        acts on it; the group calls that every second.
+        The stream has `within` seconds. Any event of the object pays, for the stream may be ahead of the observer, and a
+        list skips versions. `check()` acts on what is not paid; the group calls that every second.
         """
         known = self._known.get(key)
-        if known is None or known[1] != resource_version:
-            self._expected.pop(key, None)  # to the end: the dictionary stays in the order of deadlines
-            self._expected[key] = (resource_version, known, time.monotonic() + within)
+        if (key, resource_version) in self._recent or (known and known[1] == resource_version):
+            return
+        self._expected.pop(key, None)  # to the end: the dictionary stays in the order of deadlines
+        self._expected[key] = (known, time.monotonic() + within)
 
     def check(self) -> bool:
         """Restart where an expected event is overdue; the second time running without a sign of life, list again."""
@@ -184,9 +191,8 @@ class Reflector:
     def _overdue(self) -> bool:
         now = time.monotonic()
         while self._expected:
-            key, (version, before, deadline) = next(iter(self._expected.items()))
-            current = self._known.get(key)
-            paid = current != before or (current is not None and current[1] == version)
+            key, (before, deadline) = next(iter(self._expected.items()))
+            paid = self._known.get(key) != before
             if not paid and now < deadline:
                 return False
             if not paid:
@@ -361,8 +367,14 @@ class Reflector:
             self.counters.undecodable += 1
             return key
         self._known[key] = now
+        self._remember(key, now[1])
         self._sink(Upsert(decoded))
         return key
+
+    def _remember(self, key: str, version: str) -> None:
+        self._recent[key, version] = None
+        if len(self._recent) > RECENT:
+            self._recent.popitem(last=False)
 
     def _remove(self, key: str, obj: Json | None) -> None:
         uid, _ = self._known.pop(key)

@@ -1,0 +1,197 @@
+"""One request on the wire: credentials, timeouts, counting, and every failure as a typed error.
+
+No retries, but for one: after a 401 the credentials are renewed and the request is sent once more.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self, TypeAlias
+from urllib.parse import urlencode
+
+import aiohttp
+import orjson
+from yarl import URL
+
+import gangline
+from gangline.kube.config import Login, LoginError
+from gangline.kube.errors import Unauthorized, Unavailable, from_response
+from gangline.kube.resources import Json, Resource
+
+#: a request body: JSON as text already, or something to serialise
+Body: TypeAlias = bytes | Mapping[str, Any] | list[Any]
+Query: TypeAlias = Mapping[str, str]
+#: called after every request with verb, resource, HTTP status (0 = no answer) and seconds until its headers came
+Observer: TypeAlias = Callable[[str, Resource, int, float], None]
+
+
+class Call(NamedTuple):
+    """One request, before it is dressed for the wire; `within` is its timeout in seconds."""
+
+    verb: str
+    resource: Resource
+    method: str
+    path: str
+    query: Query = MappingProxyType({})
+    body: Body | None = None
+    content_type: str = ""
+    subresource: str = ""
+    within: float | None = None
+
+    @property
+    def label(self) -> str:
+        return f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
+
+
+class Transport:
+    """Async context manager; one connection pool. Safe to share between any number of tasks of one event loop.
+
+    `connections` bounds the sockets, watches included (0 = no bound); `timeout` is seconds for a whole request unless
+    the call says otherwise. `requests` counts by (verb, plural[/subresource]).
+    """
+
+    def __init__(
+        self,
+        login: Login,
+        *,
+        connections: int = 100,
+        timeout: float = 30.0,
+        observe: Observer | None = None,
+        user_agent: str = f"gangline/{gangline.__version__}",
+    ) -> None:
+        self.login = login
+        self.requests: Counter[tuple[str, str]] = Counter()
+        self._timeout = timeout
+        self._connections = connections
+        self._observe = observe
+        self._headers = {
+            "Accept": "application/json",
+            # the server would spend its CPU, which is the bottleneck, on compressing long answers
+            "Accept-Encoding": "identity",
+            "User-Agent": user_agent,
+        }
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        connector = aiohttp.TCPConnector(limit=self._connections, ssl=self.login.ssl_context or True)
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            headers=self._headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=2**18,
+            auto_decompress=False,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def json(self, call: Call) -> Json:
+        """The object that the server answers with."""
+        answer = await self.exchange(call)
+        try:
+            return orjson.loads(answer)
+        except orjson.JSONDecodeError as error:  # something on the way speaks for the server
+            raise Unavailable(0, "BadAnswer", f"the answer is not JSON: {error}") from error
+
+    async def exchange(self, call: Call) -> bytes:
+        """The whole answer."""
+        within = self._timeout if call.within is None else call.within
+        async with await self.send(call, _total(within)) as response:
+            return await _read(response)
+
+    async def send(self, call: Call, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:  # noqa: ASYNC109
+        """An answer of 2xx with its body still to be read; anything else is raised."""
+        url = URL(f"{self.login.server}{call.path}{'?' + urlencode(call.query) if call.query else ''}", encoded=True)
+        data = call.body if call.body is None or isinstance(call.body, bytes) else orjson.dumps(call.body)
+        for last_try in (False, True):
+            try:
+                headers = await self.login.headers()
+            except LoginError as error:  # an exec plugin or a token file that may come back
+                raise Unauthorized(0, "LoginFailed", str(error)) from error
+            if data is not None:
+                headers = {**headers, "Content-Type": call.content_type}
+            response = await self._request(call, url, data, headers, timeout)
+            if response.status < 300:
+                return response
+            async with response:
+                answer = await _read(response)
+            if response.status != 401 or last_try or not self.login.reject():
+                break
+        raise from_response(response.status, answer, response.headers.get("Retry-After"))
+
+    async def _request(
+        self,
+        call: Call,
+        url: URL,
+        data: bytes | None,
+        headers: dict[str, str],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109
+    ) -> aiohttp.ClientResponse:
+        if self._session is None:
+            raise RuntimeError("ApiClient is not open: use it in `async with`")
+        self.requests[call.verb, call.label] += 1
+        started = time.perf_counter()
+        status = 0
+        try:
+            response = await self._session.request(
+                call.method,
+                url,
+                data=data,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
+                server_hostname=self.login.server_hostname,
+                proxy=self.login.proxy,
+            )
+            status = response.status
+            return response
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise unavailable(error) from error
+        finally:
+            if self._observe:
+                self._observe(call.verb, call.resource, status, time.perf_counter() - started)
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    try:
+        return await response.read()
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise unavailable(error) from error
+
+
+async def lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """The lines of a stream, however long (readline() has a limit that a large object breaks)."""
+    rest: list[bytes] = []
+    async for chunk in response.content.iter_any():
+        head, newline, tail = chunk.rpartition(b"\n")
+        if not newline:
+            rest.append(chunk)
+            continue
+        for line in b"".join((*rest, head)).split(b"\n"):
+            if line:
+                yield line
+        rest = [tail] if tail else []
+    if rest:
+        yield b"".join(rest)
+
+
+@functools.lru_cache(maxsize=64)
+def _total(seconds: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=seconds)
+
+
+def unavailable(error: BaseException) -> Unavailable:
+    refused = isinstance(error, aiohttp.ClientConnectorError)
+    timeout = isinstance(error, TimeoutError) and not refused
+    name = "Timeout" if timeout else type(error).__name__
+    return Unavailable(0, name, str(error) or name, timeout=timeout)

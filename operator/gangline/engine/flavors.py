@@ -91,7 +91,7 @@ class Assignment:
         self.mode = Mode.FIT
         self.borrowing = 0
         self.usage: dict[Cell, int] = {}
-        #: the worst kind of obstacle met, -1 = none
+        #: the worst kind of obstacle that the last pod set met, -1 = none
         self.severity = -1
 
     def append(self, choice: PodSetChoice) -> None:
@@ -173,6 +173,7 @@ class Assigner:
         requests = [self._requests(index, counts) for index in members]
         # as Kueue's resource vectors are sorted: what fails first ends the search, so the order shows in the reason
         total = dict(sorted((requests[0] if len(members) == 1 else _summed(requests)).items(), reverse=True))
+        assignment.severity = -1
         found: dict[str, Choice] = {}
         obstacles: list[Obstacle] = []
         fits, failed = True, False
@@ -250,7 +251,7 @@ class Assigner:
         tried = -1 if self._legacy or last == len(options) - 1 else last
         for choice in best.values():
             choice.tried = tried
-        # the reason is the mildest among the flavors, and the most severe among the groups
+        # the reason: of a pod set the mildest among the flavors, and the most severe among the groups
         assignment.severity = max(assignment.severity, min(ruled_out, default=-1))
         return best, best_grade, obstacles
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from gangline.api import names, parse
 from gangline.engine import model
-from gangline.jobs import KINDS
+from gangline.jobs import KINDS, kind_of
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import Children, JobError, JobKind
 from gangline.kube import resources as kube
@@ -43,6 +43,9 @@ PLAIN: tuple[Resource, ...] = (kube.WORKLOAD_PRIORITY_CLASSES, kube.PRIORITY_CLA
 
 JOB_KINDS: dict[Resource, JobKind] = {kind.resource: kind for kind in KINDS}
 
+#: Resources that a cluster may lack: there are none of them then.
+OPTIONAL: frozenset[Resource] = frozenset(kind.resource for kind in KINDS if kind.optional)
+
 #: A label selector that keeps foreign objects out of memory where every object of ours carries the label.
 SELECTORS: dict[Resource, str] = {kube.SERVICES: names.GPUJOB_LABEL}
 
@@ -57,6 +60,12 @@ def controller_uid(obj: Json) -> str | None:
         if ref.get("controller"):
             return ref["uid"]
     return None
+
+
+def _has_owner_to_come(job: Json) -> bool:
+    """The controller of `job` is of a kind that is watched."""
+    owners = job["metadata"].get("ownerReferences", ())
+    return any(ref.get("controller") and kind_of(ref["apiVersion"], ref["kind"]) for ref in owners)
 
 
 @dataclass(slots=True)
@@ -92,6 +101,8 @@ class Mirror:
             old = None
         self.objects[resource][key] = obj
         self._index(resource, key, old, obj)
+        if old is None and resource in JOB_KINDS:  # its children may have come before it, and waited
+            self.dirty.update(ref for ref in self._owned.get(obj["metadata"]["uid"], ()) if ref[0] in JOB_KINDS)
         if decides:
             self._read(resource, key, obj)
         self._mark(resource, key, obj)
@@ -190,11 +201,15 @@ class Mirror:
                 yield self.objects[kind][key]
 
     def managed_ancestor(self, job: Json) -> bool:
-        """A job kind of ours that names a queue (or itself runs others, like GPUJob) owns this one, at most 10 levels up."""
+        """A job kind of ours that names a queue (or itself runs others, like GPUJob) owns this one, at most 10 levels up.
+
+        So may an owner that has not been seen yet. The job waits for it; where it no longer exists, Kubernetes is about to
+        delete the job as well.
+        """
         for _ in range(10):
             ref = self._by_uid.get(controller_uid(job) or "")
             if ref is None:
-                return False
+                return _has_owner_to_come(job)
             job = self.objects[ref[0]][ref[1]]
             if JOB_KINDS[ref[0]].owns_children or workloads.queue_name(job):
                 return True
@@ -206,17 +221,21 @@ class Mirror:
         return self.objects[kube.RESOURCE_FLAVORS].get(name)
 
     def priority(self, job: Json, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
-        """As Kueue: WorkloadPriorityClass label, else the pods' PriorityClass, else the cluster's default one, else 0."""
-        ref = workloads.priority_source(job, pod_sets)
+        """By the label, else the pods' PriorityClass (`workload.priority_source`), else the cluster's default one, else 0."""
+        ref = workloads.priority_source(job, pod_sets, lambda reference: self._class(reference) is not None)
         if ref is None:
             default = next((c for c in self.objects[kube.PRIORITY_CLASSES].values() if c.get("globalDefault")), None)
             if default is None:
                 return 0, None
             name = default["metadata"]["name"]
             return default["value"], {"group": kube.PRIORITY_CLASSES.group, "kind": "PriorityClass", "name": name}
-        ours = ref["kind"] == "WorkloadPriorityClass"
-        found = self.objects[kube.WORKLOAD_PRIORITY_CLASSES if ours else kube.PRIORITY_CLASSES].get(ref["name"])
+        found = self._class(ref)
         if found is None:
+            ours = ref["kind"] == kube.WORKLOAD_PRIORITY_CLASSES.kind
             where = f"metadata.labels[{names.PRIORITY_CLASS}]" if ours else "priorityClassName"
             raise JobError(f'{ref["kind"]} "{ref["name"]}" not found', where)
         return found["value"], ref
+
+    def _class(self, reference: Json) -> Json | None:
+        """The object behind a `priorityClassRef`."""
+        return self.objects[kube.BY_KIND[reference["kind"]]].get(reference["name"])

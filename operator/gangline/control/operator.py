@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 #: The Lease that the leader holds, as Kueue's.
 LEASE = "gangline-operator"
+#: A kind that is not served, because its product is not installed, is looked for this often, in seconds.
+ABSENT_RETRY = 5.0
 #: What is under way may take this long to finish at the end, in seconds.
 DRAIN = 10.0
 
@@ -86,7 +88,13 @@ class Operator:
         self.reflectors = ReflectorGroup()
         self._by_resource: dict[Resource, Reflector] = {}
         for resource in mirror.resources():
-            reflector = Reflector(client, resource, label_selector=mirror.SELECTORS.get(resource, ""))
+            reflector = Reflector(
+                client,
+                resource,
+                label_selector=mirror.SELECTORS.get(resource, ""),
+                optional=resource in mirror.OPTIONAL,
+                absent_retry=ABSENT_RETRY,
+            )
             self._by_resource[resource] = self.reflectors.add(reflector, self.controller.sink(resource))
 
     async def run(self) -> int:

@@ -7,8 +7,9 @@ from typing import Final
 from gangline.jobs.base import JobKind
 from gangline.jobs.gpujob import GPUJob
 from gangline.jobs.job import BatchJob
+from gangline.jobs.jobset import JobSet
 
-KINDS: Final[tuple[JobKind, ...]] = (BatchJob(), GPUJob())
+KINDS: Final[tuple[JobKind, ...]] = (BatchJob(), GPUJob(), JobSet())
 
 _BY_NAME: Final = {(kind.api_version, kind.kind): kind for kind in KINDS}
 

@@ -38,6 +38,7 @@ class BatchJob:
     kind: str = "Job"
     framework: str = "batch/job"
     owns_children: bool = False
+    optional: bool = False
 
     def is_suspended(self, job: Json) -> bool:
         return bool(job["spec"].get("suspend")) and not _stopping(job)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from gangline.api import names
 from gangline.jobs import podspec
@@ -37,17 +37,37 @@ def queue_name(job: Json) -> str | None:
     return _labels(job).get(names.QUEUE_NAME) or annotations.get(names.QUEUE_NAME) or None
 
 
-def priority_source(job: Json, pod_sets: Sequence[Json]) -> Json | None:
+def priority_source(
+    job: Json, pod_sets: Sequence[Json], known: Callable[[Json], bool] = lambda reference: True
+) -> Json | None:
     """`spec.priorityClassRef`: the class that sets the job's priority, None where none is named.
 
-    A WorkloadPriorityClass on the job goes before the PriorityClass of the first pod set that names one.
+    The label on the job goes first, then the label on a pod template, as recipes for GKE have it, then the PriorityClass
+    of the first pod set that names one. A label names a WorkloadPriorityClass or, where `known` finds none of that name,
+    a PriorityClass. On a pod template, where Kueue does not look, a label that names neither is passed over.
     """
     if name := _labels(job).get(names.PRIORITY_CLASS):
-        return {"group": names.GROUP, "kind": "WorkloadPriorityClass", "name": name}
+        return _labelled_class(name, known) or _workload_class(name)
+    for pod_set in pod_sets:
+        name = podspec.labels_of(pod_set["template"]).get(names.PRIORITY_CLASS)
+        if name and (reference := _labelled_class(name, known)):
+            return reference
     for pod_set in pod_sets:
         if name := (pod_set["template"].get("spec") or {}).get("priorityClassName"):
-            return {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": name}
+            return _pod_class(name)
     return None
+
+
+def _labelled_class(name: str, known: Callable[[Json], bool]) -> Json | None:
+    return next(filter(known, (_workload_class(name), _pod_class(name))), None)
+
+
+def _workload_class(name: str) -> Json:
+    return {"group": names.GROUP, "kind": "WorkloadPriorityClass", "name": name}
+
+
+def _pod_class(name: str) -> Json:
+    return {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": name}
 
 
 def max_execution_seconds(job: Json) -> int | None:

@@ -33,6 +33,7 @@ class GPUJob:
     kind: str = "GPUJob"
     framework: str = "gangline.io/gpujob"
     owns_children: bool = True
+    optional: bool = False
 
     def is_suspended(self, job: Json) -> bool:
         return bool(job["spec"].get("suspend"))

@@ -1,0 +1,165 @@
+"""jobset.x-k8s.io/v1alpha2 JobSet: several groups of equal Jobs that run as one.
+
+Held by `spec.suspend`. Admission goes into the pod template of each replicated job. Both starting and stopping are one
+patch each: JobSet's own webhook lets the injected parts of the templates change while the JobSet is suspended and in the
+very write that suspends it (since JobSet 0.6), and what is already running keeps its pods' templates until the next start.
+So a suspended JobSet is always one whose templates are the user's own, with no step in between to lose.
+
+The JobSet controller runs the child Jobs; nothing here touches them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from gangline.jobs import podspec
+from gangline.jobs.base import Children, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo
+from gangline.jobs.job import INDEX_LABEL
+from gangline.kube.resources import JOB_SETS, Resource
+
+#: which of its replicated job's Jobs a pod belongs to
+JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
+_LIST: Final = "spec.replicatedJobs"
+
+
+class JobSet:
+    """Implements `gangline.jobs.base.JobKind`."""
+
+    resource: Resource = JOB_SETS
+    api_version: str = JOB_SETS.api_version
+    kind: str = JOB_SETS.kind
+    framework: str = "jobset.x-k8s.io/jobset"
+    owns_children: bool = False
+    optional: bool = True
+
+    def is_suspended(self, job: Json) -> bool:
+        return bool(job["spec"].get("suspend"))
+
+    def pod_sets(self, job: Json) -> list[Json]:
+        rows = [_pod_set(row, path) for row, path in _rows(job)]
+        if not rows:
+            raise JobError("needs at least one replicated job", _LIST)
+        return rows
+
+    def start(self, job: Json, infos: Sequence[PodSetInfo]) -> Patch | None:
+        if not self.is_suspended(job):
+            return None
+        known = {info.name: info for info in infos}
+        wanted = copy.deepcopy(job["spec"])
+        for row, (_, path) in zip(wanted["replicatedJobs"], _rows(job), strict=True):
+            if (info := known.get(_name(row))) is not None:
+                body = row["template"]["spec"]
+                body["template"] = podspec.merge(body["template"], info, f"{path}.template.spec.template")
+        return Patch({"spec": podspec.difference(job["spec"], {**wanted, "suspend": False})})
+
+    def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
+        if self.finished(job):
+            return None
+        wanted = {**_restored(job, pod_sets), "suspend": True}
+        change = podspec.difference(job["spec"], wanted)
+        return Patch({"spec": change}) if change else None
+
+    def is_active(self, job: Json, children: Children) -> bool:
+        if any(_may_run_pods(child) for child in children.jobs):
+            return True
+        if job["metadata"].get("deletionTimestamp"):  # its status is kept up no longer
+            return False
+        return any(row.get("active") for row in _progress(job).values())
+
+    def finished(self, job: Json) -> Outcome | None:
+        for success, kind in ((True, "Completed"), (False, "Failed")):
+            if (condition := _true_condition(job, kind)) is not None:
+                return Outcome(success, condition.get("message") or "")
+        return None
+
+    def pods_ready(self, job: Json) -> bool:
+        done = sum(row.get("ready", 0) + row.get("succeeded", 0) for row in _progress(job).values())
+        return done >= sum(_replicas(row) for row, _ in _rows(job))
+
+    def reclaimable(self, job: Json) -> dict[str, int]:
+        progress = _progress(job)
+        ended = {
+            _name(row): min(progress.get(row["name"], {}).get("succeeded", 0), _replicas(row)) * _pods_each(row)
+            for row, _ in _rows(job)
+        }
+        return {name: count for name, count in ended.items() if count}
+
+    def sync(self, job: Json, infos: Sequence[PodSetInfo] | None, children: Children) -> list[JobWrite]:
+        return []
+
+
+def _rows(job: Json) -> Iterator[tuple[Json, str]]:
+    """The replicated jobs in order, each with its JSON path."""
+    for position, row in enumerate(job["spec"].get("replicatedJobs") or ()):
+        yield row, f"{_LIST}[{position}]"
+
+
+def _name(row: Json) -> str:
+    """The name of the pod set of a replicated job."""
+    return row["name"].lower()
+
+
+def _replicas(row: Json) -> int:
+    value = row.get("replicas")
+    return 1 if value is None else value
+
+
+def _pods_each(row: Json) -> int:
+    """Pods that one Job of this replicated job runs at the same time at most."""
+    spec = row["template"]["spec"]
+    parallelism = spec.get("parallelism")
+    parallelism = 1 if parallelism is None else parallelism
+    completions = spec.get("completions")
+    return parallelism if completions is None else min(parallelism, completions)
+
+
+def _pod_set(row: Json, path: str) -> Json:
+    template = row["template"]["spec"]["template"]
+    pod_set: Json = {
+        "name": _name(row),
+        "count": _replicas(row) * _pods_each(row),
+        "template": copy.deepcopy(template),
+    }
+    request = podspec.topology_request(template, INDEX_LABEL, f"{path}.template.spec.template")
+    if request:
+        pod_set["topologyRequest"] = {
+            **request,
+            "subGroupIndexLabel": JOB_INDEX_LABEL,
+            "subGroupCount": _replicas(row),
+        }
+    return pod_set
+
+
+def _restored(job: Json, pod_sets: Sequence[Json]) -> Json:
+    """`spec` as it was before any admission; as it is where nothing is known of that."""
+    originals = {pod_set["name"]: pod_set["template"] for pod_set in pod_sets}
+    spec = copy.deepcopy(job["spec"])
+    for row in spec.get("replicatedJobs") or ():
+        if (original := originals.get(_name(row))) is not None:
+            body = row["template"]["spec"]
+            body["template"] = podspec.restore(body["template"], original)
+            if not body["template"].get("metadata") and "metadata" not in original:
+                body["template"].pop("metadata", None)
+    return spec
+
+
+def _progress(job: Json) -> dict[str, Json]:
+    """Replicated job -> its row of the status, which counts Jobs, not pods."""
+    return {row["name"]: row for row in (job.get("status") or {}).get("replicatedJobsStatus") or ()}
+
+
+def _true_condition(obj: Json, kind: str) -> Json | None:
+    rows = (obj.get("status") or {}).get("conditions") or ()
+    return next((row for row in rows if row.get("type") == kind and row.get("status") == "True"), None)
+
+
+def _may_run_pods(child: Json) -> bool:
+    """A child Job has pods, or may create some."""
+    status, spec = child.get("status") or {}, child["spec"]
+    if status.get("active") or (spec.get("podReplacementPolicy") == "Failed" and status.get("terminating")):
+        return True
+    ended = _true_condition(child, "Complete") or _true_condition(child, "Failed")
+    leaving = bool(child["metadata"].get("deletionTimestamp"))
+    return not (ended or leaving or spec.get("suspend"))

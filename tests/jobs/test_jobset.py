@@ -1,0 +1,274 @@
+"""JobSet: its pod sets, what admission injects, how it is put back, and what its status says."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from tests.jobs.support import Json, merge_patch
+
+from gangline.jobs import kind_of, workload
+from gangline.jobs.base import Children, JobError, Patch, PodSetInfo
+from gangline.jobs.jobset import JobSet
+
+KIND = JobSet()
+PRIORITY = "kueue.x-k8s.io/priority-class"
+
+
+def pods(labels: Json | None = None, annotations: Json | None = None, **spec: Any) -> Json:
+    container = {"name": "main", "image": "train:1", "resources": {"limits": {"google.com/tpu": 4}}}
+    template: Json = {"spec": {"nodeSelector": {"tpu": "4x4"}, "containers": [container], **spec}}
+    metadata = {key: value for key, value in (("labels", labels), ("annotations", annotations)) if value}
+    return {"metadata": metadata, **template} if metadata else template
+
+
+def group(name: str = "slice", template: Json | None = None, replicas: int | None = 2, **spec: Any) -> Json:
+    row: Json = {
+        "name": name,
+        "template": {"spec": {"completions": 4, "parallelism": 4, **spec, "template": template or pods()}},
+    }
+    return row if replicas is None else {**row, "replicas": replicas}
+
+
+def job_set(*groups: Json, suspend: bool = True, status: Json | None = None, **metadata: Any) -> Json:
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "jax", "namespace": "team", "uid": "uid", **metadata},
+        "spec": {"suspend": suspend, "failurePolicy": {"maxRestarts": 3}, "replicatedJobs": list(groups or [group()])},
+        "status": status or {},
+    }
+
+
+def child(*, suspend: bool = False, status: Json | None = None, leaving: bool = False, **spec: Any) -> Json:
+    metadata: Json = {"name": "jax-slice-0", "namespace": "team", "uid": "c"}
+    if leaving:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return {"metadata": metadata, "spec": {"suspend": suspend, **spec}, "status": status or {}}
+
+
+def patched(job: Json, patch: Patch | None) -> Json:
+    assert patch is not None
+    assert patch.subresource == ""
+    return merge_patch(job, patch.body)
+
+
+def info(name: str, count: int = 8, **more: Any) -> PodSetInfo:
+    return PodSetInfo(
+        name,
+        count,
+        node_selector={"pool": "v6e"},
+        tolerations=[{"key": "google.com/tpu", "operator": "Exists"}],
+        labels={"kueue.x-k8s.io/podset": name},
+        annotations={"kueue.x-k8s.io/workload": "jobset-jax-12345"},
+        **more,
+    )
+
+
+# --- pod sets ---------------------------------------------------------------------------------------------------------
+
+
+def test_it_is_a_kind_that_can_be_queued():
+    kind = kind_of("jobset.x-k8s.io/v1alpha2", "JobSet")
+    assert kind is not None
+    assert (kind.framework, kind.optional) == ("jobset.x-k8s.io/jobset", True)
+
+
+def test_a_pod_set_per_replicated_job_in_order():
+    job = job_set(group("Driver", replicas=1, completions=1, parallelism=1), group("workers", replicas=3))
+    assert [(row["name"], row["count"]) for row in KIND.pod_sets(job)] == [("driver", 1), ("workers", 12)]
+    assert KIND.pod_sets(job)[1]["template"] == pods()
+
+
+@pytest.mark.parametrize(
+    ("replicas", "spec", "count"),
+    [
+        (2, {"parallelism": 4, "completions": 2}, 4),
+        (2, {"parallelism": 2, "completions": 8}, 4),
+        (2, {"parallelism": 3, "completions": None}, 6),
+        (2, {"parallelism": None, "completions": 4}, 2),
+        (None, {"parallelism": 4, "completions": 4}, 4),
+        (0, {}, 0),
+    ],
+)
+def test_pods_that_run_at_once(replicas: int | None, spec: Json, count: int):
+    assert KIND.pod_sets(job_set(group(replicas=replicas, **spec)))[0]["count"] == count
+
+
+def test_topology_is_asked_for_with_the_index_of_the_job():
+    asked = pods(annotations={"kueue.x-k8s.io/podset-required-topology": "rack"})
+    [row] = KIND.pod_sets(job_set(group(template=asked)))
+    assert row["topologyRequest"] == {
+        "required": "rack",
+        "podIndexLabel": "batch.kubernetes.io/job-completion-index",
+        "subGroupIndexLabel": "jobset.sigs.k8s.io/job-index",
+        "subGroupCount": 2,
+    }
+    assert "topologyRequest" not in KIND.pod_sets(job_set())[0]
+
+
+def test_a_wrong_annotation_is_named_with_its_place():
+    asked = pods(annotations={"kueue.x-k8s.io/podset-slice-size": "four"})
+    with pytest.raises(JobError) as error:
+        KIND.pod_sets(job_set(group(), group("b", template=asked)))
+    assert error.value.field.startswith("spec.replicatedJobs[1].template.spec.template.metadata.annotations[")
+
+
+def test_no_replicated_jobs_are_no_gang():
+    job = job_set()
+    job["spec"]["replicatedJobs"] = []
+    with pytest.raises(JobError, match=r"spec\.replicatedJobs: needs at least one replicated job"):
+        KIND.pod_sets(job)
+
+
+# --- start and stop ---------------------------------------------------------------------------------------------------
+
+
+def test_starting_injects_into_every_template_in_one_patch():
+    job = job_set(group("a", pods(labels={"app": "x"})), group("B"))
+    before = copy.deepcopy(job)
+    started = patched(job, KIND.start(job, [info("b"), info("a", scheduling_gates=[{"name": "g"}])]))
+    assert job == before, "the job itself is not touched"
+    assert started["spec"]["suspend"] is False
+    first, second = (row["template"]["spec"]["template"] for row in started["spec"]["replicatedJobs"])
+    assert first["metadata"]["labels"] == {"app": "x", "kueue.x-k8s.io/podset": "a"}
+    assert first["spec"]["schedulingGates"] == [{"name": "g"}]
+    assert second["metadata"]["labels"] == {"kueue.x-k8s.io/podset": "b"}
+    for template in (first, second):
+        assert template["metadata"]["annotations"] == {"kueue.x-k8s.io/workload": "jobset-jax-12345"}
+        assert template["spec"]["nodeSelector"] == {"tpu": "4x4", "pool": "v6e"}
+        assert template["spec"]["tolerations"] == [{"key": "google.com/tpu", "operator": "Exists"}]
+    assert {**started["spec"], "replicatedJobs": 0, "suspend": 0} == {**job["spec"], "replicatedJobs": 0, "suspend": 0}
+
+
+def test_a_running_one_is_not_started_again():
+    assert KIND.start(job_set(suspend=False), [info("slice")]) is None
+
+
+def test_a_selector_in_conflict_with_the_flavor_is_named():
+    job = job_set(group(), group("b", pods(nodeSelector={"pool": "v5p"})))
+    with pytest.raises(JobError) as error:
+        KIND.start(job, [info("slice"), info("b")])
+    assert error.value.field == "spec.replicatedJobs[1].template.spec.template.spec.nodeSelector[pool]"
+
+
+@pytest.mark.parametrize("template", [pods(), pods(labels={PRIORITY: "low"}, tolerations=[{"key": "mine"}])])
+def test_stopping_suspends_and_restores_in_one_patch(template: Json):
+    job = job_set(group("a", template), group("B", template))
+    pod_sets = KIND.pod_sets(job)
+    running = patched(job, KIND.start(job, [info("a"), info("b")]))
+    assert not KIND.is_suspended(running)
+    stopped = patched(running, KIND.stop(running, pod_sets))
+    assert stopped == job
+    assert KIND.is_suspended(stopped)
+    assert KIND.stop(stopped, pod_sets) is None
+
+
+def test_one_that_was_suspended_by_hand_is_still_restored():
+    job = job_set()
+    running = patched(job, KIND.start(job, [info("slice")]))
+    running["spec"]["suspend"] = True
+    assert patched(running, KIND.stop(running, KIND.pod_sets(job))) == job
+
+
+def test_what_has_finished_is_not_stopped():
+    status = {"conditions": [{"type": "Completed", "status": "True"}]}
+    assert KIND.stop(job_set(suspend=False, status=status), []) is None
+
+
+def test_its_workload_describes_it_before_during_and_after_a_run():
+    job = job_set(group("a", pods(labels={PRIORITY: "low"})), group("b"))
+    built = workload.build(KIND, job, KIND.pod_sets(job), queue="q", priority=0)
+    assert built["metadata"]["name"].startswith("jobset-jax-")
+    assert workload.equivalent(built, KIND.pod_sets(job), job)
+    running = patched(job, KIND.start(job, [info("a"), info("b")]))
+    assert workload.equivalent(built, KIND.pod_sets(running), running)
+    running["spec"]["replicatedJobs"][0]["replicas"] = 3
+    assert not workload.equivalent(built, KIND.pod_sets(running), running)
+
+
+# --- status -----------------------------------------------------------------------------------------------------------
+
+
+def progress(**counts: int) -> Json:
+    return {"replicatedJobsStatus": [{"name": "slice", **counts}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "children", "active"),
+    [
+        ({}, [], False),
+        (progress(active=1), [], True),
+        (progress(active=0, suspended=2), [], False),
+        ({}, [child()], True),
+        ({}, [child(suspend=True)], False),
+        ({}, [child(suspend=True, status={"active": 1})], True),
+        ({}, [child(suspend=True, status={"terminating": 1})], False),
+        ({}, [child(suspend=True, status={"terminating": 1}, podReplacementPolicy="Failed")], True),
+        ({}, [child(status={"conditions": [{"type": "Failed", "status": "True"}]})], False),
+        ({}, [child(leaving=True)], False),
+        ({}, [child(leaving=True, status={"active": 2})], True),
+    ],
+)
+def test_whether_pods_may_run(status: Json, children: list[Json], active: bool):
+    assert KIND.is_active(job_set(status=status), Children(children)) is active
+
+
+def test_the_status_of_one_that_is_being_deleted_is_not_believed():
+    job = job_set(status=progress(active=1), deletionTimestamp="2026-01-01T00:00:00Z")
+    assert not KIND.is_active(job, Children())
+    assert KIND.is_active(job, Children([child()]))
+
+
+@pytest.mark.parametrize(("kind", "success"), [("Completed", True), ("Failed", False)])
+def test_how_it_ended(kind: str, success: bool):
+    job = job_set(status={"conditions": [{"type": kind, "status": "True", "message": "why"}]})
+    outcome = KIND.finished(job)
+    assert outcome is not None
+    assert (outcome.success, outcome.message) == (success, "why")
+    assert KIND.finished(job_set(status={"conditions": [{"type": kind, "status": "False"}]})) is None
+
+
+def test_ready_when_every_job_is_ready_or_done():
+    job = job_set(group("a"), group("b", replicas=1), suspend=False)
+    assert not KIND.pods_ready(job)
+    rows = [{"name": "a", "ready": 1, "succeeded": 1}, {"name": "b", "ready": 0, "succeeded": 0}]
+    job["status"] = {"replicatedJobsStatus": rows}
+    assert not KIND.pods_ready(job)
+    rows[1]["ready"] = 1
+    assert KIND.pods_ready(job)
+
+
+def test_the_pods_of_jobs_that_succeeded_are_reclaimable():
+    job = job_set(group("A"), group("b"), suspend=False)
+    assert KIND.reclaimable(job) == {}
+    job["status"] = {"replicatedJobsStatus": [{"name": "A", "succeeded": 1}, {"name": "b", "succeeded": 0}]}
+    assert KIND.reclaimable(job) == {"a": 4}
+
+
+# --- priority ---------------------------------------------------------------------------------------------------------
+
+
+def known(*names: str) -> Any:
+    return lambda ref: f"{ref['kind']}/{ref['name']}" in names
+
+
+def source(job: Json, *names: str) -> str:
+    ref = workload.priority_source(job, KIND.pod_sets(job), known(*names))
+    return f"{ref['kind']}/{ref['name']}" if ref else ""
+
+
+def test_priority_by_label_on_the_job_set_or_on_its_pods():
+    both = ("WorkloadPriorityClass/low", "PriorityClass/low")
+    labelled = job_set(labels={PRIORITY: "low"})
+    assert source(labelled, *both) == "WorkloadPriorityClass/low"
+    assert source(labelled, "PriorityClass/low") == "PriorityClass/low"
+    assert source(labelled) == "WorkloadPriorityClass/low", "to be complained about"
+
+    on_pods = job_set(group(template=pods(labels={PRIORITY: "low"}, priorityClassName="mine")))
+    assert source(on_pods, *both) == "WorkloadPriorityClass/low"
+    assert source(on_pods, "PriorityClass/low") == "PriorityClass/low"
+    assert source(on_pods) == "PriorityClass/mine"
+    on_pods["metadata"]["labels"] = {PRIORITY: "high"}
+    assert source(on_pods, *both) == "WorkloadPriorityClass/high"

@@ -185,7 +185,9 @@ class World:
                 self._create(event["workload"])
                 return "created", event["workload"]["name"]
             case "updateClusterQueue":
-                self.engine.observe(Put(_cluster_queue(event["clusterQueue"])))
+                # even one that says the same is a new version of the object
+                updated = replace(_cluster_queue(event["clusterQueue"]), labels={"updated": str(event["at"])})
+                self.engine.observe(Put(updated))
                 return "updated", event["clusterQueue"]["name"]
             case "finish":
                 name = event["name"]

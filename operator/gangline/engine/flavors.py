@@ -230,10 +230,9 @@ class Assigner:
         ruled_out: list[int] = []
         last = -1
         for position in range(self._first_option(index, wanted), len(options)):
-            option = options[position]
+            option, last = options[position], position
             if self._restriction is not None and self._restriction[index].get(wanted[0][0]) != option.name:
                 continue
-            last = position
             known = len(obstacles)
             chosen, grade = self._try(index, option, wanted, assignment, obstacles)
             if grade.mode is Mode.NO_FIT:

@@ -59,7 +59,7 @@ class Tournament:
 
     def _keys_on_path(self, attempt: Attempt) -> dict[int, Key]:
         usage = attempt.assignment.usage
-        frs = [cell.fr for cell in usage]
+        frs = [cell.fr for cell, amount in usage.items() if amount]
         for cell, amount in usage.items():
             cell.add(amount)
         gang = attempt.gang

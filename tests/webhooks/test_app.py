@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import uuid
 from typing import Any
 
@@ -111,6 +112,10 @@ def test_what_only_the_job_kind_knows_is_said_at_creation(client: TestClient):
     [cause] = response["status"]["details"]["causes"]
     assert cause["field"] == "metadata.name"
     assert "63 characters" in cause["message"]
+    assert post(client, "/validate", review(long, long))["allowed"] is True  # it is there: let it be changed and go
+    grown = copy.deepcopy(long)
+    grown["spec"]["suspend"] = True
+    assert post(client, "/validate", review(grown, long))["allowed"] is False
 
 
 REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}

@@ -91,12 +91,14 @@ def create_app(facts: Facts, readiness: Readiness, convert: conversions.Convert 
 def _unqueueable(asked: review.Review) -> list[admission.FieldError]:
     """What only the module of the job's kind knows: it could not make a gang of this job, so say it at once."""
     kind = kind_of(str(asked.obj.get("apiVersion")), asked.kind)
-    if kind is None or asked.old is not None or not jobs.queue_name(asked.obj):
+    if kind is None or not (kind.owns_children or jobs.queue_name(asked.obj)):
+        return []
+    if asked.old is not None and (asked.obj["spec"] == asked.old["spec"] or not kind.is_suspended(asked.obj)):
         return []
     try:
         kind.pod_sets(asked.obj)
     except JobError as error:
-        return [admission.FieldError(error.field or "spec", asked.obj["metadata"].get("name"), error.message)]
+        return [admission.FieldError(error.field or "spec", admission.NOTHING, error.message)]
     return []
 
 

@@ -26,6 +26,11 @@ IS_NEW: Final = "request.operation == 'CREATE'"
 SPEC_CHANGED: Final = f"{IS_NEW} || object.?spec != oldObject.?spec"
 
 
+def all_of(*expressions: str) -> str:
+    """One expression, cheapest part first. As several conditions the API server would evaluate all, whatever the first says."""
+    return " && ".join(f"({expression})" for expression in expressions)
+
+
 def _label(of: str, key: str) -> str:
     return f"{of}.metadata.?labels[?'{key}']"
 
@@ -43,6 +48,7 @@ NAMES_QUEUE: Final = _names_queue("object")
 NAMES_NO_QUEUE: Final = f"!{NAMES_QUEUE}"
 #: also a job that is about to leave its queue
 NAMES_OR_NAMED_QUEUE: Final = f"{NAMES_QUEUE} || (oldObject != null && {_names_queue('oldObject')})"
+NEITHER_NAMES_NOR_NAMED_QUEUE: Final = f"!({NAMES_OR_NAMED_QUEUE})"
 
 #: new, or its queue is still named by annotation alone
 LACKS_DEFAULTS: Final = f"{IS_NEW} || !{_label('object', names.QUEUE_NAME)}.hasValue()"
@@ -88,19 +94,22 @@ WORKLOAD_CHANGED: Final = (
     f"{IS_NEW} || object.spec.?podSets != oldObject.spec.?podSets || "
     f"{_annotation('object', names.PRIORITY_BOOST)} != {_annotation('oldObject', names.PRIORITY_BOOST)}"
 )
+#: Templates are open in the schema, so each step makes sure that it stands on what it expects: CEL that fails on an odd
+#: object would reject it with words that help nobody.
 _COUNTABLE: Final = (
-    "k != 'pods' && isQuantity(string(r[k])) && !string(r[k]).startsWith('-') && "
-    "quantity(string(r[k])).isLessThan(quantity('1E'))"
+    "k != 'pods' && (type(r[k]) == string || type(r[k]) == int || type(r[k]) == double) && isQuantity(string(r[k])) && "
+    "!string(r[k]).startsWith('-') && quantity(string(r[k])).isLessThan(quantity('1E'))"
 )
 _PLAIN_CONTAINERS: Final = (
     "object.spec.?podSets.orValue([]).all(p, "
-    "[p.template.?spec.?initContainers.orValue([]), p.template.?spec.?containers.orValue([])].all(l, l.all(c, "
+    "[p.?template.?spec.?initContainers.orValue([]), p.?template.?spec.?containers.orValue([])].all(l, "
+    "type(l) == list && l.all(c, type(c) == map && type(c.?resources.orValue({})) == map && "
     "[c.?resources.?requests.orValue({}), c.?resources.?limits.orValue({})].all(r, "
-    f"r.all(k, {_COUNTABLE})))))"
+    f"type(r) == map && r.all(k, {_COUNTABLE})))))"
 )
 _NOTHING_SPECIAL: Final = (
-    "object.spec.?podSets.orValue([]).all(p, !has(p.minCount) && !p.template.?spec.?overhead.hasValue() && "
-    "!p.template.?spec.?resources.hasValue())"
+    "object.spec.?podSets.orValue([]).all(p, !has(p.minCount) && !p.?template.?spec.?overhead.hasValue() && "
+    "!p.?template.?spec.?resources.hasValue())"
 )
 #: Almost every workload asks for plain amounts, which CEL sees as well as we do; only the others come here to be told
 #: what is wrong with them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
@@ -9,6 +10,8 @@ import orjson
 
 Json: TypeAlias = dict[str, Any]
 Convert: TypeAlias = Callable[[Json, str], Json]
+
+log = logging.getLogger(__name__)
 
 API_VERSION: Final = "apiextensions.k8s.io/v1"
 
@@ -31,6 +34,7 @@ def answer(body: bytes, convert: Convert) -> Json:
     try:
         converted = [_converted(obj, version, convert) for obj in objects]
     except _FailedError as failure:
+        log.warning("%s", failure)
         result: Json = {"status": "Failure", "message": str(failure)}
         return _review({"uid": uid, "convertedObjects": [], "result": result})
     return _review({"uid": uid, "convertedObjects": converted, "result": {"status": "Success"}})

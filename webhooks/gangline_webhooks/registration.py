@@ -71,7 +71,7 @@ class _Rule:
 class _Webhook:
     name: str
     rules: tuple[_Rule, ...]
-    conditions: dict[str, str]
+    when: tuple[str, ...]  # CEL; all must hold
     required: bool = True  # requests fail while we are down
 
     def json(self, client_config: Json) -> Json:
@@ -80,7 +80,7 @@ class _Webhook:
             "clientConfig": client_config,
             "rules": [rule.json() for rule in self.rules],
             "matchPolicy": "Exact",
-            "matchConditions": [{"name": key, "expression": value} for key, value in self.conditions.items()],
+            "matchConditions": [{"name": "worth-a-call", "expression": conditions.all_of(*self.when)}],
             "failurePolicy": "Fail" if self.required else "Ignore",
             "timeoutSeconds": PATIENT if self.required else BRIEF,
             "sideEffects": "None",
@@ -100,17 +100,17 @@ _MUTATING: Final = (
             _Rule(_CREATE, (resources.CLUSTER_QUEUES, resources.RESOURCE_FLAVORS), _BOTH_VERSIONS),
             _Rule(("UPDATE",), (resources.CLUSTER_QUEUES,), ("v1beta1",)),  # the legacy form, applied again
         ),
-        {"spec-changed": conditions.SPEC_CHANGED},
+        (conditions.SPEC_CHANGED,),
     ),
     _Webhook(
         "queued-jobs.mutating",
         (_Rule(_WRITE, (resources.JOBS,)), _Rule(_WRITE, (resources.GPU_JOBS,))),
-        {"names-a-queue": conditions.NAMES_QUEUE, "lacks-defaults": conditions.LACKS_DEFAULTS},
+        (conditions.NAMES_QUEUE, conditions.LACKS_DEFAULTS),
     ),
     _Webhook(
         "other-jobs.mutating",  # for the namespace's default LocalQueue
         (_Rule(_CREATE, (resources.JOBS,)), _Rule(_CREATE, (resources.GPU_JOBS,))),
-        {"names-no-queue": conditions.NAMES_NO_QUEUE, "stands-alone": conditions.STANDS_ALONE},
+        (conditions.NAMES_NO_QUEUE, conditions.STANDS_ALONE),
         required=False,
     ),
 )
@@ -127,32 +127,28 @@ _VALIDATING: Final = (
     _Webhook(
         "configuration.validating",
         (_Rule(_WRITE, _CONFIGURATION, _BOTH_VERSIONS), _Rule(_WRITE, (resources.QUEUE_POLICIES,))),
-        {"spec-changed": conditions.SPEC_CHANGED},
+        (conditions.SPEC_CHANGED,),
     ),
     _Webhook(
         "queued-jobs.validating",
         (_Rule(_WRITE, (resources.JOBS,)),),
-        {"names-a-queue": conditions.NAMES_OR_NAMED_QUEUE, "changed": conditions.JOB_CHANGED},
+        (conditions.NAMES_OR_NAMED_QUEUE, conditions.JOB_CHANGED),
     ),
     _Webhook(
         "queued-gpujobs.validating",
         (_Rule(_WRITE, (resources.GPU_JOBS,)),),
-        {"names-a-queue": conditions.NAMES_OR_NAMED_QUEUE, "changed": conditions.GPU_JOB_CHANGED},
+        (conditions.NAMES_OR_NAMED_QUEUE, conditions.GPU_JOB_CHANGED),
     ),
     _Webhook(
         "other-gpujobs.validating",
         (_Rule(_WRITE, (resources.GPU_JOBS,)),),
-        {"names-no-queue": f"!({conditions.NAMES_OR_NAMED_QUEUE})", "changed": conditions.GPU_JOB_CHANGED},
+        (conditions.NEITHER_NAMES_NOR_NAMED_QUEUE, conditions.GPU_JOB_CHANGED),
         required=False,
     ),
     _Webhook(
         "workloads.validating",
         (_Rule(_WRITE, (resources.WORKLOADS,), _BOTH_VERSIONS),),
-        {
-            "has-no-job": conditions.HAS_NO_JOB,
-            "changed": conditions.WORKLOAD_CHANGED,
-            "is-unusual": conditions.WORKLOAD_IS_UNUSUAL,
-        },
+        (conditions.HAS_NO_JOB, conditions.WORKLOAD_CHANGED, conditions.WORKLOAD_IS_UNUSUAL),
     ),
 )
 

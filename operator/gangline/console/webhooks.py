@@ -87,7 +87,7 @@ def command(
     options = Options(
         host=listen[0],
         port=listen[1],
-        url_host=url_host if mode == "url" else "",
+        url_host=url_host.strip("[]") if mode == "url" else "",
         service=service,
         namespace=namespace,
         secret=secret,

@@ -18,14 +18,26 @@ from gangline.api.admission import (
     cohort,
     flavor,
     gpujob,
+    jobset,
     localqueue,
     queuepolicy,
     topology,
     workload,
 )
-from gangline.api.admission.model import Context, FieldError, Json, Result, Rules, metadata, text
+from gangline.api.admission.model import NOTHING, Context, FieldError, Json, Result, Rules, metadata, text
 
-__all__ = ["KINDS", "Context", "FieldError", "Json", "Result", "Rules", "UnknownKindError", "default", "validate"]
+__all__ = [
+    "KINDS",
+    "NOTHING",
+    "Context",
+    "FieldError",
+    "Json",
+    "Result",
+    "Rules",
+    "UnknownKindError",
+    "default",
+    "validate",
+]
 
 #: (group, kind) -> its rules, for every version of it
 KINDS: Final[Mapping[tuple[str, str], Rules]] = {
@@ -39,6 +51,7 @@ KINDS: Final[Mapping[tuple[str, str], Rules]] = {
     (names.OWN_GROUP, "GPUJob"): gpujob.RULES,
     (names.OWN_GROUP, "QueuePolicy"): queuepolicy.RULES,
     ("batch", "Job"): batch_job.RULES,
+    ("jobset.x-k8s.io", "JobSet"): jobset.RULES,
 }
 
 

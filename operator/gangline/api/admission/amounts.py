@@ -7,13 +7,10 @@ from fractions import Fraction
 from typing import Final
 
 from gangline.api import quantity
-from gangline.api.admission.model import NEGATIVE, FieldError, Json, invalid, mapping, required
+from gangline.api.admission.model import NEGATIVE, FieldError, invalid, required
 
 #: quantities are counted in signed 64-bit integers of canonical units (milli-cpu, bytes, whole devices)
 LARGEST: Final = 2**63 - 1
-
-#: a resource that the queueing system counts itself
-PODS: Final = "pods"
 
 _FORM: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _TOO_LARGE: Final = "must be less than 2^63 in the units that quota is counted in"
@@ -73,19 +70,3 @@ def check(path: str, value: object, resource: str) -> list[FieldError]:
     except BadAmountError as error:
         return [invalid(path, value, str(error))]
     return []
-
-
-def check_requests(path: str, requests: object, *, reserved: bool = True) -> list[FieldError]:
-    """A map of resource name to quantity; `reserved` also rejects the name that we count ourselves."""
-    errors: list[FieldError] = []
-    for name, value in mapping(requests).items():
-        if reserved and name == PODS:
-            errors.append(invalid(f"{path}[{name}]", name, "the key is reserved for internal kueue use"))
-        errors += check(f"{path}[{name}]", value, name)
-    return errors
-
-
-def check_container(path: str, container: Json) -> list[FieldError]:
-    resources = mapping(container.get("resources"))
-    errors = check_requests(f"{path}.resources.requests", resources.get("requests"))
-    return errors + check_requests(f"{path}.resources.limits", resources.get("limits"), reserved=False)

@@ -22,6 +22,7 @@ FORBIDDEN: Final = "FieldValueForbidden"
 NOT_SUPPORTED: Final = "FieldValueNotSupported"
 NOT_FOUND: Final = "FieldValueNotFound"
 TOO_MANY: Final = "FieldValueTooMany"
+WRONG_TYPE: Final = "FieldValueTypeInvalid"
 
 #: what a field error's text starts with, as Kubernetes writes it
 _TITLES: Final = {
@@ -32,6 +33,7 @@ _TITLES: Final = {
     NOT_SUPPORTED: "Unsupported value",
     NOT_FOUND: "Not found",
     TOO_MANY: "Too many",
+    WRONG_TYPE: "Invalid value",
 }
 
 IMMUTABLE: Final = "field is immutable"
@@ -99,6 +101,10 @@ def not_found(path: str, value: object) -> FieldError:
 
 def too_many(path: str, count: int, limit: int) -> FieldError:
     return FieldError(path, count, f"must have at most {limit} items", TOO_MANY)
+
+
+def wrong_type(path: str, value: object, message: str) -> FieldError:
+    return FieldError(path, value, message, WRONG_TYPE)
 
 
 def immutable(path: str, new: object, old: object) -> list[FieldError]:

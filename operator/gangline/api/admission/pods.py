@@ -2,24 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 from gangline.api.admission import amounts
-from gangline.api.admission.model import FieldError, Json, mapping, objects, required
+from gangline.api.admission.model import FieldError, Json, invalid, listing, mapping, objects, required, wrong_type
 
+#: a resource that the queueing system counts itself
+PODS: Final = "pods"
 CONTAINER_LISTS: Final = ("initContainers", "containers")
 
 
 def check_requests(path: str, template: Json) -> list[FieldError]:
-    """Requests, limits and overhead of a template's pod: valid, not negative, no reserved name."""
+    """Requests, limits and overhead of a template's pod: valid, not negative, no reserved name.
+
+    Schemas leave templates open, so the shape of what is read here is checked here too.
+    """
     body = mapping(template.get("spec"))
     errors: list[FieldError] = []
     for kind in CONTAINER_LISTS:
-        for i, container in enumerate(objects(body.get(kind))):
-            errors += amounts.check_container(f"{path}.spec.{kind}[{i}]", container)
-    pod_level = mapping(body.get("resources"))
-    errors += amounts.check_requests(f"{path}.spec.resources.requests", pod_level.get("requests"))
-    return errors + amounts.check_requests(f"{path}.spec.overhead", body.get("overhead"))
+        errors += _containers(f"{path}.spec.{kind}", body.get(kind))
+    errors += _resources(f"{path}.spec.resources", body.get("resources"))
+    return errors + _amounts(f"{path}.spec.overhead", body.get("overhead"), reserved=True)
+
+
+def _containers(path: str, value: object) -> list[FieldError]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        return [wrong_type(path, value, "must be a list of containers")]
+    errors: list[FieldError] = []
+    for i, container in enumerate(listing(cast("list[object]", value))):
+        if isinstance(container, dict):
+            errors += _resources(f"{path}[{i}].resources", mapping(cast(Json, container)).get("resources"))
+        else:
+            errors.append(wrong_type(f"{path}[{i}]", container, "must be a container"))
+    return errors
+
+
+def _resources(path: str, value: object) -> list[FieldError]:
+    if not isinstance(value, dict | None):
+        return [wrong_type(path, value, "must be an object with requests and limits")]
+    resources = mapping(cast(object, value))
+    errors = _amounts(f"{path}.requests", resources.get("requests"), reserved=True)
+    return errors + _amounts(f"{path}.limits", resources.get("limits"), reserved=False)
+
+
+def _amounts(path: str, value: object, *, reserved: bool) -> list[FieldError]:
+    """A map of resource name to quantity; `reserved` also rejects the name of what we count ourselves."""
+    if not isinstance(value, dict | None):
+        return [wrong_type(path, value, "must be an object of quantities by resource")]
+    errors: list[FieldError] = []
+    for name, written in mapping(cast(object, value)).items():
+        if reserved and name == PODS:
+            errors.append(invalid(f"{path}[{name}]", name, "the key is reserved for internal kueue use"))
+        errors += amounts.check(f"{path}[{name}]", written, name)
+    return errors
 
 
 def check_template(path: str, template: Json) -> list[FieldError]:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import orjson
+
 from gangline.api import names, parse
 from gangline.engine import model
 from gangline.jobs import KINDS, kind_of
@@ -50,6 +52,10 @@ OPTIONAL: frozenset[Resource] = frozenset(kind.resource for kind in KINDS if kin
 SELECTORS: dict[Resource, str] = {kube.SERVICES: names.GPUJOB_LABEL}
 
 
+#: How many different pod sets are kept to be shared.
+MAX_SHAPES = 4096
+
+
 def resources() -> list[Resource]:
     """Everything that has to be watched."""
     return [*READERS, *PLAIN, *JOB_KINDS]
@@ -84,6 +90,7 @@ class Mirror:
     _owned: dict[str, set[tuple[Resource, str]]] = field(default_factory=dict)  # owner uid -> what it owns
     _by_uid: dict[str, JobRef] = field(default_factory=dict)  # uid of a job -> the job
     _values: dict[str, model.Workload] = field(default_factory=dict)
+    _shapes: dict[bytes, list[Json]] = field(default_factory=dict)  # pod sets by their JSON
 
     def __post_init__(self) -> None:
         for resource in resources():
@@ -96,6 +103,8 @@ class Mirror:
         key = key_of(obj)
         old = self.objects[resource].get(key)
         obj["metadata"].pop("managedFields", None)
+        if resource == kube.WORKLOADS:
+            self._share(obj)
         if old is not None and old["metadata"]["uid"] != obj["metadata"]["uid"]:
             self.remove(resource, key)
             old = None
@@ -116,6 +125,14 @@ class Mirror:
         if resource in READERS:
             self._values.pop(key, None) if resource == kube.WORKLOADS else None
             self.observe(model.Gone(READERS[resource][0], key))
+
+    def _share(self, workload: Json) -> None:
+        """Workloads of one shape, of which there may be thousands, keep one copy of their pod sets."""
+        pod_sets = workload["spec"].get("podSets")
+        if pod_sets:
+            if len(self._shapes) >= MAX_SHAPES:
+                self._shapes.clear()
+            workload["spec"]["podSets"] = self._shapes.setdefault(orjson.dumps(pod_sets), pod_sets)
 
     def _read(self, resource: Resource, key: str, obj: Json) -> None:
         reader = READERS.get(resource)

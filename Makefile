@@ -12,8 +12,11 @@ BIN := $(VENV)/bin
 #: pytest workers; the tests that need the control plane share one per worker
 WORKERS ?= 2
 PYTEST_ARGS ?=
+#: which of bench/admission.yaml's loads and sizes the benchmarks run
+LOAD ?= baseline
+SIZE ?= full
 
-.PHONY: help run test check venv bench bench-engine crds lock clean
+.PHONY: help run test check venv bench bench-engine bench-admission bench-jobs bench-idle crds lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,10 +40,23 @@ $(STAMP): pyproject.toml requirements.lock
 	@./scripts/venv.sh $(VENV)
 	@touch $@
 
-bench: bench-engine ## every benchmark
+bench: bench-engine ## every benchmark, at its smallest size
+	@$(MAKE) --no-print-directory bench-admission bench-jobs SIZE=smoke
 
 bench-engine: venv ## how fast the engine decides; JSON on stdout
 	@$(BIN)/python -m tests.bench.engine
+
+bench-admission: venv ## Kueue's benchmark load (LOAD=baseline|large|tas SIZE=full|half|tenth|smoke); JSON on stdout
+	@$(BIN)/gangline cluster build
+	@$(BIN)/python -m bench.admission --load $(LOAD) --size $(SIZE)
+
+bench-jobs: venv ## real Jobs through webhook, admission and pods (SIZE=…); JSON on stdout
+	@$(BIN)/gangline cluster build
+	@$(BIN)/python -m bench.jobs --size $(SIZE)
+
+bench-idle: venv ## CPU of an operator at rest with everything waiting (SIZE=…); JSON on stdout
+	@$(BIN)/gangline cluster build
+	@$(BIN)/python -m bench.idle --size $(SIZE)
 
 crds: venv ## regenerate crds/ from the models
 	@$(BIN)/gangline crds --out crds

@@ -1,0 +1,50 @@
+"""How fast workloads are admitted: Kueue's benchmark loads, beside what the quota and the API server allow at best.
+
+    python -m bench.admission --load baseline --size tenth
+
+A table goes to stderr, one JSON object to stdout. Exit status 1 where not every workload finished.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench import report
+from bench.measure import measured
+from bench.parameters import FILE, ParameterError, read
+from bench.stack import BenchError
+
+
+def main(arguments: Sequence[str] | None = None, *, jobs: bool = False) -> int:
+    options = _parser(jobs).parse_args(arguments)
+    try:
+        load = read("jobs" if jobs else options.load, options.size, options.parameters)
+        run = measured(load, jobs=jobs, profile=options.profile, parameters=options.parameters)
+        floor = None
+        if not options.no_floor:
+            print(f"{load.workloads} in {run['wall_seconds']:.1f} s; now the floor", file=sys.stderr)
+            floor = measured(load, null=True, jobs=jobs, parameters=options.parameters)
+    except (ParameterError, BenchError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    result = report.combine(load, run, floor)
+    report.show(result)
+    return 0 if result["complete"] else 1
+
+
+def _parser(jobs: bool) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Benchmark of admission.")
+    if not jobs:
+        parser.add_argument("--load", default="baseline", help="a load of the parameter file (default: %(default)s)")
+    parser.add_argument("--size", default="full", help="a size of the parameter file (default: %(default)s)")
+    parser.add_argument("--parameters", type=Path, default=FILE, help="YAML file with loads and sizes")
+    parser.add_argument("--no-floor", action="store_true", help="leave out the run with the null controller")
+    parser.add_argument("--profile", type=Path, help="sample the operator's stacks into this file")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

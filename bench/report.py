@@ -1,0 +1,125 @@
+"""Results for people, as a table, and for programs, as one JSON object."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, TypeAlias
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.parameters import Load
+
+Json: TypeAlias = dict[str, Any]
+
+
+def combine(load: Load, run: Json, floor: Json | None) -> Json:
+    """One object for the run and its two bounds."""
+    wall = run["wall_seconds"]
+    result: Json = {
+        "load": load.name,
+        "size": load.size,
+        "queues": len(load.queues),
+        "capacity_bound_seconds": load.capacity_bound,
+        "schedule_seconds": load.schedule,
+        **run,
+        "wall_over_capacity_bound": wall / load.capacity_bound,
+        "operator_cpu_ms_per_workload": 1000 * run["cpu_seconds"].get("operator", 0.0) / load.workloads,
+        "complete": run["finished"] == load.workloads,
+    }
+    if floor is not None:
+        best = max(floor["wall_seconds"], load.capacity_bound)
+        result["api_floor_seconds"] = floor["wall_seconds"]
+        result["wall_over_api_floor"] = wall / floor["wall_seconds"]
+        result["quota_use_at_api_floor"] = load.capacity_bound / best
+        result["floor"] = floor
+    return rounded(result)
+
+
+def rounded(value: Any) -> Any:
+    """Three decimals are more than these measurements hold."""
+    if isinstance(value, float):
+        return round(value, 3)
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    return value
+
+
+def show(result: Json) -> None:
+    """The table on stderr, the JSON on stdout."""
+    console = Console(stderr=True, highlight=False)
+    console.print(_headline(result))
+    for table in (_waits(result), _processes(result), _requests(result)):
+        console.print(table)
+    sys.stdout.write(json.dumps(result) + "\n")
+    sys.stdout.flush()
+
+
+def _headline(result: Json) -> Table:
+    table = Table(title=f"{result['load']} ({result['size']}): {result['workloads']} in {result['queues']} queues")
+    table.add_column("")
+    table.add_column("", justify="right")
+    rows = [
+        ("finished", f"{result['finished']} of {result['workloads']}"),
+        ("wall", f"{result['wall_seconds']:.1f} s"),
+        (
+            "capacity bound",
+            f"{result['capacity_bound_seconds']:.1f} s (wall ×{result['wall_over_capacity_bound']:.2f})",
+        ),
+    ]
+    if "api_floor_seconds" in result:
+        rows.append(("API floor", f"{result['api_floor_seconds']:.1f} s (wall ×{result['wall_over_api_floor']:.2f})"))
+    rows.append(("created within", f"{result['creating_seconds']:.1f} s (schedule {result['schedule_seconds']:.1f} s)"))
+    rows.append(("quota use", f"{result['quota_use']:.0%}"))
+    if "writes_per_workload" in result:
+        rows += [
+            ("operator's writes per workload", f"{result['writes_per_workload']:.2f}"),
+            ("preemptions", str(result["preemptions"])),
+            ("deciding", f"{result['decide']['rounds']} rounds of {result['decide']['mean_ms']:.2f} ms"),
+            ("engine's share of operator CPU", f"≤ {result['engine_share']:.0%}"),
+        ]
+    if "engine_share_sampled" in result:
+        rows.append(("the same, sampled", f"{result['engine_share_sampled']:.0%}"))
+    machine = result["machine"]
+    rows.append(("cores busy", f"{machine['busy_cores']:.1f} of {machine['cores']}"))
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _waits(result: Json) -> Table:
+    table = Table(title="time to admission, seconds")
+    columns = ("count", "mean", "p50", "p95", "max")
+    table.add_column("class")
+    for name in columns:
+        table.add_column(name, justify="right")
+    for name, row in result["time_to_admission_seconds"].items():
+        cells = (str(row["count"]), *(f"{row[c]:.2f}" if c in row else "–" for c in columns[1:]))
+        table.add_row(name, *cells)
+    return table
+
+
+def _processes(result: Json) -> Table:
+    table = Table(title="processes")
+    table.add_column("")
+    table.add_column("CPU s", justify="right")
+    table.add_column("ms per workload", justify="right")
+    table.add_column("peak MB", justify="right")
+    for name, seconds in result["cpu_seconds"].items():
+        each = 1000 * seconds / result["workloads"]
+        table.add_row(name, f"{seconds:.1f}", f"{each:.2f}", f"{result['peak_memory_mb'][name]:.0f}")
+    return table
+
+
+def _requests(result: Json) -> Table:
+    table = Table(title="API requests per workload")
+    table.add_column("")
+    table.add_column("all", justify="right")
+    table.add_column("operator", justify="right")
+    own = result.get("operator_requests_per_workload", {})
+    everyone = result["api_requests_per_workload"]
+    for name in sorted({*own, *everyone}, key=lambda name: -everyone.get(name, 0.0)):
+        if max(own.get(name, 0.0), everyone.get(name, 0.0)) >= 0.01:
+            table.add_row(name, f"{everyone.get(name, 0.0):.2f}", f"{own[name]:.2f}" if name in own else "")
+    return table

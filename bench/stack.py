@@ -1,0 +1,279 @@
+"""What a run needs around it: a control plane with the load's queues, and the processes that are measured."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+from bench import objects
+from bench.parameters import FILE, Load
+from bench.usage import Usage, usage
+from gangline.api import install
+from gangline.devcluster.components import Component, Options
+from gangline.devcluster.local import LocalControlPlane
+from gangline.devcluster.nodes import NodePool, create_pools
+from gangline.devcluster.process import ProcessId
+from gangline.kube import config
+from gangline.kube import resources as kube
+from gangline.kube.client import ApiClient
+from gangline.kube.errors import AlreadyExists, ApiError
+
+Json: TypeAlias = dict[str, Any]
+
+ROOT = Path(__file__).parents[1]
+#: What Kueue's benchmark does without: only etcd and the API server stay, so that nothing else takes their CPU.
+SIMULATION: tuple[Component, ...] = ("kwok", "kube-scheduler", "kube-controller-manager")
+READY = 60.0
+
+
+class BenchError(Exception):
+    """The run can't go on; the message says why."""
+
+
+@dataclass
+class Process:
+    """A child whose usage is measured while it lives."""
+
+    name: str
+    command: Sequence[str]
+    log: Path
+    ready_file: Path | None = None
+    child: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Process:
+        """Returns when its ready file is there. Raises BenchError."""
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+        with self.log.open("ab") as log:
+            self.child = subprocess.Popen(self.command, stdout=log, stderr=log, cwd=ROOT, env=environment)
+        deadline = time.monotonic() + READY
+        while self.ready_file is not None and not self.ready_file.exists():
+            if self.child.poll() is not None or time.monotonic() > deadline:
+                raise BenchError(f"{self.name} is not ready:\n{self.tail()}")
+            time.sleep(0.05)
+        return self
+
+    @property
+    def pid(self) -> int:
+        assert self.child is not None
+        return self.child.pid
+
+    def alive(self) -> bool:
+        return self.child is not None and self.child.poll() is None
+
+    def wait(self) -> int:
+        assert self.child is not None
+        return self.child.wait()
+
+    def stop(self) -> None:
+        if self.child is not None and self.child.poll() is None:
+            self.child.terminate()
+            try:
+                self.child.wait(20)
+            except subprocess.TimeoutExpired:
+                self.child.kill()
+                self.child.wait()
+
+    def tail(self, lines: int = 25) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+
+@dataclass
+class Stack:
+    """As a context manager: a fresh control plane with this load's objects, and nothing left of it afterwards.
+
+    `simulate` keeps scheduler, controllers and kwok, and makes nodes that run pods.
+    """
+
+    load: Load
+    simulate: bool = False
+    parameters: Path = FILE
+    processes: dict[str, Process] = field(default_factory=dict[str, Process])
+
+    def __post_init__(self) -> None:
+        self._plane = LocalControlPlane(Options())
+        self._exit = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            self.directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gangline-bench-")))
+            stack.enter_context(self._plane)
+            if not self.simulate:
+                for component in SIMULATION:
+                    self._plane.kill(component)
+            asyncio.run(self._prepare())
+            stack.callback(self._stop_processes)
+            self._exit = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._exit.close()
+
+    def _stop_processes(self) -> None:
+        for process in reversed(self.processes.values()):
+            process.stop()
+
+    # --- what is measured ---
+
+    def operator(self, profile: Path | None = None) -> Process:
+        """The operator as it is installed; with `profile`, its stacks are sampled into that file."""
+        ready = self.directory / "operator.ready"
+        runner = ["-m", "bench.sampler", str(profile), "--"] if profile else ["-m", "gangline.console.cli"]
+        arguments = ["operator", "--kubeconfig", str(self._plane.kubeconfig), "--ready-file", str(ready)]
+        return self._start("operator", [*runner, *arguments], ready)
+
+    def null_controller(self) -> Process:
+        ready = self.directory / "floor.ready"
+        arguments = ["-m", "bench.floor", "--kubeconfig", str(self._plane.kubeconfig), "--ready-file", str(ready)]
+        return self._start("operator", arguments, ready)
+
+    def webhooks(self) -> Process:
+        ready = self.directory / "webhooks.ready"
+        arguments = ["-m", "gangline.console.cli", "webhooks", "--kubeconfig", str(self._plane.kubeconfig)]
+        where = ["--mode", "url", "--listen", "127.0.0.1:0", "--ready-file", str(ready)]
+        return self._start("webhooks", [*arguments, *where], ready)
+
+    def run_load(self, driver: str) -> Json:
+        """The whole load; returns its results. Raises BenchError where the load process fails."""
+        out = self.directory / "load.json"
+        arguments = ["-m", "bench.load", "--kubeconfig", str(self._plane.kubeconfig), "--out", str(out)]
+        what = ["--load", self.load.name, "--size", self.load.size, "--driver", driver]
+        process = self._start("load", [*arguments, *what, "--parameters", str(self.parameters)], None)
+        while process.alive():
+            for other in self.processes.values():
+                if not other.alive() and other is not process and process.alive():
+                    raise BenchError(f"{other.name} ended during the run:\n{other.tail()}")
+            time.sleep(0.1)
+        if process.wait() != 0 or not out.exists():
+            raise BenchError(f"the load process failed:\n{process.tail()}")
+        return json.loads(out.read_text())
+
+    def _start(self, name: str, arguments: Sequence[str], ready: Path | None) -> Process:
+        process = Process(name, [sys.executable, *arguments], self.directory / f"{name}.log", ready)
+        self.processes[name] = process
+        return process.start()
+
+    def usage(self) -> dict[str, Usage]:
+        """Of every process that lives now."""
+        pids = {name: process.pid for name, process in self.processes.items() if process.alive()}
+        components: list[Component] = ["etcd", "kube-apiserver", *(reversed(SIMULATION) if self.simulate else ())]
+        for component in components:
+            process = ProcessId.read(self._plane.directory / f"{component}.pid")
+            if process is None:
+                raise BenchError(f"{component} is not running")
+            pids[component] = process.pid
+        return {name: usage(pid) for name, pid in pids.items()}
+
+    def api_metrics(self) -> str:
+        async def fetch() -> bytes:
+            async with ApiClient(config.load(self._plane.kubeconfig)) as client:
+                return await client.raw("/metrics")
+
+        return asyncio.run(fetch()).decode()
+
+    def operator_metrics(self) -> str:
+        operator = self.processes["operator"]
+        assert operator.ready_file is not None
+        port = json.loads(operator.ready_file.read_text())["port"]
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+                return answer.read().decode()
+        except OSError as error:
+            raise BenchError(f"the operator does not answer ({error}):\n{operator.tail()}") from error
+
+    def create(self, bodies: Iterable[Json]) -> None:
+        """Create these objects, a few at a time."""
+        asyncio.run(self._create(bodies))
+
+    # --- before the run ---
+
+    async def _prepare(self) -> None:
+        async with ApiClient(config.load(self._plane.kubeconfig)) as client:
+            for crd in install.crds():
+                await client.create(kube.CUSTOM_RESOURCE_DEFINITIONS, None, crd)
+            await _served(client)
+            await _create_all(client, objects.setup(self.load))
+            if self.load.nodes is None:
+                return
+            if self.simulate:
+                count = self.load.nodes.racks * self.load.nodes.per_rack
+                await create_pools(client, [NodePool("bench", count, {"cpu": self.load.nodes.cpu})])
+                return
+            await _create_all(client, objects.nodes(self.load.nodes))
+            await _untaint(client)
+
+    async def _create(self, bodies: Iterable[Json]) -> None:
+        async with ApiClient(config.load(self._plane.kubeconfig)) as client:
+            await _create_all(client, bodies)
+
+
+async def _served(client: ApiClient) -> None:
+    """Returns when the API server serves every CRD, and has opened its storage."""
+    for _ in range(int(READY * 10)):
+        with contextlib.suppress(ApiError):
+            if all(map(_established, (await client.list(kube.CUSTOM_RESOURCE_DEFINITIONS)).items)):
+                for resource in (kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES, kube.WORKLOADS, kube.TOPOLOGIES):
+                    await client.list(resource)
+                return
+        await asyncio.sleep(0.1)
+    raise BenchError(f"the CRDs are not served after {READY:g} s")
+
+
+def _established(crd: Json) -> bool:
+    rows = crd.get("status", {}).get("conditions") or ()
+    return any(row["type"] == "Established" and row["status"] == "True" for row in rows)
+
+
+async def _create_all(client: ApiClient, bodies: Iterable[Json], at_once: int = 24) -> None:
+    """In order of kinds; those of one kind a few at a time."""
+
+    async def one(body: Json) -> None:
+        resource = kube.BY_KIND[body["kind"]]
+        namespace = body["metadata"].get("namespace") if resource.namespaced else None
+        async with gate:
+            with contextlib.suppress(AlreadyExists):
+                await client.create(resource, namespace, body)
+
+    gate = asyncio.Semaphore(at_once)
+    by_kind: dict[str, list[Json]] = {}
+    for body in bodies:
+        by_kind.setdefault(body["kind"], []).append(body)
+    for same in by_kind.values():
+        await asyncio.gather(*map(one, same))
+
+
+async def _untaint(client: ApiClient) -> None:
+    """New nodes are tainted until a node controller has looked at them; here is none."""
+    for node in (await client.list(kube.NODES)).items:
+        await client.patch(kube.NODES, None, node["metadata"]["name"], {"spec": {"taints": None}})
+
+
+@contextlib.contextmanager
+def machine() -> Iterator[Json]:
+    """Fills in what else the machine did meanwhile: how busy all cores were, and the load averages."""
+    told: Json = {"cores": os.cpu_count(), "load_average_before": os.getloadavg()[0]}
+    busy, whole = _cpu_times()
+    yield told
+    busy_after, whole_after = _cpu_times()
+    told["load_average_after"] = os.getloadavg()[0]
+    told["busy_cores"] = (os.cpu_count() or 1) * (busy_after - busy) / max(1, whole_after - whole)
+
+
+def _cpu_times() -> tuple[int, int]:
+    """(busy, all) ticks of all cores since boot."""
+    times = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return sum(times) - times[3] - times[4], sum(times)

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from bench.parameters import FILE, ParameterError, read
+
+
+def test_the_baseline_is_kueues():
+    load = read("baseline", "full")
+    assert (len(load.queues), load.workloads, load.quota) == (30, 15_000, 600)
+    assert load.capacity_bound == pytest.approx(66.0)
+    assert load.schedule == pytest.approx(49 * 1.2)
+
+
+def test_the_larger_loads_have_the_sizes_of_the_goal():
+    large, tas, jobs = (read(name, "full") for name in ("large", "tas", "jobs"))
+    assert (len(large.queues), large.workloads) == (1000, 50_000)
+    assert tas.workloads == 15_000 and tas.nodes is not None
+    assert tas.quota <= tas.nodes.racks * tas.nodes.per_rack * tas.nodes.cpu
+    assert {kind.pods for kind in tas.classes} == {2, 4, 8}
+    assert jobs.workloads == 3000
+
+
+@pytest.mark.parametrize("name", ["baseline", "large", "tas", "jobs"])
+@pytest.mark.parametrize("size", ["full", "half", "fifth", "tenth", "smoke", "single"])
+def test_every_load_has_every_size(name: str, size: str):
+    load, full = read(name, size), read(name, "full")
+    assert 0 < load.workloads <= full.workloads
+    assert load.capacity_bound <= full.capacity_bound * 1.5
+    assert [kind.name for kind in load.classes] == [kind.name for kind in full.classes]
+
+
+def test_a_share_scales_every_class():
+    assert [kind.count for kind in read("baseline", "tenth").classes] == [35, 10, 5]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"cohorts": 0}, "loads.baseline.cohorts"),
+        ({"nominal_cpu": "20"}, "loads.baseline.nominal_cpu"),
+        ({"nominal_cpu": True}, "loads.baseline.nominal_cpu"),
+        ({"classes": {}}, "loads.baseline.classes"),
+        ({"classes": {"small": {"count": 1}}}, "loads.baseline.classes.small.every_ms"),
+        ({"racks": {"count": 1}}, "loads.baseline.racks.nodes"),
+    ],
+)
+def test_a_wrong_parameter_is_named(tmp_path: Path, change: dict[str, object], field: str):
+    document = yaml.safe_load(FILE.read_text())
+    document["loads"]["baseline"].update(change)
+    path = tmp_path / "bench.yaml"
+    path.write_text(yaml.safe_dump(document))
+    with pytest.raises(ParameterError, match=field):
+        read("baseline", "full", path)
+
+
+def test_an_unknown_load_or_size_says_what_there_is():
+    with pytest.raises(ParameterError, match=r"no 'huge'.*baseline, large, tas, jobs"):
+        read("huge", "full")
+    with pytest.raises(ParameterError, match=r"no 'tiny'.*smoke"):
+        read("baseline", "tiny")
+
+
+def test_an_unknown_topology_is_named(tmp_path: Path):
+    document = yaml.safe_load(FILE.read_text())
+    document["loads"]["tas"]["classes"]["small"]["topologies"] = ["nearby"]
+    path = tmp_path / "bench.yaml"
+    path.write_text(yaml.safe_dump(document))
+    with pytest.raises(ParameterError, match=r"small\.topologies: 'nearby'"):
+        read("tas", "full", path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path):
+    with pytest.raises(ParameterError, match=r"absent\.yaml"):
+        read("baseline", "full", tmp_path / "absent.yaml")

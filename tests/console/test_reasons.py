@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.console.objects import GPU
 
-from gangline.console.reasons import Obstacle, brief, parse
+from gangline.console.reasons import Obstacle, Preemption, brief, parse, preemption
 
 SHORT = f"insufficient unused quota for {GPU} in flavor a100, 8 more needed"
 BIG = (
@@ -101,3 +101,12 @@ def test_a_cell_says_the_cause_in_a_few_words(reason, message, words):
 
 def test_equal_causes_of_several_pod_sets_are_said_once():
     assert brief("WaitingForQuota", frame(SHORT) + "; " + frame(SHORT, pod_set="b")) == "a100: 8 more GPUs needed"
+
+
+def test_a_preemption_is_read_with_who_and_why():
+    message = (
+        "InCohortReclamation: Preempted to accommodate a workload (UID: 7f84, JobUID: d95a) due to reclamation within the "
+        "cohort; preemptor path: /lab/language; preemptee path: /lab/vision"
+    )
+    assert preemption(message) == Preemption("7f84", "reclamation within the cohort")
+    assert preemption("The ClusterQueue is stopped") is None

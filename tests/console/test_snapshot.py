@@ -14,6 +14,7 @@ from tests.console.objects import (
 )
 
 from gangline.console.snapshot import State, pod_requests, snapshot
+from gangline.console.table import why
 
 QUEUES = [cluster_queue("vision", flavor("a100", 40, used=56, borrowed=16, borrowing_limit=24), pending=2, admitted=3)]
 
@@ -197,3 +198,28 @@ def test_a_preempted_workload_remembers_why_it_lost_its_place_until_it_has_a_new
     )
     assert view_of(back).evicted == "InCohortReclamation: to accommodate"
     assert view_of(running("w")).evicted == ""
+
+
+def test_pods_ready_of_an_earlier_start_does_not_count():
+    again = workload(
+        "w",
+        condition("QuotaReserved", True, ago=5),
+        condition("Admitted", True, ago=5),
+        condition("PodsReady", True, "Started", ago=20),
+    )
+    assert view_of(again).state is State.STARTING
+    again["status"]["conditions"][2] = condition("PodsReady", True, "Started", ago=5)
+    assert view_of(again).state is State.RUNNING
+
+
+def test_a_preempted_workload_names_the_job_that_it_made_room_for():
+    message = (
+        "Preempted to accommodate a workload (UID: uid-urgent, JobUID: x) due to prioritization in the ClusterQueue; y"
+    )
+    victim = running("victim")
+    victim["status"]["conditions"].append(condition("Evicted", True, "Preempted", message))
+    views = {v.job_name: v for v in snapshot([victim, pending("urgent")], QUEUES, [local_queue()]).workloads}
+    assert views["victim"].evicted == "preempted for job/urgent (prioritization in the ClusterQueue)"
+    alone = view_of(victim)
+    assert alone.evicted == "preempted for a job that is gone (prioritization in the ClusterQueue)"
+    assert why(alone) == alone.evicted

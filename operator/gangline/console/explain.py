@@ -51,7 +51,7 @@ def _pending(view: WorkloadView, snapshot: Snapshot, now: float) -> Iterator[Lin
     queue = snapshot.queue(view.cluster_queue)
     yield Line("because", f"{why(view)}")
     if view.evicted:
-        yield Line("before", f"it ran and was stopped — {view.evicted}")
+        yield Line("before", f"it ran and lost its place: {view.evicted}")
     if queue:
         for flavor in _flavors_of_interest(queue, message.obstacles):
             yield Line("quota", _quota(flavor, queue, snapshot))

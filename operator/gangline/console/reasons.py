@@ -112,6 +112,25 @@ def _amount(text: str | None, resource: str) -> int:
     return quantity.parse(text, resource) if text else 0
 
 
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Who a workload was preempted for, and why: `uid` is that of the other Workload."""
+
+    uid: str
+    cause: str
+
+
+_PREEMPTED = re.compile(
+    r"Preempted to accommodate a workload \(UID: (?P<uid>[^,)]+), JobUID: [^)]*\) due to (?P<cause>[^;]+)"
+)
+
+
+def preemption(message: str) -> Preemption | None:
+    """Reads the message of a Preempted condition; None for any other text."""
+    found = _PREEMPTED.search(message)
+    return Preemption(found["uid"], found["cause"]) if found else None
+
+
 def brief(reason: str, message: str) -> str:
     """The cause in a few words, for a table's cell."""
     parsed = parse(message)

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from gangline.api import names, quantity
+from gangline.console.reasons import preemption
 
 Json: TypeAlias = dict[str, Any]
 Amounts: TypeAlias = Mapping[str, int]
@@ -71,7 +72,7 @@ class WorkloadView:
     state: State
     reason: str
     message: str
-    evicted: str = ""  # why it lost its place, while it waits for a new one
+    evicted: str = ""  # why it is stopping, or lost its place while it waits for a new one
     position: int | None = None  # 0-based among the pending of its ClusterQueue
 
     @property
@@ -170,7 +171,7 @@ def workload_view(obj: Json, routes: Mapping[tuple[str, str], str]) -> WorkloadV
         state=state,
         reason=reason,
         message=message,
-        evicted=_eviction(obj) if state is State.PENDING else "",
+        evicted=_eviction(obj) if state in (State.PENDING, State.STOPPING) else "",
     )
 
 
@@ -188,8 +189,9 @@ def judge(obj: Json) -> tuple[State, str, str, float]:
     if is_true(reserved) and is_true(evicted):
         return State.STOPPING, *_words(evicted, created)
     if is_true(admitted):
-        state = State.RUNNING if is_true(ready) else State.STARTING
-        return state, *_words(ready if is_true(ready) else admitted, created)
+        running = is_true(ready) and _since(ready) >= _since(admitted)  # else it speaks of an earlier start
+        state = State.RUNNING if running else State.STARTING
+        return state, *_words(ready if running else admitted, created)
     if is_true(reserved):
         return State.RESERVED, *_words(admitted or reserved, created)
     if _at(obj, "spec.active", True) is False:
@@ -274,8 +276,15 @@ def _with_positions(views: list[WorkloadView]) -> list[WorkloadView]:
         for line in lines.values()
         for index, view in enumerate(sorted(line, key=lambda v: (-v.priority, v.created, v.uid)))
     }
-    placed = [replace(view, position=positions.get(view.uid)) for view in views]
-    return sorted(placed, key=_display_order)
+    jobs = {view.uid: view.job for view in views}
+    told = [replace(view, position=positions.get(view.uid), evicted=_named(view.evicted, jobs)) for view in views]
+    return sorted(told, key=_display_order)
+
+
+def _named(eviction: str, jobs: Mapping[str, str]) -> str:
+    """Says the job where Kueue's message says a UID."""
+    found = preemption(eviction)
+    return f"preempted for {jobs.get(found.uid, 'a job that is gone')} ({found.cause})" if found else eviction
 
 
 def _display_order(view: WorkloadView) -> tuple[int, int, int, float, str]:
@@ -345,7 +354,11 @@ def seconds(timestamp: str | None) -> float:
 
 
 def _words(cond: Json, default: float) -> tuple[str, str, float]:
-    return cond.get("reason", ""), cond.get("message", ""), seconds(cond.get("lastTransitionTime")) or default
+    return cond.get("reason", ""), cond.get("message", ""), _since(cond) or default
+
+
+def _since(cond: Json) -> float:
+    return seconds(cond.get("lastTransitionTime"))
 
 
 def _owner(obj: Json) -> Json:

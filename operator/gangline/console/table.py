@@ -94,6 +94,8 @@ def why(view: WorkloadView) -> str:
         return f"on {', '.join(view.flavors)}" if view.flavors else "admitted"
     if view.state is State.SUCCEEDED:
         return ""
+    if view.evicted and (view.state is State.STOPPING or view.reason in ("", "PendingEvaluation")):
+        return view.evicted
     if view.state is State.PENDING:
         words = reasons.brief(view.reason, view.message) or "waits to be looked at"
         return f"{view.reason}: {words}" if view.reason and words != view.reason else words

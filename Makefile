@@ -47,15 +47,15 @@ bench-engine: venv ## how fast the engine decides; JSON on stdout
 	@$(BIN)/python -m tests.bench.engine
 
 bench-admission: venv ## Kueue's benchmark load (LOAD=baseline|large|tas SIZE=full|half|tenth|smoke); JSON on stdout
-	@$(BIN)/gangline cluster build
+	@$(BIN)/gangline cluster build >&2
 	@$(BIN)/python -m bench.admission --load $(LOAD) --size $(SIZE)
 
 bench-jobs: venv ## real Jobs through webhook, admission and pods (SIZE=…); JSON on stdout
-	@$(BIN)/gangline cluster build
+	@$(BIN)/gangline cluster build >&2
 	@$(BIN)/python -m bench.jobs --size $(SIZE)
 
 bench-idle: venv ## CPU of an operator at rest with everything waiting (SIZE=…); JSON on stdout
-	@$(BIN)/gangline cluster build
+	@$(BIN)/gangline cluster build >&2
 	@$(BIN)/python -m bench.idle --size $(SIZE)
 
 crds: venv ## regenerate crds/ from the models

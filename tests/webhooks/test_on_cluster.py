@@ -89,6 +89,51 @@ def test_a_gpujob_that_names_a_queue_is_suspended_at_creation(kubectl: Kubectl, 
     assert create(kubectl, placed(gpujob(queue=""), namespace, "free"))["spec"]["suspend"] is False
 
 
+@pytest.fixture(scope="module")
+def jobsets(kubectl: Kubectl, webhooks: Webhooks) -> None:
+    """The kind JobSet, as far as webhooks see it."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1alpha2", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    crd = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": "jobsets.jobset.x-k8s.io",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
+        },
+        "spec": {
+            "group": "jobset.x-k8s.io",
+            "scope": "Namespaced",
+            "names": {"plural": "jobsets", "singular": "jobset", "kind": "JobSet"},
+            "versions": [version],
+        },
+    }
+    kubectl.apply(crd)
+    kubectl("wait", "--for=condition=Established", "crd", "jobsets.jobset.x-k8s.io", "--timeout=30s")
+
+
+@pytest.mark.usefixtures("jobsets")
+def test_a_jobset_that_names_a_queue_is_suspended_and_checked(kubectl: Kubectl, namespace: str):
+    jobset: Json = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "low-jax", "namespace": namespace, "annotations": {QUEUE: "default-queue"}},
+        "spec": {
+            "replicatedJobs": [
+                {"name": "slice", "replicas": 2, "template": {"spec": {"parallelism": 4, "template": template()}}}
+            ]
+        },
+    }
+    assert eventually(lambda: kubectl.run("get", "jobsets", "-n", namespace).returncode == 0)
+    stored = create(kubectl, jobset)
+    assert stored["spec"]["suspend"] is True
+    assert stored["metadata"]["labels"][QUEUE] == "default-queue"
+    stored["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"] = []
+    path = "spec.replicatedJobs[0].template.spec.template.spec.containers"
+    assert f"{path}: Required value" in refusal(kubectl, stored, "replace")
+    kubectl("patch", "jobset", "low-jax", "-n", namespace, "--type=merge", "-p", '{"spec":{"suspend":false}}')
+
+
 def test_a_job_without_a_queue_is_left_alone(kubectl: Kubectl, namespace: str):
     stored = create(kubectl, placed(job(), namespace))
     assert not stored["spec"]["suspend"]

@@ -47,7 +47,7 @@ def test_no_webhook_is_in_the_way(webhook: Json):
     assert not named & {"pods", "*", "workloads/status", "jobs/status", "*/*"}
     assert not any("/" in resource for resource in named)
     assert {operation for rule in webhook["rules"] for operation in rule["operations"]} <= {"CREATE", "UPDATE"}
-    if named & {"jobs", "gpujobs", "workloads", "localqueues"}:
+    if named & {"jobs", "jobsets", "gpujobs", "workloads", "localqueues"}:
         [requirement] = webhook["namespaceSelector"]["matchExpressions"]
         assert requirement["operator"] == "NotIn"
         assert set(requirement["values"]) == set(names.EXCLUDED_NAMESPACES)
@@ -60,6 +60,7 @@ def test_an_outage_can_only_stop_what_names_a_queue_or_is_configuration():
         "queued-jobs.mutating.gangline.io",
         "configuration.validating.gangline.io",
         "queued-jobs.validating.gangline.io",
+        "queued-jobsets.validating.gangline.io",
         "queued-gpujobs.validating.gangline.io",
         "workloads.validating.gangline.io",
     }

@@ -73,12 +73,13 @@ _ANNOTATIONS_CHANGED: Final = (
 _JOB_SIZE_CHANGED: Final = (
     "object.spec.?parallelism != oldObject.spec.?parallelism || object.spec.?completions != oldObject.spec.?completions"
 )
-_HELD_TEMPLATE_CHANGED: Final = (
-    f"(object.spec.?suspend.orValue(false) && !{_annotation('oldObject', names.STOPPING)}.hasValue() && "
-    "object.spec.template != oldObject.spec.template)"
-)
+_STAYS_HELD: Final = f"object.spec.?suspend.orValue(false) && !{_annotation('oldObject', names.STOPPING)}.hasValue()"
+_JOB_META_CHANGED: Final = f"{IS_NEW} || {_LABELS_CHANGED} || {_ANNOTATIONS_CHANGED}"
 JOB_CHANGED: Final = (
-    f"{IS_NEW} || {_LABELS_CHANGED} || {_ANNOTATIONS_CHANGED} || {_JOB_SIZE_CHANGED} || {_HELD_TEMPLATE_CHANGED}"
+    f"{_JOB_META_CHANGED} || {_JOB_SIZE_CHANGED} || ({_STAYS_HELD} && object.spec.template != oldObject.spec.template)"
+)
+JOB_SET_CHANGED: Final = (
+    f"{_JOB_META_CHANGED} || ({_STAYS_HELD} && object.spec.?replicatedJobs != oldObject.spec.?replicatedJobs)"
 )
 
 #: anything but the switch
@@ -86,7 +87,7 @@ _GPU_JOB_SPEC_CHANGED: Final = (
     "object.spec.exists(k, k != 'suspend' && object.spec[?k] != oldObject.spec[?k]) || "
     "oldObject.spec.exists(k, k != 'suspend' && !(k in object.spec))"
 )
-GPU_JOB_CHANGED: Final = f"{IS_NEW} || {_LABELS_CHANGED} || {_ANNOTATIONS_CHANGED} || {_GPU_JOB_SPEC_CHANGED}"
+GPU_JOB_CHANGED: Final = f"{_JOB_META_CHANGED} || {_GPU_JOB_SPEC_CHANGED}"
 
 #: made by hand or by a tool; those that belong to a job were derived from a job that has been checked
 HAS_NO_JOB: Final = "!object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))"

@@ -93,6 +93,11 @@ class _Webhook:
         return body
 
 
+def _jobs(operations: tuple[str, ...]) -> tuple[_Rule, ...]:
+    """All job kinds; one that is not installed costs nothing."""
+    return tuple(_Rule(operations, (kind,)) for kind in (resources.JOBS, resources.JOB_SETS, resources.GPU_JOBS))
+
+
 _MUTATING: Final = (
     _Webhook(
         "configuration.mutating",
@@ -104,12 +109,12 @@ _MUTATING: Final = (
     ),
     _Webhook(
         "queued-jobs.mutating",
-        (_Rule(_WRITE, (resources.JOBS,)), _Rule(_WRITE, (resources.GPU_JOBS,))),
+        _jobs(_WRITE),
         (conditions.NAMES_QUEUE, conditions.LACKS_DEFAULTS),
     ),
     _Webhook(
         "other-jobs.mutating",  # for the namespace's default LocalQueue
-        (_Rule(_CREATE, (resources.JOBS,)), _Rule(_CREATE, (resources.GPU_JOBS,))),
+        _jobs(_CREATE),
         (conditions.NAMES_NO_QUEUE, conditions.STANDS_ALONE),
         required=False,
     ),
@@ -133,6 +138,11 @@ _VALIDATING: Final = (
         "queued-jobs.validating",
         (_Rule(_WRITE, (resources.JOBS,)),),
         (conditions.NAMES_OR_NAMED_QUEUE, conditions.JOB_CHANGED),
+    ),
+    _Webhook(
+        "queued-jobsets.validating",
+        (_Rule(_WRITE, (resources.JOB_SETS,)),),
+        (conditions.NAMES_OR_NAMED_QUEUE, conditions.JOB_SET_CHANGED),
     ),
     _Webhook(
         "queued-gpujobs.validating",

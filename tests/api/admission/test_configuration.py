@@ -30,7 +30,7 @@ def test_every_kind_is_known_in_every_version():
         for kind in (
             "AdmissionCheck", "ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor", "Topology", "Workload",
         )
-    } | {(names.OWN_GROUP, "GPUJob"), (names.OWN_GROUP, "QueuePolicy"), ("batch", "Job")}  # fmt: skip
+    } | {(names.OWN_GROUP, "GPUJob"), (names.OWN_GROUP, "QueuePolicy"), ("batch", "Job"), ("jobset.x-k8s.io", "JobSet")}  # fmt: skip
     with pytest.raises(UnknownKindError, match="no admission rules for Pod of 'v1'"):
         default({"apiVersion": "v1", "kind": "Pod"}, None, Context())
     with pytest.raises(UnknownKindError, match="an object without kind"):

@@ -65,7 +65,7 @@ def test_the_summary_counts_jobs_preemptions_and_use():
 def test_news_are_new_workloads_new_states_and_new_reasons_to_wait():
     before = see(running("steady"), pending("waits", "WaitingForQuota", "8 more needed"), running("ends"))
     after = see(running("steady"), pending("waits", "WaitingForQuota", "4 more needed"), done("ends"), pending("new"))
-    assert [v.job_name for v in changes(before, after)] == ["new", "ends"]
+    assert [v.job_name for v in changes(before, after)] == ["ends", "new"]
     other = see(running("steady"), pending("waits", "WaitingForPreemptedWorkloads", "soon"), running("ends"))
     assert [v.job_name for v in changes(before, other)] == ["waits"]
     assert len(changes(None, before)) == 3

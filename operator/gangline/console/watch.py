@@ -66,9 +66,25 @@ async def watching(api: ApiClient) -> AsyncIterator[Watch]:
 
 
 def changes(before: Snapshot | None, after: Snapshot) -> list[WorkloadView]:
-    """The workloads that a reader should hear about: new ones, and those in another state or waiting for another reason."""
+    """The workloads that a reader should hear about: new ones, and those in another state or waiting for another reason.
+
+    Causes before effects: what ended or has to go first, then who waits, then who takes its place.
+    """
     known = {v.uid: v for v in before.workloads} if before else {}
-    return [v for v in after.workloads if _is_news(known.get(v.uid), v)]
+    news = [v for v in after.workloads if _is_news(known.get(v.uid), v)]
+    return sorted(news, key=lambda v: _TOLD.index(v.state))
+
+
+_TOLD = (
+    State.SUCCEEDED,
+    State.FAILED,
+    State.INACTIVE,
+    State.STOPPING,
+    State.PENDING,
+    State.RESERVED,
+    State.STARTING,
+    State.RUNNING,
+)
 
 
 def _is_news(before: WorkloadView | None, after: WorkloadView) -> bool:

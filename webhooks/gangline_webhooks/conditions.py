@@ -73,7 +73,10 @@ _ANNOTATIONS_CHANGED: Final = (
 _JOB_SIZE_CHANGED: Final = (
     "object.spec.?parallelism != oldObject.spec.?parallelism || object.spec.?completions != oldObject.spec.?completions"
 )
-_STAYS_HELD: Final = f"object.spec.?suspend.orValue(false) && !{_annotation('oldObject', names.STOPPING)}.hasValue()"
+_STAYS_HELD: Final = (
+    "object.spec.?suspend.orValue(false) && oldObject.spec.?suspend.orValue(false) && "
+    f"!{_annotation('oldObject', names.STOPPING)}.hasValue()"
+)
 _JOB_META_CHANGED: Final = f"{IS_NEW} || {_LABELS_CHANGED} || {_ANNOTATIONS_CHANGED}"
 JOB_CHANGED: Final = (
     f"{_JOB_META_CHANGED} || {_JOB_SIZE_CHANGED} || ({_STAYS_HELD} && object.spec.template != oldObject.spec.template)"

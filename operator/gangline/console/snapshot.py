@@ -287,14 +287,13 @@ def _named(eviction: str, jobs: Mapping[str, str]) -> str:
     return f"preempted for {jobs.get(found.uid, 'a job that is gone')} ({found.cause})" if found else eviction
 
 
-def _display_order(view: WorkloadView) -> tuple[int, int, int, float, str]:
-    """What runs first, then what waits in line, then what has ended."""
+def _display_order(view: WorkloadView) -> tuple[int, str, int, float, str]:
+    """What runs first, then what waits, queue by queue and in line, then what has ended."""
     if view.state in HOLDING:
-        return (0, 0, -view.priority, view.since, view.uid)
+        return (0, view.cluster_queue, -view.priority, view.since, view.uid)
     if view.state in FINISHED or view.state is State.INACTIVE:
-        return (2, 0, 0, view.since, view.uid)
-    position = view.position if view.position is not None else 1_000_000
-    return (1, position, -view.priority, view.created, view.uid)
+        return (2, view.cluster_queue, 0, view.since, view.uid)
+    return (1, view.cluster_queue, view.position or 0, view.created, view.uid)
 
 
 # --- ClusterQueues ----------------------------------------------------------------------------------------------------

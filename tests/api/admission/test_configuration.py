@@ -25,7 +25,7 @@ def errors(obj: Json, old: Json | None = None) -> list[str]:
 
 
 def test_every_kind_is_known_in_every_version():
-    kueue_kinds = "AdmissionCheck ClusterQueue Cohort LocalQueue ResourceFlavor Topology Workload".split()
+    kueue_kinds = ["AdmissionCheck", "ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor", "Topology", "Workload"]
     own_kinds = [(names.OWN_GROUP, "GPUJob"), (names.OWN_GROUP, "QueuePolicy")]
     assert set(KINDS) >= {*((names.GROUP, kind) for kind in kueue_kinds), *own_kinds, ("batch", "Job")}
     with pytest.raises(UnknownKindError, match="no admission rules for Pod of 'v1'"):

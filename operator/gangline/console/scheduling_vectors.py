@@ -117,7 +117,12 @@ class World:
         before = self._before(cycle)
         record = self.engine.cycle((EPOCH + cycle) * 1000)
         preempted = [
-            {"workload": _name(p.workload), "clusterQueue": self._queue_of(p.workload), "reason": p.reason, "by": _name(p.by)}
+            {
+                "workload": _name(p.workload),
+                "clusterQueue": self._queue_of(p.workload),
+                "reason": p.reason,
+                "by": _name(p.by),
+            }
             for p in record.preempted
         ]
         reserved = [
@@ -172,7 +177,9 @@ class World:
         return told
 
     def _complete_eviction(self, name: str) -> None:
-        workload = replace(self.running.pop(name).workload, admission=None, admitted=False, reserved_at=0, requeued=True)
+        workload = replace(
+            self.running.pop(name).workload, admission=None, admitted=False, reserved_at=0, requeued=True
+        )
         self.waiting[name] = workload
         self.engine.observe(Put(workload))
 

@@ -66,12 +66,14 @@ class ClusterQueueState(Node):
 
     # --- configuration ------------------------------------------------------------------------------------------------
 
-    def configure(self, config: ClusterQueue, settings: Settings) -> None:
+    def configure(self, config: ClusterQueue, settings: Settings, usage: Callable[[str], float] | None) -> None:
         """Everything that follows from the object alone; cells are bound once the tree is settled."""
         self.config = config
         self.weight = config.weight
-        self.pending.strict = config.strategy == "StrictFIFO"
-        self.pending.hashing = not self.pending.strict and settings.gates.get("SchedulingEquivalenceHashing", True)
+        self.fair_usage = usage if config.admission_mode == "UsageBasedAdmissionFairSharing" else None
+        strict = config.strategy == "StrictFIFO"
+        hashing = not strict and settings.gates.get("SchedulingEquivalenceHashing", True)
+        self.pending.configure(strict=strict, hashing=hashing, usage_of=self.fair_usage)
         policy = config.preemption
         self.preempts_while_borrowing = policy.borrow_within_cohort != "Never" or (
             settings.fair_sharing is not None and policy.reclaim_within_cohort != "Never"
@@ -82,7 +84,9 @@ class ClusterQueueState(Node):
         """Connect the resource groups with the cells of the settled tree, and the holders with theirs."""
         self.group_of = {}
         for group in self.config.groups:
-            bound = Group(frozenset(group.covered), [self._option(group, i, flavors) for i in range(len(group.flavors))])
+            bound = Group(
+                frozenset(group.covered), [self._option(group, i, flavors) for i in range(len(group.flavors))]
+            )
             for resource in group.covered:
                 self.group_of[resource] = bound
 
@@ -115,6 +119,14 @@ class ClusterQueueState(Node):
         gang.usage, gang.cells = {}, []
         gang.evicting = False
         self.generation += 1
+
+    def change_usage(self, gang: Gang, usage: dict[FlavorResource, int]) -> None:
+        for cell, amount in gang.cells:
+            cell.remove(amount)
+        gang.usage = usage
+        gang.cells = [(self.cell(fr), amount) for fr, amount in usage.items()]
+        for cell, amount in gang.cells:
+            cell.add(amount)
 
     def unrank(self, gang: Gang) -> None:
         """Take it out of the order of victims, before that changes."""

@@ -8,7 +8,7 @@ reservations. Trees share no quota, so the cycles of different trees don't depen
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gangline.engine import partial
@@ -25,6 +25,9 @@ NO_FIT, NO_CANDIDATES = "NoFit", "PreemptionNoCandidates"
 PENDING, FAILED = "PendingPreemption", "FailedAfterNomination"
 NAMESPACE_MISMATCH, GENERIC = "NamespaceMismatch", ""
 
+#: the reason while PodsReady holds admission back
+NOT_READY = "WaitingForPodsReady"
+WAIT_READY = "waiting for all admitted workloads to be in PodsReady condition"
 NO_LONGER_FITS = "Workload no longer fits after processing another workload"
 OVERLAP = "Workload has overlapping preemption targets with another workload"
 
@@ -42,6 +45,8 @@ class Attempt:
     requeue_reason: str = GENERIC
     reserved: bool = False
     skipped: str = ""  # why, in words
+    blocked: str = ""  # reason, if it fits but may not be reserved now
+    parked_others: bool = False  # others of its shape were set aside with it
     deferred: bool = False
     new_victims: list[Victim] = field(default_factory=list[Victim])
 
@@ -55,8 +60,17 @@ class Attempt:
 class TreeCycle:
     """Runs one cycle. `attempts` then holds every head's in the order of processing."""
 
-    def __init__(self, root: Node, heads: Sequence[Gang], settings: Settings, preemptor: Preemptor, now: int) -> None:
+    def __init__(
+        self,
+        root: Node,
+        heads: Sequence[Gang],
+        settings: Settings,
+        preemptor: Preemptor,
+        now: int,
+        may_reserve: Callable[[], bool],
+    ) -> None:
         self._root = root
+        self._may_reserve = may_reserve
         self._settings = settings
         self._preemptor = preemptor
         self._now = now // 1000
@@ -161,6 +175,9 @@ class TreeCycle:
             self._skip(attempt, NO_LONGER_FITS)
         elif mode is Mode.PREEMPT:
             self._preempt(attempt)
+        elif not self._may_reserve():
+            attempt.blocked = NOT_READY
+            self._skip(attempt, WAIT_READY)
         else:
             self._reserve(attempt)
 
@@ -234,7 +251,7 @@ class TreeCycle:
             pending.preemptor = gang
         parks = reason in (NO_FIT, NO_CANDIDATES) and not pending.strict
         if parks and gang.progress is None:
-            pending.park_shape(gang, attempt.assignment)
+            attempt.parked_others = pending.park_shape(gang)
         else:
             pending.arrive(gang)
 
@@ -245,9 +262,7 @@ class TreeCycle:
         )
         if not kept:
             return None
-        progress = Progress(
-            attempt.assignment.progress(), attempt.gang.shape, self._root.rounds, attempt.generation
-        )
+        progress = Progress(attempt.assignment.progress(), attempt.gang.shape, self._root.rounds, attempt.generation)
         return progress if progress.flavors_left() else None
 
 

@@ -79,12 +79,13 @@ class _Search:
 
     def first_pass(self, candidates: list[Gang], strategy: str, *, within_nominal: bool) -> bool:
         need = self.need
+        by_right = within_nominal and not need.queue.over_quota(need.frs)
         targets = _Targets(need, candidates)
         while (target := targets.next()) is not None:
             if target is need.queue:
                 if self._take(targets.pop(target), IN_QUEUE):
                     return True
-            elif within_nominal and not need.queue.over_quota(need.frs):
+            elif by_right:
                 if self._take(targets.pop(target), RECLAMATION):
                     return True
             else:

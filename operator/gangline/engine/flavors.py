@@ -184,7 +184,9 @@ class Assigner:
             if group is None:
                 if total[resource] == 0 or self._preemptor.settings.ignore_undeclared_resources:
                     continue
-                obstacles.append(Obstacle(NO_MATCH, "", resource, text=f"resource {resource} unavailable in ClusterQueue"))
+                obstacles.append(
+                    Obstacle(NO_MATCH, "", resource, text=f"resource {resource} unavailable in ClusterQueue")
+                )
                 if resource == next(iter(total)):
                     assignment.severity = NO_MATCH
                 failed = True

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gangline.engine.model import Admission, Explanation, Millis, PodSet, Settings, Workload
+from gangline.engine.model import Admission, Millis, PodSet, Settings, Workload
 from gangline.engine.quota import Cell, FlavorResource
 
 if TYPE_CHECKING:
@@ -64,20 +64,25 @@ class Gang:
 
     __slots__ = (
         "admission",
+        "admitted",
+        "admitted_at",
+        "answer",
         "bucket",
         "cells",
         "demands",
         "entry",
         "evicting",
-        "explained",
         "groups",
         "key",
+        "local_queue",
         "out",
         "parked",
         "priority",
         "progress",
         "queue",
+        "requeue_assumed",
         "reserved",
+        "review_at",
         "shape",
         "since",
         "told",
@@ -99,16 +104,22 @@ class Gang:
         self.entry: Any = None  # its live place in the bucket's heap
         self.parked = False  # set aside by itself, not with its class
         self.progress: Progress | None = None
-        #: the last failed attempt
+        #: the last failed attempt, and what it was put back with: (reason, message)
         self.verdict: Assignment | None = None
-        #: why it waits where no attempt says so
-        self.explained: Explanation | None = None
+        self.answer: tuple[str, str] = ("", "")
         #: (reason, message) of the last Park
         self.told: tuple[str, str] = ("", "")
+        #: its back-off is taken to be over, though no fact says so yet
+        self.requeue_assumed = False
+        #: when its life cycle is to be looked at again
+        self.review_at: Millis | None = None
 
         # holding
         self.admission: Admission | None = None
         self.reserved = 0  # seconds
+        #: it runs: nothing stands between its quota and its start any more
+        self.admitted = False
+        self.admitted_at: Millis = 0
         self.evicting = False
         #: what it holds; a flavor that it uses with quantity 0 is in here too
         self.usage: dict[FlavorResource, int] = {}
@@ -122,6 +133,8 @@ class Gang:
     def learn(self, workload: Workload, settings: Settings) -> None:
         """Take in a new fact; where the gang is does not change here."""
         self.workload = workload
+        self.local_queue = f"{workload.namespace}/{workload.queue}"
+        self.requeue_assumed = False
         self.priority = workload.priority + (workload.boost if settings.gates.get("PriorityBoost", False) else 0)
         self.since = queue_time(workload, settings)
         self.demands = tuple(_demand(pod_set, workload.reclaimable) for pod_set in workload.pod_sets)

@@ -328,16 +328,7 @@ class Workload:
 # --- what flows in ----------------------------------------------------------------------------------------------------
 
 Item: TypeAlias = (
-    Flavor
-    | Cohort
-    | ClusterQueue
-    | LocalQueue
-    | Namespace
-    | AdmissionCheck
-    | Topology
-    | Node
-    | ForeignPod
-    | Workload
+    Flavor | Cohort | ClusterQueue | LocalQueue | Namespace | AdmissionCheck | Topology | Node | ForeignPod | Workload
 )
 
 
@@ -456,6 +447,8 @@ class Park:
     workload: str
     uid: str
     explanation: Explanation
+    #: it was not tried itself: a gang of the same shape was. Of low priority, there may be many.
+    by_equivalence: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,6 +487,9 @@ class QueueStatus:
     reservation: tuple[ResourceUsage, ...]  # held by QuotaReserved workloads, every flavor and resource of the queue
     usage: tuple[ResourceUsage, ...]  # held by Admitted workloads
     weighted_share: int = 0
+    #: admission fair sharing (LocalQueues): consumed so far in engine units, and when that was last decayed
+    consumed: Mapping[str, float] = field(default_factory=dict[str, float])
+    consumed_at: Millis = 0
 
 
 # --- how the engine is set --------------------------------------------------------------------------------------------

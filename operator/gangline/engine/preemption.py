@@ -119,15 +119,11 @@ def _compare(a: Gang, b: Gang, own: ClusterQueueState) -> int:
     """With admission fair sharing: inside one queue, who comes from the LocalQueue that used most goes first."""
     first, second = (not a.evicting, a.queue is own), (not b.evicting, b.queue is own)
     if first == second and a.queue is b.queue and a.queue is not None and a.queue.fair_usage:
-        mine, theirs = a.queue.fair_usage(_local_queue(a)), a.queue.fair_usage(_local_queue(b))
+        mine, theirs = a.queue.fair_usage(a.local_queue), a.queue.fair_usage(b.local_queue)
         if mine != theirs:
             return -1 if mine > theirs else 1
     left, right = (first, a.victim_key), (second, b.victim_key)
     return (left > right) - (left < right)
-
-
-def _local_queue(gang: Gang) -> str:
-    return f"{gang.workload.namespace}/{gang.workload.queue}"
 
 
 # --- the classic way --------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
-from gangline.engine.flavors import Assignment
 from gangline.engine.gang import Gang, Shape
 
 #: (since, uid, gang)
@@ -51,7 +50,7 @@ class Bucket:
 
 
 class Lane:
-    """The buckets that compete by priority and time: all of a ClusterQueue, or those of one LocalQueue where their usage decides."""
+    """Buckets that compete by priority and time: all of a ClusterQueue, or one LocalQueue's where usage ranks those."""
 
     __slots__ = ("buckets", "heap")
 
@@ -100,11 +99,19 @@ class PendingQueue:
         #: gangs in the heap
         self.active = 0
         self._lanes: dict[str, Lane] = {}
-        self._parked_shapes: dict[Shape, Assignment | None] = {}
+        #: shape -> the gang whose attempt failed
+        self._parked_shapes: dict[Shape, Gang] = {}
         self._aside: dict[str, Gang] = {}
 
-    def __len__(self) -> int:
-        return self.total() + (self.in_flight is not None)
+    def configure(self, *, strict: bool, hashing: bool, usage_of: Callable[[str], float] | None) -> None:
+        """Set how the queue is ordered; what waits in it is put in that order."""
+        regroup = hashing != self.hashing or (usage_of is None) != (self.usage_of is None)
+        gangs = [gang for gang in self.everyone() if not gang.parked] if regroup else []
+        for gang in gangs:
+            self.take_out(gang)
+        self.strict, self.hashing, self.usage_of = strict, hashing, usage_of
+        for gang in gangs:
+            self.arrive(gang)
 
     def total(self) -> int:
         return sum(bucket.size for lane in self._lanes.values() for bucket in lane.buckets.values()) + len(self._aside)
@@ -212,12 +219,12 @@ class PendingQueue:
 
     # --- aside and back -----------------------------------------------------------------------------------------------
 
-    def park_shape(self, gang: Gang, verdict: Assignment | None) -> bool:
+    def park_shape(self, gang: Gang) -> bool:
         """Set aside `gang` (in flight until now) and all of its shape. False if there was nobody else."""
         if not self.hashing:
             self.put_aside(gang)
             return False
-        self._parked_shapes[gang.shape] = verdict
+        self._parked_shapes[gang.shape] = gang
         others = False
         for lane in self._lanes.values():
             bucket = lane.buckets.get(gang.shape)
@@ -228,9 +235,11 @@ class PendingQueue:
         self.arrive(gang)
         return others
 
-    def verdict_of(self, gang: Gang) -> Assignment | None:
-        """The failed attempt that keeps the gang's whole shape aside."""
-        return self._parked_shapes.get(gang.shape) if gang.bucket is not None and gang.bucket.parked else None
+    def spokesman(self, gang: Gang) -> Gang:
+        """The one whose failed attempt keeps the gang's whole shape aside; the gang itself if that is not so."""
+        if gang.bucket is None or not gang.bucket.parked:
+            return gang
+        return self._parked_shapes.get(gang.shape, gang)
 
     def flush(self, may_try: Callable[[Gang], bool]) -> bool:
         """Something was released: back to the heap with all that `may_try`. False if nothing moved."""
@@ -258,12 +267,17 @@ class PendingQueue:
         if self.usage_of is None:
             return sorted(gangs, key=self._rank)
         usage = {name: self.usage_of(name) for name in self._lanes}
-        return sorted(gangs, key=lambda gang: (usage[f"{gang.workload.namespace}/{gang.workload.queue}"], *self._rank(gang)))
+        return sorted(gangs, key=lambda gang: (usage[gang.local_queue], *self._rank(gang)))
 
     def aside(self) -> list[Gang]:
-        """By name."""
+        """In the order in which they would be in the heap."""
         parked = [gang for bucket in self._buckets() if bucket.parked for gang in bucket.live()]
-        return sorted((*parked, *self._aside.values()), key=lambda gang: gang.key)
+        return sorted((*parked, *self._aside.values()), key=self._rank)
+
+    def position(self, gang: Gang) -> int:
+        """How many go before it: those in the heap first, then those set aside."""
+        everyone = self.everyone()
+        return everyone.index(gang) if gang in everyone else len(everyone)
 
     def shape_mates(self, gang: Gang) -> Iterator[Gang]:
         """The others that were set aside with it."""

@@ -37,4 +37,7 @@ def _affinity_matches(affinity: Affinity, labels: Mapping[str, str]) -> bool:
     """Terms are ORed. A term that says nothing about the flavor's keys matches everything."""
     if not affinity:
         return True
-    return any(all(expression_matches(expression, labels) for expression in term if expression.key in labels) for term in affinity)
+    return any(
+        all(expression_matches(expression, labels) for expression in term if expression.key in labels)
+        for term in affinity
+    )

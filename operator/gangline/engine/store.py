@@ -6,9 +6,10 @@ quota trees that it touches anew, once, before anybody looks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from gangline.engine.admission_fairness import AdmissionFairness
 from gangline.engine.cluster_queue import ClusterQueueState, quotas_of
 from gangline.engine.gang import Gang
 from gangline.engine.model import (
@@ -18,11 +19,11 @@ from gangline.engine.model import (
     Cohort,
     Flavor,
     LocalQueue,
+    Millis,
     Namespace,
     PodSetAssignment,
     Settings,
     Topology,
-    Workload,
 )
 from gangline.engine.quota import FlavorResource, Node, reset, settle
 from gangline.engine.topology_filter import expression_matches
@@ -49,6 +50,12 @@ class Store:
         #: cohorts in a cycle of parents
         self.cyclic: set[str] = set()
 
+        #: gangs whose life cycle has to be looked at
+        self.reviews: dict[str, Gang] = {}
+        #: holders that were admitted and whose pods are not all ready, while that holds admission back
+        self.unready: set[str] = set()
+        fair = settings.admission_fair_sharing
+        self.fairness = AdmissionFairness(fair) if fair is not None else None
         #: roots of trees where something happened since they were last scheduled
         self.touched: dict[int, Node] = {}
         self.changed_queues: set[str] = set()
@@ -101,9 +108,12 @@ class Store:
         if local_queue is not None:
             self.local_queues_of.setdefault(local_queue.cluster_queue, set()).add(key)
         self.changed_local_queues.add(key)
+        if self.fairness is not None:
+            self.fairness.put(local_queue) if local_queue is not None else self.fairness.forget(key)
         if old is None or local_queue is None or _where(old) != _where(local_queue):
             for gang in list(self.gangs_of.get(key, {}).values()):
                 self.place(gang)
+                self.reviews[gang.key] = gang
 
     # --- the forest ---------------------------------------------------------------------------------------------------
 
@@ -128,8 +138,10 @@ class Store:
         for name in moved_queues:
             for key in list(self.local_queues_of.get(name, ())):
                 for gang in list(self.gangs_of.get(key, {}).values()):
-                    if not gang.holds:
-                        self.place(gang)
+                    self.place(gang)
+                    self.reviews[gang.key] = gang
+            for gang in self.queues[name].holders.values() if name in self.queues else ():
+                self.reviews[gang.key] = gang
 
     def _affected(self, queues: Iterable[str], cohorts: Iterable[str]) -> list[Node]:
         """All nodes of the trees that the moved ones are in, were in, or come into."""
@@ -183,7 +195,7 @@ class Store:
         """Build the trees of these nodes from the configuration, and count the holders again."""
         for queue in queues:
             config = self.cluster_queues[queue.name]
-            queue.configure(config, self.settings)
+            queue.configure(config, self.settings, self.fairness.usage if self.fairness is not None else None)
             reset(queue, quotas_of(config.groups))
         for node in cohorts:
             cohort = self.cohorts.get(node.name, Cohort(node.name))
@@ -251,18 +263,87 @@ class Store:
             return
         gang.evicting = bool(gang.workload.evicted)
         queue.hold(gang, admission, self.usage_of(gang, admission), gang.workload.reserved_at // 1000)
+        self.note_state(gang)
         self.touch(queue)
+
+    def confirm(self, gang: Gang) -> None:
+        """A fact about a holder that keeps its admission: what it holds is brought in line with it."""
+        queue, admission = gang.queue, gang.workload.admission
+        assert queue is not None and admission is not None, gang
+        gang.evicting = gang.evicting or bool(gang.workload.evicted)
+        gang.admission = admission
+        queue.generation += 1
+        usage = self.usage_of(gang, admission)
+        if usage != gang.usage:
+            released = any(amount > usage.get(fr, 0) for fr, amount in gang.usage.items())
+            queue.change_usage(gang, usage)
+            if released:
+                self.flush(queue.root)
+        self.note_state(gang)
+        self.note_change(gang)
+
+    def note_state(self, gang: Gang) -> None:
+        """Whether it runs, and whether it keeps others waiting, follows from its last fact."""
+        workload, policy = gang.workload, self.settings.pods_ready
+        gang.admitted, gang.admitted_at = workload.admitted, workload.admitted_at
+        if self.fairness is not None and gang.admitted:
+            self.fairness.admit(gang)
+        if policy is not None and policy.block_admission:
+            self._note_ready(gang, workload.pods_ready or not gang.admitted)
+
+    def _note_ready(self, gang: Gang, ready: bool) -> None:
+        if not ready:
+            self.unready.add(gang.uid)
+        elif gang.uid in self.unready:
+            self.unready.discard(gang.uid)
+            if not self.unready:
+                for queue in self.queues.values():
+                    self.touched[id(queue.root)] = queue.root
+
+    def note_change(self, gang: Gang) -> None:
+        """The statuses of its queues may show it."""
+        if gang.queue is not None:
+            self.changed_queues.add(gang.queue.name)
+        self.changed_local_queues.add(gang.local_queue)
+
+    def assume_reserved(self, gang: Gang, now: Millis, *, admitted: bool) -> None:
+        """The scheduler gave it quota; the fact that says so is on its way."""
+        if self.fairness is not None:
+            self.fairness.reserve(gang)
+        if admitted:
+            self.assume_admitted(gang, now)
+        self.reviews[gang.key] = gang
+        self.note_change(gang)
+
+    def assume_admitted(self, gang: Gang, now: Millis) -> None:
+        gang.admitted, gang.admitted_at = True, now
+        if self.fairness is not None:
+            self.fairness.admit(gang)
+        policy = self.settings.pods_ready
+        if policy is not None and policy.block_admission:
+            self._note_ready(gang, ready=False)
+        self.note_change(gang)
+
+    def assume_requeued(self, gang: Gang) -> None:
+        """Its back-off is over."""
+        gang.requeue_assumed = True
+        self.unplace(gang)
+        self.place(gang)
 
     def release(self, gang: Gang) -> None:
         """It holds nothing any more: what waits in its tree may try again."""
         queue = gang.queue
+        self.note_change(gang)
+        self._note_ready(gang, ready=True)
+        gang.admitted = False
+        if self.fairness is not None:
+            self.fairness.cancel(gang)
         if queue is None:
             if gang.admission is not None:
                 self._homeless.get(gang.admission.cluster_queue, {}).pop(gang.uid, None)
                 gang.admission = None
             return
         queue.release(gang)
-        self.changed_queues.add(queue.name)
         self.flush(queue.root)
 
     def place(self, gang: Gang) -> None:
@@ -280,7 +361,7 @@ class Store:
             self.touch(queue)
         else:
             queue.pending.put_aside(gang)
-            self.changed_queues.add(queue.name)
+        self.note_change(gang)
 
     def unplace(self, gang: Gang) -> None:
         queue = gang.queue
@@ -288,6 +369,7 @@ class Store:
             return
         queue.pending.take_out(gang)
         queue.pending.forget_preemptor(gang)
+        self.note_change(gang)
         gang.queue = None
         self.touch(queue)
 
@@ -296,14 +378,14 @@ class Store:
         workload = gang.workload
         if workload.finished or not workload.active or workload.on_hold or workload.gates:
             return None
-        local_queue = self.local_queues.get(f"{workload.namespace}/{workload.queue}")
+        local_queue = self.local_queues.get(gang.local_queue)
         if local_queue is None or local_queue.stop_policy != "None" or local_queue.terminating:
             return None
         return self.queues.get(local_queue.cluster_queue)
 
     def may_try(self, gang: Gang) -> bool:
         """Not while it backs off, nor from a namespace that its queue doesn't select."""
-        return gang.workload.requeued is not False and self.selects(gang)
+        return (gang.workload.requeued is not False or gang.requeue_assumed) and self.selects(gang)
 
     def selects(self, gang: Gang) -> bool:
         selector = gang.queue.config.namespace_selector if gang.queue is not None else None
@@ -353,7 +435,9 @@ class Store:
         missing = [check.name for check in config.checks if check.name not in self.checks]
         if missing:
             found.append(("AdmissionCheckNotFound", f"references missing AdmissionCheck(s): {','.join(missing)}"))
-        idle = [check.name for check in config.checks if check.name in self.checks and not self.checks[check.name].active]
+        idle = [
+            check.name for check in config.checks if check.name in self.checks and not self.checks[check.name].active
+        ]
         if idle:
             found.append(("AdmissionCheckInactive", f"references inactive AdmissionCheck(s): {','.join(idle)}"))
         if not found:

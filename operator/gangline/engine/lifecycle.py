@@ -1,0 +1,239 @@
+"""Everything about a gang that is not scheduling: losing its quota, completing its admission, coming back to its queue.
+
+A gang is reviewed when something about it was said, when its queue changed, or when a time it waits for has come. A review
+looks at the gang as it is now, so it may be repeated at any time. A gang that is being evicted is left alone until a fact says
+that its quota is released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
+
+from gangline.engine.cluster_queue import ClusterQueueState
+from gangline.engine.gang import Gang
+from gangline.engine.model import (
+    Admission,
+    CheckState,
+    ClusterQueue,
+    CompleteAdmission,
+    Decision,
+    Evict,
+    Millis,
+    PodsReadyPolicy,
+    Requeue,
+)
+from gangline.engine.store import Store
+
+HOLDING, DRAINING = "Hold", "HoldAndDrain"
+
+
+class Lifecycle:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        #: (when, uid, gang): to be reviewed then; a gang may be in here several times
+        self._due: list[tuple[Millis, str, Gang]] = []
+
+    def next_due(self) -> Millis | None:
+        """When the next review is due; gangs that are gone are dropped on the way."""
+        while self._due and self._due[0][2].review_at != self._due[0][0]:
+            heappop(self._due)
+        return self._due[0][0] if self._due else None
+
+    def review(self, now: Millis) -> list[Decision]:
+        """Review all gangs that something was said of and all that are due."""
+        decisions: list[Decision] = []
+        for gang in self._waiting_for_review(now):
+            if self._store.gangs.get(gang.key) is not gang:
+                continue
+            decision, again = self._judge(gang, now)
+            self._set_alarm(gang, again)
+            if decision is not None:
+                decisions.append(decision)
+        return decisions
+
+    def _waiting_for_review(self, now: Millis) -> Iterator[Gang]:
+        reviews = self._store.reviews
+        while reviews:
+            yield reviews.pop(next(iter(reviews)))
+        while (due := self.next_due()) is not None and due <= now:
+            yield heappop(self._due)[2]
+
+    def _set_alarm(self, gang: Gang, when: Millis | None) -> None:
+        if when != gang.review_at:
+            gang.review_at = when
+            if when is not None:
+                heappush(self._due, (when, gang.uid, gang))
+
+    def _judge(self, gang: Gang, now: Millis) -> tuple[Decision | None, Millis | None]:
+        """What is to be done with the gang, and when to look again if nothing happens."""
+        if not gang.holds:
+            return self._judge_waiting(gang, now)
+        if gang.evicting or gang.queue is None:
+            return None, None
+        eviction, again = self._eviction(gang, gang.queue, now)
+        if eviction is not None:
+            gang.evicting = True
+            return eviction, None
+        if not gang.admitted and _complete(gang, gang.queue.config):
+            self._store.assume_admitted(gang, now)
+            return CompleteAdmission(gang.key, gang.uid), again
+        return None, again
+
+    # --- evictions ----------------------------------------------------------------------------------------------------
+
+    def _eviction(self, gang: Gang, queue: ClusterQueueState, now: Millis) -> tuple[Evict | None, Millis | None]:
+        if not gang.workload.active:
+            return Evict(gang.key, gang.uid, "Deactivated", "The workload is deactivated"), None
+        found = self._stopped(gang, queue) or _check_failed(gang, now)
+        if found is not None:
+            return found, None
+        times: list[Millis] = []
+        if gang.admitted:
+            for deadline, evict in (self._execution_limit(gang), self._readiness_limit(gang, now)):
+                if deadline is None:
+                    continue
+                if deadline <= now:
+                    return evict, None
+                times.append(deadline)
+        return None, min(times, default=None)
+
+    def _stopped(self, gang: Gang, queue: ClusterQueueState) -> Evict | None:
+        """Hold takes quota back from those that don't run yet, HoldAndDrain from all."""
+        local_queue = self._store.local_queues.get(gang.local_queue)
+        for policy, reason, what in (
+            (queue.config.stop_policy, "ClusterQueueStopped", "ClusterQueue"),
+            (local_queue.stop_policy if local_queue else "None", "LocalQueueStopped", "LocalQueue"),
+        ):
+            if policy == DRAINING or (policy == HOLDING and not gang.admitted):
+                return Evict(gang.key, gang.uid, reason, f"The {what} is stopped")
+        return None
+
+    def _execution_limit(self, gang: Gang) -> tuple[Millis | None, Evict | None]:
+        """When it will have run for as long as it may, over all its admissions."""
+        limit = gang.workload.max_execution_seconds
+        if limit is None:
+            return None, None
+        left = limit - gang.workload.past_execution_seconds
+        because = "exceeding the maximum execution time"
+        return gang.admitted_at + left * 1000, _deactivate(gang, "MaximumExecutionTimeExceeded", because)
+
+    def _readiness_limit(self, gang: Gang, now: Millis) -> tuple[Millis | None, Evict | None]:
+        """When it must have all pods ready: first after admission, and again after it lost one."""
+        policy, workload = self._store.settings.pods_ready, gang.workload
+        if policy is None or workload.pods_ready:
+            return None, None
+        timeout = policy.timeout_seconds
+        since = gang.admitted_at
+        if workload.pods_were_ready:
+            timeout = (
+                policy.timeout_seconds if policy.recovery_timeout_seconds is None else policy.recovery_timeout_seconds
+            )
+            since = max(since, workload.pods_ready_at)
+        return since + round(timeout * 1000), _not_ready(gang, policy, now)
+
+    # --- coming back --------------------------------------------------------------------------------------------------
+
+    def _judge_waiting(self, gang: Gang, now: Millis) -> tuple[Decision | None, Millis | None]:
+        """Back to the queue when what kept it away is over."""
+        workload = gang.workload
+        if workload.requeued is not False or gang.requeue_assumed or not workload.active or workload.finished:
+            return None, None
+        if workload.requeue_at is not None and workload.requeue_at > now:
+            return None, workload.requeue_at
+        reason = "BackoffFinished"
+        if workload.evicted == "ClusterQueueStopped":
+            reason = "ClusterQueueRestarted"
+            queue = self._store.queue_for(gang)
+            if queue is None or queue.config.stop_policy != "None":
+                return None, None
+        elif workload.evicted == "LocalQueueStopped":
+            reason = "LocalQueueRestarted"
+            local_queue = self._store.local_queues.get(gang.local_queue)
+            if local_queue is None or local_queue.stop_policy != "None":
+                return None, None
+        elif workload.evicted.startswith("Deactivated"):
+            reason = "Reactivated"
+        self._store.assume_requeued(gang)
+        return Requeue(gang.key, gang.uid, reason), None
+
+
+# --- admission checks -------------------------------------------------------------------------------------------------
+
+
+def required_checks(config: ClusterQueue, admission: Admission) -> tuple[str, ...]:
+    """The checks that apply to an admission: those for every flavor, and those for a flavor that it uses."""
+    used = {flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values()}
+    return tuple(check.name for check in config.checks if not check.on_flavors or used.intersection(check.on_flavors))
+
+
+def _complete(gang: Gang, config: ClusterQueue) -> bool:
+    admission = gang.admission
+    if admission is None or any(pod_set.delayed_topology == "Pending" for pod_set in admission.pod_sets):
+        return False
+    states = {check.name: check.state for check in gang.workload.checks}
+    return all(states.get(name) == "Ready" for name in required_checks(config, admission))
+
+
+def _check_failed(gang: Gang, now: Millis) -> Evict | None:
+    """A rejection deactivates; a retry evicts, to come back after the longest pause that a check asks for."""
+    rejected = [check for check in gang.workload.checks if check.state == "Rejected"]
+    if rejected:
+        return _deactivate(
+            gang, "AdmissionCheck", f"Admission check(s): {_listed(rejected, said=False)}, were rejected"
+        )
+    retry = [check for check in gang.workload.checks if check.state == "Retry"]
+    if not retry:
+        return None
+    waits = [
+        (check.at or now) + check.requeue_after_seconds * 1000
+        for check in retry
+        if check.requeue_after_seconds is not None
+    ]
+    return Evict(
+        gang.key,
+        gang.uid,
+        "AdmissionCheck",
+        f"Evicted due to AdmissionCheck{'s' if len(retry) > 1 else ''} in Retry state: {_listed(retry, said=True)}",
+        requeue_at=max(waits, default=None),
+        reset_checks=True,
+    )
+
+
+def _listed(checks: Iterable[CheckState], *, said: bool) -> str:
+    ordered = sorted(checks, key=lambda check: check.name)
+    if said:
+        return "; ".join(
+            f'"{check.name}" ({check.message})' if check.message else f'"{check.name}"' for check in ordered
+        )
+    return ", ".join(check.name for check in ordered)
+
+
+# --- PodsReady --------------------------------------------------------------------------------------------------------
+
+
+def _not_ready(gang: Gang, policy: PodsReadyPolicy, now: Millis) -> Evict:
+    """Out, to come back after a pause that doubles each time, until there were too many."""
+    count = gang.workload.requeue_count + 1
+    if policy.backoff_limit is not None and count > policy.backoff_limit:
+        return _deactivate(gang, "RequeuingLimitExceeded", "exceeding the maximum number of re-queuing retries")
+    pause = min(policy.backoff_max_seconds, policy.backoff_base_seconds * 2.0 ** min(count - 1, 62))
+    return Evict(
+        gang.key,
+        gang.uid,
+        "PodsReadyTimeout",
+        f"Exceeded the PodsReady timeout {gang.key}",
+        requeue_at=now + round(pause * 1000),
+        requeue_count=count,
+    )
+
+
+def _deactivate(gang: Gang, cause: str, because: str) -> Evict:
+    return Evict(
+        gang.key,
+        gang.uid,
+        "Deactivated",
+        f"The workload is deactivated due to {because}",
+        deactivate=True,
+        underlying_cause=cause,
+    )

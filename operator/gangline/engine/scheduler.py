@@ -1,0 +1,154 @@
+"""Runs scheduling cycles: of one tree until nothing changes in it any more, or one of all trees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from gangline.engine.cycle import Attempt, TreeCycle
+from gangline.engine.explain import reason_of
+from gangline.engine.fair_victims import fair_victims
+from gangline.engine.gang import Gang
+from gangline.engine.lifecycle import required_checks
+from gangline.engine.messages import preemption_text
+from gangline.engine.model import Admission, Admit, Decision, Millis, Preempt
+from gangline.engine.preemption import Preemptor, Victim, classic_victims
+from gangline.engine.quota import Node
+from gangline.engine.record import CycleRecord, Requeued
+from gangline.engine.store import Store
+
+
+class Scheduler:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._settings = store.settings
+        fair = store.settings.fair_sharing is not None
+        find = partial(fair_victims, settings=store.settings) if fair else classic_victims
+        self._preemptor = Preemptor(store.settings, find)
+
+    def run(self, now: Millis, note: Callable[[Attempt], None]) -> list[Decision]:
+        """Schedule every tree that was touched. `note` hears of each attempt."""
+        decisions: list[Decision] = []
+        touched = self._store.touched
+        while touched:
+            root = touched.pop(next(iter(touched)))
+            decisions.extend(self._run_tree(root, now, note))
+        return decisions
+
+    def _run_tree(self, root: Node, now: Millis, note: Callable[[Attempt], None]) -> list[Decision]:
+        """Cycle until a state comes back that has been seen since something last changed."""
+        decisions: list[Decision] = []
+        seen: set[tuple[object, ...]] = set()
+        while attempts := self._cycle(root, now):
+            for attempt in attempts:
+                note(attempt)
+            news = _decisions(attempts, now)
+            decisions.extend(news)
+            if news:
+                seen.clear()
+            state = _state(attempts)
+            if state in seen:
+                break
+            seen.add(state)
+        return decisions
+
+    def cycle(self, now: Millis) -> CycleRecord:
+        """Exactly one cycle of every tree in which anything is in a heap."""
+        roots = {id(queue.root): queue.root for queue in self._store.queues.values() if queue.pending.active}
+        order: dict[str, tuple[str, ...]] = {}
+        attempts: list[Attempt] = []
+        for root in roots.values():
+            done = self._cycle(root, now)
+            if done:
+                order[root.name] = tuple(attempt.gang.key for attempt in done)
+                attempts.extend(done)
+        return CycleRecord(
+            heads=tuple(attempt.gang.key for attempt in attempts),
+            order=order,
+            reserved=tuple(_admit(attempt, now) for attempt in attempts if attempt.reserved),
+            preempted=tuple(_preempt(attempt, victim) for attempt in attempts for victim in attempt.new_victims),
+            requeued=tuple(_requeued(attempt) for attempt in attempts if not attempt.reserved),
+        )
+
+    def _cycle(self, root: Node, now: Millis) -> list[Attempt]:
+        heads: list[Gang] = []
+        for queue in root.leaves():
+            if queue.in_service and (gang := queue.pending.pop()) is not None:
+                heads.append(gang)
+        if not heads:
+            return []
+        attempts = TreeCycle(root, heads, self._settings, self._preemptor, now, self._may_reserve).run()
+        for attempt in attempts:
+            self._store.note_change(attempt.gang)
+            if attempt.reserved:
+                checks = required_checks(attempt.queue.config, _admission(attempt))
+                self._store.assume_reserved(attempt.gang, now, admitted=not checks)
+        return attempts
+
+    def _may_reserve(self) -> bool:
+        """With PodsReady blocking admission, nobody starts while anybody is still starting."""
+        return not self._store.unready
+
+
+def _state(attempts: Iterable[Attempt]) -> tuple[object, ...]:
+    """What decides about the next cycle, as far as a cycle without decisions can change it."""
+    return tuple(
+        (
+            attempt.gang.uid,
+            attempt.queue.pending.active,
+            tuple(tuple(tried.items()) for tried in attempt.gang.progress.tried) if attempt.gang.progress else (),
+        )
+        for attempt in attempts
+    )
+
+
+def _decisions(attempts: Iterable[Attempt], now: Millis) -> list[Decision]:
+    decisions: list[Decision] = []
+    for attempt in attempts:
+        decisions.extend(_preempt(attempt, victim) for victim in attempt.new_victims)
+        if attempt.reserved:
+            decisions.append(_admit(attempt, now))
+    return decisions
+
+
+def _admission(attempt: Attempt) -> Admission:
+    admission = attempt.gang.admission
+    assert admission is not None, attempt.gang
+    return admission
+
+
+def _admit(attempt: Attempt, now: Millis) -> Admit:
+    gang, admission = attempt.gang, _admission(attempt)
+    checks = required_checks(attempt.queue.config, admission)
+    return Admit(gang.key, gang.uid, admission, admitted=not checks, at=now, checks=checks)
+
+
+def _preempt(attempt: Attempt, victim: Victim) -> Preempt:
+    gang, queue = attempt.gang, victim.gang.queue
+    message = preemption_text(
+        victim.reason,
+        uid=gang.uid,
+        job_uid=gang.workload.job_uid,
+        preemptor_path=_path(attempt.queue),
+        victim_path=_path(queue) if queue else "",
+    )
+    return Preempt(victim.gang.key, victim.gang.uid, victim.reason, message, by=gang.key, by_uid=gang.uid)
+
+
+def _path(queue: Node) -> str:
+    return "/" + "/".join(node.name for node in reversed(list(queue.path())))
+
+
+def _requeued(attempt: Attempt) -> Requeued:
+    assignment = attempt.assignment
+    chosen = [pod_set for pod_set in assignment.pod_sets if pod_set.choices]
+    return Requeued(
+        workload=attempt.gang.key,
+        mode=attempt.mode,
+        borrowing=assignment.borrowing,
+        status="skipped" if attempt.skipped else "",
+        requeue_reason=attempt.requeue_reason,
+        reason=reason_of(attempt),
+        flavors={p.name: {resource: choice.flavor for resource, choice in p.choices.items()} for p in chosen},
+        counts={pod_set.name: pod_set.count for pod_set in chosen},
+    )

@@ -19,6 +19,8 @@ NOW = 1_700_000_000_000
 
 
 class Lookups:
+    labels_to_copy = ()
+
     def flavor(self, name: str) -> Json | None:
         return {"spec": {"nodeLabels": {"pool": name}, "tolerations": [{"key": "gpu", "operator": "Exists"}]}}
 

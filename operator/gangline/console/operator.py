@@ -6,8 +6,13 @@ import asyncio
 import logging
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+import yaml
+
+if TYPE_CHECKING:
+    from gangline.api.configuration import Configuration
 
 
 @click.command()
@@ -15,6 +20,12 @@ import click
     "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Default: as kubectl, or in-cluster."
 )
 @click.option("--context", help="Context of the kubeconfig.")
+@click.option(
+    "--config",
+    "configuration",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Kueue's configuration file.",
+)
 @click.option("--leader-election/--no-leader-election", default=True, show_default=True)
 @click.option("--identity", help="Name in the lease. Default: host name and a random part.")
 @click.option("--listen", default="127.0.0.1:0", show_default=True, help="Address of /metrics, /healthz and /readyz.")
@@ -23,6 +34,7 @@ import click
 def command(
     kubeconfig: Path | None,
     context: str | None,
+    configuration: Path | None,
     leader_election: bool,
     identity: str | None,
     listen: str,
@@ -43,7 +55,10 @@ def command(
     host, _, port = listen.rpartition(":")
     if not port.isdigit():
         raise click.BadParameter(f"{listen!r} is not HOST:PORT", param_hint="--listen")
+    chosen = _configuration(configuration)
     options = operator.Options(
+        settings=chosen.settings,
+        labels_to_copy=chosen.labels_to_copy,
         kubeconfig=kubeconfig,
         context=context,
         leader_election=leader_election,
@@ -55,3 +70,16 @@ def command(
         raise SystemExit(asyncio.run(operator.serve(options)))
     except LoginError as error:
         raise click.ClickException(str(error)) from error
+
+
+def _configuration(path: Path | None) -> Configuration:
+    """What the file says; the defaults without one. Tells of fields that have no effect."""
+    from gangline.api.configuration import ConfigurationError, load
+
+    try:
+        chosen = load(yaml.safe_load(path.read_text()) if path else None)
+    except (ConfigurationError, yaml.YAMLError) as error:
+        raise click.ClickException(f"{path}: {error}") from error
+    if chosen.ignored:
+        logging.getLogger(__name__).warning("%s: without effect here: %s", path, ", ".join(chosen.ignored))
+    return chosen

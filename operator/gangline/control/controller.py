@@ -14,7 +14,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from gangline.api import names
@@ -60,10 +60,11 @@ class Controller:
         metrics: Metrics,
         *,
         fair_sharing: bool = False,
+        labels_to_copy: Sequence[str] = (),
         now: Callable[[], int] = wall_millis,
     ) -> None:
         self.engine = engine
-        self.mirror = Mirror(observe=engine.observe, complain=self._complain)
+        self.mirror = Mirror(observe=engine.observe, complain=self._complain, labels_to_copy=labels_to_copy)
         self.writes = Writes(client, writer, self.mirror, now=now, resolved=self._resolved)
         self.decisions = Decisions(self.mirror, self.writes, engine, recorder, metrics)
         self.queues = QueueWrites(self.mirror, self.writes, writer, engine, now, fair=fair_sharing)

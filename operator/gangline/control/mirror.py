@@ -80,6 +80,7 @@ class Mirror:
 
     observe: Callable[[model.Change], None]
     complain: Callable[[Json, Exception], None] = field(default=lambda obj, error: None)
+    labels_to_copy: Sequence[str] = ()
     objects: dict[Resource, dict[str, Json]] = field(default_factory=dict)
     #: jobs to plan again
     dirty: set[JobRef] = field(default_factory=set)

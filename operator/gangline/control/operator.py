@@ -58,6 +58,7 @@ class Options:
     #: written once the process is ready: {"pid", "port"}
     ready_file: Path | None = None
     settings: model.Settings = field(default_factory=model.Settings)
+    labels_to_copy: tuple[str, ...] = ()
     max_writes: int = 24
 
 
@@ -84,6 +85,7 @@ class Operator:
             self.recorder,
             self.metrics,
             fair_sharing=options.settings.fair_sharing is not None,
+            labels_to_copy=options.labels_to_copy,
         )
         self.reflectors = ReflectorGroup()
         self._by_resource: dict[Resource, Reflector] = {}

@@ -23,6 +23,11 @@ Json: TypeAlias = dict[str, Any]
 class Lookups(Protocol):
     """What the plan needs to know of the rest of the cluster."""
 
+    @property
+    def labels_to_copy(self) -> Sequence[str]:
+        """Labels of jobs that their Workloads get too."""
+        ...
+
     def flavor(self, name: str) -> Json | None: ...
     def priority(self, job: Json, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
         """Priority and `priorityClassRef` of a job. Raises JobError when the class it names does not exist."""
@@ -231,7 +236,15 @@ def _without_workload(view: JobView, lookups: Lookups) -> list[Step]:
     pod_sets = kind.pod_sets(job)
     queue = workloads.queue_name(job) or ""
     priority, class_ref = lookups.priority(job, pod_sets)
-    body = workloads.build(kind, job, pod_sets, queue=queue, priority=priority, priority_class_ref=class_ref)
+    body = workloads.build(
+        kind,
+        job,
+        pod_sets,
+        queue=queue,
+        priority=priority,
+        priority_class_ref=class_ref,
+        labels_to_copy=lookups.labels_to_copy,
+    )
     return [
         CreateWorkload(body),
         Note("Normal", "CreatedWorkload", f"Created Workload: {_key(body)}"),

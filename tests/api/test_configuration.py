@@ -1,0 +1,83 @@
+"""Kueue's configuration file, as shipped and as bent."""
+
+import pytest
+import yaml
+
+from gangline.api import configuration
+from gangline.engine import model
+
+SHIPPED = """
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+health: {healthProbeBindAddress: ":8081"}
+metrics: {bindAddress: ":8443"}
+webhook: {port: 9443}
+leaderElection: {leaderElect: true, resourceName: c1f6bfd2.kueue.x-k8s.io}
+controller: {groupKindConcurrency: {Job.batch: 5}}
+clientConnection: {qps: 50, burst: 100}
+integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset], labelKeysToCopy: [team]}
+"""
+
+
+def test_the_shipped_file_means_the_defaults() -> None:
+    loaded = configuration.load(yaml.safe_load(SHIPPED))
+    assert loaded.settings == model.Settings()
+    assert loaded.labels_to_copy == ("team",)
+    assert "metrics" in loaded.ignored
+    assert "webhook" not in loaded.ignored
+
+
+def test_nothing_is_a_configuration_too() -> None:
+    assert configuration.load(None).settings == model.Settings()
+
+
+def test_everything_that_decides() -> None:
+    settings = configuration.load(
+        yaml.safe_load("""
+        fairSharing: {preemptionStrategies: [LessThanInitialShare]}
+        admissionFairSharing: {usageHalfLifeTime: 168h, resourceWeights: {nvidia.com/gpu: 2}}
+        waitForPodsReady:
+          timeout: 5m
+          blockAdmission: true
+          requeuingStrategy: {timestamp: Creation, backoffLimitCount: 3, backoffBaseSeconds: 10}
+        resources: {quotaCheckStrategy: IgnoreUndeclared}
+        featureGates: {PartialAdmission: false}
+        """)
+    ).settings
+    assert settings.fair_sharing == model.FairSharing(("LessThanInitialShare",))
+    assert settings.admission_fair_sharing == model.AdmissionFairSharing(604800.0, 300.0, {"nvidia.com/gpu": 2.0})
+    assert settings.pods_ready == model.PodsReadyPolicy(
+        timeout_seconds=300.0, block_admission=True, timestamp="Creation", backoff_limit=3, backoff_base_seconds=10
+    )
+    assert settings.ignore_undeclared_resources
+    assert settings.gates == {"PartialAdmission": False}
+
+
+def test_v1beta1_switches() -> None:
+    body = {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta1",
+        "fairSharing": {"enable": False},
+        "waitForPodsReady": {"enable": False},
+    }
+    settings = configuration.load(body).settings
+    assert settings.fair_sharing is None
+    assert settings.pods_ready is None
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"waitForPodReady": {}}, "waitForPodReady"),
+        ({"apiVersion": "v1"}, "apiVersion"),
+        ({"waitForPodsReady": {"timeout": "soon"}}, "waitForPodsReady.timeout"),
+        ({"waitForPodsReady": {"requeuingStrategy": {"timestamp": "Never"}}}, "requeuingStrategy.timestamp"),
+        ({"fairSharing": {"preemptionStrategies": ["Random"]}}, "fairSharing.preemptionStrategies"),
+        ({"featureGates": {"PartialAdmission": "yes"}}, "featureGates.PartialAdmission"),
+        ({"admissionFairSharing": {"resourceWeights": {"cpu": -1}}}, "resourceWeights.cpu"),
+        ({"resources": {"quotaCheckStrategy": "Maybe"}}, "resources.quotaCheckStrategy"),
+        ([1], "the configuration"),
+    ],
+)
+def test_what_is_wrong_is_named(body: object, field: str) -> None:
+    with pytest.raises(configuration.ConfigurationError, match=field):
+        configuration.load(body)

@@ -99,6 +99,14 @@ def test_a_cell_says_the_cause_in_a_few_words(reason, message, words):
     assert brief(reason, message) == words
 
 
+def test_the_causes_of_several_pod_sets_are_told_apart():
+    actor = frame(SHORT, pod_set="actor")
+    reward = frame(f"insufficient unused quota for {GPU} in flavor h100, 1 more needed", pod_set="reward")
+    assert brief("WaitingForQuota", f"{actor}; {reward}") == (
+        "actor: a100: 8 more GPUs needed | reward: h100: 1 more GPU needed"
+    )
+
+
 def test_equal_causes_of_several_pod_sets_are_said_once():
     assert brief("WaitingForQuota", frame(SHORT) + "; " + frame(SHORT, pod_set="b")) == "a100: 8 more GPUs needed"
 

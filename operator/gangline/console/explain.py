@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gangline.console.reasons import Obstacle, parse, unit
+from gangline.console.reasons import Obstacle, count, parse
 from gangline.console.snapshot import HOLDING, FlavorView, QueueView, Snapshot, State, WorkloadView
 from gangline.console.table import age, amount, why
 
@@ -109,14 +109,14 @@ def _smaller(view: WorkloadView, queue: QueueView) -> str:
         flavor = queue.flavor(o.flavor, o.resource)
         limit = " and the borrowingLimit" if flavor and flavor.borrowing_limit is not None else ""
         ways.append(
-            f"at most {amount(o.amount, o.resource)} {unit(o.resource)} of {o.flavor} "
+            f"at most {count(o.amount, o.resource)} of {o.flavor} "
             f"(it asks {amount(o.requested, o.resource)}); an administrator can raise the nominalQuota{limit}"
         )
     return "to ask for less: " + (" — or ".join(ways) or view.message)
 
 
 def _release(view: WorkloadView, queue: QueueView, snapshot: Snapshot, o: Obstacle) -> str:
-    missing = f"{amount(o.amount, o.resource)} more {unit(o.resource)} of {o.flavor} free"
+    missing = f"{count(o.amount, o.resource, more=True)} of {o.flavor} free"
     holders = holding(view, queue, snapshot, o.flavor, o.resource)
     enough = [w for w in holders if w.held[o.flavor, o.resource] >= o.amount]
     if enough:
@@ -161,9 +161,7 @@ def _quota(flavor: FlavorView, queue: QueueView, snapshot: Snapshot) -> str:
     def say(value: int) -> str:
         return amount(value, flavor.resource)
 
-    words = (
-        f"{flavor.flavor}: {queue.name} uses {say(flavor.used)} of its {say(flavor.nominal)} {unit(flavor.resource)}"
-    )
+    words = f"{flavor.flavor}: {queue.name} uses {say(flavor.used)} of its {count(flavor.nominal, flavor.resource)}"
     if flavor.borrowed:
         words += f" ({say(flavor.borrowed)} borrowed)"
     if flavor.borrowing_limit is not None:

@@ -136,23 +136,28 @@ def brief(reason: str, message: str) -> str:
     parsed = parse(message)
     if parsed.preempting:
         return f"waits for {parsed.preempting} preempted workload{'s' if parsed.preempting > 1 else ''} to stop"
-    if not parsed.obstacles:
+    told = parsed.obstacles
+    if reason == "ExceedsMaxQuota":  # what else stands in the way does not matter then
+        told = tuple(o for o in told if o.kind == "too-big") or told
+    if not told:
         return message or reason
-    if reason == "ExceedsMaxQuota":
-        parsed_big = [o for o in parsed.obstacles if o.kind == "too-big"]
-        if parsed_big:
-            return "; ".join(_brief_one(o) for o in parsed_big)
-    return "; ".join(dict.fromkeys(_brief_one(o) for o in parsed.obstacles))
+    several = len({o.pod_set for o in told}) > 1
+    words: dict[str, list[str]] = {}
+    for o in told:
+        words.setdefault(o.pod_set if several else "", []).append(_brief_one(o))
+    parts = {pod_set: "; ".join(dict.fromkeys(each)) for pod_set, each in words.items()}
+    if len(set(parts.values())) == 1:
+        return next(iter(parts.values()))
+    return " | ".join(f"{pod_set}: {text}" for pod_set, text in parts.items())
 
 
 def _brief_one(o: Obstacle) -> str:
-    amount = quantity.format(o.amount, o.resource) if o.resource else ""
     match o.kind:
         case "short":
-            return f"{o.flavor}: {amount} more {unit(o.resource)} needed"
+            return f"{o.flavor}: {count(o.amount, o.resource, more=True)} needed"
         case "too-big":
-            asked = quantity.format(o.requested, o.resource)
-            return f"{o.flavor}: asks {asked} {unit(o.resource)}, can never get more than {amount}"
+            most = quantity.format(o.amount, o.resource)
+            return f"{o.flavor}: asks {count(o.requested, o.resource)}, can never get more than {most}"
         case "undeclared":
             return f"the queue has no quota for {o.resource}"
         case "affinity":
@@ -165,7 +170,11 @@ def _brief_one(o: Obstacle) -> str:
             return o.text
 
 
-def unit(resource: str) -> str:
-    """A resource in a reader's words: `nvidia.com/gpu` is GPUs."""
-    short = resource.rpartition("/")[2]
-    return {"gpu": "GPUs", "tpu": "TPUs"}.get(short, resource)
+_UNITS = {"gpu": ("GPU", "GPUs"), "tpu": ("TPU", "TPUs")}
+
+
+def count(amount: int, resource: str, *, more: bool = False) -> str:
+    """An amount in a reader's words: `1 GPU`, `8 more GPUs`, `2Gi memory`."""
+    words = [quantity.format(amount, resource), *(["more"] if more else [])]
+    one, many = _UNITS.get(resource.rpartition("/")[2], (resource, resource))
+    return " ".join([*words, one if amount == 1 else many])

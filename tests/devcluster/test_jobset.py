@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -279,3 +281,24 @@ def test_a_domain_is_taken_by_a_job_whose_pods_do_not_exist_yet():
     theirs["spec"]["suspend"] = True
     assert domains.choose(CHILD, pools, [], [theirs]) == "pool0"
     assert domains.choose(CHILD, pools, [], [{**theirs, "status": {"active": 1}}]) == "pool1"
+
+
+# --- the recipe -------------------------------------------------------------------------------------------------------
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "gke-hotswap"
+
+
+@pytest.mark.parametrize(
+    ("files", "digest"),
+    [
+        (["kueue/kueue.yaml"], "e2c533c1fb7621cb"),
+        (["hotswap/hotswap.yaml"], "d086f769e680cbca"),
+        (
+            ["10-priority-classes.yaml", "20-queues.yaml", "30-low-jax-trillium.yaml", "40-high-jax-trillium.yaml"],
+            "04c0fa949faa7762",
+        ),
+    ],
+)
+def test_the_recipes_manifests_are_as_published(files: list[str], digest: str):
+    text = "---\n".join((EXAMPLE / name).read_text() for name in files)
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest

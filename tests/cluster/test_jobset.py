@@ -1,0 +1,270 @@
+"""JobSets, above all those of the published GKE recipe, from `kubectl apply` to the end.
+
+The stand-in plays the JobSet controller. The recipe's manifests say nothing of simulation, so pods end on the test's word.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.cluster import harness
+from tests.cluster.conftest import System
+from tests.cluster.harness import Api, cluster_queue, condition, condition_row, flavor, local_queue
+
+from gangline.devcluster.nodes import NodePool, create_pools, delete_pool
+from gangline.kube import resources as kube
+from gangline.kube.errors import NotFound
+
+pytestmark = pytest.mark.cluster
+
+Json = dict[str, Any]
+EXAMPLE = Path(__file__).parents[2] / "examples" / "gke-hotswap"
+POOL = "cloud.google.com/gke-nodepool"
+NAME = "jobset.sigs.k8s.io/jobset-name"
+CRD = "jobsets.jobset.x-k8s.io"
+
+
+def manifests(name: str) -> list[Json]:
+    return list(yaml.safe_load_all((EXAMPLE / name).read_text()))
+
+
+@dataclass
+class StandIn:
+    """The JobSet controller of these tests."""
+
+    system: System
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> StandIn:
+        ready = self.system.directory / "jobset.ready"
+        ready.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "gangline.devcluster.jobset"]
+        files = ["--kubeconfig", str(self.system.kubeconfig), "--ready-file", str(ready)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen([*command, *files], stdout=log, stderr=log)
+        harness.wait_until(lambda: ready.exists() or self.process.poll() is not None, 30, "the stand-in is ready")
+        assert self.process.poll() is None, self.log.read_text()[-3000:]
+        return self
+
+    @property
+    def log(self) -> Path:
+        return self.system.directory / "jobset.log"
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            assert self.process.wait(20) == 0, self.log.read_text()[-3000:]
+            self.process = None
+
+
+@pytest.fixture
+async def jobset(system: System, api: Api) -> AsyncIterator[StandIn]:
+    """Two slices of four nodes, as the recipe has them; the stand-in is the test's to start."""
+    stand_in = StandIn(system)
+    pools = [NodePool(**pool) for pool in yaml.safe_load((EXAMPLE / "simulated" / "node-pools.yaml").read_text())]
+    await create_pools(api.client, pools)
+    yield stand_in
+    with contextlib.suppress(NotFound):
+        for found in await api.all(kube.JOB_SETS):
+            await api.client.delete(kube.JOB_SETS, "default", found["metadata"]["name"], propagation="Background")
+    stand_in.stop()
+    with contextlib.suppress(NotFound):
+        await api.client.delete(kube.CUSTOM_RESOURCE_DEFINITIONS, None, CRD)
+    await api.wipe()
+    for pool in pools:
+        await delete_pool(api.client, pool.name)
+    for priority_class in manifests("10-priority-classes.yaml"):
+        with contextlib.suppress(NotFound):
+            await api.client.delete(kube.PRIORITY_CLASSES, None, priority_class["metadata"]["name"])
+
+
+async def pods_of(api: Api, name: str, *, running: bool = True) -> list[Json]:
+    pods = await api.all(kube.PODS, "default", f"{NAME}={name}")
+    return [pod for pod in pods if not running or pod["status"].get("phase") == "Running"]
+
+
+async def runs(api: Api, name: str, pods: int = 8) -> None:
+    async def running() -> bool:
+        return len(await pods_of(api, name)) == pods
+
+    await api.until(running, f"{name} runs with {pods} pods")
+
+
+async def end_pods(api: Api, name: str, exit_code: int = 0) -> None:
+    for pod in await pods_of(api, name):
+        body = {"metadata": {"annotations": {"gangline.io/simulated-exit-code": str(exit_code)}}}
+        await api.client.patch(kube.PODS, "default", pod["metadata"]["name"], body)
+
+
+async def completed(api: Api, name: str) -> None:
+    async def done() -> bool:
+        return condition(await api.get(kube.JOB_SETS, name), "Completed")
+
+    await api.until(done, f"{name} is complete")
+
+    async def accounted() -> bool:
+        workload = await api.workload_of(name)
+        return workload is not None and condition(workload, "Finished")
+
+    await api.until(accounted, f"the Workload of {name} is finished")
+
+
+async def test_the_recipes_jobset_is_held_admitted_runs_and_finishes(system: System, api: Api, jobset: StandIn) -> None:
+    jobset.start()
+    await api.apply(*manifests("10-priority-classes.yaml"), *manifests("20-queues.yaml"))
+    await api.apply(*manifests("30-low-jax-trillium.yaml"))
+    written = await api.get(kube.JOB_SETS, "low-jax-trillium")
+    assert written["spec"]["suspend"] is True, "the webhook holds a JobSet that names a queue"
+    assert written["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "default-queue"
+    assert "kueue.x-k8s.io/priority-class" not in written["metadata"]["labels"]
+
+    system.operator().wait_ready()
+    await runs(api, "low-jax-trillium")
+    workload = await api.workload_of("low-jax-trillium")
+    assert workload is not None
+    assert workload["metadata"]["name"].startswith("jobset-low-jax-trillium-")
+    assert workload["spec"]["priority"] == 1000000
+    assert workload["spec"]["priorityClassRef"]["kind"] == "PriorityClass"
+    [assignment] = workload["status"]["admission"]["podSetAssignments"]
+    assert (assignment["name"], assignment["count"]) == ("slice", 8)
+    assert assignment["flavors"] == {"google.com/tpu": "tpu-v6e-slice"}
+    assert assignment["resourceUsage"] == {"google.com/tpu": "32"}
+
+    places: dict[str, set[str]] = {}
+    for pod in await pods_of(api, "low-jax-trillium"):
+        node = await api.get(kube.NODES, pod["spec"]["nodeName"])
+        job = pod["metadata"]["labels"]["jobset.sigs.k8s.io/job-index"]
+        places.setdefault(job, set()).add(node["metadata"]["labels"][POOL])
+        assert pod["spec"]["nodeSelector"]["cloud.google.com/gke-tpu-accelerator"] == "tpu-v6e-slice"
+        assert pod["metadata"]["labels"]["kueue.x-k8s.io/podset"] == "slice"
+    assert sorted(places) == ["0", "1"]
+    assert sorted(pool for pools in places.values() for pool in pools) == ["pool0", "pool1"], (
+        "each slice alone in its pool"
+    )
+
+    await end_pods(api, "low-jax-trillium")
+    await completed(api, "low-jax-trillium")
+    finished = await api.workload_of("low-jax-trillium")
+    assert finished is not None
+    assert condition_row(finished, "Finished")["message"] == "jobset completed successfully"
+    assert len(await api.all(kube.WORKLOADS)) == 1, "its Jobs are not queued themselves"
+
+
+async def test_admission_by_priority_high_displaces_low_and_low_resumes(
+    system: System, api: Api, jobset: StandIn
+) -> None:
+    """The operator is there before JobSet is, as in a cluster where somebody installs it later."""
+    system.operator().wait_ready()
+    jobset.start()
+    await api.apply(*manifests("10-priority-classes.yaml"), *manifests("20-queues.yaml"))
+    await api.apply(*manifests("30-low-jax-trillium.yaml"))
+    await runs(api, "low-jax-trillium")
+    original = manifests("30-low-jax-trillium.yaml")[0]["spec"]["replicatedJobs"]
+
+    await api.apply(*manifests("40-high-jax-trillium.yaml"))
+    await runs(api, "high-jax-trillium")
+    low = await api.get(kube.JOB_SETS, "low-jax-trillium")
+    assert low["spec"]["suspend"] is True
+    assert low["spec"]["replicatedJobs"] == original, "put back exactly as it was written"
+    assert await pods_of(api, "low-jax-trillium", running=False) == []
+    workload = await api.workload_of("low-jax-trillium")
+    assert workload is not None
+    assert condition_row(workload, "Preempted")["reason"] == "InClusterQueue"
+    assert not condition(workload, "QuotaReserved")
+
+    await end_pods(api, "high-jax-trillium")
+    await completed(api, "high-jax-trillium")
+    await runs(api, "low-jax-trillium")
+    await end_pods(api, "low-jax-trillium")
+    await completed(api, "low-jax-trillium")
+
+
+async def test_a_failed_pod_restarts_the_whole_jobset_within_its_admission(
+    system: System, api: Api, jobset: StandIn
+) -> None:
+    system.operator().wait_ready()
+    jobset.start()
+    await api.apply(*manifests("10-priority-classes.yaml"), *manifests("20-queues.yaml"))
+    await api.apply(*manifests("30-low-jax-trillium.yaml"))
+    await runs(api, "low-jax-trillium")
+    before = {pod["metadata"]["uid"] for pod in await pods_of(api, "low-jax-trillium")}
+    [victim, *_] = await pods_of(api, "low-jax-trillium")
+    body = {"metadata": {"annotations": {"gangline.io/simulated-exit-code": "1"}}}
+    await api.client.patch(kube.PODS, "default", victim["metadata"]["name"], body)
+
+    async def restarted() -> bool:
+        now = {pod["metadata"]["uid"] for pod in await pods_of(api, "low-jax-trillium")}
+        return len(now) == 8 and not now & before
+
+    await api.until(restarted, "all pods are new")
+    found = await api.get(kube.JOB_SETS, "low-jax-trillium")
+    assert (found["status"]["restarts"], found["spec"]["suspend"]) == (1, False)
+    workload = await api.workload_of("low-jax-trillium")
+    assert workload is not None
+    assert condition(workload, "Admitted")
+    assert not condition(workload, "Evicted")
+
+
+def small(name: str, queue: str, **labels: str) -> Json:
+    container = {"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "2"}}}
+    pods = {"spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}}
+    job = {"metadata": {"labels": labels}, "spec": {"parallelism": 2, "completions": 2, "template": pods}}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": queue}},
+        "spec": {"replicatedJobs": [{"name": "Workers", "replicas": 2, "template": job}]},
+    }
+
+
+async def test_child_jobs_that_carry_the_queue_label_are_left_to_their_jobset(
+    system: System, api: Api, jobset: StandIn
+) -> None:
+    jobset.start()
+    await api.apply(flavor(labels={"gangline.io/node-pool": "gpu"}), cluster_queue("cq", 8), local_queue("lq", "cq"))
+    body = small("queued", "lq", **{"kueue.x-k8s.io/queue-name": "lq"})
+    body["spec"]["replicatedJobs"][0]["name"] = "workers"
+    await api.create(body)
+    system.operator().wait_ready()
+    await runs(api, "queued", 4)
+    children = await api.all(kube.JOBS, "default")
+    assert [child["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] for child in children] == ["lq", "lq"]
+    [workload] = await api.all(kube.WORKLOADS)
+    assert workload["spec"]["podSets"][0]["count"] == 4
+
+    for pod in await api.all(kube.PODS, "default", "jobset.sigs.k8s.io/job-index=0"):
+        done = {"metadata": {"annotations": {"gangline.io/simulated-exit-code": "0"}}}
+        await api.client.patch(kube.PODS, "default", pod["metadata"]["name"], done)
+
+    async def reclaimed() -> bool:
+        found = await api.workload_of("queued")
+        return found is not None and found["status"].get("reclaimablePods") == [{"name": "workers", "count": 2}]
+
+    await api.until(reclaimed, "what the first Job used is reclaimable")
+    await end_pods(api, "queued")
+    await completed(api, "queued")
+
+
+async def test_what_a_jobset_may_not_change_is_refused(system: System, api: Api, jobset: StandIn) -> None:
+    jobset.start()
+    await api.apply(flavor(), cluster_queue("cq", 8), local_queue("lq", "cq"))
+    crowd = small("crowd", "lq")
+    crowd["spec"]["replicatedJobs"] = [{**crowd["spec"]["replicatedJobs"][0], "name": name} for name in ("a", "A")]
+    with pytest.raises(harness.ApiError, match=r"spec.replicatedJobs\[1\].name"):
+        await api.create(crowd)
+    free = small("free", "")
+    del free["metadata"]["labels"]
+    free["spec"]["replicatedJobs"][0]["name"] = "workers"
+    await api.create(free)
+    assert "suspend" not in (await api.get(kube.JOB_SETS, "free"))["spec"]
+    relabel = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "lq"}}}
+    with pytest.raises(harness.ApiError, match="queue-name"):
+        await api.client.patch(kube.JOB_SETS, "default", "free", relabel)

@@ -6,7 +6,7 @@ end and events happen; after it the engine is told that what it decided was writ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -76,6 +76,8 @@ class World:
     """Everything around the scheduler, as the recorder played it."""
 
     scenario: Json
+    #: makes the engine; a benchmark brings one that measures itself
+    make_engine: Callable[[Settings], Engine] = Engine
     running: dict[str, Running] = field(default_factory=dict)
     waiting: dict[str, Workload] = field(default_factory=dict)
     runtimes: dict[str, int] = field(default_factory=dict)
@@ -86,7 +88,7 @@ class World:
         scenario = self.scenario
         config = scenario.get("config") or {}
         self.delay: int = config.get("evictionDelay") or 0
-        self.engine = Engine(_settings(config))
+        self.engine = self.make_engine(_settings(config))
         self.queues = [queue["name"] for queue in scenario["clusterQueues"]]
         self.events = list(scenario.get("events") or ())
         for flavor in scenario.get("resourceFlavors") or ():
@@ -114,17 +116,7 @@ class World:
 
     def step(self, cycle: int) -> Json:
         """Everything before the cycle, the cycle, everything after; what is recorded of it."""
-        before = self._before(cycle)
-        record = self.engine.cycle((EPOCH + cycle) * 1000)
-        preempted = [
-            {
-                "workload": _name(p.workload),
-                "clusterQueue": self._queue_of(p.workload),
-                "reason": p.reason,
-                "by": _name(p.by),
-            }
-            for p in record.preempted
-        ]
+        before, record, preempted = self.advance(cycle)
         reserved = [
             {
                 "workload": _name(admit.workload),
@@ -133,7 +125,6 @@ class World:
             }
             for admit in record.reserved
         ]
-        self._after(cycle, record)
         active = self._lists(self.engine.active)
         inadmissible = {queue: sorted(names) for queue, names in self._lists(self.engine.inadmissible).items()}
         self._note_idleness(record, {"active": active, "inadmissible": inadmissible})
@@ -148,6 +139,22 @@ class World:
             "active": active,
             "inadmissible": inadmissible,
         }
+
+    def advance(self, cycle: int) -> tuple[dict[str, list[str]], CycleRecord, list[Json]]:
+        """The same without a look at the queues: what happened before, the cycle, and its victims."""
+        before = self._before(cycle)
+        record = self.engine.cycle((EPOCH + cycle) * 1000)
+        preempted = [
+            {
+                "workload": _name(preempt.workload),
+                "clusterQueue": self._queue_of(preempt.workload),
+                "reason": preempt.reason,
+                "by": _name(preempt.by),
+            }
+            for preempt in record.preempted
+        ]
+        self._after(cycle, record)
+        return before, record, preempted
 
     def _queue_of(self, key: str) -> str:
         admission = self.running[_name(key)].workload.admission

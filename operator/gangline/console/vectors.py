@@ -49,8 +49,7 @@ def compare(scenario: Json, result: Json) -> str | None:
 
 def read(file: Path) -> Iterator[tuple[Json, Json]]:
     """The scenarios of a file with what was recorded."""
-    opened = gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8")
-    with opened as lines:
+    with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue

@@ -236,12 +236,14 @@ class TreeCycle:
         queue.pending.take_out(gang)
         queue.pending.forget_preemptor(gang)
         queue.hold(gang, admission_of(attempt), usage, self._now)
+        gang.out = True  # nobody's victim in the cycle in which it was reserved
         attempt.reserved = True
 
     # --- put back -----------------------------------------------------------------------------------------------------
 
     def _put_back(self, attempt: Attempt) -> None:
         if attempt.reserved:
+            attempt.gang.out = False
             return
         gang, pending, reason = attempt.gang, attempt.queue.pending, attempt.requeue_reason
         pending.take_out(gang)

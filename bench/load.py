@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import itertools
 import json
 import logging
 import os
@@ -88,6 +89,7 @@ class LoadProcess:
         spent = usage(os.getpid()).since(cpu)
         return {
             **summary(self._load, list(self._records.values()), end - before),
+            "unfinished": self._unfinished(),
             "creating_seconds": max(0.0, self._created - before),
             "cpu_seconds": spent.cpu_seconds,
             "peak_mb": spent.peak_mb,
@@ -105,6 +107,14 @@ class LoadProcess:
                 return
             if self._failure is not None:
                 raise self._failure
+
+    def _unfinished(self, most: int = 10) -> list[Json]:
+        """Some that did not finish, with their last status: where to look when a run stalls."""
+        waiting = ((key, record) for key, record in self._records.items() if not record.finished)
+        return [
+            {"key": key, "running": record.running, "status": record.latest.get("status")}
+            for key, record in itertools.islice(waiting, most)
+        ]
 
     async def _create(self, kind: WorkloadClass, queue: str, start: float) -> None:
         """One class in one queue, in order, each when it is due or as soon after as the server takes it."""

@@ -50,6 +50,8 @@ def show(result: Json) -> None:
     """The table on stderr, the JSON on stdout."""
     console = Console(stderr=True, highlight=False)
     console.print(_headline(result))
+    for left in result["unfinished"]:
+        console.print(f"unfinished: {json.dumps(left)}", style="red", soft_wrap=True)
     for table in (_waits(result), _processes(result), _requests(result)):
         console.print(table)
     sys.stdout.write(json.dumps(result) + "\n")

@@ -63,8 +63,27 @@ def test_where_no_single_job_is_enough_it_counts_the_largest():
     )
 
 
+def test_a_queue_that_may_still_borrow_is_helped_by_others():
+    lines = told(pending("mine", "WaitingForQuota", short(8), namespace="team-language", gpus=8))
+    assert "job/big of vision (32" in lines["held by"]
+    assert "job/theirs (24" in lines["held by"]
+
+
+def test_every_pod_set_needs_room_and_any_flavor_will_do():
+    both = f"{short(8)}, insufficient unused quota for {GPU} in flavor h100, 4 more needed"
+    message = f"{both}; {short(1).replace('pod set main', 'pod set reward')}"
+    assert told(pending("mine", "WaitingForQuota", message))["needs"] == (
+        "for main: 8 more GPUs of a100 free: the end of job/small (8) would do — or 4 more GPUs of h100 free; "
+        "and for reward: 1 more GPU of a100 free: the end of job/small (8) would do"
+    )
+
+
 def test_a_queue_at_its_borrowing_limit_is_only_helped_by_its_own():
-    lines = told(pending("mine", "WaitingForQuota", short(8), namespace="team-language", gpus=16))
+    queues = [
+        cluster_queue("vision", flavor("a100", 40, 32)),
+        cluster_queue("language", flavor("a100", 24, 32, 8, borrowing_limit=8)),
+    ]
+    lines = told(pending("mine", "WaitingForQuota", short(8), namespace="team-language"), queues=queues)
     assert "job/big" not in lines["held by"]
     assert "job/theirs" in lines["held by"]
     assert "may borrow 8" in lines["quota"]
@@ -76,7 +95,7 @@ def test_a_job_that_never_fits_is_told_so_and_what_would_help():
         "podsets requests (0) + current podset request (64) > maximum capacity (32)"
     )
     lines = told(pending("huge", "ExceedsMaxQuota", message, namespace="team-language", gpus=64))
-    assert lines["state"].startswith("Pending, and it will never fit")
+    assert lines["state"].endswith("; it will never fit")
     assert lines["needs"] == (
         "to ask for less: at most 32 GPUs of a100 (it asks 64); "
         "an administrator can raise the nominalQuota and the borrowingLimit"

@@ -29,15 +29,15 @@ def explain(view: WorkloadView, snapshot: Snapshot, now: float) -> list[Line]:
 
 
 def _standing(view: WorkloadView, snapshot: Snapshot, now: float) -> str:
-    state = "Pending, and it will never fit" if view.never_fits else str(view.state)
-    words = f"{state} for {age(now - (view.created if view.state is State.PENDING else view.since))}"
+    words = f"{view.state} for {age(now - (view.created if view.state is State.PENDING else view.since))}"
     if view.position is not None:
         line = len(snapshot.pending(view.cluster_queue))
         words += f", {ordinal(view.position + 1)} of {line} waiting in ClusterQueue {view.cluster_queue}"
     elif view.cluster_queue:
         words += f" in ClusterQueue {view.cluster_queue}"
     queue = snapshot.queue(view.cluster_queue)
-    return f"{words} (cohort {queue.cohort})" if queue and queue.cohort else words
+    words += f" (cohort {queue.cohort})" if queue and queue.cohort else ""
+    return f"{words}; it will never fit" if view.never_fits else words
 
 
 def _asks(view: WorkloadView) -> str:
@@ -88,7 +88,7 @@ def needs(view: WorkloadView, snapshot: Snapshot) -> str:
     obstacles = parse(view.message).obstacles
     short = [o for o in obstacles if o.kind == "short"]
     if view.reason != "WaitingForPreemptedWorkloads" and short:
-        return " — or ".join(_release(view, queue, snapshot, o) for o in short)
+        return _releases(view, queue, snapshot, short)
     if view.reason == "NoMatchingFlavor":
         return "its node selector, affinity or tolerations have to match a flavor of its ClusterQueue"
     return _REMEDIES.get(view.reason, "it is looked at again whenever something that it could use becomes free")
@@ -115,6 +115,17 @@ def _smaller(view: WorkloadView, queue: QueueView) -> str:
     return "to ask for less: " + (" — or ".join(ways) or view.message)
 
 
+def _releases(view: WorkloadView, queue: QueueView, snapshot: Snapshot, short: Sequence[Obstacle]) -> str:
+    """Any flavor will do for a pod set, but every pod set needs one."""
+    ways: dict[str, list[str]] = {}
+    for o in short:
+        ways.setdefault(o.pod_set, []).append(_release(view, queue, snapshot, o))
+    told = {pod_set: " — or ".join(each) for pod_set, each in ways.items()}
+    if len(told) == 1:
+        return next(iter(told.values()))
+    return "; and ".join(f"for {pod_set}: {text}" for pod_set, text in told.items())
+
+
 def _release(view: WorkloadView, queue: QueueView, snapshot: Snapshot, o: Obstacle) -> str:
     missing = f"{count(o.amount, o.resource, more=True)} of {o.flavor} free"
     holders = holding(view, queue, snapshot, o.flavor, o.resource)
@@ -133,13 +144,9 @@ def _release(view: WorkloadView, queue: QueueView, snapshot: Snapshot, o: Obstac
 def holding(view: WorkloadView, queue: QueueView, snapshot: Snapshot, flavor: str, resource: str) -> list[WorkloadView]:
     """The workloads whose end could make room for this one in a flavor, largest first.
 
-    Those of its own queue always; those of the cohort only as far as the queue may still borrow.
+    Those of its own queue always; those of the cohort unless it is the queue's borrowing limit that stands in the way.
     """
-    quota = queue.flavor(flavor, resource)
-    asked = view.amounts.get(resource, 0)
-    own_only = bool(
-        quota and quota.borrowing_limit is not None and quota.used + asked > quota.nominal + quota.borrowing_limit
-    )
+    own_only = _limit_binds(queue, snapshot, flavor, resource)
     queues = {queue.name} if own_only else {q.name for q in snapshot.cohort_of(queue)}
     found = [
         w
@@ -147,6 +154,16 @@ def holding(view: WorkloadView, queue: QueueView, snapshot: Snapshot, flavor: st
         if w.state in HOLDING and w.cluster_queue in queues and w.held.get((flavor, resource), 0) and w.uid != view.uid
     ]
     return sorted(found, key=lambda w: (-w.held[flavor, resource], w.since, w.uid))
+
+
+def _limit_binds(queue: QueueView, snapshot: Snapshot, flavor: str, resource: str) -> bool:
+    """Whether the borrowing limit leaves the queue no more room than the cohort does."""
+    own = queue.flavor(flavor, resource)
+    if own is None or own.borrowing_limit is None:
+        return False
+    shares = [f for q in snapshot.cohort_of(queue) if (f := q.flavor(flavor, resource))]
+    free = sum(f.nominal for f in shares) - sum(f.used for f in shares)
+    return own.nominal + own.borrowing_limit - own.used <= free
 
 
 # --- who and how much -------------------------------------------------------------------------------------------------

@@ -1,0 +1,57 @@
+"""Readers for public job traces: Helios, Philly, PAI, openb, SWF and Gangline's own superset of them.
+
+>>> trace = load(Path("cluster_log.csv"))        # the format is recognised by its columns
+>>> trace.jobs[0].gpus
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from gangline.traces import helios, native, openb, pai, philly, swf
+from gangline.traces.helios import quotas
+from gangline.traces.model import Trace, TraceError, TraceJob, TraceNode
+from gangline.traces.native import write
+from gangline.traces.openb import nodes
+from gangline.traces.table import header
+
+__all__ = ["FORMATS", "Trace", "TraceError", "TraceJob", "TraceNode", "detect", "load", "nodes", "quotas", "write"]
+
+#: CSV formats in the order in which a file is tried: the first that knows its columns reads it
+_TABLES = {"gangline": native, "openb": openb, "philly": philly, "helios": helios, "pai": pai}
+FORMATS = ("auto", *_TABLES, "swf")
+
+
+def detect(path: Path) -> str:
+    """Which format the file is in, told by its first line. Raises TraceError where none fits."""
+    columns = header(path)
+    for name, reader in _TABLES.items():
+        if reader.knows(columns):
+            return name
+    if swf.looks_like(path):
+        return "swf"
+    if any(column.startswith(("[", "{")) for column in columns):
+        return "philly"
+    known = ", ".join(FORMATS[1:])
+    raise TraceError(f"{path}: the format is not recognised ({known}); its first line has {', '.join(sorted(columns))}")
+
+
+def load(path: Path, format: str = "auto") -> Trace:
+    """All jobs of a trace file, gzipped or not, in the order of their submission.
+
+    Raises TraceError naming the file, line and column that is wrong, and for a format that does not exist.
+    """
+    if format not in FORMATS:
+        raise TraceError(f"unknown trace format {format!r}: use {', '.join(FORMATS)}")
+    chosen = detect(path) if format == "auto" else format
+    skipped: Counter[str] = Counter()
+    jobs = sorted(_read(path, chosen, skipped), key=lambda job: job.submit)
+    return Trace(chosen, tuple(jobs), dict(skipped))
+
+
+def _read(path: Path, format: str, skipped: Counter[str]) -> Iterator[TraceJob]:
+    if format == "swf":
+        return swf.read(path, skipped)
+    return _TABLES[format].read(path, header(path), skipped)

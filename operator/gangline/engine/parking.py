@@ -51,9 +51,7 @@ class Parking:
                 continue
             gang.answer = (reason_of(attempt) or "NoMatchingFlavor", message_of(attempt))
             if attempt.parked_others:
-                self._echoes.extend(
-                    mate for mate in attempt.queue.pending.shape_mates(gang) if mate.told[0] != gang.answer[0]
-                )
+                self._echoes.extend(attempt.queue.pending.untold_mates(gang, gang.answer[0]))
             if gang.told != gang.answer:
                 reason, message = gang.answer
                 explanation = attempted(attempt.queue, gang, reason, message, attempt.assignment)

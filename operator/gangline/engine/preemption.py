@@ -52,15 +52,20 @@ class Candidate(NamedTuple):
 
 
 class Preemptor:
-    """Answers the scheduler's two questions about preemption; `find` is the way in which victims are chosen."""
+    """Answers the scheduler's two questions about preemption; `find` is the way in which victims are chosen.
+
+    For a gang that lacks one resource and asks for no other both questions are the same: it is answered once.
+    """
 
     def __init__(self, settings: Settings, find: Callable[[Need], list[Victim]]) -> None:
         self.settings = settings
         self._find = find
+        self._answered: tuple[Gang, Cell, int, list[Victim]] | None = None
 
     def possibility(self, gang: Gang, queue: ClusterQueueState, cell: Cell, amount: int) -> Grade:
         """How preemption could free `amount` of one flavor and resource, and how high the gang would borrow then."""
         victims = self._find(Need(gang, queue, (cell.fr,), {cell: amount}))
+        self._answered = gang, cell, amount, victims
         if not victims:
             return Grade(Mode.NO_CANDIDATES, cell.height(amount)[0])
         take_out(victim.gang for victim in victims)
@@ -71,8 +76,13 @@ class Preemptor:
 
     def victims(self, gang: Gang, queue: ClusterQueueState, assignment: Assignment) -> list[Victim]:
         """The victims that make room for the whole assignment; none if that can't be."""
-        frs = tuple(cell.fr for cell in assignment.needed())
-        return self._find(Need(gang, queue, frs, assignment.requests()))
+        answered, self._answered = self._answered, None
+        cells, requests = assignment.needed(), assignment.requests()
+        if answered is not None and len(cells) == 1:
+            known, cell, amount, victims = answered
+            if known is gang and cell is cells[0] and requests == {cell: amount}:
+                return victims
+        return self._find(Need(gang, queue, tuple(cell.fr for cell in cells), requests))
 
 
 def take_out(gangs: Iterable[Gang]) -> None:
@@ -104,7 +114,7 @@ def preemptible(gang: Gang, queue: ClusterQueueState, policy: str, frs: Sequence
                 policy != "LowerOrNewerEqualPriority" or holder.since <= gang.since
             ):
                 continue
-        if not holder.out and any(fr in holder.usage for fr in frs):
+        if not holder.out and not holder.usage.keys().isdisjoint(frs):
             yield holder
 
 
@@ -148,8 +158,9 @@ def classic_victims(need: Need) -> list[Victim]:
 def _sorted(candidates: list[Candidate], own: ClusterQueueState) -> list[Candidate]:
     if len(candidates) < 2:
         return candidates
-    by_gang = {id(candidate.gang): candidate for candidate in candidates}
-    return [by_gang[id(gang)] for gang in in_order([candidate.gang for candidate in candidates], own)]
+    if any(candidate.gang.queue is not None and candidate.gang.queue.fair_usage for candidate in candidates):
+        return sorted(candidates, key=cmp_to_key(lambda a, b: _compare(a.gang, b.gang, own)))
+    return sorted(candidates, key=lambda candidate: (not candidate.gang.evicting, candidate.gang.victim_key))
 
 
 def _attempts(need: Need, by_right: bool, by_priority: bool) -> tuple[bool, ...]:
@@ -157,16 +168,15 @@ def _attempts(need: Need, by_right: bool, by_priority: bool) -> tuple[bool, ...]
     no_borrowing_victims = need.queue.config.preemption.borrow_within_cohort == "Never"
     if not (by_right or by_priority):
         return (True,)
-    if no_borrowing_victims and any(_reached_nominal(need.queue, fr) for fr in need.frs):
+    if no_borrowing_victims and _reached_nominal(need):
         return (True,)
     if no_borrowing_victims and not by_right:
         return (False, True)
     return (True, False)
 
 
-def _reached_nominal(queue: Node, fr: FlavorResource) -> bool:
-    cell = queue.cell(fr)
-    return cell.usage >= cell.nominal
+def _reached_nominal(need: Need) -> bool:
+    return any(cell.usage >= cell.nominal for cell in map(need.queue.cell, need.frs))
 
 
 def _attempt(need: Need, candidates: Sequence[Candidate], may_borrow: bool) -> list[Victim]:
@@ -224,7 +234,13 @@ def _candidates_elsewhere(need: Need) -> tuple[list[Candidate], list[Candidate]]
     seen: Node = need.queue
     cohort: Node | None = need.queue.parent
     rightful = _fits_in_quota(seen, remaining)
+    # borrowing is the only attempt then, and without right or priority nobody may be preempted for it
+    only_by_right = policy.borrow_within_cohort == "Never" and _reached_nominal(need)
     while cohort is not None:
+        if only_by_right and not rightful:
+            rightful = _fits_in_quota(cohort, remaining)
+            seen, cohort = cohort, cohort.parent
+            continue
         for queue in _over_quota_below(cohort, seen, need.frs):
             for gang in preemptible(need.gang, queue, policy.reclaim_within_cohort, need.frs):
                 if rightful:

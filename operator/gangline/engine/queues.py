@@ -25,7 +25,7 @@ Listing: TypeAlias = "tuple[int, int, str, Bucket]"
 class Bucket:
     """Waiting gangs of one shape, in order. Entries of gangs that left are dropped when they come to the top."""
 
-    __slots__ = ("entries", "lane", "listing", "parked", "shape", "size")
+    __slots__ = ("entries", "lane", "listing", "parked", "shape", "size", "told")
 
     def __init__(self, shape: Shape, lane: Lane, parked: bool) -> None:
         self.shape = shape
@@ -33,6 +33,8 @@ class Bucket:
         self.parked = parked
         self.entries: list[Entry] = []
         self.size = 0
+        #: the reason that all in it have been told, "" if somebody came since
+        self.told = ""
         #: its one valid listing in the lane's heap
         self.listing: Listing | None = None
 
@@ -130,6 +132,7 @@ class PendingQueue:
         heappush(bucket.entries, entry)
         bucket.size += 1
         if not bucket.parked:
+            bucket.told = ""
             self.active += 1
             if bucket.entries[0] is entry:
                 lane.list_bucket(bucket)
@@ -279,12 +282,13 @@ class PendingQueue:
         everyone = self.everyone()
         return everyone.index(gang) if gang in everyone else len(everyone)
 
-    def shape_mates(self, gang: Gang) -> Iterator[Gang]:
-        """The others that were set aside with it."""
+    def untold_mates(self, gang: Gang, reason: str) -> Iterator[Gang]:
+        """The others that were set aside with it and may not know for which reason yet; they count as told then."""
         for lane in self._lanes.values():
             bucket = lane.buckets.get(gang.shape)
-            if bucket is not None and bucket.parked:
-                yield from (mate for mate in bucket.live() if mate is not gang)
+            if bucket is not None and bucket.parked and bucket.told != reason:
+                bucket.told = reason
+                yield from (mate for mate in bucket.live() if mate is not gang and mate.told[0] != reason)
 
     def everyone(self) -> list[Gang]:
         gangs = [*self.in_heap(), *self.aside()]

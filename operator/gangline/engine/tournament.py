@@ -20,65 +20,60 @@ Key: TypeAlias = "tuple[bool, Share, int, int]"
 
 
 class Tournament:
+    """What a pick changes is on its way to the root; results of matches elsewhere are kept."""
+
     def __init__(self, root: Node, attempts: Sequence[Attempt], *, prefer_not_borrowing: bool) -> None:
         self._root = root
         self._left = {id(attempt.queue): attempt for attempt in attempts}
-        self._keys: dict[int, dict[int, Key]] = {}
         self._prefer = prefer_not_borrowing
+        #: cohort -> who won there
+        self._winners: dict[int, Attempt | None] = {}
+        #: node -> candidate -> how it competes there
+        self._keys: dict[int, dict[int, Key]] = {}
 
     def picks(self) -> Iterator[Attempt]:
         """The next one each time; what the caller does with it in the ledger counts for the following picks."""
-        if self._root.parent is None and not self._root.cohorts and not self._root.queues:
-            yield from self._left.values()
+        if id(self._root) in self._left:  # a ClusterQueue without cohort
+            yield self._left[id(self._root)]
             return
-        while self._left:
-            attempt = self._winner(self._root)
-            if attempt is None:
-                return
+        while (attempt := self._winner(self._root)) is not None:
             del self._left[id(attempt.queue)]
             yield attempt
-            self._forget(_top(attempt.queue))
+            for node in attempt.queue.path():
+                self._winners.pop(id(node), None)
+                self._keys.pop(id(node), None)
 
     def _winner(self, cohort: Node) -> Attempt | None:
+        if id(cohort) in self._winners:
+            return self._winners[id(cohort)]
         best: Attempt | None = None
         best_key: Key | None = None
-        for child in (*cohort.cohorts, *cohort.queues):
-            attempt = self._left.get(id(child)) if not child.cohorts and not child.queues else self._winner(child)
-            if attempt is None:
-                continue
+        for child, attempt in self._candidates(cohort):
             key = self._key(attempt, child)
             if best_key is None or key < best_key:
                 best, best_key = attempt, key
+        self._winners[id(cohort)] = best
         return best
 
-    def _key(self, attempt: Attempt, child: Node) -> Key:
-        keys = self._keys.get(id(attempt.queue))
-        if keys is None:
-            keys = self._keys[id(attempt.queue)] = self._keys_on_path(attempt)
-        return keys[id(child)]
+    def _candidates(self, cohort: Node) -> Iterator[tuple[Node, Attempt]]:
+        for child in cohort.cohorts:
+            attempt = self._winner(child)
+            if attempt is not None:
+                yield child, attempt
+        for queue in cohort.queues:
+            attempt = self._left.get(id(queue))
+            if attempt is not None:
+                yield queue, attempt
 
-    def _keys_on_path(self, attempt: Attempt) -> dict[int, Key]:
-        usage = attempt.assignment.usage
-        frs = [cell.fr for cell, amount in usage.items() if amount]
-        for cell, amount in usage.items():
-            cell.add(amount)
-        gang = attempt.gang
-        keys: dict[int, Key] = {
-            id(node): (self._prefer and node.over_quota(frs), standing(node).share, -gang.priority, gang.since)
-            for node in attempt.queue.path()
-        }
-        for cell, amount in usage.items():
-            cell.remove(amount)
-        return keys
-
-    def _forget(self, top: Node) -> None:
-        """Usage changed below this child of the root: what was computed for the candidates there is void."""
-        for queue_id, attempt in self._left.items():
-            if _top(attempt.queue) is top:
-                self._keys.pop(queue_id, None)
-
-
-def _top(node: Node) -> Node:
-    while node.parent is not None and node.parent.parent is not None:
-        node = node.parent
-    return node
+    def _key(self, attempt: Attempt, node: Node) -> Key:
+        keys = self._keys.setdefault(id(node), {})
+        key = keys.get(id(attempt))
+        if key is None:
+            usage = attempt.assignment.usage
+            for cell, amount in usage.items():
+                cell.add(amount)
+            borrows = self._prefer and node.over_quota(cell.fr for cell, amount in usage.items() if amount)
+            key = keys[id(attempt)] = borrows, standing(node).share, -attempt.gang.priority, attempt.gang.since
+            for cell, amount in usage.items():
+                cell.remove(amount)
+        return key

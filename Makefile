@@ -32,7 +32,7 @@ check: venv ## format, lint, types, import contracts
 	@echo "· ruff format"; $(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; exit 1; }
 	@echo "· ruff check"; $(BIN)/ruff check --quiet .
 	@echo "· pyright"; $(BIN)/pyright
-	@echo "· lint-imports"; $(BIN)/lint-imports --no-logo 2>&1 | tail -n 5
+	@echo "· lint-imports"; $(BIN)/lint-imports --no-logo
 
 venv: $(STAMP) ## .venv with everything installed (GANGLINE_PYTHON=… picks the interpreter)
 

@@ -28,7 +28,7 @@ find_python() {
 
 if [[ ! -x "$dir/bin/python" ]]; then
   python="$(find_python)"
-  echo "· creating $dir with $("$python" --version)"
+  echo "· creating $dir with $("$python" --version)" >&2
   "$python" -m venv "$dir" || {
     echo "error: $python cannot create virtual environments (Debian and Ubuntu: apt install python3-venv)" >&2
     rm -rf "$dir"
@@ -36,7 +36,7 @@ if [[ ! -x "$dir/bin/python" ]]; then
   }
 fi
 
-echo "· installing Gangline and its tools into $dir"
+echo "· installing Gangline and its tools into $dir" >&2
 pip=("$dir/bin/python" -m pip --disable-pip-version-check --quiet)
 "${pip[@]}" install --upgrade "pip>=25.1" # the first that knows dependency groups
 "${pip[@]}" install --constraint requirements.lock --editable . --group dev

@@ -330,7 +330,7 @@ def job(
                         {
                             "name": "main",
                             "image": "example.com/train",
-                            "resources": {"limits": {resource: str(gpus)}, "requests": {"cpu": "10m"}},
+                            "resources": {"limits": {resource: str(gpus)}},
                         }
                     ],
                 },

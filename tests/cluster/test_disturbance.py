@@ -159,7 +159,10 @@ async def test_bad_input_names_the_field_and_stops_nobody_else(system: System, a
 
     nothing = job("nothing", "lq", pods=1)
     nothing["spec"]["parallelism"] = 0
-    await api.create(nothing, job("unknown", "no-such-queue"), job("homeless", "lost"), job("stuck", "circular"))
+    with pytest.raises(ApiError, match=r"spec\.parallelism"):
+        await api.create(nothing)
+
+    await api.create(job("unknown", "no-such-queue"), job("homeless", "lost"), job("stuck", "circular"))
     await api.create(job("no-flavor", "flavorless"), job("fine", "lq", runtime="300ms"))
     await api.finished("fine")
 

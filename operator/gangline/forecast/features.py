@@ -1,0 +1,33 @@
+"""The feature vector of a run: what it says of itself, when it came, and what its classes know at that instant."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from gangline.forecast import stats
+from gangline.forecast.keys import KEYS
+from gangline.forecast.runs import Run
+from gangline.forecast.tracker import Tracker
+
+#: raise it with every change of NAMES or of their meaning: a model of another version is not used
+VERSION: Final = 1
+_OWN: Final = ("gpus", "pods", "gpus_per_pod", "limit", "hint", "hour", "weekday")
+NAMES: Final = (*_OWN, *(f"{key}.{column}" for key in KEYS for column in stats.COLUMNS))
+_DAY: Final = 86400.0
+_THURSDAY: Final = 3  # the day of the week of 1970-01-01, Monday being 0
+
+
+def vector(run: Run, tracker: Tracker, now: float) -> list[float]:
+    """The values of NAMES as they are known at `now`, NaN where nothing is."""
+    pods = max(1, run.pods)
+    return [
+        math.log2(1 + run.gpus),
+        math.log2(pods),
+        math.log2(1 + run.gpus / pods),
+        math.log(run.limit) if run.limit else math.nan,
+        math.log(run.hint) if run.hint else math.nan,
+        (run.submit % _DAY) / 3600,
+        (run.submit // _DAY + _THURSDAY) % 7,
+        *tracker.columns(run, now),
+    ]

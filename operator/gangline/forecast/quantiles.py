@@ -1,0 +1,141 @@
+"""A runtime as a distribution: five quantiles, what lies between and beyond them, and what is left once time has passed.
+
+Up to q95 the logarithm of the runtime is linear in the probability's normal score between each two quantiles: a log-normal with
+bends. Beyond q95 it has a Pareto tail as steep as q80..q95: of a run that outlived its estimate, what is left is expected to grow
+with what has passed, which is what runaways do. All times are seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from statistics import NormalDist
+from typing import Final
+
+LEVELS: Final = (0.1, 0.5, 0.8, 0.9, 0.95)
+
+_NORMAL: Final = NormalDist()
+_SCORES: Final = tuple(_NORMAL.inv_cdf(level) for level in LEVELS)
+_MIN_SLOPE: Final = 0.02  # of log seconds per normal score: quantiles never coincide, so probabilities stay defined
+_MIN_TAIL: Final = (
+    0.1  # exponent of the tail: a run past its q95 is expected to go on for at least 7 % of what has passed
+)
+_TAIL: Final = 1.0 - LEVELS[-1]
+_TAIL_WIDTH: Final = math.log((1.0 - LEVELS[2]) / _TAIL)
+_NEARLY_ONE: Final = 1.0 - 1e-12
+_MAX_LOG: Final = math.log(100 * 365 * 86400.0)  # no forecast says more than a century
+
+
+class Source(StrEnum):
+    """What a forecast is based on."""
+
+    MODEL = "Model"
+    HINT = "Hint"
+    LIMIT = "Limit"
+    HISTORY = "History"  #: finished runs of the same class
+    GLOBAL = "Global"  #: all finished runs
+    DEFAULT = "Default"  #: nothing is known at all
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """How long a run takes in total, in seconds; `samples` finished runs stand behind it."""
+
+    q10: float
+    q50: float
+    q80: float
+    q90: float
+    q95: float
+    source: str
+    samples: int
+
+    @property
+    def values(self) -> tuple[float, float, float, float, float]:
+        return (self.q10, self.q50, self.q80, self.q90, self.q95)
+
+    def at(self, level: float) -> float:
+        """The runtime that is not exceeded with this probability, 0 < level < 1. Raises ValueError for another level."""
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"quantile must lie between 0 and 1, not {level!r}")
+        return math.exp(_log_at(self._logs(), 1.0 - level))
+
+    def chance_within(self, seconds: float) -> float:
+        """The probability that the run takes no longer than this."""
+        return 1.0 - _survival(self._logs(), math.log(seconds)) if seconds > 0 else 0.0
+
+    def after(self, elapsed: float) -> Forecast:
+        """The same, knowing that the run has already taken `elapsed` seconds and goes on: total time, never in the past."""
+        if elapsed <= 0:
+            return self
+        logs = self._logs()
+        left = _survival(logs, math.log(elapsed))
+        values = [max(elapsed, math.exp(_log_at(logs, left * (1.0 - level)))) for level in LEVELS]
+        return Forecast(*_rising(values), source=self.source, samples=self.samples)
+
+    def capped(self, limit: float | None, elapsed: float = 0.0) -> Forecast:
+        """No quantile beyond a hard limit, except where the run has outlived that already."""
+        if limit is None or limit <= 0:
+            return self
+        top = max(limit, elapsed)
+        return Forecast(*(min(v, top) for v in self.values), source=self.source, samples=self.samples)
+
+    def scaled(self, factor: float) -> Forecast:
+        return Forecast(*(v * factor for v in self.values), source=self.source, samples=self.samples)
+
+    def because(self, source: Source, samples: int) -> Forecast:
+        return replace(self, source=source.value, samples=samples)
+
+    def _logs(self) -> list[float]:
+        logs = [math.log(max(v, 1e-3)) for v in self.values]
+        for i in range(1, len(logs)):
+            logs[i] = max(logs[i], logs[i - 1] + _MIN_SLOPE * (_SCORES[i] - _SCORES[i - 1]))
+        return logs
+
+
+def of_logs(logs: Sequence[float], source: Source, samples: int) -> Forecast:
+    """A forecast from the logarithms of its five quantiles, in any order they may have got into."""
+    values = [math.exp(min(max(log, 0.0), _MAX_LOG)) for log in sorted(logs)]
+    return Forecast(*values, source=source.value, samples=samples)
+
+
+def log_normal(mean: float, deviation: float, source: Source, samples: int) -> Forecast:
+    """A forecast from mean and standard deviation of log seconds."""
+    return of_logs([mean + score * deviation for score in _SCORES], source, samples)
+
+
+def _segment(position: int) -> tuple[int, int]:
+    """The pair of quantiles whose line holds there; below the first the lowest line goes on."""
+    right = min(max(position, 1), len(LEVELS) - 1)
+    return right - 1, right
+
+
+def _tail_exponent(logs: Sequence[float]) -> float:
+    return max(_MIN_TAIL, (logs[-1] - logs[2]) / _TAIL_WIDTH)
+
+
+def _log_at(logs: Sequence[float], survival: float) -> float:
+    """The log runtime that is exceeded with this probability."""
+    if survival < _TAIL:
+        return min(logs[-1] + _tail_exponent(logs) * math.log(_TAIL / survival), _MAX_LOG)
+    score = -_NORMAL.inv_cdf(min(survival, _NEARLY_ONE))
+    left, right = _segment(bisect_right(_SCORES, score))
+    slope = (logs[right] - logs[left]) / (_SCORES[right] - _SCORES[left])
+    return logs[left] + slope * (score - _SCORES[left])
+
+
+def _survival(logs: Sequence[float], log: float) -> float:
+    """The probability that the run takes longer than this log runtime; never 0."""
+    if log > logs[-1]:
+        return max(_TAIL * math.exp((logs[-1] - log) / _tail_exponent(logs)), 1e-280)
+    left, right = _segment(bisect_right(logs, log))
+    slope = (logs[right] - logs[left]) / (_SCORES[right] - _SCORES[left])
+    return 1.0 - _NORMAL.cdf(_SCORES[left] + (log - logs[left]) / slope)
+
+
+def _rising(values: list[float]) -> list[float]:
+    for i in range(1, len(values)):
+        values[i] = max(values[i], values[i - 1])
+    return values

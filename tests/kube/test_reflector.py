@@ -225,11 +225,19 @@ async def test_an_unserved_kind_never_makes_it_forget() -> None:
 async def test_an_optional_kind_that_is_absent_counts_as_empty_until_it_comes() -> None:
     async with FakeServer() as server:
         server.script += [Answer(404, "NotFound", verb="list")] * 3
-        async with following(server, optional=True, absent_retry=0.05) as (subject, view):
+        async with following(server, optional=True, absent_retry=0.01) as (_, view):
             assert view.objects == {}
-            await asyncio.sleep(0.04)
-            assert subject.counters.lists == 1
             server.put(HERE, "a")
+            await until(lambda: view.objects == truth(server))
+
+
+async def test_a_restart_as_soon_as_an_absent_kind_is_told_skips_the_pause() -> None:
+    """The new leader asks for another list the moment that the first is through."""
+    async with FakeServer() as server:
+        server.script += [Answer(404, "NotFound", verb="list")]
+        async with following(server, optional=True, absent_retry=3600) as (subject, view):
+            server.put(HERE, "a")
+            subject.restart("asked", relist=True)
             await until(lambda: view.objects == truth(server))
 
 

@@ -148,6 +148,7 @@ class Reflector:
         self._heard_at_overdue = -1.0
         self._relisted_for_silence = False
         self._interrupt: asyncio.Task[None] | None = None
+        self._restarting = False
         self._sink: Sink = lambda event: None
 
     def __len__(self) -> int:
@@ -165,6 +166,7 @@ class Reflector:
         self.counters.restarted(reason)
         if relist:
             self._version = None
+        self._restarting = True  # also where nothing is there to be interrupted: between a step and its pause
         if self._interrupt is not None:
             self._interrupt.cancel()
 
@@ -208,8 +210,9 @@ class Reflector:
         """Tell `sink` all, for ever. Ends only by cancellation or by an exception of the sink."""
         self._sink = sink
         while True:
+            self._restarting = False
             delay = await self._interruptible(self._step())
-            if delay:
+            if delay and not self._restarting:
                 await self._interruptible(asyncio.sleep(delay))
 
     async def _interruptible(self, work: Any) -> float:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gangline.engine.gang import Gang
 from gangline.engine.model import Admission, ClusterQueue, Flavor, Quota, ResourceGroup, Settings
 from gangline.engine.queues import PendingQueue
 from gangline.engine.quota import Cell, FlavorResource, Node
+
+if TYPE_CHECKING:
+    from gangline.engine.claims import Claim
 
 
 @dataclass(slots=True)
@@ -19,7 +23,7 @@ class FlavorOption:
     name: str
     flavor: Flavor | None
     cells: dict[str, Cell]
-    #: it has labels or taints, so that not every pod set may use it
+    #: it has labels, taints or a topology, so that not every pod set may use it
     selective: bool
 
 
@@ -34,13 +38,16 @@ class ClusterQueueState(Node):
 
     __slots__ = (
         "by_priority",
+        "claims",
         "config",
+        "delays_topology",
         "fair_usage",
         "fixes",
         "generation",
         "group_of",
         "holders",
         "in_service",
+        "only_topologies",
         "pending",
         "preempts_while_borrowing",
     )
@@ -59,7 +66,13 @@ class ClusterQueueState(Node):
         #: LocalQueue key -> its usage, where that decides the order
         self.fair_usage: Callable[[str], float] | None = None
         self.preempts_while_borrowing = False
+        #: all its flavors are topology flavors: pods are placed without asking for it
+        self.only_topologies = False
+        #: an admission check provides the nodes: placement waits for it
+        self.delays_topology = False
         self.fixes: frozenset[str] = frozenset()
+        #: uid of a preemptor of this queue -> what it is owed
+        self.claims: dict[str, Claim] = {}
 
     def leaves(self) -> Iterator[ClusterQueueState]:
         yield self
@@ -78,11 +91,13 @@ class ClusterQueueState(Node):
         self.preempts_while_borrowing = policy.borrow_within_cohort != "Never" or (
             settings.fair_sharing is not None and policy.reclaim_within_cohort != "Never"
         )
-        self.fixes = settings.fixes.get("*", frozenset()) | settings.fixes.get(config.name, frozenset())
+        self.fixes = settings.fixes.get("*", frozenset()) | settings.fixes.get(config.name, frozenset()) | config.fixes
 
     def bind(self, flavors: Mapping[str, Flavor]) -> None:
         """Connect the resource groups with the cells of the settled tree, and the holders with theirs."""
         self.group_of = {}
+        names = [quotas.name for group in self.config.groups for quotas in group.flavors]
+        self.only_topologies = bool(names) and all(name in flavors and flavors[name].topology for name in names)
         for group in self.config.groups:
             bound = Group(
                 frozenset(group.covered), [self._option(group, i, flavors) for i in range(len(group.flavors))]
@@ -94,7 +109,8 @@ class ClusterQueueState(Node):
         name = group.flavors[index].name
         flavor = flavors.get(name)
         cells = {resource: self.cell((name, resource)) for resource in group.covered}
-        return FlavorOption(name, flavor, cells, flavor is not None and bool(flavor.node_labels or flavor.taints))
+        selective = flavor is not None and bool(flavor.node_labels or flavor.taints or flavor.topology)
+        return FlavorOption(name, flavor, cells, selective)
 
     # --- holders ------------------------------------------------------------------------------------------------------
 

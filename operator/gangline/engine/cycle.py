@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gangline.engine import partial
+from gangline.engine.claims import Claim, claims_of, others_held, settle_claim, stake, yields_to
 from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.flavors import Assigner, Assignment, Mode, Restriction
 from gangline.engine.gang import Gang, Progress, ScanProgress
 from gangline.engine.model import Admission, PodSetAssignment, Settings
+from gangline.engine.placement import has_placements
 from gangline.engine.preemption import Preemptor, Victim, put_back, take_out
 from gangline.engine.quota import Cell, Node
 from gangline.engine.tournament import Tournament
@@ -77,16 +79,22 @@ class TreeCycle:
         self._heads = heads
         self._taken: list[Gang] = []  # victims chosen so far
         self._assumed: list[tuple[Cell, int]] = []
+        self._assumed_places: list[str] = []
+        self._claims: list[Claim] = []
         self.attempts: list[Attempt] = []
 
     def run(self) -> list[Attempt]:
         self._root.rounds += 1
+        self._claims = claims_of(self._root)
         attempts = [self._nominate(gang) for gang in self._heads]
         for attempt in self._ordered(attempts):
             self.attempts.append(attempt)
-            self._process(attempt)
+            with others_held(self._claims, attempt.gang):
+                self._process(attempt)
         for cell, amount in reversed(self._assumed):
             cell.remove(amount)
+        for key in self._assumed_places:
+            self._preemptor.topologies.remove_holder(key)
         for attempt in self.attempts:
             self._put_back(attempt)
         return self.attempts
@@ -99,7 +107,8 @@ class TreeCycle:
     def _nominate(self, gang: Gang) -> Attempt:
         queue = gang.queue
         assert queue is not None, gang
-        assignment, victims = self._assign(gang, queue, self._progress(gang, queue), None)
+        with others_held(self._claims, gang):
+            assignment, victims = self._assign(gang, queue, self._progress(gang, queue), None)
         return Attempt(gang, queue, assignment, victims, queue.generation)
 
     def _progress(self, gang: Gang, queue: ClusterQueueState) -> ScanProgress:
@@ -161,9 +170,13 @@ class TreeCycle:
         if self._overlaps(attempt) and self._gate("RecomputeAssignmentUponPreemptionTargetsOverlap"):
             self._recompute(attempt)
         mode = attempt.assignment.mode
-        if attempt.deferred:
+        awaited = yields_to(attempt.gang, attempt.queue, self._claims)
+        if awaited is not None and mode is not Mode.NO_FIT:
+            attempt.gang.yielding = True
+            self._skip(attempt, f"Workload was preempted for {awaited.key} and waits until that has started")
+        elif attempt.deferred:
             attempt.requeue_reason = PENDING
-            self._assume(attempt.assignment.usage)
+            self._assume(attempt, attempt.assignment.usage)
         elif mode is Mode.NO_FIT:
             attempt.requeue_reason = NO_FIT
         elif mode is Mode.PREEMPT and not attempt.victims:
@@ -200,15 +213,32 @@ class TreeCycle:
         gone = [*self._taken, *(victim.gang for victim in attempt.victims)]
         take_out(gone)
         fits = all(amount <= max(0, cell.available()) for cell, amount in attempt.assignment.usage.items())
+        fits = fits and self._has_places(attempt.assignment)
         put_back(gone)
         return fits
+
+    def _has_places(self, assignment: Assignment) -> bool:
+        """Earlier attempts may have taken the places that it was given: then others will do."""
+        wanted = assignment.placing
+        if wanted is None or (assignment.mode is Mode.FIT and wanted.still_free(assignment.placements())):
+            return True
+        if assignment.mode is Mode.FIT and not self._gate("TASRecomputeAssignmentWithinSchedulingCycle"):
+            return False
+        found = wanted.now()
+        if found.ok:
+            assignment.take_places(found.assignments)
+        return found.ok
 
     def _skip(self, attempt: Attempt, why: str) -> None:
         attempt.skipped = why
         attempt.requeue_reason = FAILED
 
-    def _assume(self, usage: Mapping[Cell, int]) -> None:
+    def _assume(self, attempt: Attempt, usage: Mapping[Cell, int]) -> None:
         """In use for the rest of the cycle."""
+        if attempt.assignment.placements():
+            key = f"{attempt.gang.key} (assumed)"
+            self._preemptor.topologies.put_holder(key, admission_of(attempt))
+            self._assumed_places.append(key)
         for cell, amount in usage.items():
             cell.add(amount)
             self._assumed.append((cell, amount))
@@ -218,16 +248,20 @@ class TreeCycle:
         if attempt.queue.config.preemption.reclaim_within_cohort == "Any":
             return
         assignment = attempt.assignment
-        self._assume({cell: _kept(cell, amount, assignment.borrowing > 0) for cell, amount in assignment.usage.items()})
+        self._assume(
+            attempt, {cell: _kept(cell, amount, assignment.borrowing > 0) for cell, amount in assignment.usage.items()}
+        )
 
     def _preempt(self, attempt: Attempt) -> None:
-        self._assume(attempt.assignment.usage)
+        self._assume(attempt, attempt.assignment.usage)
         for victim in attempt.victims:
             self._taken.append(victim.gang)
             if not victim.gang.evicting:
                 victim.gang.evicting = True
                 attempt.new_victims.append(victim)
         attempt.requeue_reason = PENDING
+        usage = {cell.fr: amount for cell, amount in attempt.assignment.usage.items()}
+        stake(attempt.gang, attempt.queue, usage, [victim.gang for victim in attempt.victims])
 
     def _reserve(self, attempt: Attempt) -> None:
         gang, queue = attempt.gang, attempt.queue
@@ -235,7 +269,11 @@ class TreeCycle:
         gang.verdict = gang.progress = None
         queue.pending.take_out(gang)
         queue.pending.forget_preemptor(gang)
-        queue.hold(gang, admission_of(attempt), usage, self._now)
+        admission = admission_of(attempt)
+        queue.hold(gang, admission, usage, self._now)
+        if has_placements(admission):
+            gang.placed = self._preemptor.topologies
+            gang.placed.put_holder(gang.key, admission)
         gang.out = True  # nobody's victim in the cycle in which it was reserved
         attempt.reserved = True
 
@@ -244,6 +282,7 @@ class TreeCycle:
     def _put_back(self, attempt: Attempt) -> None:
         if attempt.reserved:
             attempt.gang.out = False
+            settle_claim(attempt.gang, attempt.queue)
             return
         gang, pending, reason = attempt.gang, attempt.queue.pending, attempt.requeue_reason
         pending.take_out(gang)
@@ -251,6 +290,12 @@ class TreeCycle:
         gang.progress = self._kept_progress(attempt)
         if reason == PENDING:
             pending.preemptor = gang
+        if reason in (NO_FIT, NO_CANDIDATES):
+            settle_claim(gang, attempt.queue)
+        if gang.yielding and not pending.strict:
+            pending.put_aside(gang)
+            return
+        gang.yielding = False
         parks = reason in (NO_FIT, NO_CANDIDATES) and not pending.strict
         if parks and gang.progress is None:
             attempt.parked_others = pending.park_shape(gang)
@@ -286,6 +331,8 @@ def admission_of(attempt: Attempt) -> Admission:
                 count=pod_set.count,
                 flavors={resource: choice.flavor for resource, choice in pod_set.choices.items()},
                 usage={resource: choice.amount for resource, choice in pod_set.choices.items()},
+                topology=pod_set.topology,
+                delayed_topology=pod_set.delayed_topology,
             )
             for pod_set in attempt.assignment.pod_sets
         ),

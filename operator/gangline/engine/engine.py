@@ -19,10 +19,12 @@ from gangline.engine.model import (
     Decision,
     Explanation,
     Flavor,
+    ForeignPod,
     Gone,
     LocalQueue,
     Millis,
     Namespace,
+    Node,
     Put,
     QueueStatus,
     Settings,
@@ -55,6 +57,8 @@ class Engine:
             Namespace: (store.namespaces, store.put_namespace),
             AdmissionCheck: (store.checks, store.put_check),
             Topology: (store.topologies, store.put_topology),
+            Node: (store.nodes, store.put_node),
+            ForeignPod: (store.foreign_pods, store.put_foreign_pod),
         }
 
     # --- facts --------------------------------------------------------------------------------------------------------
@@ -65,9 +69,8 @@ class Engine:
             case Put(Workload() as workload):
                 self._intake.put(workload)
             case Put(item):
-                self._configure(
-                    type(item), item.key if isinstance(item, LocalQueue) else getattr(item, "name", ""), item
-                )
+                key = item.key if isinstance(item, LocalQueue | ForeignPod) else item.name
+                self._configure(type(item), key, item)
             case Gone(kind, key) if kind is Workload:
                 self._intake.forget(key)
             case Gone(kind, key):

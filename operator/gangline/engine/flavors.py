@@ -12,14 +12,17 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from gangline.engine.fixes import FALSE_FIT
 from gangline.engine.gang import Gang, ScanProgress
-from gangline.engine.model import Fungibility
+from gangline.engine.model import Fungibility, PodSet, TopologyAssignment
+from gangline.engine.placement import PENDING, Placing, mismatch, placing
 from gangline.engine.quota import Cell
 from gangline.engine.selection import obstacle
 
 if TYPE_CHECKING:
     from gangline.engine.cluster_queue import ClusterQueueState, FlavorOption, Group
     from gangline.engine.preemption import Preemptor
+    from gangline.engine.topology import Placement
 
 PODS = "pods"
 
@@ -72,18 +75,24 @@ class Choice:
 
 @dataclass(slots=True)
 class PodSetChoice:
-    name: str
+    pod_set: PodSet
     count: int
     choices: dict[str, Choice]
     fits: bool
     obstacles: list[Obstacle]
     failed: bool = False  # no flavor, or a resource that the queue doesn't have
+    topology: TopologyAssignment | None = None
+    delayed_topology: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.pod_set.name
 
 
 class Assignment:
     """The outcome of an attempt, complete or up to the first pod set that failed."""
 
-    __slots__ = ("borrowing", "mode", "pod_sets", "severity", "usage")
+    __slots__ = ("borrowing", "mode", "placing", "pod_sets", "severity", "usage")
 
     def __init__(self) -> None:
         self.pod_sets: list[PodSetChoice] = []
@@ -91,6 +100,8 @@ class Assignment:
         self.mode = Mode.FIT
         self.borrowing = 0
         self.usage: dict[Cell, int] = {}
+        #: the placement that it needs, None if none
+        self.placing: Placing | None = None
         #: the worst kind of obstacle that the last pod set met, -1 = none
         self.severity = -1
 
@@ -104,6 +115,13 @@ class Assignment:
         elif not choice.fits:
             worst = min(taken.grade.mode for taken in choice.choices.values())
             self.mode = min(self.mode, Mode.FIT if worst is Mode.FIT else Mode.PREEMPT)
+
+    def take_places(self, placements: Mapping[str, TopologyAssignment]) -> None:
+        for pod_set in self.pod_sets:
+            pod_set.topology = placements.get(pod_set.name, pod_set.topology)
+
+    def placements(self) -> dict[str, TopologyAssignment]:
+        return {pod_set.name: pod_set.topology for pod_set in self.pod_sets if pod_set.topology is not None}
 
     @property
     def reason(self) -> str:
@@ -124,9 +142,9 @@ class Assignment:
         }
         return list(cells)
 
-    def requests(self) -> dict[Cell, int]:
-        """What victims must make room for. As in Kueue, `pods` is left out."""
-        return {cell: amount for cell, amount in self.usage.items() if amount and cell.fr[1] != PODS}
+    def requests(self, *, with_pods: bool) -> dict[Cell, int]:
+        """What victims must make room for. In Kueue `pods` is left out."""
+        return {cell: amount for cell, amount in self.usage.items() if amount and (with_pods or cell.fr[1] != PODS)}
 
 
 #: per pod set: resource -> the only flavor to look at
@@ -163,7 +181,54 @@ class Assigner:
                 assignment.append(choice)
             if choices[0].failed:
                 break
+        if assignment.mode is not Mode.NO_FIT and (self._queue.only_topologies or self._gang.wants_topology):
+            self._place(assignment)
         return assignment
+
+    # --- topology -----------------------------------------------------------------------------------------------------
+
+    def _place(self, assignment: Assignment) -> None:
+        """Find places for the pods; if there are none now, victims have to make room, if there can be any at all."""
+        wanted = placing(
+            self._preemptor.topologies,
+            self._queue,
+            [
+                (pod_set.pod_set, pod_set.count, [choice.flavor for choice in pod_set.choices.values()])
+                for pod_set in assignment.pod_sets
+            ],
+            self._preemptor.settings.gates,
+        )
+        if wanted is None:
+            return
+        if self._queue.delays_topology:
+            for pod_set in assignment.pod_sets:
+                if pod_set.name in wanted.names():
+                    pod_set.delayed_topology = PENDING
+            return
+        assignment.placing = wanted
+        if assignment.mode is Mode.FIT:
+            found = wanted.now()
+            if found.ok:
+                assignment.take_places(found.assignments)
+                return
+            self._need_places(assignment, found, wanted.names())
+        found = wanted.empty()
+        if found.ok:
+            assignment.take_places(found.assignments)
+        else:
+            self._need_places(assignment, found, set(found.failed))
+            assignment.mode, assignment.severity = Mode.NO_FIT, TOPOLOGY
+
+    def _need_places(self, assignment: Assignment, failure: Placement, names: set[str]) -> None:
+        """Quota is not what is missing: these pod sets can be had by preemption only."""
+        assignment.mode = Mode.PREEMPT
+        for pod_set in assignment.pod_sets:
+            if pod_set.name in names:
+                pod_set.fits = False
+                for choice in pod_set.choices.values():
+                    choice.grade = Grade(Mode.PREEMPT, choice.grade.borrow)
+            if pod_set.name in failure.failed:
+                pod_set.obstacles = [*pod_set.obstacles, Obstacle(TOPOLOGY, "", text=failure.failure)]
 
     def _assign_group(
         self, members: Sequence[int], counts: Sequence[int] | None, assignment: Assignment
@@ -201,7 +266,7 @@ class Assigner:
             found.update(chosen)
         return [
             PodSetChoice(
-                demands[index].name,
+                demands[index].pod_set,
                 demands[index].count if counts is None else counts[index],
                 {} if failed else _share(found, request, alone=len(members) == 1),
                 fits and not failed,
@@ -273,12 +338,15 @@ class Assigner:
         if option.flavor is None:
             obstacles.append(Obstacle(NO_MATCH, option.name, text=f"flavor {option.name} not found"))
             return {}, _NO_FIT
-        if option.selective:
-            text = obstacle(self._gang.demands[index].pod_set, option.flavor)
+        if option.selective or self._gang.wants_topology:
+            pod_set = self._gang.demands[index].pod_set
+            topologies, implied = self._preemptor.topologies, self._queue.only_topologies
+            text = mismatch(pod_set, option.flavor, topologies, implied=implied) or obstacle(pod_set, option.flavor)
             if text:
                 obstacles.append(Obstacle(NO_MATCH, option.name, text=text))
                 return {}, _NO_FIT
         policy = self._queue.config.fungibility
+        judged = Fungibility() if FALSE_FIT in self._queue.fixes else policy
         chosen: dict[str, Choice] = {}
         worst: Grade | None = None
         for resource, amount in wanted:
@@ -286,7 +354,7 @@ class Assigner:
             hopeless = worst is not None and worst.mode is Mode.NO_FIT
             grade = self._grade(cell, assignment.usage.get(cell, 0), amount, obstacles, hopeless)
             chosen[resource] = Choice(cell, amount, grade)
-            if worst is None or _rank(grade, policy) < _rank(worst, policy):
+            if worst is None or _rank(grade, judged) < _rank(worst, judged):
                 worst = grade
         if worst is None or worst.mode is Mode.NO_FIT:
             return {}, _NO_FIT

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gangline.engine.model import Admission, Millis, PodSet, Settings, Workload
+from gangline.engine.placement import asks
 from gangline.engine.quota import Cell, FlavorResource
 
 if TYPE_CHECKING:
     from gangline.engine.cluster_queue import ClusterQueueState
     from gangline.engine.flavors import Assignment
     from gangline.engine.queues import Bucket
+    from gangline.engine.topology import Topologies
 
 #: resource -> index of the flavor at which the last scan stopped, -1 = it was the last one; one mapping per pod set
 ScanProgress = tuple[Mapping[str, int], ...]
@@ -77,12 +79,14 @@ class Gang:
         "local_queue",
         "out",
         "parked",
+        "placed",
         "priority",
         "progress",
         "queue",
         "requeue_assumed",
         "reserved",
         "review_at",
+        "second_passes",
         "shape",
         "since",
         "told",
@@ -90,7 +94,9 @@ class Gang:
         "usage",
         "verdict",
         "victim_key",
+        "wants_topology",
         "workload",
+        "yielding",
     )
 
     def __init__(self, workload: Workload, settings: Settings) -> None:
@@ -103,6 +109,7 @@ class Gang:
         self.bucket: Bucket | None = None
         self.entry: Any = None  # its live place in the bucket's heap
         self.parked = False  # set aside by itself, not with its class
+        self.yielding = False  # … to the gang that it was preempted for
         self.progress: Progress | None = None
         #: the last failed attempt, and what it was put back with: (reason, message)
         self.verdict: Assignment | None = None
@@ -124,7 +131,11 @@ class Gang:
         #: what it holds; a flavor that it uses with quantity 0 is in here too
         self.usage: dict[FlavorResource, int] = {}
         self.cells: list[tuple[Cell, int]] = []
+        #: where its placements are counted, None if it has none
+        self.placed: Topologies | None = None
         self.victim_key: tuple[int, int, str] = (0, 0, "")
+        #: failed tries to place its pods after its checks
+        self.second_passes = 0
         #: taken out of the ledger for a what-if
         self.out = False
 
@@ -138,6 +149,7 @@ class Gang:
         self.priority = workload.priority + (workload.boost if settings.gates.get("PriorityBoost", False) else 0)
         self.since = queue_time(workload, settings)
         self.demands = tuple(_demand(pod_set, workload.reclaimable) for pod_set in workload.pod_sets)
+        self.wants_topology = any(asks(pod_set) for pod_set in workload.pod_sets)
         #: pod sets (by position) that share flavors
         self.groups = _groups(workload.pod_sets)
         self.shape = Shape((self.priority, tuple(_shape(demand) for demand in self.demands)))

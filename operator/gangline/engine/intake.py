@@ -95,11 +95,11 @@ def _differs(gang: Gang) -> bool:
 
 
 def _same(held: Admission | None, said: Admission | None) -> bool:
-    """The same reservation. Amounts may differ: what was said counts."""
+    """The same reservation. Amounts and places may differ: what was said counts."""
     if held is None or said is None or held.cluster_queue != said.cluster_queue:
         return False
-    mine = [(p.name, p.count, p.flavors, p.topology) for p in held.pod_sets]
-    return mine == [(p.name, p.count, p.flavors, p.topology) for p in said.pod_sets]
+    mine = [(p.name, p.count, p.flavors) for p in held.pod_sets]
+    return mine == [(p.name, p.count, p.flavors) for p in said.pod_sets]
 
 
 def _set_aside(gang: Gang) -> bool:

@@ -22,8 +22,13 @@ from gangline.engine.model import (
     Millis,
     PodsReadyPolicy,
     Requeue,
+    Swap,
 )
+from gangline.engine.placement import PENDING, READY, mend, on_host, placing, with_placements
 from gangline.engine.store import Store
+
+#: How long the second pass waits before it tries again, doubling each time, in milliseconds.
+FIRST_PAUSE, LONGEST_PAUSE = 1_000, 30_000
 
 HOLDING, DRAINING = "Hold", "HoldAndDrain"
 
@@ -72,9 +77,16 @@ class Lifecycle:
         if gang.evicting or gang.queue is None:
             return None, None
         eviction, again = self._eviction(gang, gang.queue, now)
+        if eviction is None and gang.workload.unhealthy_nodes:
+            moved = self._mend(gang, gang.queue)
+            if isinstance(moved, Swap):
+                return moved, again
+            eviction = moved
         if eviction is not None:
             gang.evicting = True
             return eviction, None
+        if _waits_for_places(gang):
+            return self._place(gang, gang.queue, now)
         if not gang.admitted and _complete(gang, gang.queue.config):
             self._store.assume_admitted(gang, now)
             return CompleteAdmission(gang.key, gang.uid), again
@@ -132,6 +144,52 @@ class Lifecycle:
             since = max(since, workload.pods_ready_at)
         return since + round(timeout * 1000), _not_ready(gang, policy, now)
 
+    # --- the second pass ----------------------------------------------------------------------------------------------
+
+    def _mend(self, gang: Gang, queue: ClusterQueueState) -> Swap | Evict | None:
+        """Nodes failed under it: move the pods of one, give up when there are more or when nothing else is free."""
+        admission, failed = gang.admission, gang.workload.unhealthy_nodes
+        if admission is None or not gang.admitted:
+            return None
+        hosts = [host for host in failed if on_host(admission, host)]
+        if not hosts:
+            return None
+        if len(failed) > 1:
+            message = f"Workload was evicted due to multiple failed nodes: {', '.join(sorted(failed))}"
+            return Evict(gang.key, gang.uid, "NodeFailures", message)
+        gates = self._store.settings.gates
+        pod_sets = {demand.name: demand.pod_set for demand in gang.demands}
+        mended = mend(self._store.topology, queue, pod_sets, admission, hosts[0], gates)
+        if mended is not None:
+            self._store.swap(gang, mended)
+            return Swap(gang.key, gang.uid, mended)
+        if gates.get("TASFailedNodeReplacementFailFast", True):
+            message = f"Workload was evicted as there was no replacement for a failed node: {hosts[0]}"
+            return Evict(gang.key, gang.uid, "NodeFailures", message)
+        return None
+
+    def _place(self, gang: Gang, queue: ClusterQueueState, now: Millis) -> tuple[Decision | None, Millis | None]:
+        """The nodes are there: a placement that had to wait for them is found now, or tried again after a pause."""
+        admission = gang.admission
+        assert admission is not None, gang
+        pod_sets = {demand.name: demand.pod_set for demand in gang.demands}
+        wanted = placing(
+            self._store.topology,
+            queue,
+            [(pod_sets[p.name], p.count, list(p.flavors.values())) for p in admission.pod_sets if p.name in pod_sets],
+            self._store.settings.gates,
+        )
+        found = wanted.now() if wanted is not None else None
+        if found is None or not found.ok:
+            pause = min(LONGEST_PAUSE, FIRST_PAUSE << min(gang.second_passes, 10))
+            gang.second_passes += 1
+            return None, now + pause
+        gang.second_passes = 0
+        placed = with_placements(admission, found.assignments, delayed=READY)
+        self._store.swap(gang, placed)
+        self._store.reviews[gang.key] = gang
+        return Swap(gang.key, gang.uid, placed), None
+
     # --- coming back --------------------------------------------------------------------------------------------------
 
     def _judge_waiting(self, gang: Gang, now: Millis) -> tuple[Decision | None, Millis | None]:
@@ -169,10 +227,22 @@ def required_checks(config: ClusterQueue, admission: Admission) -> tuple[str, ..
 
 def _complete(gang: Gang, config: ClusterQueue) -> bool:
     admission = gang.admission
-    if admission is None or any(pod_set.delayed_topology == "Pending" for pod_set in admission.pod_sets):
+    if admission is None or any(pod_set.delayed_topology == PENDING for pod_set in admission.pod_sets):
         return False
+    return _checked(gang, config, admission)
+
+
+def _checked(gang: Gang, config: ClusterQueue, admission: Admission) -> bool:
     states = {check.name: check.state for check in gang.workload.checks}
     return all(states.get(name) == "Ready" for name in required_checks(config, admission))
+
+
+def _waits_for_places(gang: Gang) -> bool:
+    """Its checks are through, but where its pods go is still open."""
+    admission, queue = gang.admission, gang.queue
+    if admission is None or queue is None or not _checked(gang, queue.config, admission):
+        return False
+    return any(pod_set.delayed_topology == PENDING for pod_set in admission.pod_sets)
 
 
 def _check_failed(gang: Gang, now: Millis) -> Evict | None:

@@ -145,6 +145,8 @@ class ClusterQueue:
     terminating: bool = False
     #: labels of the object, by which a QueuePolicy may select it.
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    #: named fixes of Kueue quirks that a QueuePolicy turns on for it, in addition to `Settings.fixes`; see engine.fixes
+    fixes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

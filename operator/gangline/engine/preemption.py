@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cmp_to_key
 from typing import TYPE_CHECKING, NamedTuple
 
+from gangline.engine.fixes import PODS_IN_SEARCH
 from gangline.engine.flavors import Assignment, Grade, Mode
 from gangline.engine.gang import Gang
 from gangline.engine.model import PreemptionPolicy, Settings
+from gangline.engine.placement import Placing
 from gangline.engine.quota import Cell, FlavorResource, Node
+from gangline.engine.topology import Topologies
 
 if TYPE_CHECKING:
     from gangline.engine.cluster_queue import ClusterQueueState
@@ -36,12 +39,13 @@ class Need(NamedTuple):
     queue: ClusterQueueState
     frs: tuple[FlavorResource, ...]
     requests: Mapping[Cell, int]
+    placing: Placing | None = None
 
     def fits(self, *, may_borrow: bool = True) -> bool:
         for cell, amount in self.requests.items():
             if amount > cell.available() or (not may_borrow and cell.usage + amount > cell.nominal):
                 return False
-        return True
+        return self.placing is None or self.placing.now().ok
 
 
 class Candidate(NamedTuple):
@@ -57,8 +61,9 @@ class Preemptor:
     For a gang that lacks one resource and asks for no other both questions are the same: it is answered once.
     """
 
-    def __init__(self, settings: Settings, find: Callable[[Need], list[Victim]]) -> None:
+    def __init__(self, settings: Settings, topologies: Topologies, find: Callable[[Need], list[Victim]]) -> None:
         self.settings = settings
+        self.topologies = topologies
         self._find = find
         self._answered: tuple[Gang, Cell, int, list[Victim]] | None = None
 
@@ -77,12 +82,12 @@ class Preemptor:
     def victims(self, gang: Gang, queue: ClusterQueueState, assignment: Assignment) -> list[Victim]:
         """The victims that make room for the whole assignment; none if that can't be."""
         answered, self._answered = self._answered, None
-        cells, requests = assignment.needed(), assignment.requests()
-        if answered is not None and len(cells) == 1:
+        cells, requests = assignment.needed(), assignment.requests(with_pods=PODS_IN_SEARCH in queue.fixes)
+        if answered is not None and len(cells) == 1 and assignment.placing is None:
             known, cell, amount, victims = answered
             if known is gang and cell is cells[0] and requests == {cell: amount}:
                 return victims
-        return self._find(Need(gang, queue, tuple(cell.fr for cell in cells), requests))
+        return self._find(Need(gang, queue, tuple(cell.fr for cell in cells), requests, assignment.placing))
 
 
 def take_out(gangs: Iterable[Gang]) -> None:
@@ -90,6 +95,8 @@ def take_out(gangs: Iterable[Gang]) -> None:
         gang.out = True
         for cell, amount in gang.cells:
             cell.remove(amount)
+        if gang.placed is not None:
+            gang.placed.remove_holder(gang.key)
 
 
 def put_back(gangs: Iterable[Gang]) -> None:
@@ -97,6 +104,8 @@ def put_back(gangs: Iterable[Gang]) -> None:
         gang.out = False
         for cell, amount in gang.cells:
             cell.add(amount)
+        if gang.placed is not None and gang.admission is not None:
+            gang.placed.put_holder(gang.key, gang.admission)
 
 
 # --- candidates -------------------------------------------------------------------------------------------------------

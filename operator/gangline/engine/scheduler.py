@@ -24,7 +24,7 @@ class Scheduler:
         self._settings = store.settings
         fair = store.settings.fair_sharing is not None
         find = partial(fair_victims, settings=store.settings) if fair else classic_victims
-        self._preemptor = Preemptor(store.settings, find)
+        self._preemptor = Preemptor(store.settings, store.topology, find)
 
     def run(self, now: Millis, note: Callable[[Attempt], None]) -> list[Decision]:
         """Schedule every tree that was touched. `note` hears of each attempt."""

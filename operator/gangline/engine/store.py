@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gangline.engine.admission_fairness import AdmissionFairness
+from gangline.engine.claims import settle_claim
 from gangline.engine.cluster_queue import ClusterQueueState, quotas_of
 from gangline.engine.gang import Gang
 from gangline.engine.model import (
@@ -18,14 +19,19 @@ from gangline.engine.model import (
     ClusterQueue,
     Cohort,
     Flavor,
+    ForeignPod,
     LocalQueue,
     Millis,
     Namespace,
+    Node,
     PodSetAssignment,
     Settings,
     Topology,
 )
-from gangline.engine.quota import FlavorResource, Node, reset, settle
+from gangline.engine.placement import DELAYING, has_placements
+from gangline.engine.quota import FlavorResource, reset, settle
+from gangline.engine.quota import Node as QuotaNode
+from gangline.engine.topology import Topologies
 from gangline.engine.topology_filter import expression_matches
 
 
@@ -39,9 +45,13 @@ class Store:
         self.namespaces: dict[str, Namespace] = {}
         self.checks: dict[str, AdmissionCheck] = {}
         self.topologies: dict[str, Topology] = {}
+        self.nodes: dict[str, Node] = {}
+        self.foreign_pods: dict[str, ForeignPod] = {}
+        #: where topology flavors have room
+        self.topology = Topologies()
 
         self.queues: dict[str, ClusterQueueState] = {}
-        self.cohort_nodes: dict[str, Node] = {}
+        self.cohort_nodes: dict[str, QuotaNode] = {}
         self.gangs: dict[str, Gang] = {}
         #: LocalQueue key -> the gangs that name it, finished ones excepted
         self.gangs_of: dict[str, dict[str, Gang]] = {}
@@ -57,7 +67,7 @@ class Store:
         fair = settings.admission_fair_sharing
         self.fairness = AdmissionFairness(fair) if fair is not None else None
         #: roots of trees where something happened since they were last scheduled
-        self.touched: dict[int, Node] = {}
+        self.touched: dict[int, QuotaNode] = {}
         self.changed_queues: set[str] = set()
         self.changed_local_queues: set[str] = set()
         #: names of ClusterQueues and cohorts whose place in the forest, or whose quota, may have changed
@@ -70,6 +80,10 @@ class Store:
 
     def put_flavor(self, flavor: Flavor | None, name: str) -> None:
         _set(self.flavors, name, flavor)
+        if flavor is None:
+            self.topology.remove_flavor(name)
+        else:
+            self.topology.put_flavor(flavor)
         for config in self.cluster_queues.values():
             if any(quotas.name == name for group in config.groups for quotas in group.flavors):
                 self._moved_queues.add(config.name)
@@ -82,9 +96,27 @@ class Store:
 
     def put_topology(self, topology: Topology | None, name: str) -> None:
         _set(self.topologies, name, topology)
+        if topology is None:
+            self.topology.remove_topology(name)
+        else:
+            self.topology.put_topology(topology)
         for flavor in list(self.flavors.values()):
             if flavor.topology == name:
                 self.put_flavor(flavor, flavor.name)
+
+    def put_node(self, node: Node | None, name: str) -> None:
+        _set(self.nodes, name, node)
+        self._wake(self.topology.remove_node(name) if node is None else self.topology.put_node(node))
+
+    def put_foreign_pod(self, pod: ForeignPod | None, key: str) -> None:
+        _set(self.foreign_pods, key, pod)
+        self._wake(self.topology.remove_foreign(key) if pod is None else self.topology.put_foreign(pod))
+
+    def _wake(self, flavors: frozenset[str]) -> None:
+        """The capacity of these topology flavors changed: whoever may use them tries again."""
+        for queue in self.queues.values() if flavors else ():
+            if any(option.name in flavors for group in queue.group_of.values() for option in group.options):
+                self.flush(queue.root)
 
     def put_cohort(self, cohort: Cohort | None, name: str) -> None:
         _set(self.cohorts, name, cohort)
@@ -143,11 +175,11 @@ class Store:
             for gang in self.queues[name].holders.values() if name in self.queues else ():
                 self.reviews[gang.key] = gang
 
-    def _affected(self, queues: Iterable[str], cohorts: Iterable[str]) -> list[Node]:
+    def _affected(self, queues: Iterable[str], cohorts: Iterable[str]) -> list[QuotaNode]:
         """All nodes of the trees that the moved ones are in, were in, or come into."""
-        found: dict[int, Node] = {}
+        found: dict[int, QuotaNode] = {}
 
-        def tree_of(node: Node) -> None:
+        def tree_of(node: QuotaNode) -> None:
             if id(node.root) not in found or id(node) not in found:
                 for member in _members(node.root):
                     found[id(member)] = member
@@ -168,10 +200,10 @@ class Store:
                 tree_of(self._cohort_node(parent))
         return list(found.values())
 
-    def _cohort_node(self, name: str) -> Node:
+    def _cohort_node(self, name: str) -> QuotaNode:
         node = self.cohort_nodes.get(name)
         if node is None:
-            node = self.cohort_nodes[name] = Node(name)
+            node = self.cohort_nodes[name] = QuotaNode(name)
         return node
 
     def _retired(self, queue: ClusterQueueState) -> bool:
@@ -191,7 +223,7 @@ class Store:
         self.changed_queues.add(queue.name)
         return True
 
-    def _plant(self, queues: list[ClusterQueueState], cohorts: list[Node]) -> None:
+    def _plant(self, queues: list[ClusterQueueState], cohorts: list[QuotaNode]) -> None:
         """Build the trees of these nodes from the configuration, and count the holders again."""
         for queue in queues:
             config = self.cluster_queues[queue.name]
@@ -223,11 +255,16 @@ class Store:
                 del self.cohort_nodes[node.name]
         for queue in queues:
             queue.bind(self.flavors)
+            queue.delays_topology = any(
+                self.checks[check.name].controller in DELAYING
+                for check in queue.config.checks
+                if check.name in self.checks
+            )
             queue.rehold()
             for gang in self._homeless.pop(queue.name, {}).values():
                 self.hold(gang)
 
-    def _find_cycles(self, cohorts: list[Node]) -> None:
+    def _find_cycles(self, cohorts: list[QuotaNode]) -> None:
         for node in cohorts:
             self.cyclic.discard(node.name)
         for node in cohorts:
@@ -263,6 +300,7 @@ class Store:
             return
         gang.evicting = bool(gang.workload.evicted)
         queue.hold(gang, admission, self.usage_of(gang, admission), gang.workload.reserved_at // 1000)
+        self._hold_places(gang, admission)
         self.note_state(gang)
         self.touch(queue)
 
@@ -271,6 +309,8 @@ class Store:
         queue, admission = gang.queue, gang.workload.admission
         assert queue is not None and admission is not None, gang
         gang.evicting = gang.evicting or bool(gang.workload.evicted)
+        if admission.pod_sets != (gang.admission.pod_sets if gang.admission else ()):
+            self._hold_places(gang, admission)
         gang.admission = admission
         queue.generation += 1
         usage = self.usage_of(gang, admission)
@@ -281,6 +321,16 @@ class Store:
                 self.flush(queue.root)
         self.note_state(gang)
         self.note_change(gang)
+
+    def _hold_places(self, gang: Gang, admission: Admission) -> None:
+        if has_placements(admission):
+            gang.placed = self.topology
+            self.topology.put_holder(gang.key, admission)
+
+    def swap(self, gang: Gang, admission: Admission) -> None:
+        """Its pods are placed elsewhere from now on; the fact that says so is on its way."""
+        gang.admission = admission
+        self._hold_places(gang, admission)
 
     def note_state(self, gang: Gang) -> None:
         """Whether it runs, and whether it keeps others waiting, follows from its last fact."""
@@ -344,6 +394,12 @@ class Store:
                 gang.admission = None
             return
         queue.release(gang)
+        if gang.placed is not None:
+            gang.placed.remove_holder(gang.key)
+            gang.placed = None
+            for other in self.queues.values():
+                if other.only_topologies or other.config.groups == queue.config.groups:
+                    self.touched[id(other.root)] = other.root
         self.flush(queue.root)
 
     def place(self, gang: Gang) -> None:
@@ -369,6 +425,8 @@ class Store:
             return
         queue.pending.take_out(gang)
         queue.pending.forget_preemptor(gang)
+        settle_claim(gang, queue)
+        gang.yielding = False
         self.note_change(gang)
         gang.queue = None
         self.touch(queue)
@@ -405,7 +463,7 @@ class Store:
         self.touched[id(queue.root)] = queue.root
         self.changed_queues.add(queue.name)
 
-    def flush(self, root: Node) -> None:
+    def flush(self, root: QuotaNode) -> None:
         """Something of this tree was released or changed: everything set aside tries again."""
         self.touched[id(root)] = root
         for queue in root.leaves():
@@ -456,7 +514,7 @@ def _where(local_queue: LocalQueue) -> tuple[str, str, bool]:
     return local_queue.cluster_queue, local_queue.stop_policy, local_queue.terminating
 
 
-def _members(root: Node) -> Iterator[Node]:
+def _members(root: QuotaNode) -> Iterator[QuotaNode]:
     yield root
     for cohort in root.cohorts:
         yield from _members(cohort)

@@ -1,0 +1,25 @@
+"""Kueue's quirks that Gangline can correct, each under a name, per ClusterQueue. None is on unless asked for.
+
+`ClusterQueue.fixes` and `Settings.fixes` name them. `docs/engine.md` shows the harm and the cure of each.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: With preference PreemptionOverBorrowing, a flavor where one resource fits by borrowing and another needs preemption counts
+#: as fitting: no victims are looked for and the gang is skipped, cycle after cycle. Fixed: the resource that lacks decides.
+FALSE_FIT: Final = "PreemptionOverBorrowingFalseFit"
+
+#: Victims are chosen without regard to the quota of `pods`, so they may not free enough of it. Fixed: it counts.
+PODS_IN_SEARCH: Final = "PodsInVictimSearch"
+
+#: What victims free is up for grabs, and a gang from another queue may take it before the one that they had to go for. Fixed:
+#: it is held for that gang against all of no higher priority.
+HOLD_QUOTA: Final = "HoldFreedQuota"
+
+#: A victim that fits somewhere at once comes back before the gang that it had to go for has started, only to be preempted again.
+#: Fixed: it waits until that gang has started or given up.
+NO_READMIT: Final = "NoReadmitBeforePreemptor"
+
+FIXES: Final = frozenset({FALSE_FIT, PODS_IN_SEARCH, HOLD_QUOTA, NO_READMIT})

@@ -19,7 +19,7 @@ from gangline.devcluster.progress import narrate
 Say = Callable[[str], None]
 
 NO_WEBHOOKS = """! no webhooks: a cluster elsewhere can't reach this machine unless you say how. Without them
-  - a queue's name must be the label kueue.x-k8s.io/queue-name, and a job may start before it is suspended;
+  - a job that names a queue may start before the operator suspends it, and defaults are not filled in;
   - v1beta1 manifests of ClusterQueue, LocalQueue and Workload lose fields: use v1beta2;
   - mistakes in queues show as conditions, not as refusals.
   With an address that the API server reaches: --webhook-url https://HOST:PORT"""

@@ -99,8 +99,12 @@ class Mirror:
 
     # --- in ---
 
-    def upsert(self, resource: Resource, obj: Json, *, decides: bool = True) -> None:
-        """Take the newest version of an object. `decides=False` keeps it from the engine, which knows better for now."""
+    def upsert(self, resource: Resource, obj: Json, *, decides: bool = True, assumed: bool = False) -> None:
+        """Take the newest version of an object.
+
+        `decides=False` keeps it from the engine, which knows better for now. `assumed=True` tells the engine in any case: it
+        assumed something of the object since it was last told.
+        """
         key = key_of(obj)
         old = self.objects[resource].get(key)
         obj["metadata"].pop("managedFields", None)
@@ -114,7 +118,7 @@ class Mirror:
         if old is None and resource in JOB_KINDS:  # its children may have come before it, and waited
             self.dirty.update(ref for ref in self._owned.get(obj["metadata"]["uid"], ()) if ref[0] in JOB_KINDS)
         if decides:
-            self._read(resource, key, obj)
+            self._read(resource, key, obj, assumed=assumed)
         self._mark(resource, key, obj)
 
     def remove(self, resource: Resource, key: str) -> None:
@@ -135,7 +139,13 @@ class Mirror:
                 self._shapes.clear()
             workload["spec"]["podSets"] = self._shapes.setdefault(orjson.dumps(pod_sets), pod_sets)
 
-    def _read(self, resource: Resource, key: str, obj: Json) -> None:
+    def settle(self, resource: Resource, key: str) -> None:
+        """What the engine assumed of an object came to nothing: tell it again what is true."""
+        obj = self.objects[resource].get(key)
+        if obj is not None:
+            self._read(resource, key, obj, assumed=True)
+
+    def _read(self, resource: Resource, key: str, obj: Json, *, assumed: bool = False) -> None:
         reader = READERS.get(resource)
         if reader is None:
             return
@@ -145,7 +155,7 @@ class Mirror:
             self.complain(obj, error)
             return
         if isinstance(item, model.Workload):
-            if self._values.get(key) == item:  # a label or a message changed: nothing that decides
+            if not assumed and self._values.get(key) == item:  # a label or a message changed: nothing that decides
                 return
             self._values[key] = item
         self.observe(model.Put(item))

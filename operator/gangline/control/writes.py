@@ -208,10 +208,7 @@ class Writes:
         return {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]}, "status": patch}
 
     def _bundle_done(self, key: ObjectKey, bundle: _Bundle, answer: Json | None) -> None:
-        sent = self._take_sent(key, bundle)
-        if answer is None:
-            answer = self._mirror.get(key.resource, f"{key.namespace}/{key.name}")
-        for entry in sent:
+        for entry in self._take_sent(key, bundle):
             self._finish(key, answer, None, entry.doubt, entry.waiting)
 
     def _bundle_refused(self, key: ObjectKey, bundle: _Bundle, error: ApiError) -> None:
@@ -237,7 +234,7 @@ class Writes:
     def _end_quietly(self, key: ObjectKey, *, doubt: bool) -> None:
         newest = self._tracking.end(key, None, doubt=doubt)
         if newest is not None:
-            self._mirror.upsert(key.resource, newest)
+            self._mirror.upsert(key.resource, newest, assumed=doubt)
 
     def _finish(
         self,
@@ -253,8 +250,11 @@ class Writes:
             for _, _, failed in waiting:
                 if failed is not None:
                     failed(error)
+        decides = not self._tracking.in_doubt(key)
         if newest is not None:
-            self._mirror.upsert(key.resource, newest, decides=not self._tracking.in_doubt(key))
+            self._mirror.upsert(key.resource, newest, decides=decides, assumed=doubt)
+        elif doubt and decides and error is None:
+            self._mirror.settle(key.resource, f"{key.namespace}/{key.name}")
         elif answer is not None and not is_object:  # the Status of a deletion that is complete
             self._mirror.remove(key.resource, f"{key.namespace}/{key.name}" if key.namespace else key.name)
         for owner, done, _ in waiting:

@@ -29,7 +29,7 @@ def workload(
     namespace: str = "team-vision",
     kind: str = "Job",
     queue: str = "gpus",
-    gpus: int = 8,
+    gpus: int | str = 8,
     pods: int = 1,
     priority: int = 0,
     ago: float = 30,
@@ -41,7 +41,7 @@ def workload(
     container = {"name": "main", "resources": {"limits": {GPU: gpus}}}
     status: dict[str, Any] = {"conditions": list(conditions)}
     if admitted_to:
-        usage = {"flavors": {GPU: flavor}, "resourceUsage": {GPU: str(gpus * pods)}, "name": "main", "count": pods}
+        usage = {"flavors": {GPU: flavor}, "resourceUsage": {GPU: str(int(gpus) * pods)}, "name": "main", "count": pods}
         status["admission"] = {"clusterQueue": admitted_to, "podSetAssignments": [usage]}
     return {
         "metadata": {

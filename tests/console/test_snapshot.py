@@ -120,6 +120,10 @@ def test_pod_requests_take_limits_where_there_is_no_request_and_the_largest_init
     assert pod_requests(spec) == {GPU: 3, "cpu": 1500}
 
 
+def test_an_amount_that_is_no_quantity_counts_as_nothing():
+    assert view_of(pending("odd", gpus="many")).gpus == 0
+
+
 def test_tpus_and_mig_slices_count_as_gpus_and_network_cards_do_not():
     obj = pending("w", gpus=0)
     resources = {"google.com/tpu": 4, "nvidia.com/mig-1g.10gb": 2, "rdma/ib": 8, "memory": "1Gi"}

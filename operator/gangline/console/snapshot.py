@@ -238,7 +238,7 @@ def pod_requests(spec: Json) -> dict[str, int]:
 def _container_requests(container: Json) -> dict[str, int]:
     resources = container.get("resources") or {}
     merged = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return {resource: quantity.parse(str(text), resource) for resource, text in merged.items()}
+    return {resource: _amount(text, resource) for resource, text in merged.items()}
 
 
 def accelerators(amounts: Amounts) -> int:
@@ -254,7 +254,7 @@ def _held(obj: Json) -> dict[tuple[str, str], int]:
     for assignment in _at(obj, "status.admission.podSetAssignments", []):
         flavors, usage = assignment.get("flavors") or {}, assignment.get("resourceUsage") or {}
         for resource, flavor in flavors.items():
-            held[flavor, resource] += quantity.parse(str(usage.get(resource, "0")), resource)
+            held[flavor, resource] += _amount(usage.get(resource, 0), resource)
     return dict(held)
 
 
@@ -337,7 +337,11 @@ def _flavor_views(obj: Json) -> Iterable[FlavorView]:
 
 
 def _amount(value: object, resource: str) -> int:
-    return quantity.parse(str(value), resource)
+    """0 for what is no quantity: one odd object must not hide all others."""
+    try:
+        return quantity.parse(str(value), resource)
+    except quantity.QuantityError:
+        return 0
 
 
 def _limit(quota: Json, field: str, resource: str) -> int | None:

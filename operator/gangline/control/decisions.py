@@ -23,7 +23,7 @@ Json: TypeAlias = dict[str, Any]
 #: Why a workload waits is written at most this often per workload, in seconds …
 PENDING_PERIOD = 10.0
 #: … and first after this, so that one that is admitted at once costs no write for having waited.
-PENDING_DELAY = 0.1
+PENDING_DELAY = 1.0
 
 
 class Decisions:

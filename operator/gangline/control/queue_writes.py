@@ -20,8 +20,12 @@ log = logging.getLogger(__name__)
 
 Json: TypeAlias = dict[str, Any]
 
-#: One write per object in this time, in seconds.
+#: One write per object in this time, in seconds …
 PERIOD = 1.0
+#: … or in this time while more urgent writes queue up: the API server is the bottleneck, and nobody starts earlier for a count.
+BUSY_PERIOD = 5.0
+#: … which is so when this many wait.
+BUSY = 50
 
 
 class QueueWrites:
@@ -62,7 +66,8 @@ class QueueWrites:
         if raw is None:
             self._written.pop((resource, key), None)
             return
-        not_before = self._written.get((resource, key), 0.0) + PERIOD
+        period = BUSY_PERIOD if self._writer.backlog > BUSY else PERIOD
+        not_before = self._written.get((resource, key), 0.0) + period
 
         def body() -> Json | None:
             raw = self._mirror.get(resource, key)

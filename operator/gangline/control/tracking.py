@@ -24,6 +24,8 @@ class _Track:
     doubts: int = 0
     seen: set[str] = field(default_factory=set[str])
     held: Json | None = None
+    #: the watch has shown a version, or the end, of the object since the first of these writes began
+    news: bool = False
 
 
 @dataclass(slots=True)
@@ -47,6 +49,7 @@ class Tracking:
         if track is None:
             return True
         track.seen.add(obj["metadata"]["resourceVersion"])
+        track.news = True
         if track.doubts:
             track.held = obj
             return False
@@ -57,6 +60,12 @@ class Tracking:
         track = self._tracks.get(key)
         if track is not None:
             track.held = None
+            track.news = True
+
+    def has_news(self, key: ObjectKey) -> bool:
+        """The watch has shown something newer than what the writes under way were based on."""
+        track = self._tracks.get(key)
+        return track is not None and track.news
 
     def end(self, key: ObjectKey, answer: Json | None, *, doubt: bool) -> Json | None:
         """A write is resolved with the object it answered (None: no news). Returns the version to take now, if any."""

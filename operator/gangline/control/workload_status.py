@@ -19,6 +19,8 @@ Change = Callable[[Json, int], None]
 #: Reasons that put a workload back in its queue at once when its eviction is complete.
 _REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures"})
 
+NOT_READY = "Not all pods are ready or succeeded"
+
 
 def _conditions(status: Json) -> conditions.Conditions:
     return status.setdefault("conditions", [])
@@ -146,6 +148,8 @@ def release(status: Json, now: int) -> None:
     conditions.put(rows, names.QUOTA_RESERVED, False, "PendingEvaluation", message, now=now)
     if admitted is not None:
         conditions.put(rows, names.ADMITTED, False, "NoReservation", "The workload has no reservation", now=now)
+    if conditions.is_true(rows, names.PODS_READY):
+        conditions.put(rows, names.PODS_READY, False, "WaitForStart", NOT_READY, now=now)
     if evicted is not None and evicted["status"] == "True":
         conditions.put(rows, names.REQUEUED, reason in _REQUEUED_AT_ONCE, reason, message, now=now)
 
@@ -196,7 +200,7 @@ def pods_ready(ready: bool) -> Change:
         elif was_ready:
             reason, message = "WaitForRecovery", "At least one pod has failed, waiting for recovery"
         else:
-            reason, message = "WaitForStart", "Not all pods are ready or succeeded"
+            reason, message = "WaitForStart", NOT_READY
         conditions.put(rows, names.PODS_READY, ready, reason, message, now=now)
         if ready:
             status.pop("requeueState", None)

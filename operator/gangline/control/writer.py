@@ -236,6 +236,11 @@ class Writer:
         """Writes that wait, throttled ones included."""
         return sum(len(lane.waiting) for lane in self._lanes.values())
 
+    @property
+    def backlog(self) -> int:
+        """About how many writes could leave now if the pace allowed it."""
+        return len(self._ready)
+
     def _drained(self) -> bool:
         if self._tasks or self._pump_due:
             return False

@@ -34,6 +34,10 @@ Failed: TypeAlias = Callable[[ApiError], None]
 Resolved: TypeAlias = Callable[[JobRef | None, ApiError | None, ObjectKey], None]
 
 
+#: How long the watch gets to show what a write collided with, in steps of 20 ms.
+WATCH_PATIENCE = 25
+
+
 @dataclass(slots=True)
 class _Change:
     change: workload_status.Change
@@ -285,10 +289,19 @@ class Writes:
         waiting: list[tuple[JobRef | None, Done | None, Failed | None]],
     ) -> None:
         answer: Json | None = None
-        try:
-            answer = await self._client.get(key.resource, key.namespace or None, key.name)
-        except NotFound:
-            answer = {"kind": "Status"}
-        except ApiError as trouble:
-            log.info("%s could not be read after %s: %s", key, error, trouble)
+        if not await self._overtaken(key):
+            try:
+                answer = await self._client.get(key.resource, key.namespace or None, key.name)
+            except NotFound:
+                answer = {"kind": "Status"}
+            except ApiError as trouble:
+                log.info("%s could not be read after %s: %s", key, error, trouble)
         self._finish(key, answer, error, doubt, waiting)
+
+    async def _overtaken(self, key: ObjectKey) -> bool:
+        """The watch shows, now or in a moment, what we collided with: then nothing has to be read."""
+        for _ in range(WATCH_PATIENCE):
+            if self._tracking.has_news(key):
+                return True
+            await asyncio.sleep(0.02)
+        return False

@@ -1,0 +1,65 @@
+"""Which QueuePolicy is in force for which ClusterQueue, and what it says to the engine. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+from gangline.api import names
+from gangline.control import conditions
+from gangline.engine.fixes import FIXES
+from gangline.kube.resources import key_of
+
+Json: TypeAlias = dict[str, Any]
+
+#: The status names at most this many queues.
+MOST_NAMES = 256
+
+
+def in_force(policies: Iterable[Json], queue: Json) -> Json | None:
+    """The policy for `queue`: of those that select it the one with the highest precedence, then the first by name."""
+    matching = [policy for policy in policies if selects(policy, queue)]
+    return min(matching, key=lambda policy: (-policy["spec"].get("precedence", 0), key_of(policy)), default=None)
+
+
+def selects(policy: Json, queue: Json) -> bool:
+    """By name or by labels. A policy that names neither selects nothing."""
+    which = policy["spec"].get("clusterQueues", {})
+    if key_of(queue) in which.get("names", ()):
+        return True
+    wanted: Mapping[str, str] = which.get("matchLabels") or {}
+    labels = queue["metadata"].get("labels") or {}
+    return bool(wanted) and all(labels.get(key) == value for key, value in wanted.items())
+
+
+def fixes(policy: Json | None) -> frozenset[str]:
+    """The corrections of Kueue's behaviour that are on: those of the profile, those enabled, less those disabled."""
+    if policy is None:
+        return frozenset()
+    spec = policy["spec"]
+    chosen = spec.get("fixes") or {}
+    base = FIXES if spec.get("profile") == "Gangline" else frozenset()
+    return frozenset((base | set(chosen.get("enable") or ())) - set(chosen.get("disable") or ())) & FIXES
+
+
+def status(policy: Json, matched: Iterable[str], *, now: int) -> Json:
+    """What the policy's status says: whether it is in force, and for which queues."""
+    old = policy.get("status") or {}
+    rows = [dict(row) for row in old.get("conditions") or ()]
+    found = sorted(matched)
+    chosen = policy["spec"].get("fixes") or {}
+    unknown = sorted((set(chosen.get("enable") or ()) | set(chosen.get("disable") or ())) - FIXES)
+    if unknown:
+        known = ", ".join(sorted(FIXES))
+        active, reason, message = (
+            False,
+            "UnknownFix",
+            f"spec.fixes: no such fix: {', '.join(unknown)}. There are: {known}",
+        )
+    elif not found:
+        active, reason, message = False, "NothingSelected", "spec.clusterQueues selects no ClusterQueue"
+    else:
+        active, reason, message = True, "Ready", f"In force for {len(found)} ClusterQueue(s)"
+    generation = policy["metadata"].get("generation", 0)
+    conditions.put(rows, names.ACTIVE, active, reason, message, now=now, generation=generation)
+    return {**old, "conditions": rows, "matched": found[:MOST_NAMES], "observedGeneration": generation}

@@ -199,6 +199,7 @@ class Operator:
 
     async def _cleanup(self, tasks: list[asyncio.Task[None]]) -> None:
         """Stop deciding, flush, let go of the lease. May be called twice."""
+        self.stop.set()  # kopf waits 5 s for whoever still waits for it
         self.controller.retire()
         if not self._lost and not await self.writer.drain(DRAIN):
             log.warning("some writes were still under way after %g s", DRAIN)

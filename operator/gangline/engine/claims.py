@@ -6,7 +6,7 @@ victims still hold their quota it binds only what they don't cover, so that noth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -39,7 +39,7 @@ def claims_of(root: Node) -> list[Claim]:
 
 
 @contextmanager
-def others_held(claims: Iterable[Claim], gang: Gang) -> Iterator[None]:
+def others_held(claims: Iterable[Claim], gang: Gang) -> Generator[None]:
     """The ledger as `gang` may see it: what others claim is in use, unless `gang` has a higher priority."""
     taken = [
         (claim.queue.cell(fr), amount)

@@ -9,6 +9,7 @@ reservations. Trees share no quota, so the cycles of different trees don't depen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from gangline.engine import partial
@@ -32,6 +33,10 @@ NOT_READY = "WaitingForPodsReady"
 WAIT_READY = "waiting for all admitted workloads to be in PodsReady condition"
 NO_LONGER_FITS = "Workload no longer fits after processing another workload"
 OVERLAP = "Workload has overlapping preemption targets with another workload"
+
+
+#: the ledger as it is: nobody claims anything
+_PLAIN = nullcontext()
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +94,7 @@ class TreeCycle:
         attempts = [self._nominate(gang) for gang in self._heads]
         for attempt in self._ordered(attempts):
             self.attempts.append(attempt)
-            with others_held(self._claims, attempt.gang):
+            with self._as_seen_by(attempt.gang):
                 self._process(attempt)
         for cell, amount in reversed(self._assumed):
             cell.remove(amount)
@@ -99,6 +104,9 @@ class TreeCycle:
             self._put_back(attempt)
         return self.attempts
 
+    def _as_seen_by(self, gang: Gang) -> AbstractContextManager[None]:
+        return others_held(self._claims, gang) if self._claims else _PLAIN
+
     def _gate(self, name: str, default: bool = True) -> bool:
         return self._settings.gates.get(name, default)
 
@@ -107,7 +115,7 @@ class TreeCycle:
     def _nominate(self, gang: Gang) -> Attempt:
         queue = gang.queue
         assert queue is not None, gang
-        with others_held(self._claims, gang):
+        with self._as_seen_by(gang):
             assignment, victims = self._assign(gang, queue, self._progress(gang, queue), None)
         return Attempt(gang, queue, assignment, victims, queue.generation)
 

@@ -35,6 +35,7 @@ from gangline.engine.model import (
 from gangline.engine.parking import Parking, why
 from gangline.engine.record import CycleRecord
 from gangline.engine.scheduler import Scheduler
+from gangline.engine.snapshot import Snapshot, facts, snapshot
 from gangline.engine.status import cluster_queue_status, local_queue_status
 from gangline.engine.store import Store
 
@@ -90,7 +91,7 @@ class Engine:
     def decide(self, now: Millis) -> list[Decision]:
         """Everything that follows now. What is returned is assumed to happen; call it again after new facts."""
         self._store.settle()
-        reviewed = list(self._store.reviews.values())
+        reviewed = [self._store.reviews[key] for key in sorted(self._store.reviews)]
         decisions: list[Decision] = [*self._lifecycle.review(now)]
         self._sample(now)
         decisions += self._scheduler.run(now, self._parking.note)
@@ -163,6 +164,19 @@ class Engine:
         self._store.settle()
         changed, self._store.changed_local_queues = self._store.changed_local_queues, set()
         return changed
+
+    def snapshot(self) -> Snapshot:
+        """The state in brief, to be compared."""
+        self._store.settle()
+        return snapshot(self._store)
+
+    def rebuilt(self) -> Engine:
+        """A new engine that was told everything this one knows: its snapshot must be the same."""
+        self._store.settle()
+        engine = Engine(self.settings)
+        for fact in facts(self._store):
+            engine.observe(fact)
+        return engine
 
     def pending(self, cluster_queue: str) -> list[str]:
         """In queue order: the heap first, then those set aside."""

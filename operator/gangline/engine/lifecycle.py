@@ -58,9 +58,11 @@ class Lifecycle:
         return decisions
 
     def _waiting_for_review(self, now: Millis) -> Iterator[Gang]:
-        reviews = self._store.reviews
-        while reviews:
-            yield reviews.pop(next(iter(reviews)))
+        store = self._store
+        while store.reviews:
+            reviews, store.reviews = store.reviews, {}
+            for key in sorted(reviews):
+                yield reviews[key]
         while (due := self.next_due()) is not None and due <= now:
             yield heappop(self._due)[2]
 

@@ -149,6 +149,10 @@ class Node:
         #: resource -> what could be had here of it; filled by `settle`
         self.lendable: dict[str, int] = {}
 
+    def sort_key(self) -> tuple[str, bool]:
+        """An order of roots; a cohort and a ClusterQueue may have the same name."""
+        return self.name, not (self.cohorts or self.queues)
+
     def cell(self, fr: FlavorResource) -> Cell:
         """The cell of `fr`, made on the way if somebody uses what the node has no quota for."""
         found = self.cells.get(fr)

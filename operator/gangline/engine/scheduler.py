@@ -31,7 +31,7 @@ class Scheduler:
         decisions: list[Decision] = []
         touched = self._store.touched
         while touched:
-            root = touched.pop(next(iter(touched)))
+            root = touched.pop(min(touched, key=lambda known: touched[known].sort_key()))
             decisions.extend(self._run_tree(root, now, note))
         return decisions
 
@@ -57,7 +57,7 @@ class Scheduler:
         roots = {id(queue.root): queue.root for queue in self._store.queues.values() if queue.pending.active}
         order: dict[str, tuple[str, ...]] = {}
         attempts: list[Attempt] = []
-        for root in roots.values():
+        for root in sorted(roots.values(), key=Node.sort_key):
             done = self._cycle(root, now)
             if done:
                 order[root.name] = tuple(attempt.gang.key for attempt in done)

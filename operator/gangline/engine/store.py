@@ -155,7 +155,7 @@ class Store:
             return
         moved_queues, moved_cohorts = self._moved_queues, self._moved_cohorts
         self._moved_queues, self._moved_cohorts = set(), set()
-        nodes = self._affected(moved_queues, moved_cohorts)
+        nodes = self._affected(sorted(moved_queues), sorted(moved_cohorts))
         queues = [node for node in nodes if isinstance(node, ClusterQueueState)]
         cohorts = [node for node in nodes if not isinstance(node, ClusterQueueState)]
         queues = [queue for queue in queues if not self._retired(queue)]
@@ -167,8 +167,8 @@ class Store:
             self.changed_local_queues.update(self.local_queues_of.get(queue.name, ()))
         for root in {id(queue.root): queue.root for queue in queues}.values():
             self.flush(root)
-        for name in moved_queues:
-            for key in list(self.local_queues_of.get(name, ())):
+        for name in sorted(moved_queues):
+            for key in sorted(self.local_queues_of.get(name, ())):
                 for gang in list(self.gangs_of.get(key, {}).values()):
                     self.place(gang)
                     self.reviews[gang.key] = gang
@@ -193,7 +193,7 @@ class Store:
                 tree_of(queue)
             if config is not None and config.cohort:
                 tree_of(self._cohort_node(config.cohort))
-        for name in (*cohorts, *self.cyclic):
+        for name in (*cohorts, *sorted(self.cyclic)):
             tree_of(self._cohort_node(name))
             parent = self.cohorts[name].parent if name in self.cohorts else ""
             if parent:

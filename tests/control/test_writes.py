@@ -1,4 +1,4 @@
-"""Writes on a server that can be told to misbehave: what the engine hears when an assumption comes true, fails, or comes to nothing."""
+"""Writes on a server that misbehaves: what the engine hears when an assumption comes true, fails, or comes to nothing."""
 
 from __future__ import annotations
 

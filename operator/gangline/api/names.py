@@ -37,6 +37,8 @@ SLICE_CONSTRAINTS: Final = (
     f"{GROUP}/podset-slice-required-topology-constraints"  # JSON: [{topology, size}], outermost first
 )
 PODSET_GROUP: Final = f"{GROUP}/podset-group-name"
+TAS_LABEL: Final = f"{GROUP}/tas"  # on pods that wait for their place
+TOPOLOGY_GATE: Final = f"{GROUP}/topology"
 
 # our own
 GPUJOB_LABEL: Final = f"{OWN_GROUP}/gpujob"  # on child Jobs, Services and pods: the GPUJob they belong to

@@ -23,8 +23,9 @@ from gangline.control.decisions import Decisions
 from gangline.control.events import EventRecorder
 from gangline.control.metrics import Metrics
 from gangline.control.mirror import JOB_KINDS, JobRef, Mirror
+from gangline.control.pods import Pods, ungating
 from gangline.control.queue_writes import QueueWrites
-from gangline.control.writer import Priority, Writer
+from gangline.control.writer import Priority, Write, Writer
 from gangline.control.writes import Writes
 from gangline.engine.engine import Engine
 from gangline.jobs.base import Create, Delete, JobError
@@ -68,7 +69,11 @@ class Controller:
         self.writes = Writes(client, writer, self.mirror, now=now, resolved=self._resolved)
         self.decisions = Decisions(self.mirror, self.writes, engine, recorder, metrics)
         self.queues = QueueWrites(self.mirror, self.writes, writer, engine, now, fair=fair_sharing)
+        self.pods = Pods(observe=engine.observe)
+        #: set once a Topology exists: from then on pods have to be watched
+        self.needs_pods = asyncio.Event()
         self.leading = False
+        self._writer = writer
         self._recorder = recorder
         self._metrics = metrics
         self._now = now
@@ -128,10 +133,22 @@ class Controller:
         """Take in everything that has arrived."""
         while self._inbox:
             resource, event = self._inbox.popleft()
-            if isinstance(event, Upsert):
+            if resource == kube.PODS:
+                self._absorb_pod(event)
+            elif isinstance(event, Upsert):
                 self.writes.seen(resource, event.obj)
             elif isinstance(event, Removed):
                 self.writes.gone(resource, event.key)
+        if self.mirror.objects[kube.TOPOLOGIES]:
+            self.needs_pods.set()
+
+    def _absorb_pod(self, event: Event) -> None:
+        if isinstance(event, Upsert):
+            self.pods.upsert(event.obj)
+        elif isinstance(event, Removed):
+            self.pods.remove(event.key)
+        else:
+            self.mirror.know_pods()
 
     def act(self) -> None:
         """Decide, and bring every job whose circumstances changed one step further."""
@@ -146,6 +163,7 @@ class Controller:
             self._plan(ref)
         for workload in self._take_loose():
             self._tidy(workload)
+        self._place_pods()
         self.queues.flush()
 
     def _take_dirty(self) -> set[JobRef]:
@@ -271,6 +289,24 @@ class Controller:
             self._wake.set()
 
         asyncio.get_running_loop().call_later(min(MAX_RETRY, 2.0 ** (tries - 1)), again)
+
+    # --- pods ---
+
+    def _place_pods(self) -> None:
+        """Let the pods of placed gangs go where their gang has room for them."""
+        changed = self.pods.dirty | self.mirror.placed
+        self.pods.dirty, self.mirror.placed = set(), set()
+        for key in sorted(changed):
+            pods = self.pods.of(key)
+            workload, raw = self.mirror.workload_value(key), self.mirror.get(kube.WORKLOADS, key)
+            if not pods or workload is None or raw is None or self.writes.in_doubt(kube.WORKLOADS, key):
+                continue
+            for pod, body in ungating(workload, raw["spec"]["podSets"], pods):
+                target = _object_key(kube.PODS, pod)
+                if not self._writer.pending(target):
+                    self._writer.submit(
+                        Write(target, "patch", body, priority=Priority.START_STOP, on_done=self.pods.upsert)
+                    )
 
     # --- workloads without a job ---
 

@@ -86,6 +86,10 @@ class Mirror:
     dirty: set[JobRef] = field(default_factory=set)
     #: workloads that no job plans for, or that may have lost theirs
     loose: set[str] = field(default_factory=set)
+    #: workloads with placed pods that changed
+    placed: set[str] = field(default_factory=set)
+    #: False holds Topologies back from the engine: before the pods are known it would take occupied room for free
+    pods_known: bool = False
     #: ClusterQueues and ResourceFlavors that are being deleted
     _ending: set[tuple[Resource, str]] = field(default_factory=set)
     _owned: dict[str, set[tuple[Resource, str]]] = field(default_factory=dict)  # owner uid -> what it owns
@@ -131,6 +135,13 @@ class Mirror:
             self._values.pop(key, None) if resource == kube.WORKLOADS else None
             self.observe(model.Gone(READERS[resource][0], key))
 
+    def know_pods(self) -> None:
+        """Every pod has been told: flavors with a topology may be used."""
+        if not self.pods_known:
+            self.pods_known = True
+            for key, topology in self.objects[kube.TOPOLOGIES].items():
+                self._read(kube.TOPOLOGIES, key, topology)
+
     def _share(self, workload: Json) -> None:
         """Workloads of one shape, of which there may be thousands, keep one copy of their pod sets."""
         pod_sets = workload["spec"].get("podSets")
@@ -147,7 +158,7 @@ class Mirror:
 
     def _read(self, resource: Resource, key: str, obj: Json, *, assumed: bool = False) -> None:
         reader = READERS.get(resource)
-        if reader is None:
+        if reader is None or (resource == kube.TOPOLOGIES and not self.pods_known):
             return
         try:
             item = reader[1](obj)
@@ -189,6 +200,10 @@ class Mirror:
                 self.loose.update(
                     name for kind, name in self._owned.get(obj["metadata"]["uid"], ()) if kind == kube.WORKLOADS
                 )
+        if resource == kube.WORKLOADS:
+            assignments = (obj.get("status", {}).get("admission") or {}).get("podSetAssignments") or ()
+            if any("topologyAssignment" in assignment for assignment in assignments):
+                self.placed.add(key)
         if resource in (kube.CLUSTER_QUEUES, kube.RESOURCE_FLAVORS) and "deletionTimestamp" in obj["metadata"]:
             self._ending.add((resource, key))
         if resource in JOB_KINDS or resource in (kube.WORKLOADS, kube.SERVICES):

@@ -88,6 +88,7 @@ class Operator:
             labels_to_copy=options.labels_to_copy,
         )
         self.reflectors = ReflectorGroup()
+        self._pods = Reflector(client, kube.PODS)
         self._by_resource: dict[Resource, Reflector] = {}
         for resource in mirror.resources():
             reflector = Reflector(
@@ -103,6 +104,7 @@ class Operator:
         tasks = [
             self._guard(self.reflectors.run(), "reflectors"),
             self._guard(self.controller.run(), "controller"),
+            self._guard(self._watch_pods(), "pods"),
             self._guard(self._govern(), "leadership"),
         ]
         handlers = shell.registry(
@@ -147,6 +149,11 @@ class Operator:
         if self.options.ready_file is not None:
             _write_atomically(self.options.ready_file, json.dumps({"pid": os.getpid(), "port": port}))
         log.info("ready as %s, http://%s:%d", self.options.identity, self.options.listen[0], port)
+
+    async def _watch_pods(self) -> None:
+        """Pods are many and change often: they are watched only where a Topology makes their places matter."""
+        await self.controller.needs_pods.wait()
+        await self._pods.run(self.controller.sink(kube.PODS))
 
     async def _govern(self) -> None:
         """Wait until everything is known, then lead whenever the lease is ours."""

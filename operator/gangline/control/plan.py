@@ -143,6 +143,9 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
             labels.update(update.get("labels", {}))
             annotations.update(update.get("annotations", {}))
         labels = {key: value for key, value in labels.items() if len(value) <= 63}  # a longer name is no label value
+        placed = "topologyAssignment" in assignment or "delayedTopologyRequest" in assignment
+        if placed:
+            labels[names.TAS_LABEL] = "true"
         infos.append(
             PodSetInfo(
                 name=name,
@@ -151,6 +154,7 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
                 tolerations=tolerations,
                 labels=labels,
                 annotations=annotations,
+                scheduling_gates=[{"name": names.TOPOLOGY_GATE}] if placed else [],
             )
         )
     return infos

@@ -1,0 +1,125 @@
+"""Places for the pods of a placed gang, and the room that strangers take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gangline.control import pods
+from gangline.engine import model
+
+Json = dict[str, Any]
+INDEX = pods.INDEX_LABEL
+
+
+def topology(*counts: int) -> model.TopologyAssignment:
+    domains = tuple(model.Domain(("r", f"h{number}"), count) for number, count in enumerate(counts))
+    return model.TopologyAssignment(("rack", "host"), domains)
+
+
+def a_pod(name: str, *, index: int | None = None, at: str = "", phase: str = "Pending", gated: bool = True) -> Json:
+    labels = {"kueue.x-k8s.io/podset": "main", "kueue.x-k8s.io/tas": "true"}
+    if index is not None:
+        labels[INDEX] = str(index)
+    gates = [{"name": "kueue.x-k8s.io/topology"}, {"name": "other"}] if gated else [{"name": "other"}]
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "resourceVersion": "1",
+            "labels": labels,
+            "annotations": {"kueue.x-k8s.io/workload": "w"},
+        },
+        "spec": {"schedulingGates": gates, "nodeSelector": {"rack": "r", "host": at} if at else {"pool": "p"}},
+        "status": {"phase": phase},
+    }
+
+
+def hosts(found: list[tuple[Json, pods.Selector]]) -> dict[str, str]:
+    return {pod["metadata"]["name"]: place["host"] for pod, place in found}
+
+
+def test_ranks_follow_the_order_of_the_domains() -> None:
+    gang = [a_pod(f"p{index}", index=index) for index in (3, 1, 0, 2)]
+    found = pods.places(topology(2, 2), gang, pods.rank_of({"count": 4}))
+    assert hosts(found) == {"p0": "h0", "p1": "h0", "p2": "h1", "p3": "h1"}
+
+
+def test_a_replacement_gets_the_lost_ones_place() -> None:
+    gang = [
+        a_pod("p0", index=0, at="h0", gated=False),
+        a_pod("lost", index=1, at="h0", gated=False, phase="Failed"),
+        a_pod("new", index=1),
+    ]
+    assert hosts(pods.places(topology(1, 1), gang, pods.rank_of({"count": 2}))) == {"new": "h1"}
+
+
+def test_pods_without_rank_fill_what_is_free() -> None:
+    gang = [a_pod("a", at="h0", gated=False), a_pod("b"), a_pod("c"), a_pod("too-many")]
+    assert hosts(pods.places(topology(2, 1), gang, pods.rank_of({}))) == {"b": "h0", "c": "h1"}
+
+
+def test_ranks_of_grouped_pods_count_through_the_groups() -> None:
+    request = {"podIndexLabel": INDEX, "subGroupIndexLabel": "group", "subGroupCount": 2}
+    rank = pods.rank_of({"count": 4, "topologyRequest": request})
+    pod = a_pod("x", index=1)
+    pod["metadata"]["labels"]["group"] = "1"
+    assert rank(pod) == 3
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.data())
+def test_no_domain_gets_more_than_its_share(counts: list[int], data: st.DataObject) -> None:
+    size = sum(counts)
+    numbered = data.draw(st.booleans())
+    gang: list[Json] = []
+    for number in range(data.draw(st.integers(0, size + 2))):
+        gang.append(a_pod(f"p{number:02}", index=number if numbered else None))
+    found = pods.places(topology(*counts), gang, pods.rank_of({"count": size}))
+    for number, count in enumerate(counts):
+        assert sum(host == f"h{number}" for host in hosts(found).values()) <= count
+    assert len(found) == min(len(gang), size)
+
+
+def test_ungating_keeps_other_gates_and_selectors_and_is_fenced() -> None:
+    assignment = model.PodSetAssignment("main", 1, {"gpu": "f"}, {"gpu": 1}, topology=topology(1))
+    workload = model.Workload(
+        "u",
+        "ns",
+        "w",
+        "lq",
+        (model.PodSet("main", 1, {"gpu": 1}),),
+        admission=model.Admission("cq", (assignment,)),
+        admitted=True,
+    )
+    ((_, body),) = pods.ungating(workload, [{"name": "main", "count": 1}], [a_pod("p")])
+    assert body == {
+        "metadata": {"resourceVersion": "1"},
+        "spec": {"nodeSelector": {"pool": "p", "rack": "r", "host": "h0"}, "schedulingGates": [{"name": "other"}]},
+    }
+
+
+def test_strangers_take_room_until_they_end() -> None:
+    told: list[model.Change] = []
+    subject = pods.Pods(observe=told.append)
+    stranger: Json = {
+        "metadata": {"name": "s", "namespace": "ns", "resourceVersion": "1"},
+        "spec": {"nodeName": "n", "containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]},
+        "status": {"phase": "Running"},
+    }
+    subject.upsert(stranger)
+    subject.upsert({**stranger, "metadata": {**stranger["metadata"], "resourceVersion": "2"}})
+    assert told == [model.Put(model.ForeignPod("ns/s", "n", {"cpu": 2000}))]
+    subject.upsert({**stranger, "status": {"phase": "Succeeded"}})
+    assert told[-1] == model.Gone(model.ForeignPod, "ns/s")
+
+
+def test_pods_of_a_placed_gang_are_not_strangers() -> None:
+    told: list[model.Change] = []
+    subject = pods.Pods(observe=told.append)
+    subject.upsert(a_pod("p"))
+    assert subject.dirty == {"ns/w"}
+    assert told == []
+    subject.remove("ns/p")
+    assert subject.of("ns/w") == []

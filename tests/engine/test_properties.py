@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.engine.world import START, World, cluster_queue, cohort, gang
 
 from gangline.engine.engine import Engine
 from gangline.engine.fixes import FIXES
@@ -25,7 +26,6 @@ from gangline.engine.model import (
     Settings,
     WriteFailed,
 )
-from tests.engine.world import START, World, cluster_queue, cohort, gang
 
 RECLAIM = PreemptionPolicy("LowerPriority", "Any")
 BORROW = PreemptionPolicy("LowerOrNewerEqualPriority", "LowerPriority", "LowerPriority", 1)

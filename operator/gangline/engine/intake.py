@@ -63,6 +63,8 @@ class Intake:
             queue.rank(gang)
             store.confirm(gang)
             store.reviews[gang.key] = gang
+            if anew:
+                store.touch(queue)  # whoever it was to go for tries again
             return
         if gang.holds:
             store.release(gang)

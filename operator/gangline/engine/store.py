@@ -193,6 +193,9 @@ class Store:
                 tree_of(queue)
             if config is not None and config.cohort:
                 tree_of(self._cohort_node(config.cohort))
+        for queue in self.queues.values() if self.cyclic else ():
+            if queue.config.cohort in self.cyclic:
+                tree_of(queue)
         for name in (*cohorts, *sorted(self.cyclic)):
             tree_of(self._cohort_node(name))
             parent = self.cohorts[name].parent if name in self.cohorts else ""

@@ -1,0 +1,345 @@
+"""Facts in, decisions out: what is assumed, what confirms it, what undoes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.engine.world import GPU, START, World, cluster_queue, cohort, gang, group, of, parks
+
+from gangline.engine.engine import Engine
+from gangline.engine.model import (
+    Admit,
+    ClusterQueue,
+    Expression,
+    Flavor,
+    Gone,
+    LabelSelector,
+    LocalQueue,
+    Namespace,
+    Park,
+    PodSet,
+    PodsReadyPolicy,
+    Preempt,
+    PreemptionPolicy,
+    Put,
+    Requeue,
+    Settings,
+    WriteFailed,
+)
+
+PREEMPT_LOWER = PreemptionPolicy("LowerPriority")
+
+
+def test_a_gang_that_fits_is_admitted_whole() -> None:
+    world = World(cluster_queue("q", 8), gang("train", 2, pods=4))
+    (admit,) = world.decide()
+    assert isinstance(admit, Admit)
+    (assigned,) = admit.admission.pod_sets
+    assert (assigned.count, assigned.flavors, assigned.usage) == (4, {GPU: "a100"}, {GPU: 8})
+    assert admit.admitted
+    assert world.decide() == []
+
+
+def test_nothing_of_a_gang_starts_if_one_pod_set_does_not_fit() -> None:
+    pod_sets = (PodSet("workers", 4, {GPU: 1}), PodSet("evaluators", 5, {GPU: 1}))
+    world = World(cluster_queue("q", 8), gang("train", pod_sets=pod_sets))
+    (park,) = world.decide()
+    assert isinstance(park, Park)
+    assert park.explanation.pod_set == "evaluators"
+    assert world.engine.usage("q") == {}
+
+
+def test_a_confirmed_reservation_changes_nothing() -> None:
+    world = World(cluster_queue("q", 8), gang("w1", 8), gang("w2", 8))
+    assert of(world.decide(), Admit) == ["w1"]
+    before = world.engine.snapshot()
+    world.put(world.workloads["team/w1"])
+    assert world.engine.snapshot() == before
+    assert of(world.decide(), Admit) == []
+
+
+def test_a_reservation_that_can_not_be_written_is_free_again() -> None:
+    world = World(cluster_queue("q", 8), gang("w1", 8), gang("w2", 8, priority=1))
+    assert of(world.decide(lost=["team/w2"]), Admit) == ["w2"]
+    world.engine.observe(WriteFailed("team/w2"))
+    assert world.engine.usage("q") == {}
+    assert of(world.decide(), Admit) == ["w2"]
+
+
+def test_after_a_restart_holders_hold_and_the_rest_waits() -> None:
+    world = World(cluster_queue("q", 8), gang("w1", 6), gang("w2", 6))
+    world.decide()
+    again = Engine(Settings(pods_ready=None))
+    # in the least helpful order
+    for workload in world.workloads.values():
+        again.observe(Put(workload))
+    again.observe(Put(LocalQueue("team", "q", "q")))
+    again.observe(Put(cluster_queue("q", 8)))
+    again.observe(Put(Flavor("a100")))
+    assert of(again.decide(START), Admit) == []
+    assert again.usage("q") == {"a100": {GPU: 6}}
+    assert again.pending("q") == ["team/w2"]
+
+
+def test_a_victim_keeps_its_quota_until_it_has_stopped() -> None:
+    world = World(cluster_queue("q", 8, preemption=PREEMPT_LOWER), gang("low", 8))
+    world.decide()
+    world.put(gang("high", 8, priority=1))
+    (preempt, park) = world.decide()
+    assert isinstance(preempt, Preempt)
+    assert (preempt.workload, preempt.by, preempt.reason) == ("team/low", "team/high", "InClusterQueue")
+    assert preempt.message == (
+        "Preempted to accommodate a workload (UID: uid-high, JobUID: UNKNOWN) due to prioritization in the ClusterQueue;"
+        " preemptor path: /q; preemptee path: /q"
+    )
+    assert isinstance(park, Park)
+    assert park.explanation.reason == "WaitingForPreemptedWorkloads"
+    assert park.explanation.message == (
+        "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor a100,"
+        " 8 more needed. Pending the preemption of 1 workload(s)"
+    )
+    assert of(world.decide(), Admit) == []  # told once, and nothing is free yet
+    world.complete_evictions()
+    assert of(world.decide(), Admit) == ["high"]
+    assert world.engine.pending("q") == ["team/low"]
+
+
+def test_an_eviction_that_can_not_be_written_is_decided_again() -> None:
+    world = World(cluster_queue("q", 8, preemption=PREEMPT_LOWER), gang("low", 8))
+    world.decide()
+    world.put(gang("high", 8, priority=1))
+    assert of(world.decide(lost=["team/low"]), Preempt) == ["low"]
+    world.engine.observe(WriteFailed("team/low"))
+    assert of(world.decide(), Preempt) == ["low"]
+
+
+def test_a_workload_replaced_under_its_name_is_another_one() -> None:
+    world = World(cluster_queue("q", 8), gang("w", 8))
+    world.decide()
+    world.put(replace(gang("w", 2), uid="another"))
+    (admit,) = world.decide()
+    assert admit.uid == "another"
+    assert world.engine.usage("q") == {"a100": {GPU: 2}}
+
+
+def test_what_is_unknown_or_gone_is_no_error() -> None:
+    engine = Engine()
+    engine.observe(Gone(ClusterQueue, "nothing"))
+    engine.observe(Gone(type(gang("w")), "team/nothing"))
+    engine.observe(WriteFailed("team/nothing"))
+    assert engine.decide(START) == []
+    assert engine.explain("team/nothing") is None
+
+
+def test_a_deleted_queue_leaves_its_holders_running_and_counts_them_when_it_is_back() -> None:
+    world = World(cluster_queue("q", 8), gang("w1", 6), gang("w2", 6))
+    world.decide()
+    world.engine.observe(Gone(ClusterQueue, "q"))
+    (park,) = world.decide()
+    assert park.explanation.message == "ClusterQueue q doesn't exist"
+    world.put(cluster_queue("q", 8))
+    assert of(world.decide(), Admit) == []
+    assert world.engine.usage("q") == {"a100": {GPU: 6}}
+
+
+def test_finished_pods_give_their_quota_back() -> None:
+    world = World(cluster_queue("q", 8), gang("w1", 2, pods=4), gang("w2", 4))
+    world.decide()
+    world.change("w1", reclaimable={"main": 2})
+    assert world.engine.usage("q") == {"a100": {GPU: 4}}
+    assert of(world.decide(), Admit) == ["w2"]
+
+
+# --- who is told what, and when ---------------------------------------------------------------------------------------
+
+
+def test_a_waiting_gang_is_told_once_until_the_reason_changes() -> None:
+    world = World(cluster_queue("q", 8), gang("w1", 6), gang("w2", 6))
+    first = parks(world.decide())["w2"].explanation
+    assert (first.reason, first.message) == (
+        "WaitingForQuota",
+        "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor a100,"
+        " 4 more needed",
+    )
+    assert (first.requested, first.available, first.short, first.holders) == (6, 2, 4, ("team/w1",))
+    assert world.decide() == []
+    world.put(cluster_queue("q", 9))
+    assert "3 more needed" in parks(world.decide())["w2"].explanation.message
+    world.put(cluster_queue("q", 5))
+    second = parks(world.decide())["w2"].explanation
+    assert second.reason == "ExceedsMaxQuota"
+    assert second.message == (
+        "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in flavor a100, previously"
+        " considered podsets requests (0) + current podset request (6) > maximum capacity (5)"
+    )
+
+
+def test_those_of_the_same_shape_are_told_later_and_in_small_numbers() -> None:
+    world = World(cluster_queue("q", 8), gang("w0", 8))
+    world.decide()
+    for number in range(1, 201):
+        world.put(gang(f"w{number}", 4))
+    told: list[Park] = []
+    rounds = 0
+    while found := [d for d in world.decide() if isinstance(d, Park)]:
+        assert len(found) <= 65
+        assert world.engine.next_wakeup(world.now) is not None or len(told) + len(found) == 200
+        told += found
+        rounds += 1
+    assert rounds > 1
+    assert sum(not park.by_equivalence for park in told) == 1
+    assert len({park.workload for park in told}) == 200
+    assert {park.explanation.reason for park in told} == {"WaitingForQuota"}
+    world.put(gang("w201", 4))
+    (late,) = world.decide()
+    assert isinstance(late, Park)
+    assert late.by_equivalence
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason", "message"),
+    [
+        ({"queue": "other"}, "Misconfigured", "LocalQueue other doesn't exist"),
+        (
+            {"gates": ("example.com/a", "example.com/b")},
+            "AdmissionGated",
+            "Admission is gated by: example.com/a, example.com/b",
+        ),
+        ({"active": False}, "Deactivated", "The workload is deactivated"),
+    ],
+)
+def test_a_gang_in_no_queue_is_told_why(broken: dict[str, object], reason: str, message: str) -> None:
+    world = World(cluster_queue("q", 8), replace(gang("w", 1), **broken))
+    (park,) = world.decide()
+    assert isinstance(park, Park)
+    assert (park.explanation.reason, park.explanation.message) == (reason, message)
+    assert world.decide() == []
+
+
+def test_the_namespace_must_be_selected() -> None:
+    selector = LabelSelector((Expression("team", "In", ("a",)),))
+    world = World(cluster_queue("q", 8, namespace_selector=selector), gang("w", 1))
+    explanation = parks(world.decide())["w"].explanation
+    assert explanation.message == "workload namespace doesn't match ClusterQueue selector"
+    world.put(Namespace("team", {"team": "a"}))
+    assert of(world.decide(), Admit) == ["w"]
+
+
+def test_no_selector_selects_nothing() -> None:
+    world = World(cluster_queue("q", 8, namespace_selector=None), gang("w", 1))
+    assert of(world.decide(), Admit) == []
+
+
+def test_positions_follow_the_order_of_the_queue() -> None:
+    world = World(cluster_queue("q", 8, strategy="StrictFIFO"), gang("w0", 8))
+    world.decide()
+    world.put(gang("w3", 8), gang("w2", 8, priority=5), gang("w1", 8))
+    world.decide()
+    positions = {name: world.engine.explain(f"team/{name}") for name in ("w1", "w2", "w3")}
+    assert [positions[name].position for name in ("w2", "w1", "w3")] == [0, 1, 2]  # pyright: ignore
+    assert world.engine.explain("team/w0") is None
+
+
+def test_a_cycle_of_cohorts_stops_its_queues_only() -> None:
+
+    world = World(
+        cluster_queue("q", 8, "a"),
+        cluster_queue("fine", 8),
+        gang("w1", 1),
+        gang("w2", 1, "fine"),
+        cohort("a", 0, "b"),
+        cohort("b", 0, "a"),
+    )
+    assert of(world.decide(), Admit) == ["w2"]
+    assert not world.engine.queue_status("q").active
+    world.put(cohort("b"))
+    assert of(world.decide(), Admit) == ["w1"]
+
+
+def test_admission_may_wait_until_all_pods_are_ready() -> None:
+    ready = PodsReadyPolicy(block_admission=True)
+    world = World(
+        cluster_queue("q", 8),
+        cluster_queue("r", 8),
+        gang("w1", 1),
+        gang("w2", 1, "r"),
+        settings=Settings(pods_ready=ready),
+    )
+    decisions = world.decide()
+    assert of(decisions, Admit) == ["w1"]
+    explanation = parks(decisions)["w2"].explanation
+    assert explanation.reason == "WaitingForPodsReady"
+    assert explanation.message == "waiting for all admitted workloads to be in PodsReady condition"
+    assert of(world.decide(), Admit) == []
+    world.change("w1", pods_ready=True)
+    assert of(world.decide(), Admit) == ["w2"]
+
+
+def test_quantities_in_messages_are_kubernetes_quantities() -> None:
+    quotas = {"a100": {"cpu": 2000, "memory": 4 * 2**30}}
+    request = PodSet("main", 1, {"cpu": 3500, "memory": 6 * 2**30})
+    world = World(cluster_queue("q", groups=(group(quotas),)), gang("w", pod_sets=(request,)))
+    message = parks(world.decide())["w"].explanation.message
+    assert "current podset request (3500m) > maximum capacity (2)" in message
+    assert "current podset request (6Gi) > maximum capacity (4Gi)" in message
+
+
+# --- statuses ---------------------------------------------------------------------------------------------------------
+
+
+def test_statuses_count_and_say_when_they_changed() -> None:
+    world = World(
+        cluster_queue("q", 8, "pool"), cluster_queue("r", 4, "pool"), gang("w1", 8), gang("w2", 4), gang("w3", 1)
+    )
+    world.decide()
+    assert world.engine.drain_changed_queues() == {"q", "r"}
+    assert world.engine.drain_changed_local_queues() == {"team/q", "team/r"}
+    status = world.engine.queue_status("q")
+    assert (status.active, status.reason, status.message) == (True, "Ready", "Can admit new workloads")
+    assert (status.pending, status.reserving, status.admitted) == (1, 2, 2)
+    (usage,) = status.usage
+    assert (usage.flavor, usage.resource, usage.total, usage.borrowed) == ("a100", GPU, 12, 4)
+    assert world.engine.drain_changed_queues() == set()
+    world.finish("w1")
+    assert world.engine.drain_changed_queues() == {"q"}
+    assert world.engine.local_queue_status("team/q").reserving == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason", "message"),
+    [
+        ({"stop_policy": "Hold"}, "Stopped", "Can't admit new workloads: is stopped."),
+        ({"terminating": True}, "Terminating", "Can't admit new workloads; clusterQueue is terminating"),
+        (
+            {"groups": (group({"h100": {GPU: 1}, "b200": {GPU: 1}}),)},
+            "FlavorNotFound",
+            "Can't admit new workloads: references missing ResourceFlavor(s): h100,b200.",
+        ),
+    ],
+)
+def test_an_inactive_queue_says_why(fields: dict[str, object], reason: str, message: str) -> None:
+    world = World(cluster_queue("q", 8, **fields), gang("w", 1))
+    decisions = world.decide()
+    status = world.engine.queue_status("q")
+    assert (status.active, status.reason, status.message) == (False, reason, message)
+    assert parks(decisions)["w"].explanation.message == "ClusterQueue q is inactive"
+    assert world.engine.local_queue_status("team/q").reason == "ClusterQueueIsInactive"
+    world.put(cluster_queue("q", 8))
+    assert of(world.decide(), Admit) == ["w"]
+
+
+def test_the_local_queue_of_a_missing_queue_is_inactive() -> None:
+    world = World(LocalQueue("team", "lost", "nowhere"))
+    status = world.engine.local_queue_status("team/lost")
+    assert (status.active, status.reason) == (False, "ClusterQueueDoesNotExist")
+
+
+def test_a_back_off_wakes_the_engine_up() -> None:
+    world = World(cluster_queue("q", 8), gang("w", 1, requeued=False, requeue_at=START + 2_000_000))
+    assert world.decide() == []
+    assert world.engine.next_wakeup(world.now) == START + 2_000_000
+    world.now = START + 2_000_000
+    decisions = world.decide()
+    assert of(decisions, Requeue) == ["w"]
+    assert of(decisions, Admit) == ["w"]

@@ -1,0 +1,176 @@
+"""Losing quota, completing an admission, coming back to the queue."""
+
+from __future__ import annotations
+
+from tests.engine.world import World, cluster_queue, gang, of
+
+from gangline.engine.model import (
+    AdmissionCheck,
+    Admit,
+    CheckRef,
+    CheckState,
+    CompleteAdmission,
+    Evict,
+    LocalQueue,
+    PodsReadyPolicy,
+    Requeue,
+    Settings,
+)
+
+CHECKED = cluster_queue("q", 8, checks=(CheckRef("capacity"), CheckRef("elsewhere", ("h100",))))
+
+
+def evictions(decisions: object) -> list[Evict]:
+    return [decision for decision in decisions if isinstance(decision, Evict)]  # pyright: ignore
+
+
+def checked_world() -> World:
+    world = World(AdmissionCheck("capacity"), AdmissionCheck("elsewhere"), CHECKED, gang("w", 8))
+    (admit,) = world.decide()
+    assert isinstance(admit, Admit)
+    assert (admit.admitted, admit.checks) == (False, ("capacity",))
+    return world
+
+
+def test_admission_completes_when_the_checks_are_ready() -> None:
+    world = checked_world()
+    assert world.decide() == []
+    world.change("w", checks=(CheckState("capacity", "Ready"),))
+    assert of(world.decide(), CompleteAdmission) == ["w"]
+    assert world.decide() == []
+
+
+def test_a_retry_evicts_and_comes_back_after_the_longest_pause() -> None:
+    world = checked_world()
+    checks = (
+        CheckState("capacity", "Retry", "no nodes", at=world.now, requeue_after_seconds=60),
+        CheckState("budget", "Retry", "", at=world.now, requeue_after_seconds=5),
+    )
+    world.change("w", checks=checks)
+    at = world.now
+    (evict,) = evictions(world.decide())
+    assert (evict.reason, evict.requeue_at, evict.reset_checks) == ("AdmissionCheck", at + 60_000, True)
+    assert evict.message == 'Evicted due to AdmissionChecks in Retry state: "budget"; "capacity" (no nodes)'
+    world.complete_evictions()
+    assert world.engine.usage("q") == {}
+    assert world.decide() == []
+    world.now = at + 60_000
+    decisions = world.decide()
+    assert of(decisions, Requeue) == ["w"]
+    assert of(decisions, Admit) == ["w"]
+
+
+def test_a_rejection_deactivates() -> None:
+    world = checked_world()
+    world.change("w", checks=(CheckState("capacity", "Rejected"),))
+    (evict,) = evictions(world.decide())
+    assert (evict.reason, evict.underlying_cause, evict.deactivate) == ("Deactivated", "AdmissionCheck", True)
+
+
+def test_hold_takes_back_what_does_not_run_yet_and_drain_takes_all() -> None:
+    world = checked_world()
+    world.put(cluster_queue("p", 8), gang("runs", 8, "p"))
+    world.decide()
+    world.put(cluster_queue("p", 8, stop_policy="Hold"))
+    world.put(cluster_queue("q", 8, checks=CHECKED.checks, stop_policy="Hold"))
+    (evict,) = evictions(world.decide())
+    assert (evict.workload, evict.reason, evict.message) == (
+        "team/w",
+        "ClusterQueueStopped",
+        "The ClusterQueue is stopped",
+    )
+    world.put(cluster_queue("p", 8, stop_policy="HoldAndDrain"))
+    assert of(world.decide(), Evict) == ["runs"]
+    world.complete_evictions()
+    assert of(world.decide(), Requeue) == []
+    world.put(cluster_queue("p", 8))
+    decisions = world.decide()
+    assert [d.reason for d in decisions if isinstance(d, Requeue)] == ["ClusterQueueRestarted"]
+    assert of(decisions, Admit) == ["runs"]
+
+
+def test_a_stopped_local_queue_drains_its_own_only() -> None:
+    world = World(cluster_queue("q", 8), LocalQueue("team", "other", "q"), gang("w1", 2), gang("w2", 2, "other"))
+    world.decide()
+    world.put(LocalQueue("team", "other", "q", stop_policy="HoldAndDrain"))
+    (evict,) = evictions(world.decide())
+    assert (evict.workload, evict.reason) == ("team/w2", "LocalQueueStopped")
+    world.complete_evictions()
+    world.put(LocalQueue("team", "other", "q"))
+    decisions = world.decide()
+    assert [d.reason for d in decisions if isinstance(d, Requeue)] == ["LocalQueueRestarted"]
+    assert of(decisions, Admit) == ["w2"]
+
+
+def test_a_deactivated_workload_goes_and_comes_back_when_it_is_active_again() -> None:
+    world = World(cluster_queue("q", 8), gang("w", 2))
+    world.decide()
+    world.change("w", active=False)
+    (evict,) = evictions(world.decide())
+    assert (evict.reason, evict.message, evict.deactivate) == ("Deactivated", "The workload is deactivated", False)
+    world.complete_evictions()
+    world.decide()
+    world.change("w", active=True)
+    decisions = world.decide()
+    assert [d.reason for d in decisions if isinstance(d, Requeue)] == ["Reactivated"]
+    assert of(decisions, Admit) == ["w"]
+
+
+def test_pods_that_do_not_get_ready_are_put_back_with_a_growing_pause() -> None:
+    policy = PodsReadyPolicy(timeout_seconds=300, backoff_base_seconds=60, backoff_max_seconds=100, backoff_limit=2)
+    world = World(cluster_queue("q", 8), gang("w", 2), settings=Settings(pods_ready=policy))
+    pauses: list[int] = []
+    for _ in range(2):
+        world.decide()
+        assert world.decide() == []
+        admitted_at = world.workloads["team/w"].admitted_at
+        assert world.engine.next_wakeup(world.now) == admitted_at + 300_000
+        world.now = admitted_at + 300_000 - 1000
+        (evict,) = evictions(world.decide())
+        assert (evict.reason, evict.message) == ("PodsReadyTimeout", "Exceeded the PodsReady timeout team/w")
+        assert evict.requeue_at is not None
+        pauses.append(evict.requeue_at - world.now)
+        world.complete_evictions()
+        world.now = evict.requeue_at
+    assert pauses == [60_000, 100_000]
+    world.decide()
+    world.now += 300_000
+    (evict,) = evictions(world.decide())
+    assert (evict.deactivate, evict.underlying_cause) == (True, "RequeuingLimitExceeded")
+    assert evict.message == "The workload is deactivated due to exceeding the maximum number of re-queuing retries"
+
+
+def test_a_gang_that_lost_a_pod_has_the_recovery_timeout() -> None:
+    policy = PodsReadyPolicy(timeout_seconds=300, recovery_timeout_seconds=30)
+    world = World(cluster_queue("q", 8), gang("w", 2), settings=Settings(pods_ready=policy))
+    world.decide()
+    world.change("w", pods_ready=True, pods_ready_at=world.now)
+    assert world.decide() == []
+    world.now += 1_000_000
+    lost_at = world.now
+    world.change("w", pods_ready=False, pods_were_ready=True, pods_ready_at=lost_at)
+    assert world.decide() == []
+    assert world.engine.next_wakeup(world.now) == lost_at + 30_000
+
+
+def test_a_gang_put_back_for_its_pods_queues_behind_those_created_before_that() -> None:
+    policy = PodsReadyPolicy(timeout_seconds=300, backoff_base_seconds=1)
+    world = World(cluster_queue("q", 8), gang("w1", 8), gang("w2", 8), settings=Settings(pods_ready=policy))
+    world.decide()
+    world.now += 300_000
+    world.decide()
+    world.complete_evictions()
+    assert world.running() == []
+    world.now += 10_000
+    assert of(world.decide(), Admit) == ["w2"]
+
+
+def test_the_execution_time_counts_over_admissions() -> None:
+    world = World(cluster_queue("q", 8), gang("w", 2, max_execution_seconds=100, past_execution_seconds=40))
+    world.decide()
+    assert world.decide() == []
+    admitted_at = world.workloads["team/w"].admitted_at
+    assert world.engine.next_wakeup(world.now) == admitted_at + 60_000
+    world.now = admitted_at + 60_000
+    (evict,) = evictions(world.decide())
+    assert (evict.deactivate, evict.underlying_cause) == (True, "MaximumExecutionTimeExceeded")

@@ -114,7 +114,7 @@ def run_growth(backlog: int, queues: int) -> dict[str, Any]:
     releases = min(300, len(running))
     made = 0
     start = perf_counter()
-    for step in range(releases):
+    for _ in range(releases):
         now += 1000
         gone = next(iter(running))
         engine.observe(Put(replace(running.pop(gone), finished=True)))

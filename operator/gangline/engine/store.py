@@ -370,8 +370,6 @@ class Store:
 
     def assume_admitted(self, gang: Gang, now: Millis) -> None:
         gang.admitted, gang.admitted_at = True, now
-        if self.fairness is not None:
-            self.fairness.admit(gang)
         policy = self.settings.pods_ready
         if policy is not None and policy.block_admission:
             self._note_ready(gang, ready=False)

@@ -1,0 +1,214 @@
+"""Topology-aware placement as part of admission: quota and places together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.engine.world import GPU, World, cluster_queue, gang, group, of, parks
+
+from gangline.engine.model import (
+    AdmissionCheck,
+    Admit,
+    CheckRef,
+    CheckState,
+    CompleteAdmission,
+    Domain,
+    Evict,
+    Flavor,
+    ForeignPod,
+    Gone,
+    Node,
+    PodSet,
+    Preempt,
+    PreemptionPolicy,
+    Put,
+    Swap,
+    Topology,
+    TopologyRequest,
+)
+
+RACK, HOST = "rack", "kubernetes.io/hostname"
+TOPOLOGY = Topology("default", (RACK, HOST))
+TAS = Flavor("tas", topology="default")
+
+
+def node(name: str, rack: str, gpus: int = 4) -> Node:
+    return Node(name, {RACK: rack, HOST: name}, {GPU: gpus, "pods": 110})
+
+
+NODES = (node("h1", "r1"), node("h2", "r1"), node("h3", "r2"), node("h4", "r2"))
+
+
+def cluster(*items: object, quota: int = 16, **fields: object) -> World:
+    queue = cluster_queue("q", groups=(group({"tas": {GPU: quota}}),), **fields)
+    return World(TAS, TOPOLOGY, *NODES, queue, *items)
+
+
+def placed(name: str, pods: int, gpus: int = 1, *, required: str = RACK, **fields: object):
+    pod_sets = (PodSet("main", pods, {GPU: gpus}, topology=TopologyRequest(required=required)),)
+    return gang(name, pod_sets=pod_sets, **fields)
+
+
+def domains(world: World, name: str) -> dict[str, int]:
+    admission = world.workloads[f"team/{name}"].admission
+    assert admission is not None
+    topology = admission.pod_sets[0].topology
+    assert topology is not None
+    return {domain.values[-1]: domain.count for domain in topology.domains}
+
+
+def test_a_gang_is_placed_within_one_rack() -> None:
+    world = cluster(placed("w1", 8))
+    assert of(world.decide(), Admit) == ["w1"]
+    assert domains(world, "w1") == {"h1": 4, "h2": 4}
+
+
+def test_without_a_request_a_queue_of_topology_flavors_places_anyway() -> None:
+    world = cluster(gang("w1", 1, pods=3))
+    world.decide()
+    assert sum(domains(world, "w1").values()) == 3
+
+
+def test_quota_is_not_enough() -> None:
+    world = cluster(placed("w1", 6), placed("w2", 6), placed("w3", 4))
+    decisions = world.decide()
+    assert of(decisions, Admit) == ["w1", "w2"]
+    explanation = parks(decisions)["w3"].explanation
+    assert explanation.message == (
+        'couldn\'t assign flavors to pod set main: topology "default" allows to fit only 2 out of 4 pod(s).'
+        ' Total nodes: 4; excluded: resource "nvidia.com/gpu": 2'
+    )
+    world.finish("w1")
+    assert of(world.decide(), Admit) == ["w3"]
+
+
+def test_what_never_fits_the_topology_is_told_so() -> None:
+    world = cluster(placed("w1", 10))
+    explanation = parks(world.decide())["w1"].explanation
+    assert explanation.reason == "TopologyPlacementFailed"
+    assert 'topology "default" allows to fit only 8 out of 10 pod(s)' in explanation.message
+
+
+def test_a_level_that_the_topology_lacks_rules_the_flavor_out() -> None:
+    world = cluster(placed("w1", 1, required="block"))
+    explanation = parks(world.decide())["w1"].explanation
+    assert explanation.reason == "NoMatchingFlavor"
+    assert 'Flavor "tas" does not contain the requested level' in explanation.message
+
+
+def test_a_plain_flavor_does_not_place() -> None:
+    world = World(TAS, TOPOLOGY, cluster_queue("q", 8), placed("w1", 1))
+    explanation = parks(world.decide())["w1"].explanation
+    assert 'Flavor "a100" does not support TopologyAwareScheduling' in explanation.message
+
+
+def test_a_topology_flavor_among_plain_ones_is_for_those_who_ask() -> None:
+    flavors = group({"tas": {GPU: 8}, "a100": {GPU: 8}})
+    world = World(TAS, TOPOLOGY, *NODES, cluster_queue("q", groups=(flavors,)), gang("w1", 1), placed("w2", 1))
+    world.decide()
+    used = {name: world.workloads[f"team/{name}"].admission.pod_sets[0].flavors[GPU] for name in ("w1", "w2")}  # pyright: ignore
+    assert used == {"w1": "a100", "w2": "tas"}
+
+
+def test_victims_must_free_places_not_only_quota() -> None:
+    world = cluster(
+        placed("low1", 4, priority=1),
+        placed("low2", 4, priority=1),
+        placed("low3", 4, priority=1),
+        placed("low4", 4, priority=1),
+        quota=100,
+        preemption=PreemptionPolicy("LowerPriority"),
+    )
+    world.decide()
+    where = {name: set(domains(world, name)) for name in ("low1", "low2", "low3", "low4")}
+    world.put(placed("high", 8, priority=5))
+    victims = of(world.decide(), Preempt)
+    assert len(victims) == 2
+    assert where[victims[0]] | where[victims[1]] in ({"h1", "h2"}, {"h3", "h4"})
+    world.complete_evictions()
+    assert "high" in of(world.decide(), Admit)
+
+
+def test_pods_that_are_not_ours_take_room_until_they_go() -> None:
+    world = cluster(*(ForeignPod(f"x/p{n}", f"h{n}", {GPU: 1}) for n in range(1, 5)), placed("w1", 7))
+    assert of(world.decide(), Admit) == []
+    world.engine.observe(Gone(ForeignPod, "x/p1"))
+    world.engine.observe(Gone(ForeignPod, "x/p2"))
+    assert of(world.decide(), Admit) == ["w1"]
+
+
+def test_a_new_node_wakes_those_that_wait_for_room() -> None:
+    world = cluster(placed("w1", 8), placed("w2", 8), placed("w3", 4), quota=100)
+    assert of(world.decide(), Admit) == ["w1", "w2"]
+    world.put(node("h5", "r3"))
+    assert of(world.decide(), Admit) == ["w3"]
+
+
+def test_after_a_restart_places_are_taken() -> None:
+    world = cluster(placed("w1", 8), placed("w2", 8))
+    world.decide()
+    again = world.engine.rebuilt()
+    again.observe(Put(placed("w3", 1)))
+    assert of(again.decide(world.now), Admit) == []
+
+
+def test_two_gangs_in_one_cycle_do_not_get_the_same_places() -> None:
+    queues = [cluster_queue(f"q{n}", groups=(group({"tas": {GPU: 16}}),), cohort="pool") for n in range(3)]
+    world = World(TAS, TOPOLOGY, *NODES, *queues)
+    for number in range(3):
+        world.put(placed(f"w{number}", 8, queue=f"q{number}"))
+    assert len(of(world.decide(), Admit)) == 2
+    taken = [domains(world, name) for name in world.running()]
+    assert set(taken[0]).isdisjoint(taken[1])
+
+
+def test_a_failed_node_is_replaced_under_the_running_gang() -> None:
+    world = cluster(placed("w1", 4, required=HOST), quota=100)
+    world.decide()
+    (host,) = domains(world, "w1")
+    world.put(replace(next(n for n in NODES if n.name == host), ready=False))
+    world.change("w1", unhealthy_nodes=(host,))
+    (swap,) = [d for d in world.decide() if isinstance(d, Swap)]
+    assert swap.admission.pod_sets[0].topology is not None
+    (moved,) = domains(world, "w1")
+    assert moved != host
+    assert world.decide() == []
+
+
+def test_a_gang_goes_when_no_node_can_take_the_place() -> None:
+    world = cluster(placed("w1", 8), placed("w2", 8), quota=100)
+    world.decide()
+    world.put(replace(NODES[0], ready=False))
+    world.change("w1", unhealthy_nodes=("h1",))
+    (evict,) = [d for d in world.decide() if isinstance(d, Evict)]
+    assert (evict.reason, evict.message) == (
+        "NodeFailures",
+        "Workload was evicted as there was no replacement for a failed node: h1",
+    )
+
+
+def test_a_second_failed_node_is_one_too_many() -> None:
+    world = cluster(placed("w1", 8), quota=100)
+    world.decide()
+    world.change("w1", unhealthy_nodes=("h1", "h2"))
+    assert [d.reason for d in world.decide() if isinstance(d, Evict)] == ["NodeFailures"]
+
+
+def test_placement_waits_for_nodes_that_a_check_provides() -> None:
+    check = AdmissionCheck("nodes", "kueue.x-k8s.io/provisioning-request")
+    queue = cluster_queue("q", groups=(group({"tas": {GPU: 8}}),), checks=(CheckRef("nodes"),))
+    world = World(TAS, TOPOLOGY, check, queue, placed("w1", 2))
+    (admit,) = world.decide()
+    assert isinstance(admit, Admit)
+    assert (admit.admitted, admit.admission.pod_sets[0].delayed_topology) == (False, "Pending")
+    world.change("w1", checks=(CheckState("nodes", "Ready"),))
+    assert world.decide() == []
+    assert world.engine.next_wakeup(world.now) == world.now + 1000
+    world.put(node("h1", "r1"))
+    decisions = world.decide()
+    (swap,) = [d for d in decisions if isinstance(d, Swap)]
+    (assigned,) = swap.admission.pod_sets
+    assert assigned.delayed_topology == "Ready"
+    assert assigned.topology is not None
+    assert assigned.topology.domains == (Domain(("h1",), 2),)
+    assert of(decisions, CompleteAdmission) == ["w1"]

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import orjson
 
 from gangline.api import names, parse
+from gangline.control import policies
 from gangline.engine import model
 from gangline.jobs import KINDS, kind_of
 from gangline.jobs import workload as workloads
@@ -41,7 +42,12 @@ READERS: dict[Resource, tuple[type[model.Item], Callable[[Json], model.Item]]] =
 }
 
 #: Resources that only the plans read.
-PLAIN: tuple[Resource, ...] = (kube.WORKLOAD_PRIORITY_CLASSES, kube.PRIORITY_CLASSES, kube.SERVICES)
+PLAIN: tuple[Resource, ...] = (
+    kube.QUEUE_POLICIES,
+    kube.WORKLOAD_PRIORITY_CLASSES,
+    kube.PRIORITY_CLASSES,
+    kube.SERVICES,
+)
 
 JOB_KINDS: dict[Resource, JobKind] = {kind.resource: kind for kind in KINDS}
 
@@ -86,6 +92,8 @@ class Mirror:
     dirty: set[JobRef] = field(default_factory=set)
     #: workloads that no job plans for, or that may have lost theirs
     loose: set[str] = field(default_factory=set)
+    #: a QueuePolicy or a ClusterQueue changed since the policies' statuses were last written
+    policies_changed: bool = False
     #: workloads with placed pods that changed
     placed: set[str] = field(default_factory=set)
     #: False holds Topologies back from the engine: before the pods are known it would take occupied room for free
@@ -165,6 +173,8 @@ class Mirror:
         except parse.ParseError as error:
             self.complain(obj, error)
             return
+        if isinstance(item, model.ClusterQueue):
+            item = replace(item, fixes=policies.fixes(self.policy_of(obj)))
         if isinstance(item, model.Workload):
             if not assumed and self._values.get(key) == item:  # a label or a message changed: nothing that decides
                 return
@@ -200,6 +210,11 @@ class Mirror:
                 self.loose.update(
                     name for kind, name in self._owned.get(obj["metadata"]["uid"], ()) if kind == kube.WORKLOADS
                 )
+        if resource == kube.QUEUE_POLICIES:
+            for name, queue in self.objects[kube.CLUSTER_QUEUES].items():
+                self._read(kube.CLUSTER_QUEUES, name, queue)
+        if resource in (kube.QUEUE_POLICIES, kube.CLUSTER_QUEUES):
+            self.policies_changed = True
         if resource == kube.WORKLOADS:
             assignments = (obj.get("status", {}).get("admission") or {}).get("podSetAssignments") or ()
             if any("topologyAssignment" in assignment for assignment in assignments):
@@ -219,6 +234,10 @@ class Mirror:
 
     def get(self, resource: Resource, key: str) -> Json | None:
         return self.objects[resource].get(key)
+
+    def policy_of(self, queue: Json) -> Json | None:
+        """The QueuePolicy in force for a ClusterQueue."""
+        return policies.in_force(self.objects[kube.QUEUE_POLICIES].values(), queue)
 
     def workload_value(self, key: str) -> model.Workload | None:
         return self._values.get(key)

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from gangline.api import names
-from gangline.control import merge, plan, queue_status
+from gangline.control import merge, plan, policies, queue_status
 from gangline.control.mirror import Mirror
 from gangline.control.writer import Priority, Write, Writer
 from gangline.control.writes import Writes
 from gangline.engine.engine import Engine
 from gangline.kube import resources as kube
-from gangline.kube.resources import ObjectKey, Resource
+from gangline.kube.resources import ObjectKey, Resource, key_of
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,9 @@ class QueueWrites:
             self._send(kube.CLUSTER_QUEUES, name)
         for key in sorted(self._engine.drain_changed_local_queues()):
             self._send(kube.LOCAL_QUEUES, key)
+        if self._mirror.policies_changed:
+            self._mirror.policies_changed = False
+            self._say_which_policy_holds()
         for resource, key in self._mirror.take_ending():
             self._let_go(resource, key)
 
@@ -92,6 +95,20 @@ class QueueWrites:
                 on_error=lambda error: log.info("status of %s %s: %s", resource.kind, key, error),
             )
         )
+
+    def _say_which_policy_holds(self) -> None:
+        """The status of every QueuePolicy: for which queues it is in force."""
+        matched: dict[str, list[str]] = {}
+        for name, queue in self._mirror.objects[kube.CLUSTER_QUEUES].items():
+            policy = self._mirror.policy_of(queue)
+            if policy is not None:
+                matched.setdefault(key_of(policy), []).append(name)
+        for name, policy in self._mirror.objects[kube.QUEUE_POLICIES].items():
+            old = policy.get("status") or {}
+            patch = merge.diff(old, policies.status(policy, matched.get(name, []), now=self._now()))
+            if patch:
+                key = ObjectKey(kube.QUEUE_POLICIES, "", name)
+                self._writer.submit(Write(key, "status", {"status": patch}, priority=Priority.STATUS))
 
     def _render(self, resource: Resource, key: str, old: Json, generation: int) -> Json:
         now = self._now()

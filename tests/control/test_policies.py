@@ -1,0 +1,87 @@
+"""Which QueuePolicy holds for which ClusterQueue, and which fixes follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gangline.control import policies
+from gangline.control.mirror import Mirror
+from gangline.engine import model
+from gangline.engine.fixes import FIXES
+from gangline.kube import resources as kube
+
+Json = dict[str, Any]
+
+
+def a_policy(name: str, *names: str, **spec: Any) -> Json:
+    return {
+        "metadata": {"name": name, "uid": name, "generation": 3},
+        "spec": {"clusterQueues": {"names": list(names)} if names else {}, **spec},
+    }
+
+
+def a_queue(name: str, **labels: str) -> Json:
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "ClusterQueue",
+        "metadata": {"name": name, "uid": name, "labels": labels, "resourceVersion": "1"},
+        "spec": {},
+    }
+
+
+def test_selected_by_name_or_labels() -> None:
+    by_labels = a_policy("p", clusterQueues={"matchLabels": {"team": "a", "tier": "gold"}})
+    assert policies.selects(a_policy("p", "cq"), a_queue("cq"))
+    assert policies.selects(by_labels, a_queue("x", team="a", tier="gold"))
+    assert not policies.selects(by_labels, a_queue("x", team="a"))
+    assert not policies.selects(a_policy("p"), a_queue("cq")), "an empty selection selects nothing"
+
+
+def test_the_highest_precedence_holds_then_the_first_name() -> None:
+    rivals = [a_policy("b", "cq"), a_policy("a", "cq"), a_policy("z", "cq", precedence=1)]
+    assert policies.in_force(rivals, a_queue("cq")) == rivals[2]
+    assert policies.in_force(rivals[:2], a_queue("cq")) == rivals[1]
+    assert policies.in_force(rivals, a_queue("other")) is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, frozenset()),
+        ({"profile": "Gangline"}, FIXES),
+        ({"profile": "Gangline", "fixes": {"disable": ["HoldFreedQuota"]}}, FIXES - {"HoldFreedQuota"}),
+        ({"fixes": {"enable": ["HoldFreedQuota", "Unknown"]}}, frozenset({"HoldFreedQuota"})),
+    ],
+)
+def test_fixes_follow_from_profile_and_choice(spec: Json, expected: frozenset[str]) -> None:
+    assert policies.fixes(a_policy("p", "cq", **spec)) == expected
+
+
+def test_the_status_says_what_is_wrong() -> None:
+    def active(policy: Json, *matched: str) -> Json:
+        return policies.status(policy, matched, now=0)["conditions"][0]
+
+    assert active(a_policy("p", "cq"), "cq")["status"] == "True"
+    assert active(a_policy("p", "cq"))["reason"] == "NothingSelected"
+    wrong = active(a_policy("p", "cq", fixes={"enable": ["Unknown"]}), "cq")
+    assert (wrong["status"], wrong["reason"]) == ("False", "UnknownFix")
+    assert "spec.fixes" in wrong["message"]
+    assert "Unknown" in wrong["message"]
+
+
+def test_a_policy_reaches_the_engine_whichever_comes_first() -> None:
+    def fixes_told(changes: list[model.Change]) -> frozenset[str]:
+        puts = [c.item for c in changes if isinstance(c, model.Put) and isinstance(c.item, model.ClusterQueue)]
+        return puts[-1].fixes
+
+    for policy_first in (True, False):
+        told: list[model.Change] = []
+        mirror = Mirror(observe=told.append)
+        steps = [(kube.QUEUE_POLICIES, a_policy("p", "cq", profile="Gangline")), (kube.CLUSTER_QUEUES, a_queue("cq"))]
+        for resource, obj in steps if policy_first else reversed(steps):
+            mirror.upsert(resource, obj)
+        assert fixes_told(told) == FIXES
+        mirror.remove(kube.QUEUE_POLICIES, "p")
+        assert fixes_told(told) == frozenset()

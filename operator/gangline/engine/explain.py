@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from gangline.engine import quantity
 from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.cycle import NO_CANDIDATES, NO_FIT, PENDING, Attempt
@@ -35,7 +37,13 @@ def message_of(attempt: Attempt) -> str:
     return text or "Workload is pending evaluation in the scheduling queue"
 
 
-def attempted(queue: ClusterQueueState, gang: Gang, reason: str, message: str, assignment: Assignment) -> Explanation:
+#: (root, flavor, resource) -> its largest holders: the same for all that are explained at one moment
+Holders: TypeAlias = dict[tuple[int, str, str], tuple[str, ...]]
+
+
+def attempted(
+    queue: ClusterQueueState, reason: str, message: str, assignment: Assignment, known: Holders
+) -> Explanation:
     """The explanation of a failed attempt: what is short, by how much, and who holds it."""
     found = _binding(assignment)
     if found is None:
@@ -43,7 +51,12 @@ def attempted(queue: ClusterQueueState, gang: Gang, reason: str, message: str, a
     pod_set, obstacle = found
     kind, flavor, resource, before, amount, limit, _ = obstacle
     requested = before + amount
-    holders = _holders(queue, flavor, resource) if kind == WAITING else ()
+    holders: tuple[str, ...] = ()
+    if kind == WAITING:
+        place = id(queue.root), flavor, resource
+        if place not in known:
+            known[place] = _holders(queue, flavor, resource)
+        holders = known[place]
     return Explanation(
         reason or "NoMatchingFlavor",
         message,

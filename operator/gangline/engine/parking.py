@@ -6,7 +6,7 @@ from collections import deque
 
 from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.cycle import Attempt
-from gangline.engine.explain import attempted, message_of, reason_of, unplaced
+from gangline.engine.explain import Holders, attempted, message_of, reason_of, unplaced
 from gangline.engine.gang import Gang
 from gangline.engine.model import Decision, Explanation, Millis, Park
 from gangline.engine.store import Store
@@ -45,6 +45,7 @@ class Parking:
     def tell_tried(self) -> list[Decision]:
         tried, self._tried = self._tried, {}
         decisions: list[Decision] = []
+        known: Holders = {}
         for key, attempt in tried.items():
             gang = attempt.gang
             if attempt.reserved or gang.holds or self._store.gangs.get(key) is not gang:
@@ -54,13 +55,14 @@ class Parking:
                 self._echoes.extend(attempt.queue.pending.untold_mates(gang, gang.answer[0]))
             if gang.told != gang.answer:
                 reason, message = gang.answer
-                explanation = attempted(attempt.queue, gang, reason, message, attempt.assignment)
+                explanation = attempted(attempt.queue, reason, message, attempt.assignment, known)
                 decisions.append(Park(gang.key, gang.uid, explanation))
                 gang.told = gang.answer
         return decisions
 
     def tell_echoes(self) -> list[Decision]:
         decisions: list[Decision] = []
+        known: Holders = {}
         while self._echoes and len(decisions) < ECHOES:
             gang = self._echoes.popleft()
             queue = gang.queue
@@ -70,7 +72,7 @@ class Parking:
             if spokesman is gang or spokesman.verdict is None or gang.told[0] == spokesman.answer[0]:
                 continue
             gang.told = spokesman.answer
-            explanation = attempted(queue, gang, *spokesman.answer, spokesman.verdict)
+            explanation = attempted(queue, *spokesman.answer, spokesman.verdict, known)
             decisions.append(Park(gang.key, gang.uid, explanation, by_equivalence=True))
         return decisions
 
@@ -107,4 +109,4 @@ def _why_queued(gang: Gang, queue: ClusterQueueState) -> Explanation:
             "Workload is pending evaluation in the scheduling queue",
             needs="Those ahead of it in its ClusterQueue go first.",
         )
-    return attempted(queue, gang, *spokesman.answer, spokesman.verdict)
+    return attempted(queue, *spokesman.answer, spokesman.verdict, {})

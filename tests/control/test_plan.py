@@ -176,6 +176,18 @@ def test_an_evicted_job_is_stopped_then_its_quota_released() -> None:
     assert steps(a_job(), workload) == []
 
 
+def test_a_job_suspended_by_hand_still_loses_what_admission_injected() -> None:
+    workload = a_workload(a_job(), a=admitted)
+    job = running_job(workload)
+    evicted(workload["status"], NOW)
+    job["spec"]["suspend"] = True
+    (step,) = steps(job, workload)
+    assert isinstance(step, plan.PatchJob)
+    _merge(job, step.patch.body)
+    assert "nodeSelector" not in job["spec"]["template"]["spec"]
+    assert [s.slot for s in steps(job, workload)] == ["release"]  # type: ignore[union-attr]
+
+
 def test_a_finished_job_finishes_its_workload_then_lets_it_go() -> None:
     workload = a_workload(a_job(), a=admitted)
     job = running_job(workload)

@@ -18,12 +18,12 @@ import yaml
 from gangline.api import names, quantity
 from gangline.devcluster.nodes import NodePool, Taint
 from gangline.kube.client import ApiClient, ApiError
-from gangline.kube.resources import BY_KIND, GPU_JOBS, JOBS, Json, Resource
+from gangline.kube.resources import BY_KIND, GPU_JOBS, JOB_SETS, JOBS, Json, Resource
 
 FIELD_MANAGER = "gangline-run"
 #: seconds for which a refused write is repeated while webhooks and controllers come up
 PATIENCE = 20.0
-_JOB_KINDS = frozenset({JOBS.kind, GPU_JOBS.kind})
+_JOB_KINDS = frozenset({JOBS.kind, GPU_JOBS.kind, JOB_SETS.kind})
 
 
 class ExampleError(Exception):

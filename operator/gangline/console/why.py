@@ -17,10 +17,10 @@ from gangline.console.explain import Line, explain
 from gangline.console.queue import as_json
 from gangline.console.snapshot import Snapshot, WorkloadView
 from gangline.kube.client import ApiClient, NotFound
-from gangline.kube.resources import GPU_JOBS, JOBS, Json, Resource
+from gangline.kube.resources import GPU_JOBS, JOB_SETS, JOBS, Json, Resource
 
 #: kinds a user may ask about by kind/name, in singular and plural
-_KINDS: dict[str, Resource] = {"job": JOBS, "gpujob": GPU_JOBS}
+_KINDS: dict[str, Resource] = {"job": JOBS, "gpujob": GPU_JOBS, "jobset": JOB_SETS}
 
 
 @click.command("why")

@@ -341,11 +341,11 @@ def _finished_elsewhere(view: JobView, workload: Json) -> list[Step]:
 
 
 def _stop_then(view: JobView, workload: Json, after: Callable[[], Sequence[Step]]) -> list[Step]:
-    """Stop the job; once it is held and none of its pods runs, go on with `after`."""
-    if not view.kind.is_suspended(view.job):
-        return _stop(view, workload["spec"]["podSets"]) + _sync(view, None)
-    if view.kind.is_active(view.job, view.children):
-        return _sync(view, None)
+    """Stop the job and take back what admission injected; once it is held and none of its pods runs, go on with `after`."""
+    kind, job = view.kind, view.job
+    stopping = _stop(view, workload["spec"]["podSets"])
+    if stopping or not kind.is_suspended(job) or kind.is_active(job, view.children):
+        return stopping + _sync(view, None)
     return [*_sync(view, None), *after()]
 
 

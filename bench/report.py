@@ -84,7 +84,8 @@ def _headline(result: Json) -> Table:
     if "engine_share_sampled" in result:
         rows.append(("the same, sampled", f"{result['engine_share_sampled']:.0%}"))
     machine = result["machine"]
-    rows.append(("cores busy", f"{machine['busy_cores']:.1f} of {machine['cores']}"))
+    busy, others = machine["busy_cores"], machine["others_cores"]
+    rows.append(("cores busy", f"{busy:.1f} of {machine['cores']}, {others:.1f} of them with others' work"))
     for row in rows:
         table.add_row(*row)
     return table

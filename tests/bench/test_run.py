@@ -1,0 +1,54 @@
+"""The benchmark itself, at its smallest, on a real control plane."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from bench.parameters import FILE
+
+from bench import admission
+
+CLASSES = {
+    "small": {"count": 6, "every_ms": 20, "cpu": 1, "runtime_ms": 100, "priority": 50},
+    "large": {"count": 2, "every_ms": 50, "cpu": 20, "runtime_ms": 200, "priority": 200},
+}
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    document = yaml.safe_load(FILE.read_text())
+    document["loads"]["baseline"] |= {"cohorts": 1, "queues_per_cohort": 2, "classes": CLASSES}
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+@pytest.mark.cluster
+def test_a_run_reports_all_figures(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    profile = tmp_path / "stacks"
+    assert admission.main(["--parameters", str(tiny), "--profile", str(profile)]) == 0
+    captured = capsys.readouterr()
+    result = json.loads(captured.out)
+    assert (result["workloads"], result["finished"], result["unfinished"]) == (16, 16, [])
+    assert result["wall_seconds"] >= result["capacity_bound_seconds"] == pytest.approx(0.43)
+    assert result["floor"]["finished"] == 16
+    assert 0 < result["quota_use"] <= 2.0
+    assert result["writes_per_workload"] >= 1.0
+    assert result["floor"]["api_requests_per_workload"]["create workloads"] == pytest.approx(1.0)
+    for name in ("operator", "kube-apiserver", "etcd", "load"):
+        assert result["cpu_seconds"][name] > 0, name
+        assert result["peak_memory_mb"][name] > 10, name
+    for name in CLASSES:
+        wait = result["time_to_admission_seconds"][name]
+        assert 0 <= wait["mean"] <= wait["max"] and wait["p95"] <= wait["max"], name
+    assert "gangline/control/controller.py" in profile.read_text()
+    assert "API requests per workload" in captured.err
+
+
+@pytest.mark.parametrize("option", [["--load", "huge"], ["--size", "tiny"], ["--parameters", "/nowhere.yaml"]])
+def test_a_wrong_choice_is_an_error_in_one_line(option: list[str], capsys: pytest.CaptureFixture[str]):
+    assert admission.main(option) == 2
+    assert capsys.readouterr().err.startswith("error: ")

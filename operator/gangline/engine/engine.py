@@ -52,8 +52,8 @@ class Engine:
         self._parking = Parking(store)
         self._tables: dict[type, tuple[dict[str, Any], Any]] = {
             Flavor: (store.flavors, store.put_flavor),
-            Cohort: (store.cohorts, store.put_cohort),
-            ClusterQueue: (store.cluster_queues, store.put_cluster_queue),
+            Cohort: (store.cohorts, store.forest.put_cohort),
+            ClusterQueue: (store.cluster_queues, store.forest.put_queue),
             LocalQueue: (store.local_queues, store.put_local_queue),
             Namespace: (store.namespaces, store.put_namespace),
             AdmissionCheck: (store.checks, store.put_check),

@@ -22,7 +22,7 @@ class Snapshot:
 
 
 def snapshot(store: Store) -> Snapshot:
-    nodes = {f"cohort {node.name}": node for node in store.cohort_nodes.values()}
+    nodes = {f"cohort {node.name}": node for node in store.forest.cohort_nodes.values()}
     nodes.update({f"queue {queue.name}": queue for queue in store.queues.values()})
     return Snapshot(
         usage={

@@ -1,23 +1,21 @@
 """What is known: the configuration as the cluster states it, and every gang at the place that follows from it.
 
-Facts may arrive in any order and name what is not known yet. Configuration is only noted when it arrives; `settle` makes the
-quota trees that it touches anew, once, before anybody looks.
+Facts may arrive in any order and name what is not known yet. `settle` follows changes of the configuration before anybody looks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gangline.engine.admission_fairness import AdmissionFairness
 from gangline.engine.claims import settle_claim
-from gangline.engine.cluster_queue import ClusterQueueState, quotas_of
+from gangline.engine.cluster_queue import ClusterQueueState
+from gangline.engine.forest import Forest
 from gangline.engine.gang import Gang
 from gangline.engine.model import (
     Admission,
     AdmissionCheck,
     ClusterQueue,
-    Cohort,
     Flavor,
     ForeignPod,
     LocalQueue,
@@ -29,7 +27,7 @@ from gangline.engine.model import (
     Topology,
 )
 from gangline.engine.placement import DELAYING, has_placements
-from gangline.engine.quota import FlavorResource, reset, settle
+from gangline.engine.quota import FlavorResource
 from gangline.engine.quota import Node as QuotaNode
 from gangline.engine.topology import Topologies
 from gangline.engine.topology_filter import expression_matches
@@ -39,8 +37,6 @@ class Store:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.flavors: dict[str, Flavor] = {}
-        self.cohorts: dict[str, Cohort] = {}
-        self.cluster_queues: dict[str, ClusterQueue] = {}
         self.local_queues: dict[str, LocalQueue] = {}
         self.namespaces: dict[str, Namespace] = {}
         self.checks: dict[str, AdmissionCheck] = {}
@@ -50,15 +46,15 @@ class Store:
         #: where topology flavors have room
         self.topology = Topologies()
 
-        self.queues: dict[str, ClusterQueueState] = {}
-        self.cohort_nodes: dict[str, QuotaNode] = {}
+        self.forest = Forest()
+        self.cohorts = self.forest.cohorts
+        self.cluster_queues = self.forest.configs
+        self.queues = self.forest.queues
         self.gangs: dict[str, Gang] = {}
         #: LocalQueue key -> the gangs that name it, finished ones excepted
         self.gangs_of: dict[str, dict[str, Gang]] = {}
         #: ClusterQueue -> LocalQueues that point to it
         self.local_queues_of: dict[str, set[str]] = {}
-        #: cohorts in a cycle of parents
-        self.cyclic: set[str] = set()
 
         #: gangs whose life cycle has to be looked at
         self.reviews: dict[str, Gang] = {}
@@ -70,9 +66,6 @@ class Store:
         self.touched: dict[int, QuotaNode] = {}
         self.changed_queues: set[str] = set()
         self.changed_local_queues: set[str] = set()
-        #: names of ClusterQueues and cohorts whose place in the forest, or whose quota, may have changed
-        self._moved_queues: set[str] = set()
-        self._moved_cohorts: set[str] = set()
         #: ClusterQueue that doesn't exist -> gangs that hold quota of it all the same
         self._homeless: dict[str, dict[str, Gang]] = {}
 
@@ -84,15 +77,13 @@ class Store:
             self.topology.remove_flavor(name)
         else:
             self.topology.put_flavor(flavor)
-        for config in self.cluster_queues.values():
-            if any(quotas.name == name for group in config.groups for quotas in group.flavors):
-                self._moved_queues.add(config.name)
+        self.forest.move(
+            lambda config: any(name == offered.name for group in config.groups for offered in group.flavors)
+        )
 
     def put_check(self, check: AdmissionCheck | None, name: str) -> None:
         _set(self.checks, name, check)
-        for config in self.cluster_queues.values():
-            if any(reference.name == name for reference in config.checks):
-                self._moved_queues.add(config.name)
+        self.forest.move(lambda config: any(name == reference.name for reference in config.checks))
 
     def put_topology(self, topology: Topology | None, name: str) -> None:
         _set(self.topologies, name, topology)
@@ -117,14 +108,6 @@ class Store:
         for queue in self.queues.values() if flavors else ():
             if any(option.name in flavors for group in queue.group_of.values() for option in group.options):
                 self.flush(queue.root)
-
-    def put_cohort(self, cohort: Cohort | None, name: str) -> None:
-        _set(self.cohorts, name, cohort)
-        self._moved_cohorts.add(name)
-
-    def put_cluster_queue(self, config: ClusterQueue | None, name: str) -> None:
-        _set(self.cluster_queues, name, config)
-        self._moved_queues.add(name)
 
     def put_namespace(self, namespace: Namespace | None, name: str) -> None:
         _set(self.namespaces, name, namespace)
@@ -151,133 +134,54 @@ class Store:
 
     def settle(self) -> None:
         """Bring the quota trees in line with the configuration. Cheap if nothing changed."""
-        if not (self._moved_queues or self._moved_cohorts):
+        done = self.forest.settle(self._set_up)
+        if done is None:
             return
-        moved_queues, moved_cohorts = self._moved_queues, self._moved_cohorts
-        self._moved_queues, self._moved_cohorts = set(), set()
-        nodes = self._affected(sorted(moved_queues), sorted(moved_cohorts))
-        queues = [node for node in nodes if isinstance(node, ClusterQueueState)]
-        cohorts = [node for node in nodes if not isinstance(node, ClusterQueueState)]
-        queues = [queue for queue in queues if not self._retired(queue)]
-        self._plant(queues, cohorts)
-        for queue in queues:
-            queue.generation += 1
-            queue.in_service = not self.inactive(queue.name)[0]
-            self.changed_queues.add(queue.name)
-            self.changed_local_queues.update(self.local_queues_of.get(queue.name, ()))
-        for root in {id(queue.root): queue.root for queue in queues}.values():
+        for queue in done.gone:
+            self._retire(queue)
+        for queue in done.queues:
+            self._put_in_service(queue)
+        self.touched = {id(node.root): node.root for node in self.touched.values()}
+        for root in {id(queue.root): queue.root for queue in done.queues}.values():
             self.flush(root)
-        for name in sorted(moved_queues):
-            for key in sorted(self.local_queues_of.get(name, ())):
-                for gang in list(self.gangs_of.get(key, {}).values()):
-                    self.place(gang)
-                    self.reviews[gang.key] = gang
-            for gang in self.queues[name].holders.values() if name in self.queues else ():
-                self.reviews[gang.key] = gang
+        for name in done.moved:
+            self._look_again(name)
 
-    def _affected(self, queues: Iterable[str], cohorts: Iterable[str]) -> list[QuotaNode]:
-        """All nodes of the trees that the moved ones are in, were in, or come into."""
-        found: dict[int, QuotaNode] = {}
+    def _set_up(self, queue: ClusterQueueState, config: ClusterQueue) -> None:
+        queue.configure(config, self.settings, self.fairness.usage if self.fairness is not None else None)
+        checks = (self.checks.get(reference.name) for reference in config.checks)
+        queue.delays_topology = any(check is not None and check.controller in DELAYING for check in checks)
 
-        def tree_of(node: QuotaNode) -> None:
-            if id(node.root) not in found or id(node) not in found:
-                for member in _members(node.root):
-                    found[id(member)] = member
-
-        for name in queues:
-            config = self.cluster_queues.get(name)
-            queue = self.queues.get(name)
-            if queue is None and config is not None:
-                queue = self.queues[name] = ClusterQueueState(config)
-            if queue is not None:
-                tree_of(queue)
-            if config is not None and config.cohort:
-                tree_of(self._cohort_node(config.cohort))
-        for queue in self.queues.values() if self.cyclic else ():
-            if queue.config.cohort in self.cyclic:
-                tree_of(queue)
-        for name in (*cohorts, *sorted(self.cyclic)):
-            tree_of(self._cohort_node(name))
-            parent = self.cohorts[name].parent if name in self.cohorts else ""
-            if parent:
-                tree_of(self._cohort_node(parent))
-        return list(found.values())
-
-    def _cohort_node(self, name: str) -> QuotaNode:
-        node = self.cohort_nodes.get(name)
-        if node is None:
-            node = self.cohort_nodes[name] = QuotaNode(name)
-        return node
-
-    def _retired(self, queue: ClusterQueueState) -> bool:
-        """Forget a queue whose object is gone. Its gangs are homeless until it is back."""
-        if queue.name in self.cluster_queues:
-            return False
-        del self.queues[queue.name]
+    def _retire(self, queue: ClusterQueueState) -> None:
+        """A queue's object is gone. Its gangs are homeless until it is back."""
         self.touched.pop(id(queue), None)
-        reset(queue, {})
-        homeless = self._homeless.setdefault(queue.name, {})
-        homeless.update(queue.holders)
+        self.changed_queues.add(queue.name)
         for gang in queue.pending.everyone():
             queue.pending.take_out(gang)
             gang.queue = None
-        for gang in homeless.values():
+        for gang in queue.holders.values():
             gang.queue, gang.cells = None, []
+            self._homeless.setdefault(queue.name, {})[gang.uid] = gang
+
+    def _put_in_service(self, queue: ClusterQueueState) -> None:
+        """A queue in a tree that was made anew: its holders are counted again."""
+        queue.bind(self.flavors)
+        queue.rehold()
+        for gang in self._homeless.pop(queue.name, {}).values():
+            self.hold(gang)
+        queue.generation += 1
+        queue.in_service = not self.inactive(queue.name)[0]
         self.changed_queues.add(queue.name)
-        return True
+        self.changed_local_queues.update(self.local_queues_of.get(queue.name, ()))
 
-    def _plant(self, queues: list[ClusterQueueState], cohorts: list[QuotaNode]) -> None:
-        """Build the trees of these nodes from the configuration, and count the holders again."""
-        for queue in queues:
-            config = self.cluster_queues[queue.name]
-            queue.configure(config, self.settings, self.fairness.usage if self.fairness is not None else None)
-            reset(queue, quotas_of(config.groups))
-        for node in cohorts:
-            cohort = self.cohorts.get(node.name, Cohort(node.name))
-            node.weight = cohort.weight
-            self.touched.pop(id(node), None)
-            reset(node, quotas_of(cohort.groups))
-        self._find_cycles(cohorts)
-        for node in cohorts:
-            parent = self.cohorts[node.name].parent if node.name in self.cohorts else ""
-            if parent and node.name not in self.cyclic:
-                node.parent = self._cohort_node(parent)
-                node.parent.cohorts.append(node)
-        for queue in queues:
-            if queue.config.cohort and queue.config.cohort not in self.cyclic:
-                queue.parent = self._cohort_node(queue.config.cohort)
-                queue.parent.queues.append(queue)
-        for node in (*cohorts, *queues):
-            node.cohorts.sort(key=lambda child: child.name)
-            node.queues.sort(key=lambda child: child.name)
-        for node in (*cohorts, *queues):
-            if node.parent is None:
-                settle(node)
-        for node in cohorts:
-            if not (node.queues or node.cohorts or node.name in self.cohorts):
-                del self.cohort_nodes[node.name]
-        for queue in queues:
-            queue.bind(self.flavors)
-            queue.delays_topology = any(
-                self.checks[check.name].controller in DELAYING
-                for check in queue.config.checks
-                if check.name in self.checks
-            )
-            queue.rehold()
-            for gang in self._homeless.pop(queue.name, {}).values():
-                self.hold(gang)
-
-    def _find_cycles(self, cohorts: list[QuotaNode]) -> None:
-        for node in cohorts:
-            self.cyclic.discard(node.name)
-        for node in cohorts:
-            seen: list[str] = []
-            name = node.name
-            while name and name not in seen:
-                seen.append(name)
-                name = self.cohorts[name].parent if name in self.cohorts else ""
-            if name:
-                self.cyclic.update(seen)
+    def _look_again(self, name: str) -> None:
+        """A queue came, went or changed: where its gangs belong, and what becomes of its holders, may have changed too."""
+        for key in sorted(self.local_queues_of.get(name, ())):
+            for gang in list(self.gangs_of.get(key, {}).values()):
+                self.place(gang)
+                self.reviews[gang.key] = gang
+        for gang in self.queues[name].holders.values() if name in self.queues else ():
+            self.reviews[gang.key] = gang
 
     # --- gangs --------------------------------------------------------------------------------------------------------
 
@@ -294,7 +198,7 @@ class Store:
 
     def hold(self, gang: Gang) -> None:
         """The gang holds quota, as its last fact says."""
-        admission = gang.workload.admission
+        admission = gang.workload.admission or gang.admission
         assert admission is not None, gang
         queue = self.queues.get(admission.cluster_queue)
         if queue is None:
@@ -481,7 +385,7 @@ class Store:
         found: list[tuple[str, str]] = []
         if config.stop_policy != "None":
             found.append(("Stopped", "is stopped"))
-        if config.cohort in self.cyclic:
+        if config.cohort in self.forest.cyclic:
             found.append(("Unknown", "is part of a cycle of cohorts"))
         flavors = list(dict.fromkeys(quotas.name for group in config.groups for quotas in group.flavors))
         missing = [flavor for flavor in flavors if flavor not in self.flavors]
@@ -513,13 +417,6 @@ def _set(table: dict[str, Any], name: str, item: Any) -> None:
 
 def _where(local_queue: LocalQueue) -> tuple[str, str, bool]:
     return local_queue.cluster_queue, local_queue.stop_policy, local_queue.terminating
-
-
-def _members(root: QuotaNode) -> Iterator[QuotaNode]:
-    yield root
-    for cohort in root.cohorts:
-        yield from _members(cohort)
-    yield from root.queues
 
 
 def _scaled(pod_set: PodSetAssignment, amount: int, count: int) -> int:

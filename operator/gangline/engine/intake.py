@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from gangline.engine.gang import Gang
+from dataclasses import dataclass
+
+from gangline.engine.claims import Claim
+from gangline.engine.cluster_queue import ClusterQueueState
+from gangline.engine.gang import Gang, queue_time
 from gangline.engine.model import Admission, Workload
 from gangline.engine.store import Store
 
@@ -68,14 +72,28 @@ class Intake:
             return
         if gang.holds:
             store.release(gang)
-        elif not anew and workload.admission is None and _set_aside(gang) and _waits_alike(old, workload):
+        elif not anew and workload.admission is None and queue is not None and self._waits_alike(gang, old, workload):
             gang.workload = workload
             store.reviews[gang.key] = gang
             return
-        else:
-            store.unplace(gang)
+        standing = _standing(gang)
+        store.unplace(gang)
         self._learn(gang, workload)
         self._settle(gang)
+        if standing is not None and gang.queue is standing.queue and not gang.holds:
+            standing.restore(gang)
+
+    def _waits_alike(self, gang: Gang, old: Workload, new: Workload) -> bool:
+        """Nothing changed that could change its chances or its place."""
+        return (
+            old.pod_sets == new.pod_sets
+            and old.queue == new.queue
+            and (old.priority, old.boost, old.active) == (new.priority, new.boost, new.active)
+            and old.reclaimable == new.reclaimable
+            and (old.evicted, old.requeued, old.gates, old.on_hold)
+            == (new.evicted, new.requeued, new.gates, new.on_hold)
+            and queue_time(new, self._store.settings) == gang.since
+        )
 
     def _settle(self, gang: Gang) -> None:
         if gang.workload.admission is not None:
@@ -104,16 +122,23 @@ def _same(held: Admission | None, said: Admission | None) -> bool:
     return mine == [(p.name, p.count, p.flavors) for p in said.pod_sets]
 
 
-def _set_aside(gang: Gang) -> bool:
-    return gang.parked or (gang.bucket is not None and gang.bucket.parked)
+@dataclass(slots=True)
+class _Standing:
+    """What a waiting gang has in its queue beside its place: it may be the preemptor, and have a claim."""
+
+    queue: ClusterQueueState
+    sticky: bool
+    claim: Claim | None
+
+    def restore(self, gang: Gang) -> None:
+        if self.sticky:
+            self.queue.pending.preemptor = gang
+        if self.claim is not None:
+            self.queue.claims[gang.uid] = self.claim
 
 
-def _waits_alike(old: Workload, new: Workload) -> bool:
-    """Nothing changed that could change its chances."""
-    return (
-        old.pod_sets == new.pod_sets
-        and old.queue == new.queue
-        and (old.priority, old.boost, old.active) == (new.priority, new.boost, new.active)
-        and old.reclaimable == new.reclaimable
-        and (old.evicted, old.requeued, old.gates, old.on_hold) == (new.evicted, new.requeued, new.gates, new.on_hold)
-    )
+def _standing(gang: Gang) -> _Standing | None:
+    queue = gang.queue
+    if queue is None or gang.holds:
+        return None
+    return _Standing(queue, queue.pending.preemptor is gang, queue.claims.get(gang.uid))

@@ -291,6 +291,7 @@ class Store:
         self.note_change(gang)
         self._note_ready(gang, ready=True)
         gang.admitted = False
+        gang.told = ("", "")
         if self.fairness is not None:
             self.fairness.cancel(gang)
         if queue is None:

@@ -1,0 +1,13 @@
+"""The examples of docs/engine.md do what they say."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+
+
+def test_every_example_of_the_engine_page_holds() -> None:
+    page = Path(__file__).parents[2] / "docs" / "engine.md"
+    result = doctest.testfile(str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert result.attempted > 40
+    assert result.failed == 0

@@ -120,7 +120,7 @@ def test_freed_quota_is_held_for_the_preemptor() -> None:
     assert stolen(on=True) == ["urgent"]
 
 
-def test_held_quota_does_not_bind_a_higher_priority() -> None:
+def test_held_quota_does_not_bind_a_higher_priority_in_the_queue() -> None:
     world = World(
         cluster_queue("q", 8, preemption=PreemptionPolicy("LowerPriority"), strategy="StrictFIFO"),
         settings=with_fix(HOLD_QUOTA, True),

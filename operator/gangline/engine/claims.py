@@ -40,11 +40,11 @@ def claims_of(root: Node) -> list[Claim]:
 
 @contextmanager
 def others_held(claims: Iterable[Claim], gang: Gang) -> Generator[None]:
-    """The ledger as `gang` may see it: what others claim is in use, unless `gang` has a higher priority."""
+    """The ledger as `gang` may see it: what others claim is in use, unless it goes before them in their own queue."""
     taken = [
         (claim.queue.cell(fr), amount)
         for claim in claims
-        if claim.gang is not gang and gang.priority <= claim.gang.priority and HOLD_QUOTA in claim.queue.fixes
+        if HOLD_QUOTA in claim.queue.fixes and not _goes_before(gang, claim)
         for fr, amount in claim.outstanding().items()
         if amount
     ]
@@ -55,6 +55,10 @@ def others_held(claims: Iterable[Claim], gang: Gang) -> Generator[None]:
     finally:
         for cell, amount in reversed(taken):
             cell.remove(amount)
+
+
+def _goes_before(gang: Gang, claim: Claim) -> bool:
+    return gang is claim.gang or (gang.queue is claim.queue and gang.priority > claim.gang.priority)
 
 
 def stake(gang: Gang, queue: ClusterQueueState, usage: dict[FlavorResource, int], victims: list[Gang]) -> None:

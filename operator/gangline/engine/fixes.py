@@ -15,7 +15,7 @@ FALSE_FIT: Final = "PreemptionOverBorrowingFalseFit"
 PODS_IN_SEARCH: Final = "PodsInVictimSearch"
 
 #: What victims free is up for grabs, and a gang from another queue may take it before the one that they had to go for. Fixed:
-#: it is held for that gang against all of no higher priority.
+#: it is held for that gang, against all but higher priorities in its own queue.
 HOLD_QUOTA: Final = "HoldFreedQuota"
 
 #: A victim that fits somewhere at once comes back before the gang that it had to go for has started, only to be preempted again.

@@ -14,9 +14,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache as memoized
 from pathlib import Path
@@ -213,18 +214,21 @@ class GoCompiler:
         """Builds and checks one program. Raises BuildError; on any other way out, go and its children are ended."""
         self._packages = self._downloads = 0
         command = [str(self._go.path), "build", *build_flags(), "-o", str(output), program.package]
-        process = subprocess.Popen(
-            command,
-            cwd=MODULE,
-            env=self._go.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,  # a Ctrl-C comes to us alone, and we end the whole group
-        )
+        with _interrupts_held() as interrupts:
+            process = subprocess.Popen(
+                command,
+                cwd=MODULE,
+                env=self._go.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,  # a Ctrl-C comes to us alone, and we end the whole group
+            )
         try:
+            if interrupts:
+                raise KeyboardInterrupt
             tail = self._follow(process)
             if process.wait() != 0:
                 raise _build_error(program, "".join(tail))
@@ -243,6 +247,20 @@ class GoCompiler:
             else:
                 tail.append(line)
         return tail
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[list[int]]:
+    """A Ctrl-C inside the block is noted in the list instead of raised: what is being started must be known to be ended."""
+    noted: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield noted
+        return
+    before = signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _build_error(program: Program, tail: str) -> BuildError:

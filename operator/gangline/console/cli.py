@@ -14,6 +14,7 @@ COMMANDS: dict[str, str] = {
     "cluster": "gangline.console.cluster:command",
     "down": "gangline.console.up:down",
     "doctor": "gangline.console.doctor:command",
+    "forecast": "gangline.console.forecast:command",
     "operator": "gangline.console.operator:command",
     "queue": "gangline.console.queue:command",
     "run": "gangline.console.run:command",

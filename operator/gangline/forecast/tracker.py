@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gangline.forecast import stats
@@ -23,6 +23,16 @@ _KEY_NAMES: Final = tuple(KEYS)
 _RATIOS: Final = ("hint", "limit")
 
 
+@dataclass(slots=True)
+class _Open:
+    """A run that has not ended: what is told of it, its keys, and what became of it since."""
+
+    run: Run
+    keys: list[Key]
+    start: float | None = None
+    flavor: str = ""
+
+
 class Tracker:
     """The history of all classes, and the runs that have not ended."""
 
@@ -30,7 +40,8 @@ class Tracker:
         self._scale = scale or FlavorScale()
         self._max = max_classes
         self._classes: tuple[OrderedDict[Key, ClassStats], ...] = tuple(OrderedDict() for _ in KEYS)
-        self._open: dict[str, tuple[Run, list[Key]]] = {}
+        self._open: dict[str, _Open] = {}
+        self._asked: tuple[Run | None, list[Key]] = (None, [])
         #: how much longer than said runs took, in logs: by what was said, for one owner and for all
         self._ratios: dict[tuple[str, Key], ClassStats] = {}
 
@@ -47,73 +58,75 @@ class Tracker:
 
     def run(self, uid: str) -> Run | None:
         """The run as it is known, if it has not ended."""
-        found = self._open.get(uid)
-        return found[0] if found else None
+        known = self._open.get(uid)
+        return None if known is None else replace(known.run, start=known.start, finish=None, flavor=known.flavor)
 
     # --- facts --------------------------------------------------------------------------------------------------------
 
     def submitted(self, run: Run) -> None:
-        """A run exists; told twice, the second says what has changed of it."""
-        known = self._open.get(run.uid)
-        keys = keys_of(run)
-        if known is not None:
-            self._withdraw(run.uid, known[1])
-            run = replace(run, start=known[0].start)
-        self._open[run.uid] = (run, keys)
-        for column, key in enumerate(keys):
-            if key is not None:
-                entry = self._entry(column, key)
-                if known is None:
-                    entry.submitted(run.uid, run.submit)
-                if run.start is not None and known is not None:
-                    entry.started(run.uid, run.start)
+        """A run exists; its start and finish are told apart. Told twice, the second says what has changed of it."""
+        if (known := self._open.get(run.uid)) is not None:
+            self._changed(known, run)
+            return
+        keys = self._keys(run)
+        self._open[run.uid] = _Open(run, keys, flavor=run.flavor)
+        for entry in self._entries(keys):
+            entry.submitted(run.uid, run.submit)
+
+    def _changed(self, known: _Open, run: Run) -> None:
+        known.run = run
+        if (keys := self._keys(run)) == known.keys:
+            return
+        self._withdraw(known)
+        known.keys = keys
+        if known.start is not None:
+            for entry in self._entries(keys):
+                entry.started(run.uid, known.start)
 
     def started(self, uid: str, at: float, flavor: str = "") -> None:
         """It runs since `at`, on `flavor`. A run that is not known is not counted."""
         known = self._open.get(uid)
         if known is None:
             return
-        run, keys = known
-        self._open[uid] = (replace(run, start=at, flavor=flavor or run.flavor), keys)
-        for column, key in enumerate(keys):
-            if key is not None:
-                self._entry(column, key).started(uid, at)
+        known.start, known.flavor = at, flavor or known.flavor
+        for entry in self._entries(known.keys):
+            entry.started(uid, at)
 
     def stopped(self, uid: str) -> None:
         """It was preempted or evicted: it waits again, and its time so far teaches nothing."""
-        known = self._open.get(uid)
-        if known is None:
-            return
-        run, keys = known
-        self._withdraw(uid, keys)
-        self._open[uid] = (replace(run, start=None), keys)
+        if (known := self._open.get(uid)) is not None:
+            self._withdraw(known)
+            known.start = None
 
     def finished(self, uid: str, at: float) -> Run | None:
         """It ended at `at`: its runtime counts from now on. Returns the run, or None where it had never started."""
         known = self._open.pop(uid, None)
-        if known is None:
+        if known is None or known.start is None:
             return None
-        run, keys = known
-        if run.start is None:
-            return None
-        run = replace(run, finish=max(at, run.start))
+        run = replace(known.run, start=known.start, finish=max(at, known.start), flavor=known.flavor)
         log = run.log_seconds - self._scale.offset(run.flavor)
-        for column, key in enumerate(keys):
-            if key is not None:
-                self._entry(column, key).finished(uid, at, log)
+        for entry in self._entries(known.keys):
+            entry.finished(uid, at, log)
         self._learn_ratios(run)
         return run
 
     def forget(self, uid: str) -> None:
         """It is gone without having finished."""
-        known = self._open.pop(uid, None)
-        if known is not None:
-            self._withdraw(uid, known[1])
+        if (known := self._open.pop(uid, None)) is not None:
+            self._withdraw(known)
 
-    def _withdraw(self, uid: str, keys: list[Key]) -> None:
-        for column, key in enumerate(keys):
-            if key is not None and (entry := self._classes[column].get(key)) is not None:
-                entry.stopped(uid)
+    def _withdraw(self, known: _Open) -> None:
+        for entry in self._entries(known.keys):
+            entry.stopped(known.run.uid)
+
+    def _keys(self, run: Run) -> list[Key]:
+        """keys_of, remembered for the run that was asked for last: it is looked at and then submitted."""
+        if run is not self._asked[0]:
+            self._asked = (run, keys_of(run))
+        return self._asked[1]
+
+    def _entries(self, keys: list[Key]) -> list[ClassStats]:
+        return [self._entry(column, key) for column, key in enumerate(keys) if key is not None]
 
     def _entry(self, column: int, key: Key) -> ClassStats:
         classes = self._classes[column]
@@ -131,7 +144,7 @@ class Tracker:
     def columns(self, run: Run, now: float) -> list[float]:
         """What the classes of a run know at `now`: stats.COLUMNS for each of KEYS, one after the other."""
         values: list[float] = []
-        for classes, key in zip(self._classes, keys_of(run), strict=True):
+        for classes, key in zip(self._classes, self._keys(run), strict=True):
             entry = classes.get(key) if key is not None else None
             values += entry.columns(now) if entry is not None else stats.empty()
         return values
@@ -139,7 +152,7 @@ class Tracker:
     def stats(self, run: Run) -> Mapping[str, ClassStats]:
         """The classes of a run that have finished runs, by key name."""
         found: dict[str, ClassStats] = {}
-        for name, classes, key in zip(_KEY_NAMES, self._classes, keys_of(run), strict=True):
+        for name, classes, key in zip(_KEY_NAMES, self._classes, self._keys(run), strict=True):
             entry = classes.get(key) if key is not None else None
             if entry is not None and entry.count:
                 found[name] = entry
@@ -149,6 +162,10 @@ class Tracker:
         """The finest class of a run with that many finished runs."""
         found = self.stats(run)
         return next(((n, found[n]) for n in CLASSES if n in found and found[n].remembered >= at_least), None)
+
+    def everything(self) -> ClassStats | None:
+        """The history of all runs, if any has been seen."""
+        return self._classes[_KEY_NAMES.index("all")].get("")
 
     def ratio(self, said: str, run: Run) -> ClassStats | None:
         """log(runtime / what was said) of finished runs: the owner's where there are some, else everyone's."""

@@ -1,0 +1,93 @@
+"""How good forecasts were. All errors are of natural logarithms of seconds: a factor of two costs 0.69 either way."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gangline.forecast.quantiles import LEVELS
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class PointScore:
+    """A point estimate, where there was one."""
+
+    runs: int
+    error: float  #: mean absolute log error
+    spearman: float  #: rank correlation with the runtime
+    within_two: float  #: share that is off by a factor of two at most
+    under: float  #: share that was too short
+
+
+@dataclass(frozen=True, slots=True)
+class QuantileScore:
+    """Five quantiles: a dictionary each, by name (q10 … q95)."""
+
+    runs: int
+    coverage: dict[str, float]  #: share of runs that took no longer
+    pinball: dict[str, float]  #: mean pinball loss
+    width: float  #: mean of log(q90 / q10)
+
+
+def names() -> list[str]:
+    return [f"q{round(level * 100)}" for level in LEVELS]
+
+
+def point(estimate: Floats, actual: Floats) -> PointScore | None:
+    """Scores of an estimate (log seconds; NaN where there was none); None where there was none at all."""
+    known = ~np.isnan(estimate)
+    if not known.any():
+        return None
+    off = estimate[known] - actual[known]
+    return PointScore(
+        runs=int(known.sum()),
+        error=float(np.abs(off).mean()),
+        spearman=spearman(estimate[known], actual[known]),
+        within_two=float((np.abs(off) <= math.log(2)).mean()),
+        under=float((off < 0).mean()),
+    )
+
+
+def quantiles(logs: Floats, actual: Floats) -> QuantileScore:
+    """Scores of the columns of `logs` against what happened."""
+    levels = np.array(LEVELS)
+    off = actual[:, None] - logs
+    loss = np.where(off > 0, levels * off, (levels - 1) * off)
+    return QuantileScore(
+        runs=len(actual),
+        coverage=dict(zip(names(), (off <= 1e-9).mean(axis=0).tolist(), strict=True)),
+        pinball=dict(zip(names(), loss.mean(axis=0).tolist(), strict=True)),
+        width=float((logs[:, LEVELS.index(0.9)] - logs[:, LEVELS.index(0.1)]).mean()),
+    )
+
+
+def gain(estimate: Floats, baseline: Floats, actual: Floats) -> float:
+    """By how much of the baseline's error the estimate's is smaller, over the runs that have both; NaN without any."""
+    known = ~np.isnan(estimate) & ~np.isnan(baseline)
+    worst = float(np.abs(baseline[known] - actual[known]).mean()) if known.any() else 0.0
+    return 1 - float(np.abs(estimate[known] - actual[known]).mean()) / worst if worst else math.nan
+
+
+def spearman(a: Floats, b: Floats) -> float:
+    """Rank correlation; NaN where one side does not vary."""
+    x, y = _ranks(a), _ranks(b)
+    x, y = x - x.mean(), y - y.mean()
+    spread = math.sqrt(float((x @ x) * (y @ y)))
+    return float(x @ y) / spread if spread else math.nan
+
+
+def _ranks(values: Floats) -> Floats:
+    """Ranks from 0; equal values share the mean of theirs."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts) - 1
+    return (last - (counts - 1) / 2)[inverse]
+
+
+def as_json(score: PointScore | QuantileScore | None) -> Any:
+    return None if score is None else asdict(score)

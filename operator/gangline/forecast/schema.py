@@ -1,0 +1,78 @@
+"""The tables of the history store, and how a database of an older version becomes one of this version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from sqlalchemy import (
+    Column,
+    Connection,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    insert,
+    inspect,
+    select,
+    update,
+)
+
+METADATA: Final = MetaData()
+
+VERSION_TABLE: Final = Table("gangline_schema", METADATA, Column("version", Integer, nullable=False))
+
+RUNS: Final = Table(
+    "gangline_runs",
+    METADATA,
+    Column("uid", String(253), primary_key=True),
+    Column("submit", Float(53), nullable=False),
+    Column("gpus", Integer, nullable=False),
+    Column("pods", Integer, nullable=False),
+    Column("namespace", String(253), nullable=False),
+    Column("user", String(253), nullable=False),
+    Column("queue", String(253), nullable=False),
+    Column("name", String(253), nullable=False),
+    Column("image", Text, nullable=False),
+    Column("command", Text, nullable=False),
+    Column("flavor", String(253), nullable=False),
+    Column("limit_seconds", Float(53)),
+    Column("hint_seconds", Float(53)),
+    Column("start", Float(53)),
+    Column("finish", Float(53)),
+    Index("gangline_runs_submit", "submit"),
+    Index("gangline_runs_finish", "finish"),
+)
+
+
+class SchemaError(RuntimeError):
+    """The database was made by a newer version of Gangline."""
+
+
+#: step n brings a database from version n + 1 to n + 2. Steps are never changed once released, only added.
+MIGRATIONS: Sequence[Callable[[Connection], None]] = ()
+
+
+def migrate(connection: Connection) -> None:
+    """Bring the database to this version, within the caller's transaction. Raises SchemaError for a newer one."""
+    wanted = 1 + len(MIGRATIONS)
+    version = _version(connection)
+    if version > wanted:
+        raise SchemaError(f"the history has schema version {version}; this Gangline knows up to {wanted}")
+    if version == 0:
+        METADATA.create_all(connection)
+        connection.execute(insert(VERSION_TABLE).values(version=wanted))
+        return
+    for step in MIGRATIONS[version - 1 :]:
+        step(connection)
+    if version < wanted:
+        connection.execute(update(VERSION_TABLE).values(version=wanted))
+
+
+def _version(connection: Connection) -> int:
+    if not inspect(connection).has_table(VERSION_TABLE.name):
+        return 0
+    return connection.execute(select(VERSION_TABLE.c.version)).scalar() or 0

@@ -1,0 +1,156 @@
+"""The history store: finished and open runs in a database, SQLite by default, any that SQLAlchemy speaks to otherwise.
+
+Every call is one transaction: killed at any instant, the store holds all of it or nothing. Writing a run again replaces what was
+known of it. The store blocks; an event loop calls it in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from sqlalchemy import Connection, Engine, Row, String, create_engine, delete, event, func, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from gangline.forecast.runs import Run
+from gangline.forecast.schema import RUNS, SchemaError, migrate
+
+RETENTION: Final = 180 * 86400.0  # seconds since the submission after which a run is forgotten
+MAX_RUNS: Final = 200_000  # the latest ones are kept
+_BATCH: Final = 500
+_RENAMED: Final = {"limit": "limit_seconds", "hint": "hint_seconds"}
+_READS: Final = "gangline_reads"
+_FIELDS: Final = tuple(field.name for field in fields(Run))
+_TEXT_LIMITS: Final = {c.name: c.type.length for c in RUNS.columns if isinstance(c.type, String) and c.type.length}
+
+
+class StoreError(RuntimeError):
+    """The history cannot be read or written; the message names the database without its password."""
+
+
+class HistoryStore:
+    """Runs by uid. Times are Unix seconds."""
+
+    def __init__(self, url: str, *, retention: float = RETENTION, max_runs: int = MAX_RUNS) -> None:
+        """Open or create it. `url` is an SQLAlchemy URL, or the path of an SQLite file. Raises StoreError."""
+        self._retention, self._max_runs = retention, max_runs
+        try:
+            parsed = make_url(url if "://" in url else f"sqlite:///{url}")
+        except ArgumentError as error:
+            raise StoreError(f"{url!r} is no database URL: {error}") from error
+        self._name = parsed.render_as_string(hide_password=True)
+        file = parsed.get_backend_name() == "sqlite" and parsed.database not in (None, "", ":memory:")
+        try:
+            if file and parsed.database:
+                Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+            self._engine = create_engine(parsed, **({"poolclass": NullPool} if file else {}))
+            if file:
+                event.listen(self._engine, "connect", _durable)
+                event.listen(self._engine, "begin", _begin)
+            with self._engine.begin() as connection:
+                migrate(connection)
+        except (SQLAlchemyError, SchemaError, ImportError, OSError) as error:
+            raise StoreError(f"{self._name}: {_reason(error)}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def put(self, runs: Iterable[Run]) -> int:
+        """Write runs, all or none; a run that is there is replaced. Returns how many."""
+        rows = list({run.uid: _row(run) for run in runs}.values())
+        try:
+            with self._engine.begin() as connection:
+                for first in range(0, len(rows), _BATCH):
+                    _upsert(self._engine, connection, rows[first : first + _BATCH])
+        except SQLAlchemyError as error:
+            raise StoreError(f"{self._name}: {_reason(error)}") from error
+        return len(rows)
+
+    def runs(self, *, since: float = 0.0, limit: int | None = None) -> list[Run]:
+        """Runs submitted from `since` on, in the order of submission; with a `limit`, the latest ones."""
+        query = select(RUNS).where(RUNS.c.submit >= since).order_by(RUNS.c.submit.desc(), RUNS.c.uid.desc())
+        return [_run(row) for row in reversed(self._all(query if limit is None else query.limit(limit)))]
+
+    def find(self, text: str, limit: int = 20) -> list[Run]:
+        """Runs whose uid or name is `text` (or namespace/name), the latest first."""
+        namespace, _, name = text.rpartition("/")
+        wanted = (RUNS.c.name == name) & (RUNS.c.namespace == namespace) if namespace else RUNS.c.name == text
+        query = select(RUNS).where((RUNS.c.uid == text) | wanted).order_by(RUNS.c.submit.desc()).limit(limit)
+        return [_run(row) for row in self._all(query)]
+
+    def count(self) -> int:
+        return int(self._all(select(func.count()).select_from(RUNS))[0][0])
+
+    def prune(self, now: float) -> int:
+        """Forget runs that are older than the retention or beyond the number that is kept. Returns how many."""
+        oldest = now - self._retention
+        try:
+            with self._engine.begin() as connection:
+                newest = select(RUNS.c.submit).order_by(RUNS.c.submit.desc()).offset(self._max_runs - 1).limit(1)
+                edge = connection.execute(newest).scalar()
+                gone = connection.execute(delete(RUNS).where(RUNS.c.submit < max(oldest, edge or oldest)))
+                return int(gone.rowcount)
+        except SQLAlchemyError as error:
+            raise StoreError(f"{self._name}: {_reason(error)}") from error
+
+    def _all(self, query: Any) -> Sequence[Row[Any]]:
+        try:
+            with self._engine.connect().execution_options(**{_READS: True}) as connection:
+                return connection.execute(query).all()
+        except SQLAlchemyError as error:
+            raise StoreError(f"{self._name}: {_reason(error)}") from error
+
+
+def _durable(connection: Any, _record: Any) -> None:
+    """SQLite: readers and one writer side by side, commits that outlive a power cut, and patience with another writer."""
+    connection.isolation_level = None  # transactions are begun by _begin, so that they hold changes of the schema too
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    """A writer takes its lock at once: one that has read before could find its turn gone."""
+    connection.exec_driver_sql("BEGIN" if connection.get_execution_options().get(_READS) else "BEGIN IMMEDIATE")
+
+
+def _upsert(engine: Engine, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+    dialect = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}.get(engine.dialect.name)
+    if dialect is None:  # no word for it that all databases understand: replace within the transaction
+        connection.execute(delete(RUNS).where(RUNS.c.uid.in_([row["uid"] for row in rows])))
+        connection.execute(insert(RUNS), list(rows))
+        return
+    statement = dialect(RUNS)
+    new = {name: statement.excluded[name] for name in rows[0] if name != "uid"}
+    connection.execute(statement.on_conflict_do_update(index_elements=["uid"], set_=new), list(rows))
+
+
+def _row(run: Run) -> dict[str, Any]:
+    row = {_RENAMED.get(name, name): getattr(run, name) for name in _FIELDS}
+    for name, length in _TEXT_LIMITS.items():
+        row[name] = row[name][:length]
+    return row
+
+
+def _run(row: Row[Any]) -> Run:
+    told = row._mapping
+    return Run(**{name: told[_RENAMED.get(name, name)] for name in _FIELDS})
+
+
+def _reason(error: BaseException) -> str:
+    return str(getattr(error, "orig", None) or error).splitlines()[0]

@@ -1,0 +1,138 @@
+"""Training: finished runs in, a Model out. The same runs, settings and instant give the same model, byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import lightgbm
+import numpy as np
+from numpy.typing import NDArray
+
+from gangline.forecast import dataset, flavors
+from gangline.forecast.calibration import Record, censoring_weights
+from gangline.forecast.dataset import Table
+from gangline.forecast.flavors import FlavorScale
+from gangline.forecast.model import Model, Validation
+from gangline.forecast.quantiles import LEVELS
+from gangline.forecast.runs import Run
+from gangline.forecast.tracker import Tracker
+
+#: fewer finished runs make no model
+MIN_RUNS: Final = 200
+
+
+class TooFewRunsError(ValueError):
+    """There is not enough history to train on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    rows: int = 80_000  #: the latest finished runs that are learned from; older ones only fill the classes' history
+    rounds: int = 80
+    leaves: int = 31
+    rate: float = 0.08
+    min_leaf: int = 200
+    bins: int = 63
+    threads: int = 2
+    seed: int = 1
+    holdout: float = 0.1  #: share of the runs, the latest, that the model does not see: they calibrate and validate it
+    holdout_seconds: float = 7 * 86400.0  #: but no longer than this
+
+
+DEFAULTS: Final = Settings()
+
+
+def train(runs: Sequence[Run], now: float, settings: Settings = DEFAULTS) -> Model:
+    """A model of what is known at `now`: runs submitted before, finished ones to learn from, running ones as censored.
+
+    Raises TooFewRunsError.
+    """
+    known = [dataset.known_at(run, now) for run in runs if run.submit < now]
+    scale = flavors.learn(run for run in known if run.seconds is not None)
+    return fit(dataset.build(known, Tracker(scale), settings.rows), scale, now, settings)
+
+
+def fit(table: Table, scale: FlavorScale, now: float, settings: Settings = DEFAULTS) -> Model:
+    """A model from a table of what is known at `now`; see `train`."""
+    started = table.where(np.array([run.start is not None for run in table.runs], dtype=bool))
+    done = ~np.isnan(started.target)
+    if done.sum() < MIN_RUNS:
+        raise TooFewRunsError(f"{int(done.sum())} finished runs; a model needs {MIN_RUNS}")
+    submit = np.array([run.submit for run in started.runs])
+    cut = max(float(np.quantile(submit, 1 - settings.holdout)), float(submit[-1]) - settings.holdout_seconds)
+    seen, unseen = submit < cut, submit >= cut
+    columns = np.flatnonzero(~np.all(np.isnan(started.matrix[seen & done]), axis=0))
+    weights = _weights(started, done, now)
+    boosters = _boosters(
+        started.matrix[seen & done][:, columns], started.target[seen & done], weights[seen[done]], settings
+    )
+    model = Model(
+        boosters=boosters,
+        columns=tuple(int(c) for c in columns),
+        scale=scale,
+        trained_at=now,
+        samples=int((seen & done).sum()),
+        hints=sum(run.hint is not None for run, k in zip(started.runs, seen & done, strict=True) if k),
+        limits=sum(run.limit is not None for run, k in zip(started.runs, seen & done, strict=True) if k),
+        validation=None,
+    )
+    return _validated(model, started.where(unseen))
+
+
+def _weights(table: Table, done: NDArray[np.bool_], now: float) -> NDArray[np.float64]:
+    """Of the finished runs: long ones that began lately have mostly not finished, so those that have count for them."""
+    age = now - np.array([run.start or 0.0 for run in table.runs])
+    seconds = np.array([run.seconds or 0.0 for run in table.runs])[done]
+    return censoring_weights(age, np.ones(len(age)), np.minimum(seconds, age[done]))
+
+
+def _boosters(
+    matrix: NDArray[np.float32], target: NDArray[np.float64], weights: NDArray[np.float64], settings: Settings
+) -> tuple[lightgbm.Booster, ...]:
+    min_leaf = max(10, min(settings.min_leaf, len(target) // 50))
+    common: dict[str, Any] = {
+        "objective": "quantile",
+        "num_leaves": settings.leaves,
+        "learning_rate": settings.rate,
+        "min_data_in_leaf": min_leaf,
+        "max_bin": settings.bins,
+        "num_threads": 1,  # the quantiles are trained side by side: threads within one would wait for each other
+        "seed": settings.seed,
+        "deterministic": True,
+        "force_row_wise": True,
+        "verbose": -1,
+    }
+    data = lightgbm.Dataset(matrix, target, weight=weights, params=common, free_raw_data=False)
+    data.construct()
+    with ThreadPoolExecutor(settings.threads) as pool:
+        return tuple(pool.map(lambda q: lightgbm.train({**common, "alpha": q}, data, settings.rounds), LEVELS))
+
+
+def _validated(model: Model, unseen: Table) -> Model:
+    """The model with what it forecasts for runs that it has not seen, and how well."""
+    if not len(unseen):
+        return model
+    logs = model.predict(unseen.matrix)
+    seeds = tuple(
+        Record(run.uid, run.start or 0.0, tuple(float(v) for v in row), _or_nan(run.finish), float(target))
+        for run, row, target in zip(unseen.runs, logs, unseen.target, strict=True)
+    )
+    known = ~np.isnan(unseen.target) & ~np.isnan(unseen.baseline)
+    if not known.any():
+        return replace(model, seeds=seeds)
+    submit = np.array([run.submit for run in unseen.runs])[known]
+    validation = Validation(
+        runs=int(known.sum()),
+        first=float(submit.min()),
+        last=float(submit.max()),
+        error=float(np.abs(logs[known, 1] - unseen.target[known]).mean()),
+        last_two=float(np.abs(unseen.baseline[known] - unseen.target[known]).mean()),
+    )
+    return replace(model, validation=validation, seeds=seeds)
+
+
+def _or_nan(value: float | None) -> float:
+    return float("nan") if value is None else value

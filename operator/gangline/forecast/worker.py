@@ -1,0 +1,66 @@
+"""Training in a process of its own: the deciding process neither waits for it nor shares its memory with it.
+
+The worker reads the store itself and writes the model file, whole or not at all. What to do arrives on its standard input, so
+that no password shows in the list of processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from gangline.forecast.model import Model, load
+from gangline.forecast.store import HistoryStore
+from gangline.forecast.training import DEFAULTS, Settings, TooFewRunsError, train
+
+TIMEOUT: Final = 600.0  # seconds
+_NICE: Final = 10
+_TOO_FEW: Final = 3  # exit status
+
+
+class TrainingError(RuntimeError):
+    """The worker failed; the message is the last line that it said."""
+
+
+def train_in_process(url: str, out: Path, now: float, settings: Settings = DEFAULTS, timeout: float = TIMEOUT) -> Model:
+    """Train on the history at `url` as known at `now`, write the model to `out`, and return it.
+
+    Blocks until the worker has ended; an event loop calls it in a thread. Raises TooFewRunsError, TrainingError (also after
+    `timeout` seconds, when the worker is killed).
+    """
+    task = json.dumps({"url": url, "out": str(out), "now": now, "settings": asdict(settings)})
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", "import sys; from gangline.forecast import worker; sys.exit(worker.main())"],
+            input=task,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TrainingError(f"training took longer than {timeout:g} seconds") from error
+    if done.returncode:
+        said = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]
+        raise TooFewRunsError(said) if done.returncode == _TOO_FEW else TrainingError(said)
+    return load(out)
+
+
+def main() -> int:
+    """The worker: a task as JSON on standard input, a model file as its result."""
+    task = json.load(sys.stdin)
+    os.nice(_NICE)
+    settings = Settings(**task["settings"])
+    with HistoryStore(task["url"]) as store:
+        runs = store.runs(limit=settings.rows + settings.rows // 4)
+    try:
+        train(runs, task["now"], settings).save(Path(task["out"]))
+    except TooFewRunsError as error:
+        print(error, file=sys.stderr)
+        return _TOO_FEW
+    return 0

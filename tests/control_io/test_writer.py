@@ -141,17 +141,24 @@ async def test_a_replacement_keeps_the_older_and_more_urgent_turn() -> None:
         assert value(server, "a") == 2
 
 
-async def test_low_priorities_leave_room() -> None:
-    async with writing(max_concurrency=4) as (server, writer):
-        writer.pace.limit = 4
-        server.script += [Answer(200, delay=0.2)] * 4
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("low", [Priority.STATUS, Priority.PENDING_REASON, Priority.EVENT])
+async def test_low_priorities_leave_room(low: Priority) -> None:
+    async with writing(max_concurrency=12) as (server, writer):
+        writer.pace.limit = 12
+        server.script += [Answer(200, delay=30)] * 8
         for name in "abcd":
-            writer.submit(patch(name, 1, priority=Priority.EVENT))
-        await asyncio.sleep(0.05)
-        assert writer.in_flight == 2
-        writer.submit(patch("e", 1, priority=Priority.ADMISSION))
-        await asyncio.sleep(0.05)
-        assert writer.in_flight == 3
+            writer.submit(patch(name, 1, priority=low))
+        await until(lambda: writer.in_flight == 2)  # a sixth of twelve
+        for name in "efgh":
+            writer.submit(patch(name, 1, priority=Priority.ADMISSION))
+        await until(lambda: writer.in_flight == 6)
+        assert writer.queued == 2
 
 
 async def test_create_goes_before_everything_else_of_its_object() -> None:

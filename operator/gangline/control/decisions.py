@@ -46,7 +46,9 @@ class Decisions:
     @carry_out.register
     def _(self, decision: model.Admit) -> None:
         self._pending_written.pop(decision.workload, None)
-        self._assume(decision, "admission", workload_status.admit(decision), Priority.ADMISSION, self._tell_admitted)
+        raw = self._mirror.get(kube.WORKLOADS, decision.workload)
+        change = workload_status.admit(decision, pods_follow=raw is not None and self._mirror.job_of(raw) is not None)
+        self._assume(decision, "admission", change, Priority.ADMISSION, self._tell_admitted)
 
     def _tell_admitted(self, decision: model.Admit, before: Json, after: Json) -> None:
         queue = decision.admission.cluster_queue

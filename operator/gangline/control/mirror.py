@@ -119,6 +119,12 @@ class Mirror:
         """
         key = key_of(obj)
         old = self.objects[resource].get(key)
+        if (
+            old is not None
+            and not assumed
+            and old["metadata"]["resourceVersion"] == obj["metadata"].get("resourceVersion")
+        ):
+            return  # the answer to a write of ours and the watch's echo of it are the same news
         obj["metadata"].pop("managedFields", None)
         if resource == kube.WORKLOADS:
             self._share(obj)

@@ -26,8 +26,11 @@ def _conditions(status: Json) -> conditions.Conditions:
     return status.setdefault("conditions", [])
 
 
-def admit(decision: model.Admit) -> Change:
-    """Quota is reserved and, where no admission check stands in between, the workload is admitted: one write for both."""
+def admit(decision: model.Admit, *, pods_follow: bool = False) -> Change:
+    """Quota is reserved and, where no admission check stands in between, the workload is admitted: one write for both.
+
+    `pods_follow`: a job will report its pods; that they are not ready yet is said in the same write.
+    """
 
     def change(status: Json, now: int) -> None:
         rows = _conditions(status)
@@ -42,6 +45,8 @@ def admit(decision: model.Admit) -> Change:
                 conditions.put(rows, kind, False, "QuotaReserved", f"Previously: {old.get('message', '')}", now=now)
         if decision.admitted:
             _set_admitted(rows, now)
+            if pods_follow:
+                conditions.put(rows, names.PODS_READY, False, "WaitForStart", NOT_READY, now=now)
         else:
             conditions.put(
                 rows,

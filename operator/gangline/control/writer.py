@@ -4,7 +4,7 @@
   what waits in its slot and keeps the older one's turn. The replaced one is forgotten: its callbacks are not called. A
   waiting create goes before everything else of its object; otherwise priority decides, then age.
 - *Across objects*: by priority, then age, as many at once as the pace allows (`pacing.Pace`); the low priorities
-  get at most half of that.
+  get at most a sixth of that.
 - *Failures*: what may pass is repeated for ever with backoff (no answer, 5xx, 429, 401), rendered anew each time, so a
   write must be safe to repeat: a create that got through unheard comes back as AlreadyExists, a fenced patch as
   Conflict. Everything else goes to `on_error` at once and is not repeated.
@@ -62,7 +62,9 @@ class Priority(IntEnum):
     EVENT = 5
 
 
-_LOW = int(Priority.PENDING_REASON)
+#: From here on nobody starts earlier for a write: these get a small share of the API server while others wait for it.
+_LOW = int(Priority.STATUS)
+_LOW_SHARE = 6
 
 
 @dataclass(slots=True)
@@ -279,7 +281,7 @@ class Writer:
         gate_open = self._gate is None or self._gate()
         while gate_open and self._ready and len(self._tasks) < allowance:
             rank, _, _, item = self._ready[0]
-            if rank >= _LOW and self._low_in_flight >= max(1, allowance // 2):
+            if rank >= _LOW and self._low_in_flight >= max(1, allowance // _LOW_SHARE):
                 break
             heapq.heappop(self._ready)
             lane = self._lanes.get(item.write.key)

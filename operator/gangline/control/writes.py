@@ -257,10 +257,10 @@ class Writes:
         decides = not self._tracking.in_doubt(key)
         if newest is not None:
             self._mirror.upsert(key.resource, newest, decides=decides, assumed=doubt)
-        elif doubt and decides and error is None:
-            self._mirror.settle(key.resource, f"{key.namespace}/{key.name}")
         elif answer is not None and not is_object:  # the Status of a deletion that is complete
             self._mirror.remove(key.resource, f"{key.namespace}/{key.name}" if key.namespace else key.name)
+        elif doubt and decides:
+            self._mirror.settle(key.resource, f"{key.namespace}/{key.name}")
         for owner, done, _ in waiting:
             if error is None and done is not None:
                 done(answer if is_object else None)

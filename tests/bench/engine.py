@@ -35,6 +35,8 @@ from gangline.engine.model import (
 from gangline.engine.record import CycleRecord
 
 TIMING = Path(__file__).parent.parent / "data" / "vectors" / "timing.jsonl.gz"
+#: gangs that finish in one measurement of growth
+RELEASES = 300
 #: seconds that Kueue's Go scheduler took (best of five, in process, same kind of machine)
 KUEUE = {"big-a": 0.89, "big-b": 1.49, "big-c": 4.31, "big-d": 3.27, "big-e": 2.52}
 
@@ -97,38 +99,48 @@ def run_recorded(scenario: dict[str, Any], result: dict[str, Any]) -> dict[str, 
 # --- growth -----------------------------------------------------------------------------------------------------------
 
 
-def run_growth(backlog: int, queues: int) -> dict[str, Any]:
-    """`backlog` gangs of eight sizes and three priorities wait in `queues` queues of ten to a cohort, which are full.
+def run_growth(backlog: int, queues: int, shapes: int) -> dict[str, Any]:
+    """`backlog` gangs of `shapes` shapes wait in `queues` queues, ten to a cohort, that are full.
 
-    Measured is what happens again and again: a running gang finishes, and whoever can takes its place.
+    Measured is what happens again and again: a running gang finishes, whoever can takes its place, another one arrives.
     """
     engine = Engine()
     running = _fill(engine, queues)
     now = 1_000_000
     for number in range(backlog):
-        engine.observe(Put(_gang(f"w{number}", queue=number % queues, size=1 + number % 8, priority=number // 8 % 3)))
+        engine.observe(Put(_waiting(number, queues, shapes)))
     start = perf_counter()
-    decisions = engine.decide(now)
+    decisions = _decide(engine, now)
     first = perf_counter() - start
     _confirm(engine, decisions, running, now)
-    releases = min(300, len(running))
-    made = 0
-    start = perf_counter()
-    for _ in range(releases):
+    seconds = 0.0
+    made = releases = 0
+    while releases < RELEASES:
         now += 1000
-        gone = next(iter(running))
-        engine.observe(Put(replace(running.pop(gone), finished=True)))
-        decisions = engine.decide(now)
-        made += sum(isinstance(decision, Admit) for decision in decisions) + 1
+        gone = running.pop(next(iter(running)))
+        arrived = Put(_waiting(backlog + releases, queues, shapes))
+        start = perf_counter()
+        engine.observe(Put(replace(gone, finished=True)))
+        engine.observe(arrived)
+        decisions = _decide(engine, now)
+        seconds += perf_counter() - start
+        releases += 1
+        made += len(decisions)
         _confirm(engine, decisions, running, now)
-    seconds = perf_counter() - start
     return {
         "pending": backlog,
         "queues": queues,
+        "shapes": shapes,
         "first_decide_ms": round(1000 * first, 2),
         "ms_per_release": round(1000 * seconds / releases, 3),
-        "us_per_decision": round(1e6 * seconds / made, 1),
+        "us_per_decision": round(1e6 * seconds / max(1, made), 1),
     }
+
+
+def _waiting(number: int, queues: int, shapes: int) -> Workload:
+    """Gangs of 1 to 8 GPUs; further shapes differ by priority."""
+    shape = number // queues % shapes
+    return _gang(f"w{number}", queue=number % queues, size=1 + shape * 3 % 8, priority=shape // 8)
 
 
 def _fill(engine: Engine, queues: int) -> dict[str, Workload]:
@@ -144,7 +156,7 @@ def _fill(engine: Engine, queues: int) -> dict[str, Workload]:
             workload = _gang(f"r{number}-{place}", queue=number, size=4, priority=5)
             engine.observe(Put(workload))
             running[workload.key] = workload
-    decisions = engine.decide(1_000_000)
+    decisions = _decide(engine, 1_000_000)
     _confirm(engine, decisions, running, 1_000_000)
     return running
 
@@ -152,6 +164,13 @@ def _fill(engine: Engine, queues: int) -> dict[str, Workload]:
 def _gang(name: str, *, queue: int, size: int, priority: int) -> Workload:
     pod_sets = (PodSet("main", size, {"nvidia.com/gpu": 1}),)
     return Workload(name, "default", name, f"q{queue}", pod_sets, priority=priority, created=1_000_000)
+
+
+def _decide(engine: Engine, now: int) -> list[Any]:
+    decisions = engine.decide(now)
+    while engine.next_wakeup(now) == now:
+        decisions += engine.decide(now)
+    return decisions
 
 
 def _confirm(engine: Engine, decisions: list[Any], running: dict[str, Workload], now: int) -> None:
@@ -173,8 +192,10 @@ def main() -> None:
         for scenario, result in read(TIMING)
         if not names or scenario["name"] in names
     }
-    growth = [] if names else [run_growth(backlog, 50) for backlog in (100, 1_000, 10_000, 50_000)]
-    growth += [] if names else [run_growth(50_000, queues) for queues in (10, 200, 1_000)]
+    sizes = [(backlog, 50, 2) for backlog in (100, 1_000, 10_000, 50_000)]  # more of the same
+    sizes += [(50_000, queues, 2) for queues in (10, 200, 1_000)]  # more queues
+    sizes += [(50_000, 50, shapes) for shapes in (24, 1_000)]  # more that differ from each other
+    growth = [] if names else [run_growth(*size) for size in sizes]
     json.dump({"scenarios": scenarios, "growth": growth}, sys.stdout, indent=2)
     print()
 

@@ -343,3 +343,23 @@ def test_a_back_off_wakes_the_engine_up() -> None:
     decisions = world.decide()
     assert of(decisions, Requeue) == ["w"]
     assert of(decisions, Admit) == ["w"]
+
+
+def test_a_huge_backlog_is_worked_off_in_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    def admitted(patience: int) -> tuple[list[str], int]:
+        monkeypatch.setattr("gangline.engine.scheduler.PATIENCE", patience)
+        world = World(cluster_queue("q", 8, "pool"), cluster_queue("r", 8, "pool", strategy="StrictFIFO"))
+        for number in range(60):
+            world.put(gang(f"w{number}", 1 + number % 7, "qr"[number % 2], priority=number // 7))
+        done = of(world.engine.decide(world.now), Admit)
+        calls = 1
+        while world.engine.next_wakeup(world.now) == world.now:
+            done += of(world.engine.decide(world.now), Admit)
+            calls += 1
+        return done, calls
+
+    at_once, calls = admitted(4_000)
+    assert calls == 1
+    bit_by_bit, calls = admitted(5)
+    assert calls > 3
+    assert bit_by_bit == at_once

@@ -89,7 +89,10 @@ class Engine:
     # --- decisions ----------------------------------------------------------------------------------------------------
 
     def decide(self, now: Millis) -> list[Decision]:
-        """Everything that follows now. What is returned is assumed to happen; call it again after new facts."""
+        """What follows now; it is assumed to happen. Call it again after new facts, and when `next_wakeup` says so.
+
+        A huge backlog is worked off in several calls: `next_wakeup` says "now" until it is done.
+        """
         self._store.settle()
         reviewed = [self._store.reviews[key] for key in sorted(self._store.reviews)]
         decisions: list[Decision] = [*self._lifecycle.review(now)]
@@ -112,7 +115,7 @@ class Engine:
 
     def next_wakeup(self, now: Millis) -> Millis | None:
         """The earliest time at which `decide` could say something new if nothing is observed before."""
-        if self._store.touched or self._store.reviews:
+        if self._store.touched or self._store.reviews or self._scheduler.unfinished:
             return now
         fairness = self._store.fairness
         times = (

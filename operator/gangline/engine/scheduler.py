@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import TypeAlias
 
 from gangline.engine.cycle import Attempt, TreeCycle
 from gangline.engine.explain import reason_of
@@ -17,29 +18,63 @@ from gangline.engine.quota import Node
 from gangline.engine.record import CycleRecord, Requeued
 from gangline.engine.store import Store
 
+#: Attempts per `run`: a huge backlog must not keep the caller from everything else for seconds.
+PATIENCE = 4_000
+
+#: What decides about the next cycle of a tree, as far as a cycle without decisions can change it.
+State: TypeAlias = tuple[object, ...]
+
 
 class Scheduler:
     def __init__(self, store: Store) -> None:
         self._store = store
+        #: trees that were interrupted, and the states seen in them
+        self._unfinished: dict[int, tuple[Node, set[State]]] = {}
         self._settings = store.settings
         fair = store.settings.fair_sharing is not None
         find = partial(fair_victims, settings=store.settings) if fair else classic_victims
         self._preemptor = Preemptor(store.settings, store.topology, find)
 
     def run(self, now: Millis, note: Callable[[Attempt], None]) -> list[Decision]:
-        """Schedule every tree that was touched. `note` hears of each attempt."""
-        decisions: list[Decision] = []
+        """Schedule every tree that was touched. `note` hears of each attempt.
+
+        After `PATIENCE` attempts it stops between two cycles; the next call goes on there.
+        """
         touched = self._store.touched
-        while touched:
-            root = touched.pop(min(touched, key=lambda known: touched[known].sort_key()))
-            decisions.extend(self._run_tree(root, now, note))
+        for known in touched:
+            self._unfinished.pop(known, None)
+        waiting = {**{known: root for known, (root, _) in self._unfinished.items()}, **touched}
+        touched.clear()
+        decisions: list[Decision] = []
+        patience = PATIENCE
+        for root in sorted(waiting.values(), key=Node.sort_key):
+            if root.parent is not None:  # part of another tree by now, which was touched
+                self._unfinished.pop(id(root), None)
+                continue
+            if patience <= 0:
+                self._unfinished.setdefault(id(root), (root, set()))
+                continue
+            _, seen = self._unfinished.pop(id(root), (root, set[State]()))
+            patience = self._run_tree(root, now, note, seen, decisions, patience)
         return decisions
 
-    def _run_tree(self, root: Node, now: Millis, note: Callable[[Attempt], None]) -> list[Decision]:
-        """Cycle until a state comes back that has been seen since something last changed."""
-        decisions: list[Decision] = []
-        seen: set[tuple[object, ...]] = set()
+    @property
+    def unfinished(self) -> bool:
+        """There was more to schedule than `run` had patience for."""
+        return bool(self._unfinished)
+
+    def _run_tree(
+        self,
+        root: Node,
+        now: Millis,
+        note: Callable[[Attempt], None],
+        seen: set[State],
+        decisions: list[Decision],
+        patience: int,
+    ) -> int:
+        """Cycle until a state comes back that has been seen since something last changed; the patience left."""
         while attempts := self._cycle(root, now):
+            patience -= len(attempts)
             for attempt in attempts:
                 note(attempt)
             news = _decisions(attempts, now)
@@ -50,7 +85,10 @@ class Scheduler:
             if state in seen:
                 break
             seen.add(state)
-        return decisions
+            if patience <= 0:
+                self._unfinished[id(root)] = root, seen
+                break
+        return patience
 
     def cycle(self, now: Millis) -> CycleRecord:
         """Exactly one cycle of every tree in which anything is in a heap."""
@@ -90,8 +128,7 @@ class Scheduler:
         return not self._store.unready
 
 
-def _state(attempts: Iterable[Attempt]) -> tuple[object, ...]:
-    """What decides about the next cycle, as far as a cycle without decisions can change it."""
+def _state(attempts: Iterable[Attempt]) -> State:
     return tuple(
         (
             attempt.gang.uid,

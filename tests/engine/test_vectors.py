@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from gangline.console.vectors import command, compare, read
 
-FILES = sorted((Path(__file__).parent.parent / "data" / "vectors").glob("tier-*.jsonl.gz"))
+VECTORS = Path(__file__).parent.parent / "data" / "vectors"
+FILES = sorted(VECTORS.glob("tier-*.jsonl.gz"))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name.removesuffix(".jsonl.gz"))
@@ -21,6 +22,13 @@ def test_every_scenario_agrees_in_every_field(file: Path) -> None:
         if (difference := compare(scenario, result)) is not None
     ]
     assert not differences
+
+
+def test_a_large_scenario_agrees_in_what_is_recorded_of_it() -> None:
+    scenario, result = next(iter(read(VECTORS / "timing.jsonl.gz")))
+    assert compare(scenario, result) is None
+    result["cycles"][5]["reserved"].pop()
+    assert "cycle 6, reserved" in (compare(scenario, result) or "")
 
 
 def test_all_tiers_are_there() -> None:

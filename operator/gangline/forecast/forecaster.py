@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from gangline.forecast import baselines, dataset, features, ladder
-from gangline.forecast.calibration import Calibrator, Record
+from gangline.forecast.calibration import Calibrator, Record, group_of
 from gangline.forecast.guard import Guard, Verdict
 from gangline.forecast.model import Model
 from gangline.forecast.quantiles import LEVELS, Forecast, Source, of_logs
@@ -34,6 +34,7 @@ class _Asked:
     fallback: Forecast  #: on the average flavor
     itself: bool  #: runs like it had finished
     last_two: float  #: log seconds
+    group: str  #: with which it is calibrated
     logs: Logs | None = None  #: what the model says, once it was asked
 
 
@@ -77,7 +78,7 @@ class Forecaster:
         seeded: set[str] = set()
         for seed in model.seeds:
             if not math.isnan(seed.finish) or seed.uid in self._tracker:
-                self._calibrator.add(Record(seed.uid, seed.start, seed.logs, seed.finish, seed.target))
+                self._calibrator.add(replace(seed))
                 seeded.add(seed.uid)
         for uid in self._asked:
             run = self._tracker.run(uid)
@@ -116,6 +117,7 @@ class Forecaster:
             fallback=ladder.forecast(run, tracker),
             itself=ladder.knows_itself(run, tracker),
             last_two=math.log(baselines.last_two(run, tracker)),
+            group=group_of(run.queue, run.gpus),
         )
 
     def started(self, uid: str, at: float, flavor: str = "") -> None:
@@ -139,7 +141,7 @@ class Forecaster:
         target = run.log_seconds - self._tracker.scale.offset(run.flavor)
         self._calibrator.finished(uid, at, target)
         if asked.logs is not None:
-            shift = float(self._calibrator.shifts(at)[_MEDIAN])
+            shift = float(self._calibrator.shifts(at, asked.group)[_MEDIAN])
             self._guard.finished(at, target, asked.logs[_MEDIAN] + shift, asked.last_two)
         return run
 
@@ -166,14 +168,14 @@ class Forecaster:
         if self._model is not None:
             self._ask(wanted)
             self._record()
-        shifts = self._calibrator.shifts(now)
-        return {uid: self._forecast(uid, now, flavor, shifts if trusted else None) for uid in wanted}
+        return {uid: self._forecast(uid, now, flavor, trusted) for uid in wanted}
 
-    def _forecast(self, uid: str, now: float, flavor: str, shifts: np.ndarray | None) -> Forecast:
+    def _forecast(self, uid: str, now: float, flavor: str, trusted: bool) -> Forecast:
         asked, run = self._asked[uid], self._tracker.run(uid)
         assert run is not None  # every asked run is open in the tracker
         basis = asked.fallback
-        if shifts is not None and asked.logs is not None and self._model_knows(run, asked):
+        if trusted and asked.logs is not None and self._model_knows(run, asked):
+            shifts = self._calibrator.shifts(now, asked.group).tolist()
             logs = [log + shift for log, shift in zip(asked.logs, shifts, strict=True)]
             basis = of_logs(logs, Source.MODEL, self._model.samples if self._model else 0)
         where = run.flavor if run.start is not None else flavor or run.flavor
@@ -206,9 +208,9 @@ class Forecaster:
             return
         self._ask(self._unrecorded)
         for uid, at in self._unrecorded.items():
-            logs = self._asked[uid].logs
-            if logs is not None:
-                self._calibrator.add(Record(uid, at, logs))
+            asked = self._asked[uid]
+            if asked.logs is not None:
+                self._calibrator.add(Record(uid, at, asked.logs, group=asked.group))
         self._unrecorded.clear()
 
     def foretold(self, logs: Mapping[str, Logs]) -> None:

@@ -88,7 +88,7 @@ class Model:
             "hints": self.hints,
             "limits": self.limits,
             "validation": asdict(self.validation) if self.validation else None,
-            "seeds": [[r.uid, r.start, list(r.logs), r.finish, r.target] for r in self.seeds],
+            "seeds": [[r.uid, r.start, list(r.logs), r.finish, r.target, r.group] for r in self.seeds],
         }
 
 
@@ -118,5 +118,5 @@ def _from_json(told: Mapping[str, Any]) -> Model:
         hints=int(told["hints"]),
         limits=int(told["limits"]),
         validation=Validation(**told["validation"]) if told["validation"] else None,
-        seeds=tuple(Record(uid, at, tuple(logs), end, target) for uid, at, logs, end, target in told["seeds"]),
+        seeds=tuple(Record(uid, at, tuple(logs), *rest) for uid, at, logs, *rest in told["seeds"]),
     )

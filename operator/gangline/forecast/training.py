@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gangline.forecast import dataset, flavors
-from gangline.forecast.calibration import Record, censoring_weights
+from gangline.forecast.calibration import Record, censoring_weights, group_of
 from gangline.forecast.dataset import Table
 from gangline.forecast.flavors import FlavorScale
 from gangline.forecast.model import Model, Validation
@@ -117,7 +117,14 @@ def _validated(model: Model, unseen: Table) -> Model:
         return model
     logs = model.predict(unseen.matrix)
     seeds = tuple(
-        Record(run.uid, run.start or 0.0, tuple(float(v) for v in row), _or_nan(run.finish), float(target))
+        Record(
+            run.uid,
+            run.start or 0.0,
+            tuple(float(v) for v in row),
+            _or_nan(run.finish),
+            float(target),
+            group_of(run.queue, run.gpus),
+        )
         for run, row, target in zip(unseen.runs, logs, unseen.target, strict=True)
     )
     known = ~np.isnan(unseen.target) & ~np.isnan(unseen.baseline)

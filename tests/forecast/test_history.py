@@ -1,0 +1,203 @@
+"""What is known at an instant: no leakage, keys, ladder, flavors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.forecast.generator import DAY, make_runs
+
+from gangline.engine.model import Admission, PodSet, PodSetAssignment, Workload
+from gangline.forecast import (
+    Run,
+    Source,
+    command_shape,
+    dataset,
+    features,
+    flavors,
+    from_workload,
+    hint_seconds,
+    ladder,
+)
+from gangline.forecast.baselines import last_two
+from gangline.forecast.runs import fold, image_name
+from gangline.forecast.tracker import Tracker
+
+
+def run(uid: str, submit: float, seconds: float | None = None, **more: object) -> Run:
+    finish = None if seconds is None else submit + seconds
+    base = Run(uid=uid, submit=submit, gpus=1, user="ann", namespace="team", name="job-1", start=submit, finish=finish)
+    return replace(base, **more)  # type: ignore[arg-type]
+
+
+def told(runs: list[Run]) -> Tracker:
+    tracker = Tracker()
+    for _ in dataset.play(runs, tracker):
+        pass
+    return tracker
+
+
+def test_features_do_not_change_with_the_future() -> None:
+    """The vector of each run is the same whether or not anything after its submission is known."""
+    runs = make_runs(300)
+    whole = dataset.build(runs, Tracker())
+    for cut in (50, 150, 299):
+        now = runs[cut].submit
+        past = [dataset.known_at(r, now) for r in runs if r.submit < now] + [
+            replace(runs[cut], start=None, finish=None)
+        ]
+        np.testing.assert_array_equal(dataset.build(past, Tracker()).matrix[cut], whole.matrix[cut])
+
+
+def test_a_run_that_ends_at_the_instant_of_submission_is_not_yet_known() -> None:
+    tracker = Tracker()
+    asked = run("b", 100.0)
+    for at in dataset.play([run("a", 0.0, 100.0), asked], tracker):
+        if at is asked:
+            assert math.isnan(last_two(asked, tracker))
+    assert last_two(asked, tracker) == pytest.approx(100.0)
+
+
+def test_the_running_count_and_elapsed_time_are_known() -> None:
+    tracker = Tracker()
+    asked = run("c", 500.0)
+    vectors = [
+        dict(zip(features.NAMES, features.vector(r, tracker, r.submit), strict=True))
+        for r in dataset.play([run("a", 0.0, 1000.0), run("b", 100.0, 50.0), asked], tracker)
+    ]
+    assert vectors[2]["user.running"] == 1
+    assert vectors[2]["user.oldest"] == pytest.approx(math.log1p(500))
+    assert vectors[2]["user.last"] == pytest.approx(math.log(50))
+    assert vectors[2]["name.since"] == pytest.approx(math.log1p(400))
+    assert math.isnan(vectors[0]["user.last"])
+
+
+def test_statistics_are_those_of_the_last_thirty() -> None:
+    runs = [run(f"r{i}", i * DAY, 10.0 + i * 7 % 91) for i in range(80)]
+    stats = told(runs).stats(runs[0])["user"]
+    window = [r.log_seconds for r in runs[-30:]]
+    assert stats.count == 80
+    assert stats.mean == pytest.approx(np.mean(window))
+    assert stats.variance == pytest.approx(np.var(window, ddof=1))
+    assert last_two(runs[0], told(runs)) == pytest.approx(np.mean([runs[-1].seconds, runs[-2].seconds]))
+
+
+def test_an_evicted_run_teaches_nothing() -> None:
+    tracker = Tracker()
+    tracker.submitted(run("a", 0.0))
+    tracker.started("a", 10.0)
+    tracker.stopped("a")
+    assert tracker.finished("a", 20.0) is None
+    assert not tracker.stats(run("b", 30.0))
+    assert "a" not in tracker
+
+
+def test_memory_is_bounded() -> None:
+    tracker = Tracker(max_classes=10)
+    for i in range(100):
+        tracker.submitted(run(f"r{i}", float(i), user=f"u{i}"))
+        tracker.started(f"r{i}", float(i))
+        tracker.finished(f"r{i}", i + 0.5)
+    assert all(len(classes) <= 10 for classes in tracker._classes)
+    assert "user" in tracker.stats(run("x", 200.0, user="u99"))
+
+
+# --- likeness ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "folded"),
+    [
+        ("train-resnet-0042-x7k2p", "train-resnet-#-#"),
+        ("eval", "eval"),
+        ("Sweep_12.3", "sweep_#.#"),
+        ("bert-large-2020-08-01", "bert-large-#-#-#"),
+    ],
+)
+def test_names_are_folded(name: str, folded: str) -> None:
+    assert fold(name) == folded
+
+
+def test_images_and_commands_are_alike_in_shape() -> None:
+    assert image_name("r:5000/t/train:v1.2@sha256:ab") == image_name("r:5000/t/train:v1.3")
+    assert image_name("train") == "train"
+    assert (
+        command_shape(["python", "/a/train_1.py", "--lr", "0.1", "--epochs=90", "data"])
+        == "python train_#.py --lr --epochs"
+    )
+    assert command_shape([]) == ""
+
+
+def test_a_per_iteration_hint() -> None:
+    assert hint_seconds(None, 1000, 1.5) == 1500
+    assert hint_seconds(60.0, 1000, 1.5) == 60
+    assert hint_seconds(None, 1000, None) is None
+    for bad in (-1.0, 0.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="positive number of seconds"):
+            hint_seconds(bad, None, None)
+
+
+def test_a_workload_of_the_engine() -> None:
+    pods = PodSet("main", 4, {"cpu": 1000, "nvidia.com/gpu": 8})
+    admission = Admission("cq", (PodSetAssignment("main", 4, {"cpu": "cpus", "nvidia.com/gpu": "h100"}, {}),))
+    workload = Workload(
+        "u1", "team", "job-x-1", "lq", (pods,), created=5_000, admission=admission, admitted=True, admitted_at=9_000,
+        max_execution_seconds=60,
+    )  # fmt: skip
+    found = from_workload(workload, name="x-1", user="ann", command=["python", "t.py"], finished_at=39.0)
+    assert (found.gpus, found.pods, found.flavor, found.seconds, found.limit) == (32, 4, "h100", 30.0, 60)
+    assert from_workload(replace(workload, admitted=False, admission=None), name="x").seconds is None
+
+
+# --- cold start -------------------------------------------------------------------------------------------------------
+
+
+def test_the_ladder_says_what_it_stands_on() -> None:
+    tracker = Tracker()
+    fresh = run("x", 0.0)
+    assert ladder.forecast(fresh, tracker).source == Source.DEFAULT
+    hinted = ladder.forecast(replace(fresh, hint=7200.0, limit=86400.0), tracker)
+    assert (hinted.source, hinted.samples, round(hinted.q50)) == ("Hint", 0, 7200)
+    limited = ladder.forecast(replace(fresh, limit=86400.0), tracker)
+    assert limited.source == "Limit"
+    assert limited.q95 == pytest.approx(86400)
+
+    others = [run(f"o{i}", i * 1000.0, 500.0, user="bob", namespace="other", gpus=4) for i in range(5)]
+    assert ladder.forecast(fresh, told(others)).source == Source.GLOBAL
+    same_size = ladder.forecast(replace(fresh, gpus=4), told(others))
+    assert (same_size.source, same_size.samples) == ("History", 5)
+
+
+def test_history_of_the_same_job_beats_the_hint() -> None:
+    past = [run(f"p{i}", i * 1000.0, 500.0, name=f"job-{i}") for i in range(6)]
+    forecast = ladder.forecast(run("x", 9000.0, hint=40_000.0), told(past))
+    assert forecast.source == "History"
+    assert forecast.q50 == pytest.approx(500, rel=0.01)
+    assert forecast.q90 > 1000  # six runs that agree do not make it certain
+
+
+def test_authors_are_corrected() -> None:
+    """Ann always says ten times as long as it takes; a new job of hers is forecast with a tenth."""
+    past = [run(f"p{i}", i * 1000.0, 360.0, name=f"job-{'abcdefgh'[i]}", hint=3600.0, gpus=i + 1) for i in range(6)]
+    forecast = ladder.forecast(run("x", 9000.0, hint=7200.0, name="new", gpus=64), told(past))
+    assert (forecast.source, forecast.samples) == ("Hint", 6)
+    assert forecast.q50 == pytest.approx(720, rel=0.01)
+
+
+# --- flavors ----------------------------------------------------------------------------------------------------------
+
+
+def test_flavors_are_compared_by_classes_that_ran_on_both() -> None:
+    runs = [
+        run(f"{name}{flavor}{i}", 1000.0 * i, base * factor, name=name, flavor=flavor)
+        for name, base in (("a", 100.0), ("b", 5000.0))
+        for flavor, factor in (("h100", 1.0), ("v100", 3.0))
+        for i in range(40)
+    ]
+    runs += [run(f"only{i}", 1000.0 * i, 9.0, name="c", flavor="t4") for i in range(40)]
+    scale = flavors.learn(runs)
+    assert math.exp(scale.offset("v100") - scale.offset("h100")) == pytest.approx(3.0, rel=0.1)
+    assert scale.offset("t4") == 0
+    assert flavors.learn(runs[:1]).offset("h100") == 0

@@ -1,0 +1,313 @@
+"""Training, calibration, the model's file, the worker process, the forecaster that uses them, and their evaluation."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.forecast.generator import DAY, at_random, make_runs
+
+from gangline.forecast import (
+    Forecaster,
+    HistoryStore,
+    Model,
+    ModelError,
+    Run,
+    Settings,
+    TooFewRunsError,
+    TrainingError,
+    dataset,
+    load,
+    train,
+    train_in_process,
+)
+from gangline.forecast.calibration import Calibrator, Evidence, Record, shifts, weighted_quantile
+from gangline.forecast.evaluate import Window, evaluate
+from gangline.forecast.guard import Guard
+from gangline.forecast.model import Validation
+from gangline.forecast.quantiles import LEVELS
+from gangline.forecast.tracker import Tracker
+
+SMALL = Settings(rounds=30, leaves=15, min_leaf=20)
+RUNS = make_runs(3000)
+NOW = 25 * DAY
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return train(RUNS, NOW, SMALL)
+
+
+def test_training_is_deterministic_and_blind_to_the_future(model: Model) -> None:
+    altered = [replace(r, finish=r.finish + 5e5) if (r.finish or 0) >= NOW else r for r in RUNS]  # type: ignore[operator]
+    again = train(altered, NOW, SMALL)
+    assert [b.model_to_string() for b in again.boosters] == [b.model_to_string() for b in model.boosters]
+    assert str(again.seeds) == str(model.seeds)
+
+
+def test_the_model_learns_habits(model: Model) -> None:
+    assert model.validation is not None
+    assert model.validation.error < 0.6  # the made-up noise alone is 0.4
+    assert not model.validation.worse
+    assert model.samples > 2000
+    assert model.limits == model.samples
+
+
+def test_quantiles_never_cross(model: Model) -> None:
+    logs = model.predict(dataset.build(RUNS, Tracker(model.scale)).matrix)
+    assert (np.diff(logs, axis=1) >= 0).all()
+
+
+def test_one_file_keeps_it(model: Model, tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "model.gz"
+    model.save(path)
+    again = load(path)
+    matrix = dataset.build(RUNS[:200], Tracker(model.scale)).matrix
+    np.testing.assert_array_equal(again.predict(matrix), model.predict(matrix))
+    assert (again.samples, again.validation, again.trained_at) == (model.samples, model.validation, NOW)
+    assert len(again.seeds) == len(model.seeds)
+    assert [p.name for p in path.parent.iterdir()] == ["model.gz"]
+
+
+def test_what_is_no_model_is_refused(model: Model, tmp_path: Path) -> None:
+    path = tmp_path / "model.gz"
+    for content in (b"", b"nonsense", gzip.compress(b"[]"), gzip.compress(b"{}")):
+        path.write_bytes(content)
+        with pytest.raises(ModelError, match=r"model\.gz"):
+            load(path)
+    model.save(path)
+    told = json.loads(gzip.decompress(path.read_bytes()))
+    path.write_bytes(gzip.compress(json.dumps({**told, "features": -1}).encode()))
+    with pytest.raises(ModelError, match="another version"):
+        load(path)
+    path.write_bytes(gzip.compress(json.dumps({**told, "boosters": ["broken"]}).encode()))
+    with pytest.raises(ModelError, match="damaged"):
+        load(path)
+
+
+def test_too_few_runs_make_no_model() -> None:
+    with pytest.raises(TooFewRunsError, match="a model needs"):
+        train(RUNS[:100], NOW)
+
+
+def test_a_worker_process_trains(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/history.db"
+    with HistoryStore(url) as store:
+        store.put(RUNS)
+    found = train_in_process(url, tmp_path / "model.gz", NOW, SMALL)
+    assert found.samples > 2000
+    with pytest.raises(TooFewRunsError):
+        train_in_process(url, tmp_path / "none.gz", DAY / 10, SMALL)
+    with pytest.raises(TrainingError, match="longer than"):
+        train_in_process(url, tmp_path / "none.gz", NOW, SMALL, timeout=0.05)
+    assert not (tmp_path / "none.gz").exists()
+
+
+# --- calibration ------------------------------------------------------------------------------------------------------
+
+
+def test_a_weighted_quantile() -> None:
+    values, weights = np.array([3.0, 1.0, 2.0]), np.array([1.0, 1.0, 8.0])
+    assert weighted_quantile(values, weights, 0.05) == 1
+    assert weighted_quantile(values, weights, 0.5) == 2
+    assert weighted_quantile(values, weights, 0.95) == 3
+
+
+def test_calibration_is_not_fooled_by_runs_that_still_run() -> None:
+    """Of recent runs only the short ones have finished; ignoring the others would shift everything down."""
+    rng = np.random.default_rng(1)
+    target = rng.normal(10.0, 2.0, 6000)  # log seconds: a median of six hours, with a tail of weeks
+    age = rng.uniform(0, 4 * DAY, 6000)
+    done = np.exp(target) < age
+    honest = np.tile(10.0 + 2.0 * np.array([-1.2816, 0.0, 0.8416, 1.2816, 1.6449]), (6000, 1))
+    moved = shifts(Evidence(age, done, np.where(done, target, np.nan), honest), np.zeros(len(LEVELS)), 20.0)
+    naive = np.quantile(target[done] - honest[done, 1], 0.5)
+    assert abs(moved[1]) < 0.35
+    assert naive < -0.45  # what would happen without weights
+
+
+def test_calibration_follows_a_drift() -> None:
+    calibrator, rng = Calibrator(), np.random.default_rng(2)
+    for number in range(2000):
+        start = number * 600.0
+        target = float(rng.normal(5.0 if start < 7 * DAY else 7.0, 0.3))
+        calibrator.add(Record(f"r{number}", start, (5.0,) * len(LEVELS), start + math.exp(target), target))
+    assert calibrator.shifts(6 * DAY)[1] == pytest.approx(0.0, abs=0.1)
+    assert calibrator.shifts(13 * DAY)[1] == pytest.approx(2.0, abs=0.15)
+
+
+def test_groups_are_calibrated_apart() -> None:
+    calibrator, rng = Calibrator(), np.random.default_rng(3)
+    for number in range(2000):
+        start, group = number * 300.0, "ab"[number % 2]
+        target = float(rng.normal({"a": 4.0, "b": 6.0}[group], 0.3))
+        calibrator.add(Record(f"r{number}", start, (5.0,) * len(LEVELS), start + math.exp(target), target, group))
+    now = 7 * DAY
+    apart = calibrator.shifts(now, "b")[1] - calibrator.shifts(now, "a")[1]
+    assert 0.3 < apart < 2.0  # on the way from one correction for all to one for each
+    assert calibrator.shifts(now, "unheard of").tolist() == calibrator.shifts(now).tolist()
+
+
+def test_little_evidence_moves_little() -> None:
+    calibrator = Calibrator()
+    assert not calibrator.shifts(0.0).any()
+    calibrator.add(Record("a", 0.0, (5.0,) * len(LEVELS)))
+    calibrator.finished("a", 100.0, 9.0)
+    assert 0 < calibrator.shifts(1000.0)[1] < 0.5
+
+
+# --- the forecaster ---------------------------------------------------------------------------------------------------
+
+
+def ready(model: Model | None, **more: bool) -> Forecaster:
+    forecaster = Forecaster(model, **more)
+    forecaster.restore([dataset.known_at(r, NOW) for r in RUNS if r.submit < NOW])
+    return forecaster
+
+
+def fresh(uid: str, **more: object) -> Run:
+    base = next(r for r in RUNS if r.submit > NOW)
+    return replace(base, uid=uid, submit=NOW + 1, start=None, finish=None, **more)  # type: ignore[arg-type]
+
+
+def test_a_life(model: Model) -> None:
+    forecaster = ready(model)
+    forecaster.submitted(fresh("x"))
+    waiting = forecaster.forecast("x", NOW + 1)
+    assert waiting is not None
+    assert (waiting.source, waiting.samples) == ("Model", model.samples)
+    forecaster.started("x", NOW + 100, "a100")
+    late = NOW + 100 + 10 * waiting.q95
+    outlived = forecaster.forecast("x", late)
+    assert outlived is not None
+    assert outlived.q10 >= min(10 * waiting.q95, 2 * DAY)
+    done = forecaster.finished("x", late)
+    assert done is not None
+    assert done.seconds == pytest.approx(10 * waiting.q95)
+    assert forecaster.forecast("x", late) is None
+    assert forecaster.forecast("unknown", late) is None
+
+
+def test_limits_cap(model: Model) -> None:
+    forecaster = ready(model)
+    forecaster.submitted(fresh("x", limit=30.0))
+    found = forecaster.forecast("x", NOW + 1)
+    assert found is not None
+    assert found.q95 == 30
+
+
+def test_a_new_class_is_told_by_its_hint(model: Model) -> None:
+    forecaster = ready(model)
+    new = {"user": "new", "namespace": "new", "queue": "new", "name": "new", "image": "new", "gpus": 77}
+    forecaster.submitted(fresh("x", hint=5000.0, **new))
+    forecaster.submitted(fresh("y", limit=5000.0, **new))
+    found = forecaster.forecasts(["x", "y"], NOW + 1)
+    assert (found["x"].source, round(found["x"].q50)) == ("Hint", 5000)
+    assert found["y"].source == "Model"  # it was trained with limits
+
+
+def test_without_a_model_and_switched_off(model: Model) -> None:
+    for forecaster in (ready(None), ready(model, enabled=False)):
+        forecaster.submitted(fresh("x"))
+        found = forecaster.forecast("x", NOW + 1)
+        assert found is not None
+        assert found.source == "History"
+        assert not forecaster.status(NOW).trusted
+    assert "configuration" in ready(model, enabled=False).status(NOW).reason
+
+
+def test_a_flavor_scales(model: Model) -> None:
+    scaled = replace(model, scale=type(model.scale)({"a100": 0.0, "v100": math.log(2)}))
+    forecaster = ready(scaled)
+    forecaster.submitted(fresh("x", flavor=""))
+    fast, slow = (forecaster.forecast("x", NOW + 1, flavor) for flavor in ("a100", "v100"))
+    assert fast is not None
+    assert slow is not None
+    assert slow.q50 == pytest.approx(2 * fast.q50)
+
+
+def test_a_model_that_is_worse_switches_itself_off_and_on_again(model: Model) -> None:
+    lost = replace(model, validation=None, seeds=())
+    forecaster = ready(lost)
+    now = NOW
+    for number in range(400):  # one class that now takes 15 hours, every time: last-two knows at once
+        now += 600
+        run = fresh(f"odd-{number}", limit=None)
+        run = replace(run, submit=now)
+        forecaster.submitted(run)
+        forecaster._asked[run.uid].logs = (1.0,) * 5 if number % 2 else (16.0,) * 5  # beyond what shifts can mend
+        forecaster.started(run.uid, now)
+        forecaster.finished(run.uid, now + 550)
+    verdict = forecaster.status(now)
+    assert not verdict.trusted
+    assert "switched itself off" in verdict.reason
+    forecaster.submitted(replace(fresh("x"), submit=now))
+    found = forecaster.forecast("x", now)
+    assert found is not None
+    assert found.source == "History"
+    assert forecaster.status(now + 8 * DAY).trusted  # a week later there is nothing left against it
+
+
+def test_the_training_itself_can_say_no() -> None:
+    guard = Guard()
+    guard.use(Validation(500, 0.0, 1.0, error=2.0, last_two=1.0), 0.0)
+    assert not guard.verdict(10.0).trusted
+    guard.use(Validation(500, 0.0, 1.0, error=0.5, last_two=1.0), 20.0)
+    for number in range(100):
+        guard.finished(30.0 + number, 5.0, 5.1, 6.0)
+    assert guard.verdict(200.0).runs == 600
+    assert guard.verdict(200.0).trusted
+
+
+def test_many_forecasts_take_less_than_a_millisecond_each(model: Model) -> None:
+    forecaster = ready(model)
+    uids = [f"n{i}" for i in range(2000)]
+    begun = time.process_time()
+    for uid in uids:
+        forecaster.submitted(fresh(uid))
+    assert len(forecaster.forecasts(uids, NOW + 1)) == len(uids)
+    assert (time.process_time() - begun) / len(uids) < 1e-3
+
+
+# --- evaluation -------------------------------------------------------------------------------------------------------
+
+
+def test_quantiles_are_honest_and_the_baseline_is_beaten() -> None:
+    window = Window(20 * DAY, 20 * DAY, 28 * DAY)
+    report = evaluate(make_runs(6000, seed=11, drift=1.0), window, SMALL)
+    coverage = report.overall.forecast.coverage
+    assert 0.86 <= coverage["q90"] <= 0.94
+    assert 0.42 <= coverage["q50"] <= 0.58
+    assert report.overall.gains["last-two"] > 0.15
+    assert sum(s.forecast.runs for s in report.by_size.values()) == report.overall.forecast.runs
+    assert set(report.by_queue) == {"queue-0", "queue-1"}
+    assert json.loads(json.dumps(report.as_json()))["models"] == 1
+
+
+def test_nothing_can_be_forecast_of_noise() -> None:
+    runs = at_random(make_runs(4000, seed=5))
+    report = evaluate(runs, Window(20 * DAY, 20 * DAY, 28 * DAY), SMALL)
+    forecast = report.overall.points["forecast"]
+    assert forecast is not None
+    assert abs(forecast.spearman) < 0.1  # anything else would be leakage
+    assert 0.85 <= report.overall.forecast.coverage["q90"] <= 0.95
+
+
+def test_retraining_on_the_way() -> None:
+    runs = make_runs(2500, seed=9)
+    report = evaluate(runs, Window(15 * DAY, 20 * DAY, 28 * DAY, retrain_every=5 * DAY), SMALL)
+    assert report.models == 3
+    assert report.trained_on > 1500
+
+
+def test_a_window_must_come_after_the_training() -> None:
+    with pytest.raises(ValueError, match="training must end before"):
+        Window(10.0, 5.0, 20.0)
+    with pytest.raises(ValueError, match="no finished run"):
+        evaluate(RUNS, Window(NOW, 40 * DAY, 41 * DAY), SMALL)

@@ -1,0 +1,192 @@
+"""The history store: what is written stays, also when the writer is killed; older databases are brought up to date."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, create_engine, text
+from tests.forecast.generator import DAY, make_runs
+
+from gangline.forecast import HistoryStore, Run, StoreError, schema
+from gangline.forecast import store as store_module
+
+RUNS = make_runs(50)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> HistoryStore:
+    return HistoryStore(f"sqlite:///{tmp_path}/deep/history.db")
+
+
+def test_runs_come_back_as_they_were(store: HistoryStore) -> None:
+    assert store.put(RUNS) == 50
+    assert store.runs() == RUNS
+    assert store.runs(limit=5) == RUNS[-5:]
+    assert store.runs(since=RUNS[40].submit) == RUNS[40:]
+
+
+def test_writing_again_replaces(store: HistoryStore) -> None:
+    waiting = replace(RUNS[0], start=None, finish=None)
+    store.put([waiting])
+    store.put(RUNS)
+    store.put(RUNS)
+    assert store.count() == 50
+    assert store.put([waiting, RUNS[0]]) == 1  # the last word counts
+    assert store.runs() == RUNS
+
+
+def test_another_database_than_sqlite_or_postgresql(store: HistoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the database has no upsert that we speak, the rows are replaced."""
+    monkeypatch.setattr(store._engine.dialect, "name", "other")
+    store.put([replace(RUNS[0], finish=None)])
+    store.put(RUNS)
+    assert store.runs() == RUNS
+
+
+def test_find(store: HistoryStore) -> None:
+    store.put([*RUNS, replace(RUNS[0], uid="again", submit=9e9)])
+    named = RUNS[0]
+    assert [r.uid for r in store.find(named.name)] == ["again", named.uid]
+    assert [r.uid for r in store.find(f"{named.namespace}/{named.name}")] == ["again", named.uid]
+    assert store.find(f"elsewhere/{named.name}") == []
+    assert store.find("run-7") == [RUNS[7]]
+
+
+def test_retention_bounds_it(tmp_path: Path) -> None:
+    store = HistoryStore(str(tmp_path / "h.db"), retention=10 * DAY, max_runs=10)
+    store.put(RUNS)
+    now = RUNS[-1].submit
+    assert store.prune(now) == 40
+    assert store.runs() == RUNS[-10:]
+    assert store.prune(now) == 0
+    assert store.prune(now + 20 * DAY) == 10
+    assert store.count() == 0
+
+
+def test_long_names_fit(store: HistoryStore) -> None:
+    store.put([replace(RUNS[0], name="n" * 1000, image="i" * 1000)])
+    assert (len(store.runs()[0].name), len(store.runs()[0].image)) == (253, 1000)
+
+
+def test_readers_and_writers_side_by_side(store: HistoryStore) -> None:
+    def write(part: int) -> None:
+        for _ in range(5):
+            store.put(make_runs(200, seed=part))
+
+    threads = [threading.Thread(target=write, args=(part,)) for part in range(3)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        assert store.count() in (0, 200)  # all of a write or nothing of it
+    for thread in threads:
+        thread.join()
+    assert store.count() == 200
+
+
+KILLED = """
+import sys
+from dataclasses import replace
+from gangline.forecast.store import HistoryStore
+from gangline.forecast.runs import Run
+store = HistoryStore(sys.argv[1])
+for batch in range(10**6):
+    store.put([Run(uid=f"{batch}-{i}", submit=float(batch), gpus=i) for i in range(700)])
+    print(batch, flush=True)
+"""
+
+
+def test_a_kill_loses_nothing_that_was_written(tmp_path: Path) -> None:
+    path = str(tmp_path / "h.db")
+    writer = subprocess.Popen([sys.executable, "-c", KILLED, path], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    last = -1
+    for line in writer.stdout:
+        last = int(line)
+        if last >= 3:
+            os.kill(writer.pid, signal.SIGKILL)
+            break
+    last = max([last, *(int(line) for line in writer.stdout)])
+    writer.wait()
+    with HistoryStore(path) as store:
+        whole = {f"{b}-{i}" for b in range(last + 1) for i in range(700)}
+        found = {run.uid for run in store.runs()}
+        assert found >= whole
+        assert len(found) % 700 == 0  # of a batch under way there is nothing, or all
+        store.put(RUNS)
+
+
+# --- versions ---------------------------------------------------------------------------------------------------------
+
+
+def _add_note(connection: Connection) -> None:
+    connection.execute(text("ALTER TABLE gangline_runs ADD COLUMN note TEXT"))
+
+
+def _fail(connection: Connection) -> None:
+    _add_note(connection)
+    raise StoreError("the power went out")
+
+
+def test_an_older_database_is_migrated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "h.db"
+    HistoryStore(str(path)).put(RUNS)
+    monkeypatch.setattr(schema, "MIGRATIONS", (_add_note,))
+    for _ in range(2):
+        with HistoryStore(str(path)) as store:
+            assert store.runs() == RUNS
+    with create_engine(f"sqlite:///{path}").connect() as connection:
+        assert connection.execute(text("SELECT version FROM gangline_schema")).all() == [(2,)]
+        assert connection.execute(text("SELECT note FROM gangline_runs LIMIT 1")).all() == [(None,)]
+
+
+def test_a_migration_that_breaks_off_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "h.db"
+    HistoryStore(str(path)).put(RUNS)
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", (_fail,))
+        with pytest.raises(StoreError, match="power"):
+            HistoryStore(str(path))
+    monkeypatch.setattr(schema, "MIGRATIONS", (_add_note,))
+    assert HistoryStore(str(path)).runs() == RUNS
+
+
+def test_a_newer_database_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "h.db"
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", (_add_note, _add_note))
+        HistoryStore(str(path))
+    with pytest.raises(StoreError, match="schema version 3; this Gangline knows up to 1"):
+        HistoryStore(str(path))
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("nosuch://host/db", "nosuch"),
+        ("postgresql+nodriver://ann:secret@host/db", "nodriver"),
+        ("sqlite:////proc/nowhere/h.db", "proc"),
+        ("://", "no database URL"),
+    ],
+)
+def test_a_wrong_url_is_told_without_the_password(url: str, words: str) -> None:
+    with pytest.raises(StoreError, match=words) as caught:
+        HistoryStore(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "h.db").write_text("not a database, but long enough to be taken for one" * 100)
+    with pytest.raises(StoreError, match="not a database"):
+        HistoryStore(str(tmp_path / "h.db"))
+
+
+def test_retention_defaults_are_bounded() -> None:
+    assert store_module.RETENTION == 180 * DAY
+    assert Run(uid="x", submit=0.0).seconds is None

@@ -194,8 +194,11 @@ def main() -> None:
     }
     sizes = [(backlog, 50, 2) for backlog in (100, 1_000, 10_000, 50_000)]  # more of the same
     sizes += [(50_000, queues, 2) for queues in (10, 200, 1_000)]  # more queues
-    sizes += [(50_000, 50, shapes) for shapes in (24, 1_000)]  # more that differ from each other
-    growth = [] if names else [run_growth(*size) for size in sizes]
+    sizes += [(50_000, 50, 24)]  # more that differ from each other
+    growth: list[dict[str, Any]] = []
+    for size in [] if names else sizes:
+        print("growth: {} pending in {} queues, {} shapes each".format(*size), file=sys.stderr)
+        growth.append(run_growth(*size))
     json.dump({"scenarios": scenarios, "growth": growth}, sys.stdout, indent=2)
     print()
 

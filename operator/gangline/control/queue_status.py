@@ -39,6 +39,10 @@ def local_queue_status(status: model.QueueStatus, old: Json, *, now: int, genera
         "flavorsReservation": _flavors(status.reservation, borrowed=False),
         "flavorsUsage": _flavors(status.usage, borrowed=False),
     }
+    if status.consumed_at:  # admission fair sharing: the history must survive a restart
+        consumed = {name: quantity.format(round(amount), name) for name, amount in sorted(status.consumed.items())}
+        history = {"consumedResources": consumed, "lastUpdate": conditions.timestamp(status.consumed_at)}
+        new["fairSharing"] = {**old.get("fairSharing", {}), "admissionFairSharingStatus": history}
     return {**{key: value for key, value in old.items() if key not in _OURS}, **new}
 
 

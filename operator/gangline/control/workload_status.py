@@ -104,7 +104,8 @@ def park(explanation: model.Explanation) -> Change:
 def preempt(decision: model.Preempt) -> Change:
     def change(status: Json, now: int) -> None:
         rows = _conditions(status)
-        _evicted(status, "Preempted", decision.message, "", now)
+        conditions.put(rows, names.EVICTED, True, "Preempted", decision.message, now=now)
+        _count_eviction(status, "Preempted", "")
         conditions.put(rows, names.PREEMPTED, True, decision.reason, decision.message, now=now)
 
     return change
@@ -112,7 +113,11 @@ def preempt(decision: model.Preempt) -> Change:
 
 def evict(decision: model.Evict) -> Change:
     def change(status: Json, now: int) -> None:
-        _evicted(status, decision.reason, decision.message, decision.underlying_cause, now)
+        # a deactivation carries its cause in the condition's reason, the others only in the statistics
+        named = decision.reason == "Deactivated" and decision.underlying_cause
+        reason = f"DeactivatedDueTo{decision.underlying_cause}" if named else decision.reason
+        conditions.put(_conditions(status), names.EVICTED, True, reason, decision.message, now=now)
+        _count_eviction(status, decision.reason, decision.underlying_cause)
         if decision.requeue_count is not None or decision.requeue_at is not None:
             state = status.setdefault("requeueState", {})
             if decision.requeue_count is not None:
@@ -129,8 +134,7 @@ def evict(decision: model.Evict) -> Change:
     return change
 
 
-def _evicted(status: Json, reason: str, message: str, cause: str, now: int) -> None:
-    conditions.put(_conditions(status), names.EVICTED, True, reason, message, now=now)
+def _count_eviction(status: Json, reason: str, cause: str) -> None:
     evictions = status.setdefault("schedulingStats", {}).setdefault("evictions", [])
     for row in evictions:
         if row.get("reason") == reason and row.get("underlyingCause", "") == cause:

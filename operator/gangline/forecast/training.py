@@ -30,7 +30,7 @@ class TooFewRunsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    rows: int = 80_000  #: the latest finished runs that are learned from; older ones only fill the classes' history
+    rows: int = 60_000  #: the latest finished runs that are learned from; older ones only fill the classes' history
     rounds: int = 80
     leaves: int = 31
     rate: float = 0.08

@@ -179,5 +179,9 @@ class Tracker:
         for said, value in zip(_RATIOS, (run.hint, run.limit), strict=True):
             if value:
                 for owner in ((run.namespace, run.user), None):
-                    entry = self._ratios.setdefault((said, owner), ClassStats())
+                    entry = self._ratios.get((said, owner))
+                    if entry is None:
+                        entry = self._ratios[said, owner] = ClassStats()
+                        if len(self._ratios) > self._max:
+                            del self._ratios[next(iter(self._ratios))]
                     entry.finished(run.uid, run.finish or 0.0, run.log_seconds - math.log(value))

@@ -192,8 +192,9 @@ def test_an_interrupt_ends_go_and_its_children(tmp_path: Path) -> None:
     """Ctrl-C reaches us alone, as `go` has a session of its own: nothing of it may go on."""
     script(tmp_path / "go", f"sleep 300 & echo $! > {tmp_path}/child; wait")
     code = f"""
-import io
+import io, signal
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
 from gangline.devcluster.build import SERVERS, GoCompiler
 from gangline.devcluster.toolchain import Go
 GoCompiler(Go(Path({str(tmp_path / "go")!r}), (1, 26), False), io.StringIO()).compile(SERVERS[0], Path("x"))

@@ -253,10 +253,11 @@ class GoCompiler:
 def _interrupts_held() -> Iterator[list[int]]:
     """A Ctrl-C inside the block is noted in the list instead of raised: what is being started must be known to be ended."""
     noted: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):  # e.g. ignored, under nohup
         yield noted
         return
-    before = signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
+    signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
     try:
         yield noted
     finally:

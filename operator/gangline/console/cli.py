@@ -33,7 +33,12 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, name = COMMANDS[cmd_name].partition(":")
-        return getattr(importlib.import_module(module), name)
+        try:
+            return getattr(importlib.import_module(module), name)
+        except ImportError as error:
+            if error.name is not None:  # a module that should be there: a bug, to be seen whole
+                raise
+            raise click.ClickException(str(error)) from error  # a library that this machine can't load, in words
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
 from gangline.forecast import features
+from gangline.forecast.boosting import lightgbm
 from gangline.forecast.calibration import Record
 from gangline.forecast.flavors import FlavorScale
 from gangline.forecast.quantiles import LEVELS

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
 from gangline.forecast import dataset, flavors
+from gangline.forecast.boosting import lightgbm
 from gangline.forecast.calibration import Record, censoring_weights, group_of
 from gangline.forecast.dataset import Table
 from gangline.forecast.flavors import FlavorScale

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -337,8 +336,3 @@ def job(
             },
         },
     }
-
-
-def lines(path: Path) -> Iterator[Json]:
-    for line in path.read_text().splitlines():
-        yield json.loads(line)

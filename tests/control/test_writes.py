@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.kube.fake_server import FakeServer
+from tests.kube.fake_server import Answer, FakeServer
 
 from gangline.control import workload_status
 from gangline.control.mirror import Mirror
@@ -133,3 +133,30 @@ async def test_changes_that_are_due_together_leave_as_one_patch() -> None:
         assert here.server.requests["patch workloads"] == 1
         assert here.last().pods_ready
         assert here.last().admitted
+
+
+async def test_a_change_that_joins_a_repeated_try_leaves_nobody_waiting() -> None:
+    async with world() as here:
+        here.server.script.append(Answer(500, verb="patch"))
+        heard: list[str] = []
+
+        def change(name: str) -> None:
+            explanation = model.Explanation("WaitingForQuota", name)
+            here.writes.change(
+                KEY,
+                "pending",
+                workload_status.park(explanation),
+                priority=Priority.LIFECYCLE,
+                done=lambda _: heard.append(name),
+            )
+
+        change("first")
+        async with asyncio.timeout(10):
+            while not here.server.requests["patch workloads"]:
+                await asyncio.sleep(0.005)
+            change("second")
+            while len(heard) < 2:
+                await asyncio.sleep(0.005)
+        assert sorted(heard) == ["first", "second"]
+        row = here.mirror.objects[WORKLOADS][KEY]["status"]["conditions"][0]
+        assert row["message"] == "second"

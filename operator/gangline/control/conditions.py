@@ -20,11 +20,6 @@ def timestamp(millis: int) -> str:
     return datetime.fromtimestamp(millis // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def micro_timestamp(millis: int) -> str:
-    """RFC 3339 with microseconds, as `metav1.MicroTime` prints it."""
-    return datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
 def millis_of(text: str | None) -> int:
     """The inverse of `timestamp`; 0 for an absent time."""
     if not text:

@@ -94,9 +94,6 @@ class Controller:
 
         return take
 
-    def wake(self) -> None:
-        self._wake.set()
-
     def lead(self) -> None:
         """From now on this process decides. Everything is planned once, whatever happened before."""
         self.leading = True
@@ -139,6 +136,8 @@ class Controller:
                 self.writes.seen(resource, event.obj)
             elif isinstance(event, Removed):
                 self.writes.gone(resource, event.key)
+                if resource == kube.WORKLOADS:
+                    self.decisions.forget(event.key)
         if self.mirror.objects[kube.TOPOLOGIES]:
             self.needs_pods.set()
 
@@ -213,7 +212,7 @@ class Controller:
             case plan.PatchJob(patch):
                 urgent = not patch.subresource or JOB_KINDS[resource].owns_children is False
                 self.writes.send(
-                    _object_key(resource, job),
+                    ObjectKey.of(resource, job),
                     "status" if patch.subresource else "patch",
                     _fenced(job, patch.body),
                     priority=Priority.START_STOP if urgent else Priority.STATUS,
@@ -221,18 +220,18 @@ class Controller:
                 )
                 self._busy[ref] += 1
             case plan.Own(Create(child, body)):
-                self.writes.send(_object_key(child, body), "create", body, priority=Priority.START_STOP, owner=ref)
+                self.writes.send(ObjectKey.of(child, body), "create", body, priority=Priority.START_STOP, owner=ref)
                 self._busy[ref] += 1
             case plan.Own(Delete(child, namespace, name, uid, propagation)):
                 key = ObjectKey(child, namespace, name)
                 self.writes.delete(key, uid=uid, propagation=propagation, priority=Priority.START_STOP, owner=ref)
                 self._busy[ref] += 1
             case plan.CreateWorkload(body):
-                key = _object_key(kube.WORKLOADS, body)
+                key = ObjectKey.of(kube.WORKLOADS, body)
                 self.writes.send(key, "create", body, priority=Priority.LIFECYCLE, owner=ref)
                 self._busy[ref] += 1
             case plan.DeleteWorkload(workload):
-                key = _object_key(kube.WORKLOADS, workload)
+                key = ObjectKey.of(kube.WORKLOADS, workload)
                 self.writes.delete(key, uid=workload["metadata"]["uid"], priority=Priority.LIFECYCLE, owner=ref)
                 self._busy[ref] += 1
             case plan.PatchWorkload(workload, body):
@@ -245,7 +244,7 @@ class Controller:
                 self._recorder.record(job, kind, reason, message)
 
     def _patch_workload(self, workload: Json, body: Json, *, owner: JobRef | None) -> None:
-        key = _object_key(kube.WORKLOADS, workload)
+        key = ObjectKey.of(kube.WORKLOADS, workload)
         self.writes.send(key, "patch", _fenced(workload, body), priority=Priority.LIFECYCLE, owner=owner)
 
     def _resolved(self, owner: JobRef | None, error: ApiError | None, key: ObjectKey) -> None:
@@ -275,7 +274,7 @@ class Controller:
         patch = rejected(job, error.message)
         if patch is not None:
             self.writes.send(
-                _object_key(owner[0], job), "status", patch.body, priority=Priority.STATUS, slot="rejected"
+                ObjectKey.of(owner[0], job), "status", patch.body, priority=Priority.STATUS, slot="rejected"
             )
 
     def _retry_later(self, ref: JobRef) -> None:
@@ -302,7 +301,7 @@ class Controller:
             if not pods or workload is None or raw is None or self.writes.in_doubt(kube.WORKLOADS, key):
                 continue
             for pod, body in ungating(workload, raw["spec"]["podSets"], pods):
-                target = _object_key(kube.PODS, pod)
+                target = ObjectKey.of(kube.PODS, pod)
                 if not self._writer.pending(target):
                     self._writer.submit(
                         Write(target, "patch", body, priority=Priority.START_STOP, on_done=self.pods.upsert)
@@ -333,7 +332,3 @@ class Controller:
 def _fenced(obj: Json, body: Json) -> Json:
     """The patch, to be refused if the object has changed since."""
     return {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": obj["metadata"]["resourceVersion"]}}
-
-
-def _object_key(resource: Resource, obj: Json) -> ObjectKey:
-    return ObjectKey(resource, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])

@@ -120,7 +120,7 @@ class Decisions:
             self._release_unowned(decision.workload)
 
         self._writes.send(
-            ObjectKey(kube.WORKLOADS, meta["namespace"], meta["name"]),
+            ObjectKey.of(kube.WORKLOADS, workload),
             "patch",
             {"metadata": {"resourceVersion": meta["resourceVersion"]}, "spec": {"active": False}},
             priority=Priority.LIFECYCLE,
@@ -180,6 +180,7 @@ class Decisions:
         )
 
     def forget(self, workload: str) -> None:
+        """The workload is gone: so is what is kept of it."""
         self._pending_written.pop(workload, None)
 
     # --- common ---

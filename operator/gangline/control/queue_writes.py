@@ -84,10 +84,9 @@ class QueueWrites:
             self._written[resource, key] = time.monotonic()
             return {"status": patch}
 
-        namespace, _, name = key.rpartition("/")
         self._writer.submit(
             Write(
-                ObjectKey(resource, namespace, name),
+                ObjectKey.parse(resource, key),
                 "status",
                 body,
                 priority=Priority.STATUS,

@@ -30,6 +30,8 @@ Body: TypeAlias = Json | Callable[[], Json | None]
 #: called with the object as the server has it now, or None where nothing had to be written
 Done: TypeAlias = Callable[[Json | None], None]
 Failed: TypeAlias = Callable[[ApiError], None]
+#: who waits for a write: the job that it was planned for, and what to call
+Waiting: TypeAlias = list[tuple[JobRef | None, Done | None, Failed | None]]
 #: called when a write is resolved: for which job, the error if it was refused, and what was written
 Resolved: TypeAlias = Callable[[JobRef | None, ApiError | None, ObjectKey], None]
 
@@ -44,7 +46,7 @@ class _Change:
     priority: Priority
     doubt: bool
     not_before: float
-    waiting: list[tuple[JobRef | None, Done | None, Failed | None]]
+    waiting: Waiting
 
 
 @dataclass(slots=True)
@@ -52,7 +54,7 @@ class _Bundle:
     """The status changes of one Workload: those that wait for the next patch, and those in the one under way."""
 
     queued: dict[str, _Change] = field(default_factory=dict[str, _Change])
-    sent: dict[str, _Change] = field(default_factory=dict[str, _Change])
+    sent: list[_Change] = field(default_factory=list[_Change])
 
 
 class Writes:
@@ -71,18 +73,15 @@ class Writes:
     # --- what the watch shows ---
 
     def seen(self, resource: Resource, obj: Json) -> None:
-        meta = obj["metadata"]
-        if self._tracking.seen(ObjectKey(resource, meta.get("namespace", ""), meta["name"]), obj):
+        if self._tracking.seen(ObjectKey.of(resource, obj), obj):
             self._mirror.upsert(resource, obj)
 
     def gone(self, resource: Resource, key: str) -> None:
-        namespace, _, name = key.rpartition("/")
-        self._tracking.gone(ObjectKey(resource, namespace, name))
+        self._tracking.gone(ObjectKey.parse(resource, key))
         self._mirror.remove(resource, key)
 
     def in_doubt(self, resource: Resource, key: str) -> bool:
-        namespace, _, name = key.rpartition("/")
-        return self._tracking.in_doubt(ObjectKey(resource, namespace, name))
+        return self._tracking.in_doubt(ObjectKey.parse(resource, key))
 
     @staticmethod
     def expected(error: ApiError) -> bool:
@@ -110,7 +109,7 @@ class Writes:
         Two writes of one object may wait together only in different slots.
         """
         self._begin(key, doubt=doubt)
-        waiting = [(owner, done, failed)]
+        waiting: Waiting = [(owner, done, failed)]
         self._submit(
             Write(
                 key=key,
@@ -142,8 +141,7 @@ class Writes:
 
     def pending(self, resource: Resource, key: str) -> bool:
         """A write of this object is waiting or under way."""
-        namespace, _, name = key.rpartition("/")
-        return self._writer.pending(ObjectKey(resource, namespace, name))
+        return self._writer.pending(ObjectKey.parse(resource, key))
 
     def delete(
         self, key: ObjectKey, *, uid: str, priority: Priority, owner: JobRef | None = None, propagation: str = ""
@@ -167,8 +165,7 @@ class Writes:
         failed: Failed | None = None,
     ) -> None:
         """Change the status with the next patch. A newer change of the same `slot` takes the place of a waiting one."""
-        namespace, _, name = workload.partition("/")
-        key = ObjectKey(kube.WORKLOADS, namespace, name)
+        key = ObjectKey.parse(kube.WORKLOADS, workload)
         bundle = self._bundles.setdefault(key, _Bundle())
         entry = _Change(change, priority, doubt, not_before, [(owner, done, failed)])
         old = bundle.queued.pop(slot, None)
@@ -196,15 +193,15 @@ class Writes:
 
     def _render(self, key: ObjectKey, bundle: _Bundle) -> Json | None:
         """Everything that waits, as one patch on the newest version; None when it says nothing new."""
-        bundle.sent.update(bundle.queued)
+        bundle.sent += bundle.queued.values()  # behind those of a try that was not answered: each is still waited for
         bundle.queued.clear()
-        raw = self._mirror.get(key.resource, f"{key.namespace}/{key.name}")
+        raw = self._mirror.get(key.resource, key.text)
         if raw is None:
             return None
         old = raw.get("status", {})
         new = copy.deepcopy(old)
         now = self._now()
-        for entry in bundle.sent.values():
+        for entry in bundle.sent:
             entry.change(new, now)
         patch = merge.diff(old, new)
         if not patch:
@@ -220,18 +217,15 @@ class Writes:
             self._refused(key, error, entry.doubt, entry.waiting)
 
     def _take_sent(self, key: ObjectKey, bundle: _Bundle) -> list[_Change]:
-        sent = list(bundle.sent.values())
-        bundle.sent.clear()
-        if bundle.queued:
-            return sent
-        if self._bundles.get(key) is bundle:
+        sent, bundle.sent = bundle.sent, []
+        if not bundle.queued and self._bundles.get(key) is bundle:
             del self._bundles[key]
         return sent
 
     # --- how a write ends ---
 
     def _begin(self, key: ObjectKey, *, doubt: bool) -> None:
-        raw = self._mirror.get(key.resource, f"{key.namespace}/{key.name}" if key.namespace else key.name)
+        raw = self._mirror.get(key.resource, key.text)
         base = raw["metadata"]["resourceVersion"] if raw is not None else ""
         self._tracking.begin(key, base=base, doubt=doubt)
 
@@ -246,7 +240,7 @@ class Writes:
         answer: Json | None,
         error: ApiError | None,
         doubt: bool,
-        waiting: list[tuple[JobRef | None, Done | None, Failed | None]],
+        waiting: Waiting,
     ) -> None:
         is_object = answer is not None and answer.get("kind") != "Status"
         newest = self._tracking.end(key, answer if is_object else None, doubt=doubt)
@@ -258,9 +252,9 @@ class Writes:
         if newest is not None:
             self._mirror.upsert(key.resource, newest, decides=decides, assumed=doubt)
         elif answer is not None and not is_object:  # the Status of a deletion that is complete
-            self._mirror.remove(key.resource, f"{key.namespace}/{key.name}" if key.namespace else key.name)
+            self._mirror.remove(key.resource, key.text)
         elif doubt and decides:
-            self._mirror.settle(key.resource, f"{key.namespace}/{key.name}")
+            self._mirror.settle(key.resource, key.text)
         for owner, done, _ in waiting:
             if error is None and done is not None:
                 done(answer if is_object else None)
@@ -271,7 +265,7 @@ class Writes:
         key: ObjectKey,
         error: ApiError,
         doubt: bool,
-        waiting: list[tuple[JobRef | None, Done | None, Failed | None]],
+        waiting: Waiting,
     ) -> None:
         """Read the object anew before anybody thinks again, so that nobody thinks again about the old one."""
         if not isinstance(error, Conflict | AlreadyExists | NotFound):
@@ -286,7 +280,7 @@ class Writes:
         key: ObjectKey,
         error: ApiError,
         doubt: bool,
-        waiting: list[tuple[JobRef | None, Done | None, Failed | None]],
+        waiting: Waiting,
     ) -> None:
         answer: Json | None = None
         if not await self._overtaken(key):

@@ -49,8 +49,23 @@ class ObjectKey(NamedTuple):
     namespace: str
     name: str
 
+    @classmethod
+    def of(cls, resource: Resource, obj: Json) -> ObjectKey:
+        return cls(resource, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+
+    @classmethod
+    def parse(cls, resource: Resource, text: str) -> ObjectKey:
+        """From the engine's identity of the object."""
+        namespace, _, name = text.rpartition("/")
+        return cls(resource, namespace, name)
+
+    @property
+    def text(self) -> str:
+        """The engine's identity of the object: `namespace/name`, or `name` for cluster-scoped kinds."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
     def __str__(self) -> str:
-        return f"{self.resource}:{self.namespace}/{self.name}" if self.namespace else f"{self.resource}:{self.name}"
+        return f"{self.resource}:{self.text}"
 
 
 def key_of(obj: Json) -> str:

@@ -120,6 +120,52 @@ class PreemptionPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class Ordering:
+    """Who goes first among workloads of equal priority (QueuePolicy.spec.order).
+
+    `AgedShortestFirst` orders by `submit + age_weight · q50`: short ones pass long ones, but never by more than that.
+    """
+
+    #: Priority | FairShare | ShortestFirst | AgedShortestFirst | SmallestFirst | HighestResponseRatio
+    key: str = "Priority"
+    age_weight: float = 10.0
+    half_life_seconds: float = 604_800.0
+    #: who waited this long goes before all others of its priority, whatever the key
+    max_wait_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """Reservations for those at the head, and who may start before them (QueuePolicy.spec.backfill)."""
+
+    depth: int = 1  # reservations kept: 0 = off, 1 = EASY, UNLIMITED = conservative
+    candidates: str = "QueueOrder"  # QueueOrder | ShortestFirst | LargestFirst | BestFit | AgedShortestFirst
+    max_candidates: int = 1000
+    running: float = 0.5  # quantile at which running workloads are taken to end
+    candidate: float = 0.9  # quantile at which candidates are taken to end
+    revoke: str = "Never"  # Never | Overdue | Any
+    #: a backfilled workload is overdue when it ran this many times its candidate quantile
+    overdue_factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What happens when nodes fail (QueuePolicy.spec.recovery)."""
+
+    enabled: bool = True
+    spares: int = 0  # nodes, or exclusive domains, of each flavor that are held back
+    spares_percent: float = 0.0  # … or this share of them, rounded up; the larger counts
+    lend: bool = True
+    preempt_to_heal: bool = True
+    soak_seconds: float = 60.0
+    swap_budget: int = 5
+    toleration_seconds: int | None = None  # injected into pods on start; None = not
+    #: more than this share of a flavor's nodes lost within a minute: swap nothing, say so, wait
+    breaker_share: float = 0.5
+    force_delete: bool = False  # consent to force deletion of pods on nodes that cannot be reached
+
+
+@dataclass(frozen=True, slots=True)
 class CheckRef:
     """An admission check that a ClusterQueue asks for; `on_flavors` empty = for every flavor."""
 
@@ -147,6 +193,10 @@ class ClusterQueue:
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     #: named fixes of Kueue quirks that a QueuePolicy turns on for it, in addition to `Settings.fixes`; see engine.fixes
     fixes: frozenset[str] = frozenset()
+    #: what a QueuePolicy says beyond Kueue; None = as Kueue
+    ordering: Ordering | None = None
+    backfill: Backfill | None = None
+    recovery: Recovery | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +245,12 @@ class Node:
     taints: tuple[Taint, ...] = ()
     ready: bool = True
     unschedulable: bool = False
+    uid: str = ""
+    #: type -> (status, when it last changed); Ready=Unknown is told from Ready=False here
+    conditions: Mapping[str, tuple[str, Millis]] = field(default_factory=dict[str, tuple[str, Millis]])
+    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    #: what the hardware has (status.capacity): more than allocatable means degraded devices
+    capacity: Requests = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +260,43 @@ class ForeignPod:
     key: str
     node: str
     requests: Requests
+
+
+# --- what is known of runs --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeForecast:
+    """How long a workload will run, from its start to its end, as quantiles; a fact like any other, replaced by newer ones.
+
+    `quantiles` are (level, milliseconds) with rising levels. What it means for a run that has lasted a while is the
+    engine's arithmetic (`engine.runtime`): conditional on the time that it has taken, never in the past.
+    """
+
+    workload: str  # key
+    quantiles: tuple[tuple[float, Millis], ...]
+    source: str = ""  # Model, Hint, Limit, Class, Queue, Global, …
+    samples: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BoundPod:
+    """A pod of a workload that sits on a node and has not ended."""
+
+    name: str
+    pod_set: str
+    node: str
+    index: int | None = None  # rank in its pod set
+    ready: bool = False
+    terminating: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Where the pods of a workload are. Complete: what is not in here is not bound."""
+
+    workload: str  # key
+    pods: tuple[BoundPod, ...]
 
 
 # --- workloads --------------------------------------------------------------------------------------------------------
@@ -239,6 +332,9 @@ class PodSet:
     topology: TopologyRequest | None = None
     #: digest of what else shapes the pods (ports, runtime class, claims, …): equal shapes are interchangeable.
     shape: str = ""
+    #: node label key of which `domains` values are each taken for itself alone (JobSet exclusive-topology)
+    exclusive: str = ""
+    domains: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +418,15 @@ class Workload:
     checks: tuple[CheckState, ...] = ()
     unhealthy_nodes: tuple[str, ...] = ()
 
+    # what Gangline remembers beyond Kueue's schema
+    #: it was started before a reserved head that goes before it
+    backfilled: bool = False
+    #: work is lost in steps of this many seconds when it is stopped; None = all of it, from its start
+    checkpoint_seconds: float | None = None
+    swaps: int = 0  # nodes replaced under it so far
+    #: nodes that failed it: not to be used for its retry
+    avoid: tuple[str, ...] = ()
+
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -330,7 +435,18 @@ class Workload:
 # --- what flows in ----------------------------------------------------------------------------------------------------
 
 Item: TypeAlias = (
-    Flavor | Cohort | ClusterQueue | LocalQueue | Namespace | AdmissionCheck | Topology | Node | ForeignPod | Workload
+    Flavor
+    | Cohort
+    | ClusterQueue
+    | LocalQueue
+    | Namespace
+    | AdmissionCheck
+    | Topology
+    | Node
+    | ForeignPod
+    | RuntimeForecast
+    | Footprint
+    | Workload
 )
 
 
@@ -392,6 +508,8 @@ class Admit:
     at: Millis
     #: admission checks that now apply, to be listed as Pending in the status.
     checks: tuple[str, ...] = ()
+    #: it starts before a reserved head that goes before it; to be remembered with the workload
+    backfilled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,7 +580,35 @@ class Swap:
     admission: Admission
 
 
-Decision: TypeAlias = Admit | CompleteAdmission | Preempt | Evict | Requeue | Park | Swap
+@dataclass(frozen=True, slots=True)
+class Heal:
+    """Nodes were lost under a running workload; it keeps its quota and its pods move.
+
+    `how` is "Replace" (only the lost pods are replaced, the others go on) or "Restart" (the whole gang stops and starts
+    again; its untouched domains stay its own).
+    """
+
+    workload: str
+    uid: str
+    how: str
+    lost: tuple[str, ...]  # nodes
+    cause: str  # the health signal, in a word: NotReady, Deleted, …
+    message: str
+    detected_at: Millis
+    at: Millis
+
+
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """Something that a user should hear of, without consequence: an event on `about` (a workload key, or a node's name)."""
+
+    kind: str  # Workload | Node | ClusterQueue
+    about: str
+    reason: str
+    message: str
+
+
+Decision: TypeAlias = Admit | CompleteAdmission | Preempt | Evict | Requeue | Park | Swap | Heal | Warn
 
 
 # --- what the console and the statuses show ---------------------------------------------------------------------------

@@ -19,14 +19,17 @@ from gangline.engine.model import (
     Decision,
     Explanation,
     Flavor,
+    Footprint,
     ForeignPod,
     Gone,
+    Item,
     LocalQueue,
     Millis,
     Namespace,
     Node,
     Put,
     QueueStatus,
+    RuntimeForecast,
     Settings,
     Topology,
     Workload,
@@ -60,6 +63,8 @@ class Engine:
             Topology: (store.topologies, store.put_topology),
             Node: (store.nodes, store.put_node),
             ForeignPod: (store.foreign_pods, store.put_foreign_pod),
+            RuntimeForecast: (store.forecasts, store.put_forecast),
+            Footprint: (store.footprints, store.put_footprint),
         }
 
     # --- facts --------------------------------------------------------------------------------------------------------
@@ -70,8 +75,7 @@ class Engine:
             case Put(Workload() as workload):
                 self._intake.put(workload)
             case Put(item):
-                key = item.key if isinstance(item, LocalQueue | ForeignPod) else item.name
-                self._configure(type(item), key, item)
+                self._configure(type(item), _key(item), item)
             case Gone(kind, key) if kind is Workload:
                 self._intake.forget(key)
             case Gone(kind, key):
@@ -212,3 +216,14 @@ class Engine:
             if cell.usage:
                 found.setdefault(flavor, {})[resource] = cell.usage
         return found
+
+
+def _key(item: Item) -> str:
+    """Under which it is kept."""
+    match item:
+        case RuntimeForecast() | Footprint():
+            return item.workload
+        case LocalQueue() | ForeignPod() | Workload():
+            return item.key
+        case _:
+            return item.name

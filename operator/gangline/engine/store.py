@@ -17,12 +17,14 @@ from gangline.engine.model import (
     AdmissionCheck,
     ClusterQueue,
     Flavor,
+    Footprint,
     ForeignPod,
     LocalQueue,
     Millis,
     Namespace,
     Node,
     PodSetAssignment,
+    RuntimeForecast,
     Settings,
     Topology,
 )
@@ -43,6 +45,9 @@ class Store:
         self.topologies: dict[str, Topology] = {}
         self.nodes: dict[str, Node] = {}
         self.foreign_pods: dict[str, ForeignPod] = {}
+        #: of workloads, by their key: how long they will run, and where their pods are
+        self.forecasts: dict[str, RuntimeForecast] = {}
+        self.footprints: dict[str, Footprint] = {}
         #: where topology flavors have room
         self.topology = Topologies()
 
@@ -102,6 +107,12 @@ class Store:
     def put_foreign_pod(self, pod: ForeignPod | None, key: str) -> None:
         _set(self.foreign_pods, key, pod)
         self._wake(self.topology.remove_foreign(key) if pod is None else self.topology.put_foreign(pod))
+
+    def put_forecast(self, forecast: RuntimeForecast | None, key: str) -> None:
+        _set(self.forecasts, key, forecast)
+
+    def put_footprint(self, footprint: Footprint | None, key: str) -> None:
+        _set(self.footprints, key, footprint)
 
     def _wake(self, flavors: frozenset[str]) -> None:
         """The capacity of these topology flavors changed: whoever may use them tries again."""

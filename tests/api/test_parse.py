@@ -564,8 +564,29 @@ def test_nodes() -> None:
         (model.Taint("k", "", "NoExecute"),),
         ready=True,
         unschedulable=True,
+        conditions={"Ready": ("True", T0)},
     )
     assert not parse.node({"metadata": {"name": "n"}}).ready
+
+
+def test_what_decides_about_a_node_and_what_does_not() -> None:
+    heartbeat = condition("Ready", "Unknown") | {"lastHeartbeatTime": "2026-01-31T13:00:00Z"}
+    obj: Json = {
+        "metadata": {
+            "name": "n",
+            "uid": "u",
+            "annotations": {
+                "example.com/health": "bad",
+                "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+            },
+        },
+        "status": {"capacity": {"nvidia.com/gpu": "8"}, "conditions": [heartbeat]},
+    }
+    found = parse.node(obj)
+    assert (found.uid, found.capacity, found.annotations) == ("u", {"nvidia.com/gpu": 8}, {"example.com/health": "bad"})
+    assert found.conditions == {"Ready": ("Unknown", T0)}
+    heartbeat["lastHeartbeatTime"] = "2026-01-31T14:00:00Z"
+    assert parse.node(obj) == found
 
 
 def test_foreign_pods_count_while_they_are_on_a_node() -> None:

@@ -85,3 +85,26 @@ def test_a_policy_reaches_the_engine_whichever_comes_first() -> None:
         assert fixes_told(told) == FIXES
         mirror.remove(kube.QUEUE_POLICIES, "p")
         assert fixes_told(told) == frozenset()
+
+
+def test_recovery_is_off_unless_the_policy_speaks_of_it() -> None:
+    assert policies.recovery(None) is None
+    assert policies.recovery(a_policy("p", "q", profile="Gangline")) is None
+    assert policies.recovery(a_policy("p", "q", recovery={})) == model.Recovery()
+
+
+def test_everything_said_of_recovery_reaches_the_engine() -> None:
+    said = {
+        "enabled": False,
+        "spares": "12.5%",
+        "lend": False,
+        "preemptToHeal": False,
+        "soak": "1m30s",
+        "swapBudget": 2,
+        "tolerationSeconds": 0,
+        "breaker": "0.25",
+        "forceDelete": True,
+    }
+    expected = model.Recovery(False, 0, 12.5, False, False, 90.0, 2, 0, 0.25, True)
+    assert policies.recovery(a_policy("p", "q", recovery=said)) == expected
+    assert policies.recovery(a_policy("p", "q", recovery={"spares": 3})) == model.Recovery(spares=3)

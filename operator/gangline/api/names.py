@@ -51,6 +51,17 @@ SIMULATED_SHUTDOWN: Final = f"{OWN_GROUP}/simulated-shutdown"  # pod annotation:
 SIMULATED_ARRIVAL: Final = (
     f"{OWN_GROUP}/simulated-arrival"  # job annotation, Go duration: `gangline run` submits it then
 )
+EXPECTED_RUNTIME: Final = f"{OWN_GROUP}/expected-runtime"  # job annotation, Go duration: what its author expects
+USER: Final = f"{OWN_GROUP}/user"  # job label: who submitted it, for forecasts where namespaces are shared
+EXCLUSIVE_TOPOLOGY: Final = (
+    "alpha.jobset.sigs.k8s.io/exclusive-topology"  # JobSet's: each child Job alone in a domain of this node label
+)
+WHOLE_DOMAINS: Final = f"{OWN_GROUP}/whole-domains"  # on Workloads, JSON: {pod set: {"by": node label, "count": n}}
+NODE_LOSS: Final = f"{OWN_GROUP}/node-loss"  # on Workloads: "Restart" where a lost pod means that all must start anew
+RECOVERY: Final = (
+    f"{OWN_GROUP}/recovery"  # on Workloads, JSON: what became of it when nodes failed; see control.recovery
+)
+ATTEMPT: Final = f"{OWN_GROUP}/attempt"  # on pods: how often their gang was started anew before, within its admission
 LEGACY_RECLAIM: Final = f"{OWN_GROUP}/reclaim-out-of-cohort"  # keeps v1beta1's reclaimOutOfCohort through conversion
 V1BETA1_FIELDS: Final = f"{OWN_GROUP}/v1beta1-fields"  # on v1beta2 objects: what only v1beta1 can say, as JSON
 V1BETA2_FIELDS: Final = f"{OWN_GROUP}/v1beta2-fields"  # on v1beta1 objects: what only v1beta2 can say, as JSON
@@ -63,6 +74,7 @@ EVICTED: Final = "Evicted"
 PREEMPTED: Final = "Preempted"
 REQUEUED: Final = "Requeued"
 FINISHED: Final = "Finished"
+RECOVERED: Final = "Recovered"  # ours: False while nodes are replaced under it, True when it runs again
 DEACTIVATION_TARGET: Final = "DeactivationTarget"
 ACTIVE: Final = "Active"
 

@@ -196,15 +196,34 @@ def namespace(obj: Any) -> model.Namespace:
 
 
 def node(obj: Any) -> model.Node:
-    spec, status = child(root(obj), "spec", ""), child(obj, "status", "")
+    """Heartbeats are left out, and annotations that Kubernetes' own parts keep: they change and decide nothing."""
+    metadata, spec, status = child(root(obj), "metadata", ""), child(obj, "spec", ""), child(obj, "status", "")
+    found = conditions(status)
     return model.Node(
         name=_name(obj),
-        labels=labels(child(obj, "metadata", ""), "labels", "metadata"),
+        labels=labels(metadata, "labels", "metadata"),
         allocatable=amounts(status, "allocatable", "status"),
         taints=podspec.taints(spec, "taints", "spec"),
-        ready=is_true(conditions(status).get("Ready", NO_CONDITION)),
+        ready=is_true(found.get("Ready", NO_CONDITION)),
         unschedulable=flag(spec, "unschedulable", "spec", False),
+        uid=text(metadata, "uid", "metadata"),
+        conditions={kind: _observed(row, kind) for kind, row in found.items()},
+        annotations={
+            key: value
+            for key, value in labels(metadata, "annotations", "metadata").items()
+            if not key.partition("/")[0].endswith(_KUBERNETES_OWN)
+        },
+        capacity=amounts(status, "capacity", "status"),
     )
+
+
+#: whose annotations of nodes say nothing of their health
+_KUBERNETES_OWN = (".kubernetes.io", "kwok.x-k8s.io")
+
+
+def _observed(condition: Json, kind: str) -> tuple[str, int]:
+    path = f"status.conditions[{kind}]"
+    return text(condition, "status", path), millis(condition, "lastTransitionTime", path)
 
 
 def foreign_pod(obj: Any) -> model.ForeignPod | None:

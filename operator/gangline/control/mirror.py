@@ -180,7 +180,8 @@ class Mirror:
             self.complain(obj, error)
             return
         if isinstance(item, model.ClusterQueue):
-            item = replace(item, fixes=policies.fixes(self.policy_of(obj)))
+            policy = self.policy_of(obj)
+            item = replace(item, fixes=policies.fixes(policy), recovery=policies.recovery(policy))
         if isinstance(item, model.Workload):
             if not assumed and self._values.get(key) == item:  # a label or a message changed: nothing that decides
                 return

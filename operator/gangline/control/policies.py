@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from gangline.api import names
+from gangline.api import names, quantity
 from gangline.control import conditions
+from gangline.engine import model
 from gangline.engine.fixes import FIXES
 from gangline.kube.resources import key_of
 
@@ -40,6 +41,33 @@ def fixes(policy: Json | None) -> frozenset[str]:
     chosen = spec.get("fixes") or {}
     base = FIXES if spec.get("profile") == "Gangline" else frozenset()
     return frozenset((base | set(chosen.get("enable") or ())) - set(chosen.get("disable") or ())) & FIXES
+
+
+def recovery(policy: Json | None) -> model.Recovery | None:
+    """What a policy says of failing nodes; None where it says nothing. The schema has filled in what was left out."""
+    said = policy["spec"].get("recovery") if policy is not None else None
+    if said is None:
+        return None
+    defaults = model.Recovery()
+    spares, share = _spares(said.get("spares", 0))
+    return model.Recovery(
+        enabled=said.get("enabled", defaults.enabled),
+        spares=spares,
+        spares_percent=share,
+        lend=said.get("lend", defaults.lend),
+        preempt_to_heal=said.get("preemptToHeal", defaults.preempt_to_heal),
+        soak_seconds=quantity.parse_duration(said["soak"]) if "soak" in said else defaults.soak_seconds,
+        swap_budget=said.get("swapBudget", defaults.swap_budget),
+        toleration_seconds=said.get("tolerationSeconds"),
+        breaker_share=float(said.get("breaker", defaults.breaker_share)),
+        force_delete=said.get("forceDelete", defaults.force_delete),
+    )
+
+
+def _spares(said: int | str) -> tuple[int, float]:
+    """A number of nodes, and a share of them in percent."""
+    text = str(said)
+    return (0, float(text[:-1])) if text.endswith("%") else (int(text), 0.0)
 
 
 def status(policy: Json, matched: Iterable[str], *, now: int) -> Json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from gangline.api.common import (
     DNS_LABEL,
@@ -23,6 +23,17 @@ from gangline.api.schema import LIST_SET, Model
 
 _NAMES = Annotated[list[ObjectName], Field(max_length=256), LIST_SET]
 FixName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?$")]
+Spares = Annotated[
+    int | str,
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": r"^([0-9]{1,5}|100%|[0-9]{1,2}(\.[0-9]{1,3})?%)$",
+            "x-kubernetes-int-or-string": True,
+        }
+    ),
+]
+"""Whole number, or share in percent."""
 _Fixes = Annotated[list[FixName], Field(max_length=64), LIST_SET]
 
 
@@ -118,20 +129,31 @@ class Stall(Model):
 
 
 class Recovery(Model):
-    """What happens when nodes fail."""
+    """What happens when nodes fail. Without this part: what Kubernetes and Kueue do."""
 
-    spares: Annotated[int, Field(ge=0, le=10_000)] = 0
-    """Nodes per flavor that are kept as replacements."""
+    enabled: bool = True
+    """Off, failed nodes are left to Kubernetes; everything else that the policy says of recovery rests."""
+    spares: Spares = 0
+    """Nodes per flavor, or node pools where jobs take whole pools for themselves, that are kept as replacements: a number,
+    or a share such as 5%."""
     lend: bool = True
     """Workloads that can be stopped at once may run on spare nodes meanwhile."""
-    preempt_to_heal: bool = False
+    preempt_to_heal: bool = True
     """Where no spare is left, stop workloads of lower priority to replace a failed node."""
-    soak: Duration = "5m"
+    soak: Duration = "1m"
     """A node that came back is watched for this long before it is used again."""
     swap_budget: Count = 5
     """How often nodes may be replaced under one workload before it is evicted instead."""
-    toleration_seconds: Annotated[int, Field(ge=0, le=3600)] = 30
-    """How long a node may be unreachable before it counts as failed."""
+    toleration_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
+    """Pods that are started from now on leave a node this many seconds after it went silent, by a toleration that is added
+    to them unless they have one of their own. Left out: Kubernetes' 300 seconds."""
+    breaker: Fraction = "0.5"
+    """When more than this share of a flavor's nodes fails within a minute, nothing is swapped: that is no failure of
+    nodes. 1: never."""
+    force_delete: bool = False
+    """Consent to delete pods by force that cannot end because their node can't be reached. The node may still be running
+    them: say yes only where two copies of a pod do no harm, or where failed nodes are powered off for certain. Pods on
+    nodes that are gone or marked out of service are deleted by force in any case."""
 
 
 Event = Literal["Admitted", "StartMoved", "Overrun", "Stalled", "Preempted", "Evicted", "Swapped", "Finished", "Failed"]

@@ -171,9 +171,11 @@ class LoadProcess:
     async def _finish(self, record: Record, admitted: float) -> None:
         """Mark it Finished when its runtime is over, unless it was evicted before."""
         await asyncio.sleep(admitted + record.kind.runtime - time.monotonic())
-        while record.running and record.admitted == admitted:
-            metadata = record.latest["metadata"]
+        while True:
             async with self._ending:
+                if not record.running or record.admitted != admitted:  # also if that happened while it waited its turn
+                    return
+                metadata = record.latest["metadata"]
                 try:
                     body = finished_patch(record.latest, int(time.time() * 1000))
                     await self._client.patch(

@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 LEASE = "gangline-operator"
 #: A kind that is not served, because its product is not installed, is looked for this often, in seconds.
 ABSENT_RETRY = 5.0
+#: Objects between two collections of garbage: nearly all that is read stays, and what goes is seldom in a cycle.
+COLLECT = (20_000, 20, 50)
 #: What is under way may take this long to finish at the end, in seconds.
 DRAIN = 10.0
 
@@ -145,6 +147,7 @@ class Operator:
                 log.info("waiting for the first list of %s", missing)
         gc.collect()
         gc.freeze()  # what has been read at the start stays; it need not be looked at again and again
+        gc.set_threshold(*COLLECT)
         port = await self._serve()
         if self.options.ready_file is not None:
             _write_atomically(self.options.ready_file, json.dumps({"pid": os.getpid(), "port": port}))

@@ -3,6 +3,10 @@
 Additive increase, multiplicative decrease, as TCP does it: every answer that comes in good time lets the number grow
 a little, up to `most`; latency above `target`, a timeout or a refusal cut it. Refusals (429, 503, no connection) also
 hold everything for a while, since they concern all writes alike. No clock, no I/O: times are passed in, in seconds.
+
+Writes that nobody waits for get what is to spare (`spare`). How much that is follows from the *strain*: how many times
+slower than at its best the server answers. At its best they get a sixth of all that is under way; the more it is strained,
+the longer the pause after each of them, for on a busy server each one makes an admission wait.
 """
 
 from __future__ import annotations
@@ -13,6 +17,14 @@ from dataclasses import dataclass, field
 SMOOTHING = 0.1
 FIRST_HOLD = 0.1
 LONGEST_HOLD = 5.0
+#: the share of the writes under way that nobody may wait for, as a divisor
+SPARE = 6
+#: … and the longest pause between two of them: a trickle remains, however strained the server is
+LONGEST_PAUSE = 0.25
+#: a server counts as strained from here on: below, answers differ by that much anyway
+STRAINED = 2.0
+#: what was the best latency is forgotten after at most twice this: a server may get slower for good
+MEMORY = 300.0
 
 
 @dataclass(slots=True)
@@ -25,7 +37,13 @@ class Pace:
     limit: float = 0.0
     #: exponentially weighted mean of seconds per write
     latency: float = 0.0
+    #: the best that `latency` has been lately, 0 = not known
+    best: float = 0.0
     held_until: float = 0.0
+    _least: float = 0.0
+    _least_before: float = 0.0
+    _since: float = field(default=float("-inf"))
+    _spared_until: float = field(default=float("-inf"))
     _refusals: int = 0
     _cut_at: float = field(default=float("-inf"))
 
@@ -38,14 +56,41 @@ class Pace:
         """How many writes may be under way now."""
         return 0 if now < self.held_until else int(self.limit)
 
+    @property
+    def strain(self) -> float:
+        """How many times slower than at its best the server answers."""
+        return self.latency / self.best if self.best else 1.0
+
+    def spare(self, now: float) -> int:
+        """How many writes that nobody waits for may be under way now."""
+        if now < self._spared_until:
+            return 0
+        return 1 if self.strain > STRAINED else max(1, self.allowance(now) // SPARE)
+
+    def spared(self, now: float) -> float:
+        """A write that nobody waits for is through; returns when the next may go."""
+        if self.strain > STRAINED:
+            self._spared_until = now + min(LONGEST_PAUSE, self.latency * self.strain)
+        return self._spared_until
+
     def answered(self, now: float, seconds: float) -> None:
         """The server dealt with a write (what it said does not matter here)."""
         self.latency += (seconds - self.latency) * (SMOOTHING if self.latency else 1.0)
+        self._remember_best(now)
         self._refusals = 0
         if self.latency > self.target:
             self._cut(now, 0.9)
         else:
             self.limit = min(float(self.most), self.limit + 1 / self.limit)
+
+    def _remember_best(self, now: float) -> None:
+        """The least of the last one to two periods of `MEMORY`."""
+        age = now - self._since
+        if age >= MEMORY:
+            self._least_before = self._least if age < 2 * MEMORY else self.latency
+            self._least, self._since = self.latency, now
+        self._least = min(self._least, self.latency)
+        self.best = min(self._least_before, self._least)
 
     def timed_out(self, now: float) -> None:
         """One write got no answer in time. Its object may be the culprit, so the others go on, only more gently."""

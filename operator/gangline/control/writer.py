@@ -4,7 +4,7 @@
   what waits in its slot and keeps the older one's turn. The replaced one is forgotten: its callbacks are not called. A
   waiting create goes before everything else of its object; otherwise priority decides, then age.
 - *Across objects*: by priority, then age, as many at once as the pace allows (`pacing.Pace`); the low priorities
-  get at most a sixth of that.
+  get at most a sixth of that, and next to nothing while the server is strained.
 - *Failures*: what may pass is repeated for ever with backoff (no answer, 5xx, 429, 401), rendered anew each time, so a
   write must be safe to repeat: a create that got through unheard comes back as AlreadyExists, a fenced patch as
   Conflict. Everything else goes to `on_error` at once and is not repeated.
@@ -62,9 +62,8 @@ class Priority(IntEnum):
     EVENT = 5
 
 
-#: From here on nobody starts earlier for a write: these get a small share of the API server while others wait for it.
+#: From here on nobody starts earlier for a write: these get what of the API server is to spare.
 _LOW = int(Priority.STATUS)
-_LOW_SHARE = 6
 
 
 @dataclass(slots=True)
@@ -278,10 +277,11 @@ class Writer:
             if due == item.due:
                 heapq.heappush(self._ready, (item.rank, item.age, ticket, item))
         allowance = self.pace.allowance(now)
+        spare = self.pace.spare(now)
         gate_open = self._gate is None or self._gate()
         while gate_open and self._ready and len(self._tasks) < allowance:
             rank, _, _, item = self._ready[0]
-            if rank >= _LOW and self._low_in_flight >= max(1, allowance // _LOW_SHARE):
+            if rank >= _LOW and self._low_in_flight >= spare:
                 break
             heapq.heappop(self._ready)
             lane = self._lanes.get(item.write.key)
@@ -338,13 +338,23 @@ class Writer:
             logger.exception("%s %s cannot be sent", item.write.verb, item.write.key)
             outcome = Invalid(0, "BadWrite", f"{type(error).__name__}: {error}")
         finally:
-            self._low_in_flight -= item.rank >= _LOW
             self._tasks.discard(cast("asyncio.Task[None]", asyncio.current_task()))
+            self._make_room(item)
         self._fault.after(number)
         if self._closed:
             return
         self._adapt(outcome, started)
         self._finish(lane, item, outcome)
+
+    def _make_room(self, item: _Waiting) -> None:
+        """One write less under way; after one that nobody waited for there may be a pause."""
+        if item.rank < _LOW:
+            return
+        self._low_in_flight -= 1
+        now = time.monotonic()
+        pause = self.pace.spared(now) - now
+        if pause > 0 and not self._closed:
+            asyncio.get_running_loop().call_later(pause, self._pump_soon)
 
     async def _send(self, write: Write, body: Any) -> Json:
         client, (resource, namespace, name) = self._client, write.key

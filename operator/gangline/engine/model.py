@@ -75,6 +75,8 @@ class Flavor:
     taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     topology: str = ""
+    #: somebody adds nodes when pods need them: what its present nodes can hold does not bound it
+    autoscaled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,18 @@ class Recovery:
     #: more than this share of a flavor's nodes lost within a minute: swap nothing, say so, wait
     breaker_share: float = 0.5
     force_delete: bool = False  # consent to force deletion of pods on nodes that cannot be reached
+    #: move to a spare already when a node is about to leave; never at the cost of others
+    proactive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Overrun:
+    """What happens to workloads that run longer than forecast (QueuePolicy.spec.overrun); see engine.overrun."""
+
+    warn_at: float = 0.9  # the quantile of its own forecast after which a workload counts as warned
+    overdue_factor: float = 3.0  # overdue after this many times that
+    action: str = "Notify"  # None | Notify | Requeue | Deactivate
+    grace_seconds: float = 0.0  # from overdue to the action
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +211,7 @@ class ClusterQueue:
     ordering: Ordering | None = None
     backfill: Backfill | None = None
     recovery: Recovery | None = None
+    overrun: Overrun | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,8 +439,16 @@ class Workload:
     #: work is lost in steps of this many seconds when it is stopped; None = all of it, from its start
     checkpoint_seconds: float | None = None
     swaps: int = 0  # nodes replaced under it so far
-    #: nodes that failed it: not to be used for its retry
+    #: nodes that failed it, from `Heal.lost` or `Evict.avoid` on until it runs complete again; others are preferred to them
     avoid: tuple[str, ...] = ()
+    #: it can't replace single pods: when some are lost, all of it starts again (JobSet)
+    restarts_whole: bool = False
+    #: how far it ran past its forecast in this run: "" | Warned | Overdue
+    overrun: str = ""
+    #: it was overdue in this run or an earlier one: its forecast is not to be relied on
+    overran: bool = False
+    #: what is done about it since it hangs: "" | Notify | Restart | Requeue
+    stalled: str = ""
 
     @property
     def key(self) -> str:
@@ -549,6 +572,8 @@ class Evict:
     reset_checks: bool = False
     #: holders without a running admission (quota reserved only) lose it at once with this eviction.
     underlying_cause: str = ""
+    #: nodes that failed it, to be remembered with the workload
+    avoid: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -669,6 +694,16 @@ class PodsReadyPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class HealthPolicy:
+    """What differs from the engine's table of health signals (`engine.health`)."""
+
+    #: node condition type -> Lost | Suspect | LeavingSoon | DegradedDevice while it is True; Ignore = it says nothing
+    conditions: Mapping[str, str] = field(default_factory=dict[str, str])
+    #: signal, as the table names it -> seconds that it must last before it counts
+    grace_seconds: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Cluster-wide settings; `gates` override Kueue's default feature gates by name."""
 
@@ -679,3 +714,4 @@ class Settings:
     ignore_undeclared_resources: bool = False
     #: named fixes of Kueue quirks, per ClusterQueue name ("*" = all); see engine.fixes
     fixes: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    health: HealthPolicy = HealthPolicy()

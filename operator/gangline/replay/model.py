@@ -1,0 +1,140 @@
+"""What a replay is about: the jobs, the cluster, and what became of each job. Times are integer milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from gangline.engine.model import Millis
+from gangline.traces import TraceJob
+
+DAY: Final = 86_400_000
+#: durations are cut here, as in the reference replays
+LONGEST: Final = 30 * DAY
+
+
+class ReplayError(ValueError):
+    """A replay that makes no sense as asked; the message names the option."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A gang of the window. `number` is its place by submission; ties are broken by it."""
+
+    number: int
+    id: str
+    submit: Millis
+    duration: Millis
+    gpus: int
+    tenant: str
+    limit: Millis | None = None  #: requested run time
+    trace: TraceJob | None = None  #: what else the trace tells
+
+    @property
+    def key(self) -> str:
+        """Its Workload's key in the engine. Names rise with the number, so that ties go by submission."""
+        return f"replay/{name_of(self.number)}"
+
+
+def name_of(number: int) -> str:
+    return f"job-{number:08d}"
+
+
+def number_of(key: str) -> int:
+    return int(key[-8:])
+
+
+def replayed(jobs: Iterable[TraceJob], longest: Millis = LONGEST) -> list[Job]:
+    """The jobs of a trace as they are replayed: those that ask for GPUs, in the order of submission."""
+    ordered = sorted((job for job in jobs if job.gpus > 0), key=lambda job: job.submit)
+    return [
+        Job(
+            number=number,
+            id=job.id,
+            submit=round(job.submit * 1000),
+            duration=min(longest, max(1, round(job.duration * 1000))),
+            gpus=job.gpus,
+            tenant=job.vc or job.user,
+            limit=None if job.limit is None else round(job.limit * 1000),
+            trace=job,
+        )
+        for number, job in enumerate(ordered)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """`gpus` in nodes of `per_node`; 0 per node = a flat pool, where only the count of free GPUs matters."""
+
+    gpus: int
+    per_node: int = 8
+
+    def __post_init__(self) -> None:
+        if self.gpus <= 0:
+            raise ReplayError(f"--gpus must be positive, not {self.gpus}")
+        if self.per_node < 0:
+            raise ReplayError(f"--gpus-per-node must be 0 (a flat pool) or more, not {self.per_node}")
+        if self.per_node and self.gpus % self.per_node:
+            raise ReplayError(f"--gpus {self.gpus} is no multiple of --gpus-per-node {self.per_node}")
+
+    @property
+    def nodes(self) -> int:
+        return self.gpus // self.per_node if self.per_node else 0
+
+
+@dataclass(slots=True)
+class Stint:
+    """One run of a job, from its start to its end or eviction. `places` are (node, GPUs)."""
+
+    start: Millis
+    end: Millis
+    backfilled: bool = False
+    places: tuple[tuple[int, int], ...] = ()
+    lost: Millis = 0  #: of it, what has to be done again
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a job. Without a finish it was still waiting or running when the replay ended."""
+
+    job: Job
+    stints: list[Stint] = field(default_factory=list[Stint])
+    finish: Millis | None = None
+    evictions: int = 0
+    #: why it could never start, "" = it could
+    impossible: str = ""
+
+    @property
+    def start(self) -> Millis | None:
+        return self.stints[0].start if self.stints else None
+
+    @property
+    def wait(self) -> Millis | None:
+        """Completion time less duration: what the queue, and being evicted, cost it."""
+        return None if self.finish is None else self.finish - self.job.submit - self.job.duration
+
+    @property
+    def lost(self) -> Millis:
+        return sum(stint.lost for stint in self.stints)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The state of the cluster at an instant."""
+
+    at: Millis
+    allocated: int  # GPUs
+    waiting: int  # jobs
+    waiting_gpus: int
+
+
+@dataclass(slots=True)
+class Result:
+    cluster: Cluster
+    outcomes: list[Outcome]
+    samples: Sequence[Sample] = ()
+    decisions: int = 0
+    seconds: float = 0.0  #: that the replay took
+    head_delay: dict[str, float] = field(default_factory=dict[str, float])  #: seconds by cause
+    overdue_delay: float = 0.0

@@ -27,6 +27,7 @@ from gangline.engine.model import (
     ResourceGroup,
     Settings,
     Swap,
+    Warn,
     Workload,
 )
 
@@ -88,7 +89,7 @@ class World:
         self.now += 1000
         decisions = self.engine.decide(self.now)
         for decision in decisions:
-            if decision.workload not in lost:
+            if not isinstance(decision, Warn) and decision.workload not in lost:
                 self.write(decision)
         return decisions
 

@@ -78,6 +78,7 @@ class Gang:
         "key",
         "local_queue",
         "out",
+        "overrun",
         "parked",
         "placed",
         "priority",
@@ -134,6 +135,8 @@ class Gang:
         #: where its placements are counted, None if it has none
         self.placed: Topologies | None = None
         self.victim_key: tuple[int, int, str] = (0, 0, "")
+        #: how far it is known to be past its forecast, see engine.overrun
+        self.overrun = ""
         #: failed tries to place its pods after its checks
         self.second_passes = 0
         #: taken out of the ledger for a what-if
@@ -175,7 +178,7 @@ def queue_time(workload: Workload, settings: Settings) -> Millis:
     evicted = workload.evicted_at // 1000 * 1000
     if workload.evicted == "PodsReadyTimeout" and (ready is None or ready.timestamp != "Creation"):
         return evicted
-    if workload.evicted == "AdmissionCheck":
+    if workload.evicted in ("AdmissionCheck", "Overrun"):
         return evicted
     if workload.preempted == "InCohortReclaimWhileBorrowing" and not gates.get("PrioritySortingWithinCohort", True):
         return evicted + 1

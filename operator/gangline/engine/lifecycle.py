@@ -24,6 +24,7 @@ from gangline.engine.model import (
     Requeue,
     Swap,
 )
+from gangline.engine.overrun import Overruns
 from gangline.engine.placement import PENDING, READY, mend, on_host, placing, with_placements
 from gangline.engine.store import Store
 
@@ -36,6 +37,7 @@ HOLDING, DRAINING = "Hold", "HoldAndDrain"
 class Lifecycle:
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._overruns = Overruns(store)
         #: (when, uid, gang): to be reviewed then; a gang may be in here several times
         self._due: list[tuple[Millis, str, Gang]] = []
 
@@ -52,6 +54,9 @@ class Lifecycle:
             if self._store.gangs.get(gang.key) is not gang:
                 continue
             decision, again = self._judge(gang, now)
+            if decision is None:
+                decision, sooner = self._overruns.judge(gang, now)
+                again = sooner if again is None or (sooner is not None and sooner < again) else again
             self._set_alarm(gang, again)
             if decision is not None:
                 decisions.append(decision)
@@ -64,7 +69,9 @@ class Lifecycle:
             for key in sorted(reviews):
                 yield reviews[key]
         while (due := self.next_due()) is not None and due <= now:
-            yield heappop(self._due)[2]
+            gang = heappop(self._due)[2]
+            gang.review_at = None  # the alarm has gone off: one for the same time may be set again
+            yield gang
 
     def _set_alarm(self, gang: Gang, when: Millis | None) -> None:
         if when != gang.review_at:
@@ -99,7 +106,7 @@ class Lifecycle:
     def _eviction(self, gang: Gang, queue: ClusterQueueState, now: Millis) -> tuple[Evict | None, Millis | None]:
         if not gang.workload.active:
             return Evict(gang.key, gang.uid, "Deactivated", "The workload is deactivated"), None
-        found = self._stopped(gang, queue) or _check_failed(gang, now)
+        found = self._stopped(gang, queue) or _check_failed(gang, now) or _stalled(gang)
         if found is not None:
             return found, None
         times: list[Millis] = []
@@ -270,6 +277,13 @@ def _check_failed(gang: Gang, now: Millis) -> Evict | None:
         requeue_at=max(waits, default=None),
         reset_checks=True,
     )
+
+
+def _stalled(gang: Gang) -> Evict | None:
+    """It hangs, and is to be queued again at its old place: it may have been the node's fault."""
+    if gang.workload.stalled != "Requeue" or not gang.admitted:
+        return None
+    return Evict(gang.key, gang.uid, "Stalled", "It hangs: it is stopped and queued again")
 
 
 def _listed(checks: Iterable[CheckState], *, said: bool) -> str:

@@ -290,6 +290,14 @@ class PendingQueue:
                 bucket.told = reason
                 yield from (mate for mate in bucket.live() if mate is not gang and mate.told[0] != reason)
 
+    def one_of_each(self) -> Iterator[Gang]:
+        """A gang of every shape that waits, in no particular order, and those that are set aside alone."""
+        for bucket in self._buckets():
+            first = bucket.top()
+            if first is not None:
+                yield first[2]
+        yield from self._aside.values()
+
     def everyone(self) -> list[Gang]:
         gangs = [*self.in_heap(), *self.aside()]
         return gangs if self.in_flight is None else [self.in_flight, *gangs]

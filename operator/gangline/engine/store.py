@@ -110,6 +110,9 @@ class Store:
 
     def put_forecast(self, forecast: RuntimeForecast | None, key: str) -> None:
         _set(self.forecasts, key, forecast)
+        gang = self.gangs.get(key)
+        if gang is not None and gang.admitted and gang.queue is not None and gang.queue.config.overrun is not None:
+            self.reviews[key] = gang
 
     def put_footprint(self, footprint: Footprint | None, key: str) -> None:
         _set(self.footprints, key, footprint)
@@ -302,6 +305,7 @@ class Store:
         self.note_change(gang)
         self._note_ready(gang, ready=True)
         gang.admitted = False
+        gang.overrun = ""
         gang.told = ("", "")
         if self.fairness is not None:
             self.fairness.cancel(gang)

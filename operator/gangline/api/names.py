@@ -62,6 +62,11 @@ RECOVERY: Final = (
     f"{OWN_GROUP}/recovery"  # on Workloads, JSON: what became of it when nodes failed; see control.recovery
 )
 ATTEMPT: Final = f"{OWN_GROUP}/attempt"  # on pods: how often their gang was started anew before, within its admission
+PROGRESS: Final = f"{OWN_GROUP}/progress"  # job or pod annotation: a sign of life, `step=120 total=5000`
+PROGRESS_URL: Final = f"{OWN_GROUP}/progress-url"  # pod annotation: where gangline.progress reports to
+STALL: Final = f"{OWN_GROUP}/stall"  # job annotation: "off" = never taken for stalled
+NOTIFY: Final = f"{OWN_GROUP}/notify"  # job annotation: "off", or the only kinds that are told of it
+NOTIFY_TO: Final = f"{OWN_GROUP}/notify-to"  # job annotation: the address put into receivers that ask for one
 LEGACY_RECLAIM: Final = f"{OWN_GROUP}/reclaim-out-of-cohort"  # keeps v1beta1's reclaimOutOfCohort through conversion
 V1BETA1_FIELDS: Final = f"{OWN_GROUP}/v1beta1-fields"  # on v1beta2 objects: what only v1beta1 can say, as JSON
 V1BETA2_FIELDS: Final = f"{OWN_GROUP}/v1beta2-fields"  # on v1beta1 objects: what only v1beta2 can say, as JSON
@@ -77,6 +82,8 @@ FINISHED: Final = "Finished"
 RECOVERED: Final = "Recovered"  # ours: False while nodes are replaced under it, True when it runs again
 DEACTIVATION_TARGET: Final = "DeactivationTarget"
 ACTIVE: Final = "Active"
+OVERRUN: Final = "Overrun"  # ours: it runs longer than forecast; the reason says how far it is
+STALLED: Final = "Stalled"  # ours: it hangs; the reason is what is done about it
 
 LOCAL_QUEUE_DEFAULT: Final = "default"
 SYSTEM_NAMESPACE: Final = "gangline-system"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from gangline.api import names, podspec, topology_slices
+from gangline.api import names, podspec, recovery, topology_slices
 from gangline.api.reading import (
     Json,
     ParseError,
@@ -39,7 +39,8 @@ def workload(obj: Any) -> model.Workload:
     ready = found.get(names.PODS_READY, NO_CONDITION)
     requeued = found.get(names.REQUEUED)
     requeue = child(status, "requeueState", "status")
-    pod_sets = _pod_sets(spec)
+    pod_sets = _pod_sets(spec, recovery.whole_domains(annotations))
+    record = recovery.read(annotations)
     held = _held(status, pod_sets) if is_true(reserved) else None
     return model.Workload(
         uid=text(metadata, "uid", "metadata"),
@@ -76,6 +77,12 @@ def workload(obj: Any) -> model.Workload:
             needed(failed, "name", f"status.unhealthyNodes[{i}]")
             for i, failed in enumerate(items(status, "unhealthyNodes", "status"))
         ),
+        swaps=record.swaps,
+        avoid=record.avoid,
+        overrun=_reason_if_true(found.get(names.OVERRUN, NO_CONDITION)),
+        overran=found.get(names.OVERRUN, NO_CONDITION).get("reason") == "Overdue",
+        stalled=_reason_if_true(found.get(names.STALLED, NO_CONDITION)),
+        restarts_whole=annotations.get(names.NODE_LOSS, "") not in ("", recovery.REPLACE),
     )
 
 
@@ -91,17 +98,19 @@ def _gates(written: str) -> tuple[str, ...]:
     return tuple(gate.strip() for gate in written.split(",") if gate.strip()) if written else ()
 
 
-def _pod_sets(spec: Json) -> tuple[model.PodSet, ...]:
-    return tuple(_pod_set(body, f"spec.podSets[{i}]") for i, body in enumerate(items(spec, "podSets", "spec")))
+def _pod_sets(spec: Json, whole: Mapping[str, tuple[str, int]]) -> tuple[model.PodSet, ...]:
+    return tuple(_pod_set(body, f"spec.podSets[{i}]", whole) for i, body in enumerate(items(spec, "podSets", "spec")))
 
 
-def _pod_set(body: Json, path: str) -> model.PodSet:
+def _pod_set(body: Json, path: str, whole: Mapping[str, tuple[str, int]]) -> model.PodSet:
     found = needs(child(child(body, "template", path), "spec", path), f"{path}.template.spec")
     count = number(body, "count", path, 1)
     if count < 0:
         raise ParseError(f"{path}.count", f"{count} must not be negative")
+    name = text(body, "name", path, "main")
+    exclusive, domains = whole.get(name, ("", 0))
     return model.PodSet(
-        name=text(body, "name", path, "main"),
+        name=name,
         count=count,
         requests=found.requests,
         min_count=optional_number(body, "minCount", path),
@@ -111,6 +120,8 @@ def _pod_set(body: Json, path: str) -> model.PodSet:
         preferred_affinity=found.preferred_affinity,
         topology=_topology_request(child(body, "topologyRequest", path), f"{path}.topologyRequest"),
         shape=found.shape,
+        exclusive=exclusive,
+        domains=domains,
     )
 
 

@@ -181,7 +181,9 @@ class Mirror:
             return
         if isinstance(item, model.ClusterQueue):
             policy = self.policy_of(obj)
-            item = replace(item, fixes=policies.fixes(policy), recovery=policies.recovery(policy))
+            item = replace(
+                item, fixes=policies.fixes(policy), recovery=policies.recovery(policy), overrun=policies.overrun(policy)
+            )
         if isinstance(item, model.Workload):
             if not assumed and self._values.get(key) == item:  # a label or a message changed: nothing that decides
                 return

@@ -64,6 +64,20 @@ def recovery(policy: Json | None) -> model.Recovery | None:
     )
 
 
+def overrun(policy: Json | None) -> model.Overrun | None:
+    """What a policy says of runs that outlast their forecast; None where it says nothing."""
+    said = policy["spec"].get("overrun") if policy is not None else None
+    if said is None:
+        return None
+    defaults = model.Overrun()
+    return model.Overrun(
+        warn_at=float(said.get("warnAt", defaults.warn_at)),
+        overdue_factor=float(quantity.parse(said.get("overdueFactor", 3))),
+        action=said.get("action", defaults.action),
+        grace_seconds=quantity.parse_duration(said.get("grace", "0s")),
+    )
+
+
 def _spares(said: int | str) -> tuple[int, float]:
     """A number of nodes, and a share of them in percent."""
     text = str(said)

@@ -17,7 +17,7 @@ Json = dict[str, Any]
 Change = Callable[[Json, int], None]
 
 #: Reasons that put a workload back in its queue at once when its eviction is complete.
-_REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures"})
+_REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures", "Overrun", "Stalled"})
 
 NOT_READY = "Not all pods are ready or succeeded"
 
@@ -159,6 +159,9 @@ def release(status: Json, now: int) -> None:
         conditions.put(rows, names.ADMITTED, False, "NoReservation", "The workload has no reservation", now=now)
     if conditions.is_true(rows, names.PODS_READY):
         conditions.put(rows, names.PODS_READY, False, "WaitForStart", NOT_READY, now=now)
+    for kind in (names.OVERRUN, names.STALLED):
+        if (old := conditions.find(rows, kind)) is not None and old["status"] == "True":
+            conditions.put(rows, kind, False, old["reason"], f"Previously: {old.get('message', '')}", now=now)
     if evicted is not None and evicted["status"] == "True":
         conditions.put(rows, names.REQUEUED, reason in _REQUEUED_AT_ONCE, reason, message, now=now)
 
@@ -181,6 +184,24 @@ def requeue(decision: model.Requeue) -> Change:
                 status.pop("requeueState")
             else:
                 state.pop("requeueAt", None)
+
+    return change
+
+
+def overrun(state: str, message: str) -> Change:
+    """The run has lasted longer than forecast; `state` is Warned or Overdue."""
+
+    def change(status: Json, now: int) -> None:
+        conditions.put(_conditions(status), names.OVERRUN, True, state, message, now=now)
+
+    return change
+
+
+def stalled(holds: bool, reason: str, message: str) -> Change:
+    """It hangs, and what is done about it (Notify, Restart, Requeue); or it does not, and how that is known."""
+
+    def change(status: Json, now: int) -> None:
+        conditions.put(_conditions(status), names.STALLED, holds, reason, message, now=now)
 
     return change
 

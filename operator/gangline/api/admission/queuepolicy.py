@@ -28,6 +28,8 @@ DURATIONS: Final = (
     ("preemption", "minRuntime"),
     ("overrun", "grace"),
     ("stall", "after"),
+    ("stall", "startup"),
+    ("stall", "grace"),
     ("recovery", "soak"),
 )
 
@@ -42,7 +44,21 @@ def validate(policy: Json, old: Json | None, context: Context) -> list[FieldErro
     for i, receiver in enumerate(objects(body.get("notify"))):
         if not text(mapping(receiver.get("secretRef")).get("name")):
             errors.append(required(f"spec.notify[{i}].secretRef.name"))
-    return errors
+        for name in ("digest", "startMovedBy"):
+            errors += syntax.duration(f"spec.notify[{i}].{name}", receiver.get(name))
+    return errors + _overdue(_at(body, ("overrun", "overdueFactor")))
+
+
+def _overdue(value: object) -> list[FieldError]:
+    """A run can't be overdue before it is warned."""
+    path = "spec.overrun.overdueFactor"
+    if value is None:
+        return []
+    try:
+        factor = amounts.exact(value)
+    except amounts.BadAmountError as error:
+        return [invalid(path, value, str(error))]
+    return [] if factor >= 1 else [invalid(path, value, "must be at least 1")]
 
 
 def _path(place: tuple[str, ...]) -> str:

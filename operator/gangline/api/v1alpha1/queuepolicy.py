@@ -109,23 +109,35 @@ class Preemption(Model):
 
 
 class Overrun(Model):
-    """What happens to workloads that run longer than forecast."""
+    """What happens to workloads that run longer than forecast. Hard limits (max-exec-time-seconds, runtime.limit) hold
+    without it."""
 
     warn_at: Fraction = "0.9"
-    """The quantile of its forecast after which a workload counts as overrun."""
+    """The quantile of its own forecast after which a run counts as warned."""
+    overdue_factor: Quantity = "3"
+    """It is overdue once it has run this many times as long."""
     action: Literal["None", "Notify", "Requeue", "Deactivate"] = "Notify"
-    """Notify: say so. Requeue: also make it give way while others wait. Deactivate: stop it for good."""
+    """Notify: say so, once per state. Requeue: also make an overdue workload give way while others of at least its priority
+    wait for what it holds. Deactivate: stop an overdue workload for good. Nothing is stopped for a forecast that no finished
+    run and no word of its author stands behind."""
     grace: Duration = "0s"
-    """How long after the overrun Requeue and Deactivate wait."""
+    """How long Requeue and Deactivate wait once the workload is overdue."""
 
 
 class Stall(Model):
     """What happens to workloads that hang."""
 
     after: Duration = "15m"
-    """Without a sign of progress for this long it counts as stalled, unless the job states its own heartbeat."""
+    """Without a sign of progress for this long it counts as suspect, unless the job states its own heartbeat."""
+    startup: Duration = "10m"
+    """So long after its start nothing is concluded: data is loaded and nothing else happens."""
+    grace: Duration = "5m"
+    """How long a suspect has to show a sign of life before it counts as stalled."""
     action: Literal["None", "Notify", "Restart", "Requeue"] = "Notify"
-    """Notify: say so. Restart: restart the gang where it is. Requeue: evict it and queue it again."""
+    """Notify: say so. Restart: restart the gang where it is, or queue it again if its kind can't. Requeue: evict it and
+    queue it again."""
+    max_actions: Annotated[int, Field(ge=0, le=1000)] = 3
+    """A workload that was evicted this often since it stalled is only reported after that."""
 
 
 class Recovery(Model):
@@ -156,7 +168,18 @@ class Recovery(Model):
     nodes that are gone or marked out of service are deleted by force in any case."""
 
 
-Event = Literal["Admitted", "StartMoved", "Overrun", "Stalled", "Preempted", "Evicted", "Swapped", "Finished", "Failed"]
+Event = Literal[
+    "Admitted",
+    "StartMoved",
+    "Overrun",
+    "Idle",
+    "Stalled",
+    "Preempted",
+    "Evicted",
+    "Swapped",
+    "Finished",
+    "Failed",
+]
 
 
 class SecretRef(Model):
@@ -169,12 +192,19 @@ class SecretRef(Model):
 
 
 class Notify(Model):
-    """Who is told what."""
+    """Who is told what. A job says more or less of it by its annotations gangline.io/notify and gangline.io/notify-to."""
 
     secret_ref: SecretRef
-    """The Secret with the receiver: key `url`, and `type` (slack, webhook) where the URL does not tell."""
+    """The Secret with the receiver: key `url` has one or more Apprise URLs, one a line. Where a URL contains {to}, the
+    address of the job's annotation gangline.io/notify-to is put there, else what key `to` says."""
     on: Annotated[list[Event], Field(min_length=1, max_length=16), LIST_SET]
     """What to tell."""
+    digest: Duration = "0s"
+    """Messages within this time are told in one. 0s: each at once."""
+    max_per_hour: Annotated[int, Field(ge=1, le=100_000)] = 60
+    """So many messages an hour; what is beyond that is bundled into the next one."""
+    start_moved_by: Duration = "30m"
+    """StartMoved: by how much the expected start has to move since it was last told."""
 
 
 class QueuePolicySpec(Model):

@@ -133,6 +133,7 @@ class Stack:
         ready = self.directory / "operator.ready"
         runner = ["-m", "bench.sampler", str(profile), "--"] if profile else ["-m", "gangline.console.cli"]
         arguments = ["operator", "--kubeconfig", str(self._plane.kubeconfig), "--ready-file", str(ready)]
+        arguments += ["--history", str(self.directory / "history.db")]
         return self._start("operator", [*runner, *arguments], ready)
 
     def null_controller(self) -> Process:

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from gangline import traces
+from gangline.console.operator import DIRECTORY
 from gangline.console.table import Rows, age, plain
 from gangline.forecast import (
     Forecast,
@@ -32,7 +33,6 @@ from gangline.forecast.dataset import known_at
 from gangline.forecast.evaluate import Report, Scores, Window, evaluate
 from gangline.forecast.worker import TIMEOUT
 
-_DEFAULT_DIRECTORY = Path("~/.local/share/gangline/forecast").expanduser()
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
@@ -77,7 +77,7 @@ class _Span(click.ParamType[float]):
 
 _db = click.option(
     "--db",
-    default=str(_DEFAULT_DIRECTORY / "history.db"),
+    default=str(DIRECTORY / "history.db"),
     envvar="GANGLINE_HISTORY",
     show_envvar=True,
     help="History: path of an SQLite file or any SQLAlchemy URL.",
@@ -86,7 +86,7 @@ _model = click.option(
     "--model",
     "model_path",
     type=click.Path(dir_okay=False, path_type=Path),
-    default=_DEFAULT_DIRECTORY / "model.gz",
+    default=DIRECTORY / "model.gz",
     envvar="GANGLINE_MODEL",
     show_envvar=True,
     help="The model file.",

@@ -13,6 +13,10 @@ import yaml
 
 if TYPE_CHECKING:
     from gangline.api.configuration import Configuration
+    from gangline.control.operator import ForecastOptions
+
+#: of history and model, as `gangline forecast` has it
+DIRECTORY = Path("~/.local/share/gangline/forecast").expanduser()
 
 
 @click.command()
@@ -30,6 +34,25 @@ if TYPE_CHECKING:
 @click.option("--identity", help="Name in the lease. Default: host name and a random part.")
 @click.option("--listen", default="127.0.0.1:0", show_default=True, help="Address of /metrics, /healthz and /readyz.")
 @click.option("--ready-file", type=click.Path(path_type=Path), help="Written with pid and port once ready.")
+@click.option(
+    "--history",
+    default=str(DIRECTORY / "history.db"),
+    envvar="GANGLINE_HISTORY",
+    show_envvar=True,
+    help="Finished runs are kept there: path of an SQLite file or any SQLAlchemy URL; empty = nothing is forecast.",
+)
+@click.option(
+    "--model",
+    "model_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    envvar="GANGLINE_MODEL",
+    show_envvar=True,
+    help="The trained model. Default: model.gz beside an SQLite history.",
+)
+@click.option(
+    "--forecast", type=bool, default=True, show_default=True, help="false: no model, only hints, limits and history."
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log every step.")
 def command(
     kubeconfig: Path | None,
@@ -39,6 +62,9 @@ def command(
     identity: str | None,
     listen: str,
     ready_file: Path | None,
+    history: str,
+    model_file: Path | None,
+    forecast: bool,
     verbose: bool,
 ) -> None:
     """Run the operator until SIGTERM. Several may run: one leads, the others stand by."""
@@ -65,11 +91,21 @@ def command(
         listen=(host or "127.0.0.1", int(port)),
         ready_file=ready_file,
         identity=identity or operator.default_identity(),
+        forecasts=_forecasts(history, model_file, forecast),
     )
     try:
         raise SystemExit(asyncio.run(operator.serve(options)))
     except LoginError as error:
         raise click.ClickException(str(error)) from error
+
+
+def _forecasts(history: str, model_file: Path | None, use_model: bool) -> ForecastOptions | None:
+    from gangline.control.operator import ForecastOptions
+
+    if not history:
+        return None
+    beside = DIRECTORY if "://" in history else Path(history).expanduser().parent
+    return ForecastOptions(history, model_file or beside / "model.gz", use_model)
 
 
 def _configuration(path: Path | None) -> Configuration:

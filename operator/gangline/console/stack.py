@@ -83,7 +83,7 @@ def bring_up(connection: Connection, services: Services, say: Say, webhook_url: 
             services.start("webhooks", [*_login(connection), "--mode", "url", *address, "--unregister-on-exit"])
         say("✓ the webhooks answer")
     with narrate("Starting the operator"):
-        services.start("operator", [*_login(connection), *_election(connection)])
+        services.start("operator", [*_login(connection), *_election(connection), *_history(services)])
     say("✓ the operator decides")
     return Stack(connection, services)
 
@@ -101,6 +101,11 @@ def _login(connection: Connection) -> list[str]:
 def _election(connection: Connection) -> list[str]:
     """On a cluster of our own there is no other operator to agree with, and no lease of a killed one to wait for."""
     return [] if connection.source == "kubeconfig" else ["--no-leader-election"]
+
+
+def _history(services: Services) -> list[str]:
+    """What runs on this cluster is remembered with it, apart from what others have run."""
+    return ["--history", str(services.directory / "history.db")]
 
 
 def _webhook_address(connection: Connection, url: str | None) -> list[str] | None:

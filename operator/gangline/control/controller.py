@@ -15,7 +15,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gangline.api import names
 from gangline.control import plan
@@ -27,6 +27,7 @@ from gangline.control.pods import Pods, ungating
 from gangline.control.queue_writes import QueueWrites
 from gangline.control.writer import Priority, Write, Writer
 from gangline.control.writes import Writes
+from gangline.engine import model
 from gangline.engine.engine import Engine
 from gangline.jobs.base import Create, Delete, JobError
 from gangline.kube import resources as kube
@@ -34,6 +35,9 @@ from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import ObjectKey, Resource, key_of
+
+if TYPE_CHECKING:
+    from gangline.control.forecasting import Forecasting
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +69,7 @@ class Controller:
         now: Callable[[], int] = wall_millis,
     ) -> None:
         self.engine = engine
-        self.mirror = Mirror(observe=engine.observe, complain=self._complain, labels_to_copy=labels_to_copy)
+        self.mirror = Mirror(observe=self._observe, complain=self._complain, labels_to_copy=labels_to_copy)
         self.writes = Writes(client, writer, self.mirror, now=now, resolved=self._resolved)
         self.decisions = Decisions(self.mirror, self.writes, engine, recorder, metrics)
         self.queues = QueueWrites(self.mirror, self.writes, writer, engine, now, fair=fair_sharing)
@@ -73,6 +77,8 @@ class Controller:
         #: set once a Topology exists: from then on pods have to be watched
         self.needs_pods = asyncio.Event()
         self.leading = False
+        #: how long workloads run, where that is kept
+        self.forecasting: Forecasting | None = None
         self._writer = writer
         self._recorder = recorder
         self._metrics = metrics
@@ -94,11 +100,22 @@ class Controller:
 
         return take
 
+    def wake(self) -> None:
+        """Something else than an event gives reason to decide."""
+        self._wake.set()
+
+    def _observe(self, change: model.Change) -> None:
+        self.engine.observe(change)
+        if self.forecasting is not None:
+            self.forecasting.note(change)
+
     def lead(self) -> None:
         """From now on this process decides. Everything is planned once, whatever happened before."""
         self.leading = True
         self.mirror.dirty.update(self.mirror.jobs())
         self.queues.mark_all()
+        if self.forecasting is not None:
+            self.forecasting.lead()
         self._wake.set()
 
     def retire(self) -> None:
@@ -134,6 +151,8 @@ class Controller:
                 self._absorb_pod(event)
             elif isinstance(event, Upsert):
                 self.writes.seen(resource, event.obj)
+                if resource == kube.GPU_JOBS and self.forecasting is not None:
+                    self.forecasting.forecasts.note_job(event.obj)
             elif isinstance(event, Removed):
                 self.writes.gone(resource, event.key)
                 if resource == kube.WORKLOADS:

@@ -16,14 +16,16 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 from prometheus_client import generate_latest
 
 from gangline.api import names
 from gangline.control import mirror, shell
-from gangline.control.controller import Controller
+from gangline.control.controller import Controller, wall_millis
 from gangline.control.events import EventRecorder
+from gangline.control.forecast_metrics import ForecastMetrics
 from gangline.control.lease import Elector, default_identity
 from gangline.control.metrics import Metrics
 from gangline.control.writer import Writer
@@ -36,6 +38,9 @@ from gangline.kube.errors import AlreadyExists, ApiError
 from gangline.kube.reflector import Reflector, ReflectorGroup
 from gangline.kube.resources import Resource
 
+if TYPE_CHECKING:
+    from gangline.control.forecasting import Forecasting
+
 log = logging.getLogger(__name__)
 
 #: The Lease that the leader holds, as Kueue's.
@@ -46,6 +51,15 @@ ABSENT_RETRY = 5.0
 COLLECT = (20_000, 20, 50)
 #: What is under way may take this long to finish at the end, in seconds.
 DRAIN = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastOptions:
+    """Where finished runs are kept (an SQLAlchemy URL or the path of an SQLite file), and what is learned from them."""
+
+    history: str
+    model_file: Path
+    use_model: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +76,8 @@ class Options:
     settings: model.Settings = field(default_factory=model.Settings)
     labels_to_copy: tuple[str, ...] = ()
     max_writes: int = 24
+    #: None = nothing is forecast and nothing remembered
+    forecasts: ForecastOptions | None = None
 
 
 class Operator:
@@ -89,6 +105,8 @@ class Operator:
             fair_sharing=options.settings.fair_sharing is not None,
             labels_to_copy=options.labels_to_copy,
         )
+        self.forecasting = self._make_forecasting(options.forecasts) if options.forecasts is not None else None
+        self.controller.forecasting = self.forecasting
         self.reflectors = ReflectorGroup()
         self._pods = Reflector(client, kube.PODS)
         self._by_resource: dict[Resource, Reflector] = {}
@@ -102,6 +120,27 @@ class Operator:
             )
             self._by_resource[resource] = self.reflectors.add(reflector, self.controller.sink(resource))
 
+    def _make_forecasting(self, chosen: ForecastOptions) -> Forecasting | None:
+        """None where this machine lacks what it takes: admission goes on without."""
+        try:
+            from gangline.control.forecasting import Forecasting
+        except ImportError as error:
+            log.warning("nothing is forecast: %s", error)
+            return None
+        forecasting = Forecasting(
+            self.controller.mirror,
+            self.engine.observe,
+            self.recorder,
+            history=chosen.history,
+            model_file=chosen.model_file,
+            use_model=chosen.use_model,
+            now=wall_millis,
+            leading=lambda: self.leading.is_set() and not self._lost,
+            wake=self.controller.wake,
+        )
+        self.metrics.registry.register(ForecastMetrics(forecasting))
+        return forecasting
+
     async def run(self) -> int:
         tasks = [
             self._guard(self.reflectors.run(), "reflectors"),
@@ -109,6 +148,8 @@ class Operator:
             self._guard(self._watch_pods(), "pods"),
             self._guard(self._govern(), "leadership"),
         ]
+        if self.forecasting is not None:
+            tasks.append(self._guard(self.forecasting.run(), "forecasts"))
         handlers = shell.registry(
             self._client.login, self._witness, startup=self._startup, cleanup=lambda: self._cleanup(tasks)
         )
@@ -214,6 +255,8 @@ class Operator:
         if not self._lost and not await self.writer.drain(DRAIN):
             log.warning("some writes were still under way after %g s", DRAIN)
         self.writer.abort()
+        if self.forecasting is not None:
+            await self.forecasting.close()
         for task in reversed(tasks):  # the elector gives its lease back when it is cancelled
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):

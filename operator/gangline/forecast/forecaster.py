@@ -104,11 +104,21 @@ class Forecaster:
 
     # --- facts --------------------------------------------------------------------------------------------------------
 
-    def submitted(self, run: Run) -> None:
-        """A run waits. Told again, its features are not taken anew, but a changed limit counts."""
-        if run.uid not in self._tracker:
+    def submitted(self, run: Run, *, ask: bool = True) -> None:
+        """A run waits. Told again, its features are not taken anew, but a changed limit counts.
+
+        `ask=False` puts off taking its features until it is asked for, which may be never: that is most of the cost.
+        """
+        if ask and run.uid not in self._tracker:
             self._remember(run)
         self._tracker.submitted(run)
+
+    def renew(self, uids: Iterable[str]) -> None:
+        """Take the features of these runs anew where they still wait: others have finished, or they say otherwise now."""
+        for uid in uids:
+            run = self._tracker.run(uid) if uid in self._asked else None
+            if run is not None and run.start is None:
+                self._remember(run)
 
     def _remember(self, run: Run) -> None:
         tracker = self._tracker
@@ -161,16 +171,26 @@ class Forecaster:
         """
         return self.forecasts([uid], now, flavor).get(uid)
 
-    def forecasts(self, uids: Iterable[str], now: float, flavor: str = "") -> dict[str, Forecast]:
-        """The same for many runs at once, which is much cheaper; unknown runs are left out."""
-        wanted = [uid for uid in uids if uid in self._asked]
+    def forecasts(
+        self, uids: Iterable[str], now: float, flavor: str = "", *, conditional: bool = True
+    ) -> dict[str, Forecast]:
+        """The same for many runs at once, which is much cheaper; unknown runs are left out.
+
+        `conditional=False` leaves out for how long a run has run: for whoever does that arithmetic at a later instant.
+        """
+        wanted = [uid for uid in uids if self._is_open(uid)]
         trusted = self.status(now).trusted
         if self._model is not None:
             self._ask(wanted)
             self._record()
-        return {uid: self._forecast(uid, now, flavor, trusted) for uid in wanted}
+        return {uid: self._forecast(uid, now, flavor, trusted, conditional) for uid in wanted}
 
-    def _forecast(self, uid: str, now: float, flavor: str, trusted: bool) -> Forecast:
+    def _is_open(self, uid: str) -> bool:
+        if uid not in self._asked and (run := self._tracker.run(uid)) is not None:
+            self._remember(run)
+        return uid in self._asked
+
+    def _forecast(self, uid: str, now: float, flavor: str, trusted: bool, conditional: bool) -> Forecast:
         asked, run = self._asked[uid], self._tracker.run(uid)
         assert run is not None  # every asked run is open in the tracker
         basis = asked.fallback
@@ -181,7 +201,7 @@ class Forecaster:
         where = run.flavor if run.start is not None else flavor or run.flavor
         said = basis.source in (Source.HINT, Source.LIMIT)
         total = basis if said else basis.scaled(math.exp(self._tracker.scale.offset(where)))
-        elapsed = max(0.0, now - run.start) if run.start is not None else 0.0
+        elapsed = max(0.0, now - run.start) if conditional and run.start is not None else 0.0
         return total.after(elapsed).capped(run.limit, elapsed)
 
     def _model_knows(self, run: Run, asked: _Asked) -> bool:

@@ -100,7 +100,7 @@ def from_workload(
         name=name,
         image=image,
         command=command_shape(command),
-        flavor=_flavor(workload),
+        flavor=flavor_of(workload),
         limit=limit,
         hint=hint,
         start=workload.admitted_at / 1000 if workload.admitted else None,
@@ -116,7 +116,7 @@ def _is_accelerator(resource: str) -> bool:
     return any(mark in resource for mark in _ACCELERATORS)
 
 
-def _flavor(workload: Workload) -> str:
+def flavor_of(workload: Workload) -> str:
     """The flavor of its accelerators, or of whatever it holds where it asks for none."""
     if workload.admission is None:
         return ""

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+from gangline.api import names, recovery
 from gangline.kube.resources import Resource
 
 Json: TypeAlias = dict[str, Any]
@@ -36,6 +37,10 @@ class PodSetInfo:
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
     scheduling_gates: Sequence[Json] = ()
+    #: tolerations with an end: how long pods stay on a node that fails. They are no part of what the gang is.
+    patience: Sequence[Json] = ()
+    #: host names of nodes to keep off, where the kind lets its pods' affinity be changed
+    avoid: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,14 @@ class Outcome:
 
     success: bool
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a job tells of its own runtime, in seconds; None = nothing, or nothing that can be read."""
+
+    expected: float | None = None
+    limit: float | None = None  # it is stopped after this long
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +93,14 @@ class Children:
 
     jobs: Sequence[Json] = ()
     services: Sequence[Json] = ()
+    #: child Jobs with pods on nodes that can't be reached: nobody may wait for those pods to end
+    beyond_reach: frozenset[str] = frozenset()
+
+
+def node_loss(job: Json) -> dict[str, str]:
+    """What the job itself says of lost pods, for its Workload: "Restart" where all of it must start anew then."""
+    said = (job["metadata"].get("annotations") or {}).get(names.NODE_LOSS)
+    return {names.NODE_LOSS: said} if said in (recovery.REPLACE, recovery.RESTART) else {}
 
 
 class JobKind(Protocol):
@@ -111,6 +132,21 @@ class JobKind(Protocol):
         """The next patch on the way back to the suspended job that `pod_sets` came from.
 
         None when it is there, or when the next step has to wait for its pods to end: `is_suspended` tells which.
+        """
+        ...
+
+    def said(self, job: Json) -> Said:
+        """How long its author says that it runs. Never raises: what is wrong with the job shows elsewhere."""
+        ...
+
+    def marks(self, job: Json) -> dict[str, str]:
+        """Annotations of its Workload: what Kueue's schema has no field for and what has to outlive this process."""
+        ...
+
+    def attempt(self, job: Json) -> int | None:
+        """Which attempt of its gang the job runs, as `start` was told by the pods' annotation.
+
+        None for a kind that owns its children: it sees to it in `sync`.
         """
         ...
 

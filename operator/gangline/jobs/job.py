@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from gangline.api import names
-from gangline.jobs import podspec
-from gangline.jobs.base import Children, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo
+from gangline.jobs import base, podspec, said
+from gangline.jobs.base import Children, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, Said
 from gangline.kube.resources import JOBS, Resource
 
 MAIN: Final = "main"
@@ -66,7 +66,8 @@ class BatchJob:
         if _stopping(job):
             raise ValueError("a Job that is still being stopped can't be started")
         (info,) = infos
-        wanted = {**spec, "suspend": False, "template": podspec.merge(spec["template"], info)}
+        template = podspec.keep_off(podspec.merge(spec["template"], info), info.avoid)
+        wanted = {**spec, "suspend": False, "template": template}
         if _min_count(job) is not None:
             _scale(wanted, job, info.count)
         return Patch({"spec": podspec.difference(spec, wanted)})
@@ -92,6 +93,15 @@ class BatchJob:
         if _stopping(job):
             body["metadata"] = {"annotations": {names.STOPPING: None}}
         return Patch(body)
+
+    def said(self, job: Json) -> Said:
+        return Said(said.annotated(job), said.positive(job["spec"].get("activeDeadlineSeconds")))
+
+    def marks(self, job: Json) -> dict[str, str]:
+        return base.node_loss(job)
+
+    def attempt(self, job: Json) -> int | None:
+        return podspec.attempt_of(job["spec"]["template"])
 
     def is_active(self, job: Json, children: Children) -> bool:
         status = job.get("status") or {}

@@ -11,11 +11,13 @@ The JobSet controller runs the child Jobs; nothing here touches them.
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gangline.jobs import podspec
-from gangline.jobs.base import Children, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo
+from gangline.api import names, recovery
+from gangline.jobs import podspec, said
+from gangline.jobs.base import Children, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, Said
 from gangline.jobs.job import INDEX_LABEL
 from gangline.kube.resources import JOB_SETS, Resource
 
@@ -60,6 +62,24 @@ class JobSet:
         wanted = {**_restored(job, pod_sets), "suspend": True}
         change = podspec.difference(job["spec"], wanted)
         return Patch({"spec": change}) if change else None
+
+    def said(self, job: Json) -> Said:
+        return Said(said.annotated(job))
+
+    def marks(self, job: Json) -> dict[str, str]:
+        """JobSet restarts all of its Jobs when one has failed, and so do we; and it may want whole domains."""
+        found = {names.NODE_LOSS: recovery.RESTART}
+        whole = {
+            _name(row): {"by": label, "count": _replicas(row)}
+            for row, _ in _rows(job)
+            if (label := _exclusive(job, row))
+        }
+        if whole:
+            found[names.WHOLE_DOMAINS] = json.dumps(whole, separators=(",", ":"), sort_keys=True)
+        return found
+
+    def attempt(self, job: Json) -> int | None:
+        return min((podspec.attempt_of(row["template"]["spec"]["template"]) for row, _ in _rows(job)), default=0)
 
     def is_active(self, job: Json, children: Children) -> bool:
         if any(_may_run_pods(child) for child in children.jobs):
@@ -113,6 +133,13 @@ def _pods_each(row: Json) -> int:
     parallelism = 1 if parallelism is None else parallelism
     completions = spec.get("completions")
     return parallelism if completions is None else min(parallelism, completions)
+
+
+def _exclusive(job: Json, row: Json) -> str:
+    """The node label in one domain of which each Job of this replicated job is to be alone; "" for any place."""
+    own = (row["template"].get("metadata") or {}).get("annotations") or {}
+    shared = job["metadata"].get("annotations") or {}
+    return own.get(names.EXCLUSIVE_TOPOLOGY) or shared.get(names.EXCLUSIVE_TOPOLOGY) or ""
 
 
 def _pod_set(row: Json, path: str) -> Json:

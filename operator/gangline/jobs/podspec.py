@@ -16,6 +16,8 @@ from gangline.jobs.base import JobError, Json, PodSetInfo
 #: Where a template may differ from its original once admission has been injected: (part, field).
 _INJECTED_MAPS = (("metadata", "labels"), ("metadata", "annotations"), ("spec", "nodeSelector"))
 _INJECTED_LISTS = (("spec", "tolerations"), ("spec", "schedulingGates"))
+_HOST_LABEL = "kubernetes.io/hostname"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def merge(template: Json, info: PodSetInfo, path: str = "spec.template") -> Json:
@@ -32,7 +34,26 @@ def merge(template: Json, info: PodSetInfo, path: str = "spec.template") -> Json
         if extra:
             section = _section(merged, part)
             section[name] = _appended(section.get(name) or [], extra)
+    patience = [row for row in info.patience if not _tolerated(merged, row["key"])]
+    if patience:
+        _section(merged, "spec")["tolerations"] = _appended(merged["spec"].get("tolerations") or [], patience)
     return merged
+
+
+def keep_off(template: Json, hosts: Sequence[str]) -> Json:
+    """The template, not to be scheduled on these hosts."""
+    if not hosts:
+        return template
+    kept = copy.deepcopy(template)
+    affinity = _section(_section(_section(kept, "spec"), "affinity"), "nodeAffinity")
+    terms = _section(affinity, _REQUIRED).get("nodeSelectorTerms") or [{}]
+    other = {"key": _HOST_LABEL, "operator": "NotIn", "values": sorted(hosts)}
+    affinity[_REQUIRED] = {
+        "nodeSelectorTerms": [
+            {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), other]} for term in terms
+        ]
+    }
+    return kept
 
 
 def restore(template: Json, original: Json, keep_labels: Collection[str] = ()) -> Json:
@@ -50,6 +71,11 @@ def restore(template: Json, original: Json, keep_labels: Collection[str] = ()) -
             _section(restored, part)[name] = wanted
         elif restored.get(part):
             restored[part].pop(name, None)
+    affinity = (original.get("spec") or {}).get("affinity")
+    if affinity:
+        _section(restored, "spec")["affinity"] = copy.deepcopy(affinity)
+    elif restored.get("spec"):
+        restored["spec"].pop("affinity", None)
     return restored
 
 
@@ -70,6 +96,8 @@ def same(template: Json, original: Json, *, injected: bool = False) -> bool:
         have, want = _take(mine, part, name) or [], _take(theirs, part, name) or []
         if name != "tolerations" and not all(item in have for item in want):
             return False
+    for each in (mine, theirs):
+        (each.get("spec", {}).get("affinity") or {}).pop("nodeAffinity", None)
     return _pruned(mine) == _pruned(theirs)
 
 
@@ -163,6 +191,18 @@ def _appended(have: Sequence[Json], extra: Sequence[Json]) -> list[Json]:
         if item not in result:
             result.append(dict(item))
     return result
+
+
+def attempt_of(template: Json) -> int:
+    """Which attempt of its gang the template was started for; 0 where nothing is said."""
+    said = annotations_of(template).get(names.ATTEMPT, "0")
+    return int(said) if said.isascii() and said.isdigit() else 0
+
+
+def _tolerated(template: Json, key: str) -> bool:
+    """The template says itself how long its pods stay where the NoExecute taint `key` is."""
+    rows = (template.get("spec") or {}).get("tolerations") or ()
+    return any((row.get("key") or key) == key and (row.get("effect") or "NoExecute") == "NoExecute" for row in rows)
 
 
 def _take(template: Json, part: str, name: str) -> Any:

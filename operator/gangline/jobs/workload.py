@@ -12,6 +12,8 @@ from gangline.jobs.base import JobError, JobKind, Json
 _MAX_NAME = 253
 _HASH_LENGTH = 5
 _PROVISIONING_PREFIX = "provreq.kueue.x-k8s.io/"
+#: what a job kind may say by `marks`
+_MARKS = (names.NODE_LOSS, names.WHOLE_DOMAINS)
 _COPIED_ANNOTATIONS = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST)
 
 
@@ -104,8 +106,8 @@ def build(
         "finalizers": [names.IN_USE_FINALIZER],
         "ownerReferences": [owner_reference(kind, job)],
     }
-    if copied := _workload_annotations(job):
-        metadata["annotations"] = copied
+    if annotations := _workload_annotations(job) | kind.marks(job):
+        metadata["annotations"] = annotations
     return {"apiVersion": names.V1BETA2, "kind": "Workload", "metadata": metadata, "spec": spec}
 
 
@@ -147,6 +149,12 @@ def admitted_counts(workload: Json) -> dict[str, int]:
     specified = {item["name"]: item.get("count", 1) for item in workload["spec"].get("podSets") or []}
     assigned = admission.get("podSetAssignments") or []
     return {item["name"]: item.get("count", specified.get(item["name"], 1)) for item in assigned}
+
+
+def changed_marks(kind: JobKind, workload: Json, job: Json) -> dict[str, str | None]:
+    """Annotations by which a waiting Workload differs from what its job says of itself; None: to be removed."""
+    have, want = workload["metadata"].get("annotations") or {}, kind.marks(job)
+    return {key: want.get(key) for key in _MARKS if have.get(key) != want.get(key)}
 
 
 def _same_pod_set(now: Json, then: Json, admitted: int | None, *, injected: bool) -> bool:

@@ -143,7 +143,8 @@ class Forecast(Model):
     p90: Int64
     """It takes no longer than this with a chance of nine in ten."""
     source: Annotated[str, Field(max_length=63)]
-    """What that is based on: Hint, History, Model, Limit."""
+    """What that is based on: Model, Hint, Limit, History (finished jobs of its kind), Global (all finished jobs) or
+    Default (nothing is known yet)."""
     samples: Count = 0
     """How many finished jobs it was learnt from."""
 

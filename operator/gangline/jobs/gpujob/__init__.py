@@ -11,8 +11,9 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from gangline.jobs import podspec, workload
-from gangline.jobs.base import Children, Create, Delete, JobWrite, Json, Outcome, Patch, PodSetInfo
+from gangline.api import names, recovery
+from gangline.jobs import podspec, said, workload
+from gangline.jobs.base import Children, Create, Delete, JobWrite, Json, Outcome, Patch, PodSetInfo, Said
 from gangline.jobs.gpujob import children as owned
 from gangline.jobs.gpujob import frameworks, restarts, status
 from gangline.jobs.gpujob import gang as gangs
@@ -54,6 +55,20 @@ class GPUJob:
     def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
         return None if self.is_suspended(job) or self.finished(job) else Patch({"spec": {"suspend": True}})
 
+    def said(self, job: Json) -> Said:
+        """`spec.runtime`: what is expected outright, or as steps times seconds; else the annotation."""
+        runtime = job["spec"].get("runtime") or {}
+        expected = said.seconds(runtime.get("expected")) or said.by_steps(
+            runtime.get("steps"), runtime.get("secondsPerStep")
+        )
+        return Said(expected or said.annotated(job), said.seconds(runtime.get("limit")))
+
+    def marks(self, job: Json) -> dict[str, str]:
+        return {names.NODE_LOSS: recovery.RESTART} if restarts.as_a_whole(job) else {}
+
+    def attempt(self, job: Json) -> int | None:
+        return None
+
     def is_active(self, job: Json, children: Children) -> bool:
         return any(_may_run_pods(child) for child in children.jobs)
 
@@ -79,7 +94,7 @@ class GPUJob:
         if verdict is not None:
             return _end(job, gang, children, verdict)
         if infos is None or self.is_suspended(job):
-            return [*_deletes(children.jobs), *_written(status.held(job, gang, children.jobs))]
+            return [*_deletes(children.jobs, children), *_written(status.held(job, gang, children.jobs))]
         return self._run(job, gang, owned.infos_for(gang, infos), children)
 
     def rejected(self, job: Json, message: str) -> Patch | None:
@@ -96,7 +111,7 @@ class GPUJob:
         return status.ending(job, Verdict(False, "InvalidTemplate", fault, status.latest(job)))
 
     def _run(self, job: Json, gang: Gang, infos: Sequence[PodSetInfo], children: Children) -> list[JobWrite]:
-        run = owned.stamp(infos, restarts.made(job))
+        run = owned.stamp(infos, restarts.made(job), owned.attempt(infos))
         current = [child for child in _staying(children.jobs) if owned.stamp_of(child) == run]
         failure = verdicts.failed(gang, current)
         if failure is not None and restarts.allowed(job, failure.reason):
@@ -105,7 +120,7 @@ class GPUJob:
             return _end(job, gang, children, failure)
         progress = _written(status.running(job, gang, infos, current))
         if len(current) < len(children.jobs):  # first the old gang goes, as a whole
-            return [*_deletes([child for child in children.jobs if child not in current]), *progress]
+            return [*_deletes([child for child in children.jobs if child not in current], children), *progress]
         owner = workload.owner_reference(self, job)
         writes: list[JobWrite] = []
         if not children.services:
@@ -135,7 +150,8 @@ def _end(job: Json, gang: Gang, children: Children, verdict: Verdict) -> list[Jo
     alive = [child for child in children.jobs if _may_run_pods(child)]
     if not alive:
         return _written(status.ended(job, gang, children.jobs, verdict))
-    return [*_written(status.ending(job, verdict)), *_deletes([child for child in alive if not _has_ended(child)])]
+    going = [child for child in alive if not _has_ended(child)]
+    return [*_written(status.ending(job, verdict)), *_deletes(going, children)]
 
 
 def _staying(jobs: Sequence[Json]) -> list[Json]:
@@ -151,10 +167,13 @@ def _may_run_pods(child: Json) -> bool:
     return not _has_ended(child) or bool(child_status.get("active") or child_status.get("terminating"))
 
 
-def _deletes(jobs: Sequence[Json]) -> list[JobWrite]:
-    """In the foreground: a child is gone only when its pods are."""
+def _deletes(jobs: Sequence[Json], children: Children) -> list[JobWrite]:
+    """In the foreground: a child is gone only when its pods are. Not where some of them may never tell that they ended."""
     return [
-        Delete(JOBS, meta["namespace"], meta["name"], meta["uid"])
+        Delete(
+            *(JOBS, meta["namespace"], meta["name"], meta["uid"]),
+            propagation="Background" if meta["name"] in children.beyond_reach else "Foreground",
+        )
         for meta in (child["metadata"] for child in _staying(jobs))
     ]
 

@@ -24,15 +24,21 @@ def infos_for(gang: Gang, infos: Sequence[PodSetInfo]) -> list[PodSetInfo]:
     return [known.get(role.name) or PodSetInfo(role.name, role.replicas) for role in gang.roles]
 
 
-def stamp(infos: Sequence[PodSetInfo], attempt: int) -> str:
-    """Tells the runs of a gang apart: by its admission and by how often it was restarted.
+def attempt(infos: Sequence[PodSetInfo]) -> int:
+    """How often the gang was started anew, within this admission or an earlier one, because nodes failed."""
+    return max((int(info.annotations.get(names.ATTEMPT, "0")) for info in infos), default=0)
+
+
+def stamp(infos: Sequence[PodSetInfo], made: int, attempt: int = 0) -> str:
+    """Tells the runs of a gang apart: by its admission, and by how often it was started anew for its pods and its nodes.
 
     It covers what shapes the gang (sizes and nodes) and nothing that a newer version of Gangline may add, so that an
     upgrade restarts no gang.
     """
     facts = [[info.name, info.count, dict(info.node_selector), list(info.tolerations)] for info in infos]
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
-    return f"{hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH]}-{attempt}"
+    count = f"{made}.{attempt}" if attempt else f"{made}"
+    return f"{hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH]}-{count}"
 
 
 def stamp_of(child: Json) -> str:
@@ -81,7 +87,8 @@ def _role_job(job: Json, seat: Seat, info: PodSetInfo, owner: Json, run: str) ->
 
 def _template(seat: Seat, info: PodSetInfo, labels: Mapping[str, str]) -> Json:
     role = seat.role
-    wired = frameworks.wire(podspec.merge(role.template, info, role.path), seat)
+    placed = podspec.keep_off(podspec.merge(role.template, info, role.path), info.avoid)
+    wired = frameworks.wire(placed, seat)
     meta = wired.setdefault("metadata", {})
     kept = {key: value for key, value in (meta.get("labels") or {}).items() if key != names.QUEUE_NAME}
     meta["labels"] = {**kept, **labels}

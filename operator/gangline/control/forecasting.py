@@ -1,0 +1,208 @@
+"""Forecasts in the running operator: remembers, follows the workloads, trains now and then, and says how well it does.
+
+Start: what the history holds is played to a new forecaster in a thread, the model that was trained last is loaded, and from then
+on the facts that have gathered are taken in. Until then the engine decides without estimates, which only makes it cautious.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from gangline.control.events import EventRecorder
+from gangline.control.forecasts import Forecasts
+from gangline.control.history import History
+from gangline.control.mirror import Mirror
+from gangline.engine import model
+from gangline.forecast import Forecast, Forecaster, Run, Verdict
+from gangline.kube import resources as kube
+
+log = logging.getLogger(__name__)
+
+Json: TypeAlias = dict[str, Any]
+
+#: facts that arrive within this time are taken in together, in seconds
+GATHER: Final = 0.05
+#: the loop is kept for so long at a time, in seconds …
+SLICE: Final = 0.004
+#: … and then given to others for so long
+PAUSE: Final = 0.01
+#: estimates are looked at this often when nothing arrives, in seconds
+LOOK_EVERY: Final = 1.0
+#: training begins so long after the start, and again after so long
+TRAIN_FIRST: Final = 60.0
+TRAIN_EVERY: Final = 6 * 3600.0
+#: the model is compared with the baseline this often, in seconds
+JUDGE_EVERY: Final = 60.0
+#: what waits to be written may take so long at the end, in seconds
+PATIENCE: Final = 5.0
+
+
+class Forecasting:
+    """One per operator. `leading` tells whether this process may write history; `wake` is called when estimates moved."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        observe: Callable[[model.Change], None],
+        recorder: EventRecorder,
+        *,
+        history: str,
+        model_file: Path,
+        use_model: bool = True,
+        now: Callable[[], int],
+        leading: Callable[[], bool],
+        wake: Callable[[], None],
+    ) -> None:
+        self.history = History(history, model_file)
+        self._use_model = use_model
+        self._mirror = mirror
+        self._recorder = recorder
+        self._now = now
+        self._leading = leading
+        self._wake = wake
+        self._arrived = asyncio.Event()
+        self._trusted: bool | None = None
+        self.ready = asyncio.Event()  #: the past is known
+        self.training_seconds = 0.0
+        self.forecasts = Forecasts(
+            mirror,
+            observe,
+            now=now,
+            forecaster=Forecaster(enabled=use_model),
+            store=self._keep,
+            noted=self._arrived.set,
+        )
+
+    # --- in -----------------------------------------------------------------------------------------------------------
+
+    def note(self, change: model.Change) -> None:
+        self.forecasts.note(change)
+
+    def lead(self) -> None:
+        """From now on this process keeps the history: what ended before and is not stored is handed in once more."""
+        self.forecasts.note_again()
+
+    def _keep(self, run: Run) -> None:
+        if self._leading():
+            self.history.put(run)
+        else:
+            self.forecasts.stored.discard(run.uid)
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Runs until cancelled. Nothing that goes wrong with the history or the model ends it."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.history.run(), name="history")
+                await self._recall()
+                if self._use_model:
+                    group.create_task(self._learn(), name="training")
+                    group.create_task(self._watch_model(), name="verdict")
+                group.create_task(self._follow(), name="forecasts")
+        except Exception:
+            log.exception("forecasts ended; decisions go on without them")
+
+    async def close(self) -> None:
+        """Hand in what has ended, and write it."""
+        if self.ready.is_set():
+            self.forecasts.work(SLICE * 100)
+        await self.history.close(PATIENCE)
+
+    async def _recall(self) -> None:
+        runs = await self.history.recall()
+        forecaster = self.forecasts.forecaster
+        if runs:
+            await asyncio.to_thread(forecaster.restore, runs)
+        self.forecasts.stored.update(run.uid for run in runs)
+        if self._use_model and (learned := await self.history.model()) is not None:
+            self.forecasts.use(learned)
+        self.ready.set()
+        log.info("forecasts: %d finished runs remembered; %s", len(runs), self.verdict().reason)
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_EVERY):
+                    await self._arrived.wait()
+                await asyncio.sleep(GATHER)
+            except TimeoutError:
+                pass
+            self._arrived.clear()
+            try:
+                await self._turn()
+            except Exception:
+                log.exception("a forecast failed; decisions go on without it")
+                await asyncio.sleep(LOOK_EVERY)
+
+    async def _turn(self) -> None:
+        """Take in what has arrived and tell what follows, a slice at a time."""
+        moved = 0
+        while True:
+            left = self.forecasts.work(SLICE)
+            if not left:
+                moved += self.forecasts.tell()
+            if not self.forecasts.behind:
+                break
+            await asyncio.sleep(PAUSE)
+        if moved:
+            self._wake()
+
+    # --- learning -----------------------------------------------------------------------------------------------------
+
+    async def _learn(self) -> None:
+        learned = self.forecasts.forecaster.model
+        age = self._now() / 1000 - learned.trained_at if learned is not None else TRAIN_EVERY
+        await asyncio.sleep(max(TRAIN_FIRST, TRAIN_EVERY - age))
+        while True:
+            await self.train()
+            await asyncio.sleep(TRAIN_EVERY)
+
+    async def _watch_model(self) -> None:
+        while True:
+            self.say_verdict()
+            await asyncio.sleep(JUDGE_EVERY)
+
+    async def train(self) -> None:
+        """Learn from the history as it is now, in a process of its own."""
+        if not self._leading():
+            return
+        begun = time.monotonic()
+        learned = await self.history.train()
+        if learned is not None:
+            self.training_seconds = time.monotonic() - begun
+            self.forecasts.use(learned)
+            log.info("forecasts: trained on %d runs in %.1f s", learned.samples, self.training_seconds)
+
+    def verdict(self) -> Verdict:
+        """Whether the model is in use, and why."""
+        return self.forecasts.forecaster.status(self._now() / 1000)
+
+    def say_verdict(self) -> None:
+        """Tell people when the model switches itself off, or on again: in the log, and at every QueuePolicy."""
+        verdict = self.verdict()
+        if self.forecasts.forecaster.model is None or verdict.trusted == self._trusted:
+            return
+        first, self._trusted = self._trusted is None, verdict.trusted
+        if first and verdict.trusted:
+            return
+        log.log(logging.INFO if verdict.trusted else logging.WARNING, "forecasts: %s", verdict.reason)
+        kind, reason = ("Normal", "ForecastModelInUse") if verdict.trusted else ("Warning", "ForecastModelOff")
+        for policy in self._mirror.objects[kube.QUEUE_POLICIES].values():
+            self._recorder.record(policy, kind, reason, verdict.reason)
+
+
+# --- what others may ask ------------------------------------------------------------------------------------------------
+
+
+def as_json(estimates: Mapping[str, Forecast]) -> Json:
+    """Estimates of whole runtimes in seconds, by workload."""
+    return {
+        key: {"quantiles": list(estimate.values), "source": estimate.source, "samples": estimate.samples}
+        for key, estimate in estimates.items()
+    }

@@ -1,0 +1,338 @@
+"""What is known of how long workloads run: facts from the mirror in, estimates to the engine out.
+
+Nothing here is on the way of a decision. A fact is only noted when it arrives; `work` takes what was noted to the forecaster in
+slices, and `tell` asks it for estimates in batches. The engine is told of an estimate that is new or has changed by so much that
+it matters, and only while somebody wants to know: a QueuePolicy, a GPUJob, or a person who asked lately.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final, TypeAlias
+
+from gangline.control import runs
+from gangline.control.mirror import JOB_KINDS, Mirror
+from gangline.engine import model
+from gangline.forecast import LEVELS, Forecast, Forecaster, Model, Run
+from gangline.forecast.runs import flavor_of
+from gangline.jobs.base import Said
+from gangline.kube import resources as kube
+
+Json: TypeAlias = dict[str, Any]
+
+#: an estimate whose q50 or q90 moved by less than this share is not told again
+MATERIAL: Final = 0.05
+#: so many estimates are made at a time
+BATCH: Final = 250
+#: so many are made anew at a time, after something was learned
+REFRESH: Final = 50
+#: what a run's end is compared with was said within this time of its start, in seconds
+AT_START: Final = 60.0
+#: somebody who asked for estimates wants to know for so long, in seconds
+INTEREST: Final = 600.0
+
+_UNSAID: Final = Said()
+
+
+@dataclass(slots=True)
+class _Open:
+    """A workload that has not ended, as the forecaster knows it."""
+
+    uid: str
+    basis: tuple[object, ...]  # what its run was made of: another one is told
+    start: float | None = None
+    estimate: Forecast | None = None  # of its whole runtime, as told last
+    at_start: Forecast | None = None  # what was told when it started: what its end is compared with
+
+
+@dataclass(slots=True)
+class Record:
+    """How estimates turned out, counted since the start of the process, by their source."""
+
+    ended: int = 0
+    below: dict[float, int] = field(default_factory=lambda: dict.fromkeys(LEVELS, 0))  # runs that took no longer
+    log_error: float = 0.0  # sum of |ln(runtime / q50)|
+
+
+@dataclass(frozen=True, slots=True)
+class _News:
+    """The last word about a workload that was not taken in yet; no value = it is gone."""
+
+    value: model.Workload | None
+    raw: Json | None
+
+
+class Forecasts:
+    """Times that go to the forecaster are Unix seconds, those of the engine milliseconds."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        observe: Callable[[model.Change], None],
+        *,
+        now: Callable[[], int],
+        forecaster: Forecaster | None = None,
+        store: Callable[[Run], None] = lambda run: None,
+        noted: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`store` gets every run that ended; `noted` is called when there is something to work on."""
+        self.forecaster = forecaster or Forecaster()
+        self.records: dict[str, Record] = {}
+        #: uids of finished runs that the store has
+        self.stored: set[str] = set()
+        self._mirror = mirror
+        self._observe = observe
+        self._now = now
+        self._store = store
+        self._noted = noted
+        self._news: dict[str, _News] = {}
+        self._open: dict[str, _Open] = {}
+        self._unasked: dict[str, None] = {}  # keys, in the order of their arrival
+        self._round: Iterator[str] = iter(())  # those whose estimates are made anew, one after the other
+        self._learned = False
+        self._asked_until = 0.0
+        self._was_wanted = False
+
+    # --- in -----------------------------------------------------------------------------------------------------------
+
+    def note(self, change: model.Change) -> None:
+        """A fact that the engine was told of. Costs next to nothing."""
+        match change:
+            case model.Put(model.Workload() as value):
+                self._put_aside(value)
+            case model.Gone(kind, key) if kind is model.Workload:
+                news = self._news.get(key)
+                if news is None or news.value is None or not news.value.finished:
+                    self._news[key] = _News(None, None)
+                self._noted()
+            case _:
+                pass
+
+    def note_again(self) -> None:
+        """Look at every workload once more: what ended while another process led may not be stored."""
+        for key in self._mirror.objects[kube.WORKLOADS]:
+            value = self._mirror.workload_value(key)
+            if value is not None:
+                self._put_aside(value)
+
+    def note_job(self, job: Json) -> None:
+        """A job changed: what it says of its runtime may have."""
+        for workload in self._mirror.workloads_of(job):
+            value = self._mirror.workload_value(kube.key_of(workload))
+            if value is not None:
+                self._put_aside(value)
+
+    def _put_aside(self, value: model.Workload) -> None:
+        before = self._news.get(value.key)
+        if before is not None and before.value is not None and before.value.uid != value.uid:
+            self._take(value.key, before)
+        self._news[value.key] = _News(value, self._mirror.get(kube.WORKLOADS, value.key))
+        self._noted()
+
+    def work(self, budget: float) -> bool:
+        """Take in what was noted, for at most `budget` seconds. Returns whether something is left."""
+        deadline = time.perf_counter() + budget
+        while self._news:
+            key = next(iter(self._news))
+            self._take(key, self._news.pop(key))
+            if time.perf_counter() > deadline:
+                break
+        return bool(self._news)
+
+    def _take(self, key: str, news: _News) -> None:
+        value = news.value
+        known = self._open.get(key)
+        if known is not None and (value is None or value.uid != known.uid):
+            self._forget(key, known)
+            known = None
+        if value is None or news.raw is None:
+            return
+        if value.finished:
+            self._finish(value, news.raw, known)
+        else:
+            self._follow(value, news.raw, known)
+
+    def _follow(self, value: model.Workload, raw: Json, known: _Open | None) -> None:
+        job = self._job(raw)
+        said = _said(job)
+        basis = (said, value.max_execution_seconds, value.queue, raw["spec"].get("podSets"))
+        if known is None or known.basis != basis:
+            run = runs.run_of(value, raw, job[1] if job else None, said)
+            self.forecaster.submitted(run, ask=self._was_wanted)
+            self.forecaster.renew([value.uid] if known is not None else [])
+            start = known.start if known is not None else None
+            known = self._open[value.key] = _Open(value.uid, basis, start, known.estimate if known else None)
+            self._unasked[value.key] = None
+        start = value.admitted_at / 1000 if value.admitted else None
+        if start == known.start:
+            return
+        if known.start is not None:
+            self.forecaster.stopped(value.uid)
+        known.start, known.at_start = start, None
+        if start is not None:
+            self.forecaster.started(value.uid, start, flavor_of(value))
+            known.at_start = known.estimate
+            self._unasked[value.key] = None  # on its flavor it may take longer, or shorter
+
+    def _finish(self, value: model.Workload, raw: Json, known: _Open | None) -> None:
+        if known is None:
+            self._finish_unseen(value, raw)
+            return
+        run = self.forecaster.finished(value.uid, runs.finished_at(raw) or self._now() / 1000)
+        self._judge(known, run)
+        self._close(value.key)
+        self._learned = True
+        if run is not None:
+            self.stored.add(run.uid)
+            self._store(run)
+
+    def _finish_unseen(self, value: model.Workload, raw: Json) -> None:
+        """It had ended before it was seen: after a restart, what the store has is not learned from twice."""
+        if value.uid in self.stored:
+            return
+        self.stored.add(value.uid)
+        job = self._job(raw)
+        run = runs.run_of(value, raw, job[1] if job else None, _said(job))
+        if run.start is None or run.finish is None:
+            return
+        self.forecaster.submitted(run, ask=False)
+        self.forecaster.started(run.uid, run.start, run.flavor)
+        self.forecaster.finished(run.uid, run.finish)
+        self._store(run)
+
+    def _forget(self, key: str, known: _Open) -> None:
+        self.forecaster.forget(known.uid)
+        self._close(key)
+
+    def _close(self, key: str) -> None:
+        known = self._open.pop(key)
+        self._unasked.pop(key, None)
+        if known.estimate is not None:
+            self._observe(model.Gone(model.RuntimeForecast, key))
+
+    def _judge(self, known: _Open, run: Run | None) -> None:
+        if run is None or run.seconds is None or known.at_start is None:
+            return
+        record = self.records.setdefault(known.at_start.source, Record())
+        record.ended += 1
+        record.log_error += abs(run.log_seconds - runs.log_of(known.at_start.q50))
+        for level, value in zip(LEVELS, known.at_start.values, strict=True):
+            record.below[level] += run.seconds <= value
+
+    def _job(self, raw: Json) -> tuple[kube.Resource, Json] | None:
+        ref = self._mirror.job_of(raw)
+        job = self._mirror.get(*ref) if ref is not None else None
+        return (ref[0], job) if ref is not None and job is not None else None
+
+    # --- out ----------------------------------------------------------------------------------------------------------
+
+    def ask(self) -> None:
+        """Somebody wants to know: estimates are made for a while, whether or not a policy needs them."""
+        self._asked_until = self._now() / 1000 + INTEREST
+
+    @property
+    def wanted(self) -> bool:
+        """Whether estimates are of use to anybody."""
+        objects = self._mirror.objects
+        if objects[kube.QUEUE_POLICIES] or objects[kube.GPU_JOBS]:
+            return True
+        return self._now() / 1000 < self._asked_until
+
+    @property
+    def behind(self) -> bool:
+        """Some workload has no estimate yet although it should."""
+        return bool(self._news) or (bool(self._unasked) and self.wanted)
+
+    def tell(self) -> int:
+        """Make a batch of estimates: those that are missing, then those made longest ago. Returns how many were told."""
+        if not self.wanted:
+            self._was_wanted = False
+            return 0
+        if not self._was_wanted:
+            self._was_wanted = True
+            self._unasked.update(dict.fromkeys(self._open))
+        keys = list(islice(self._unasked, BATCH))
+        for key in keys:
+            del self._unasked[key]
+        if not keys:
+            keys = self._due_again()
+        return self._estimate(keys)
+
+    def tell_all(self) -> None:
+        """Take in and estimate everything that is known. Blocks for as long as it takes: not for the deciding process."""
+        while self.work(1.0):
+            pass
+        self.ask()
+        self._estimate(list(self._open))
+        self._unasked.clear()
+
+    def _due_again(self) -> list[str]:
+        """The next of the round, which begins whenever something was learned: it may have changed their estimates."""
+        found = list(islice(self._round, REFRESH))
+        if not found and self._learned:
+            self._learned = False
+            self._round = iter(list(self._open))
+            found = list(islice(self._round, REFRESH))
+        self.forecaster.renew(self._open[key].uid for key in found if key in self._open)
+        return found
+
+    def use(self, learned: Model | None) -> None:
+        """Forecast with another model from now on, or with none."""
+        self.forecaster.use(learned)
+        self._learned = True
+
+    def _estimate(self, keys: Iterable[str]) -> int:
+        opened = {key: self._open[key] for key in keys if key in self._open}
+        uids = [known.uid for known in opened.values()]
+        now = self._now() / 1000
+        estimates = self.forecaster.forecasts(uids, now, conditional=False)
+        told = 0
+        for key, known in opened.items():
+            estimate = estimates.get(known.uid)
+            if estimate is not None and _differs(known.estimate, estimate):
+                known.estimate = estimate
+                self._observe(model.Put(fact(key, estimate)))
+                told += 1
+            if known.at_start is None and known.start is not None and now - known.start < AT_START:
+                known.at_start = known.estimate
+        return told
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def estimate(self, key: str) -> Forecast | None:
+        """What was told last of a workload's whole runtime."""
+        known = self._open.get(key)
+        return known.estimate if known is not None else None
+
+    def estimates(self) -> Mapping[str, Forecast]:
+        """The same of all that have not ended, by key."""
+        return {key: known.estimate for key, known in self._open.items() if known.estimate is not None}
+
+    def waiting(self) -> int:
+        """Facts that were noted and not taken in."""
+        return len(self._news)
+
+
+def fact(key: str, estimate: Forecast) -> model.RuntimeForecast:
+    """An estimate in the engine's words."""
+    return model.RuntimeForecast(
+        workload=key,
+        quantiles=tuple(
+            (level, max(1, round(value * 1000))) for level, value in zip(LEVELS, estimate.values, strict=True)
+        ),
+        source=estimate.source,
+        samples=estimate.samples,
+    )
+
+
+def _said(job: tuple[kube.Resource, Json] | None) -> Said:
+    return JOB_KINDS[job[0]].said(job[1]) if job is not None else _UNSAID
+
+
+def _differs(old: Forecast | None, new: Forecast) -> bool:
+    if old is None or old.source != new.source:
+        return True
+    return any(abs(b - a) > MATERIAL * a for a, b in ((old.q50, new.q50), (old.q90, new.q90)))

@@ -1,0 +1,167 @@
+"""The history store beside the loop: everything that touches the database or trains on it happens in threads and processes.
+
+What has ended is kept in memory until it is written; a database that does not answer costs nobody anything but that memory.
+Writing a run again changes nothing, so whoever restarts may hand in all it sees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, TypeVar
+
+from gangline.forecast import (
+    HistoryStore,
+    Model,
+    ModelError,
+    Run,
+    StoreError,
+    TooFewRunsError,
+    TrainingError,
+    load,
+    train_in_process,
+)
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: runs that end within this time are written together, in seconds
+GATHER: Final = 1.0
+#: a database that refuses is tried again after this, in seconds
+RETRY: Final = 15.0
+#: old runs are forgotten this often, in seconds
+PRUNE_EVERY: Final = 6 * 3600.0
+#: so many runs wait for a database that does not answer; beyond, the oldest are dropped and counted
+MAX_WAITING: Final = 100_000
+#: so many of the latest runs are remembered at the start
+REMEMBERED: Final = 50_000
+
+
+class History:
+    """Runs that ended, on their way to the store, and what is learned from it. Used from one event loop."""
+
+    def __init__(self, url: str, model_file: Path, *, wall: Callable[[], float] = time.time) -> None:
+        """`url` as HistoryStore takes it; `model_file` is where the trained model lies."""
+        self.written = self.dropped = 0
+        self.error = ""  #: what the database said last, "" while it takes what it is given
+        self._url = url
+        self._model_file = model_file
+        self._wall = wall
+        self._waiting: dict[str, Run] = {}
+        self._arrived = asyncio.Event()
+        self._store: HistoryStore | None = None
+        self._pruned = -PRUNE_EVERY
+        self._closed = False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="history")
+
+    @property
+    def waiting(self) -> int:
+        """Runs that have ended and are not written yet."""
+        return len(self._waiting)
+
+    def put(self, run: Run) -> None:
+        """Have it written soon."""
+        self._waiting[run.uid] = run
+        if len(self._waiting) > MAX_WAITING:
+            del self._waiting[next(iter(self._waiting))]
+            self.dropped += 1
+        self._arrived.set()
+
+    async def recall(self) -> list[Run]:
+        """The latest finished runs, in the order of submission; none where the database does not answer."""
+        for pause in (RETRY, 0.0):
+            try:
+                runs = await self._in_thread(lambda: self._opened().runs(limit=REMEMBERED))
+                return [run for run in runs if run.seconds is not None]
+            except StoreError as error:
+                self._refused(error)
+                await asyncio.sleep(pause)
+        return []
+
+    async def run(self) -> None:
+        """Write what ends, until cancelled."""
+        while True:
+            await self._arrived.wait()
+            await asyncio.sleep(GATHER)
+            self._arrived.clear()
+            if not await self.flush():
+                await asyncio.sleep(RETRY)
+                self._arrived.set()
+
+    async def flush(self) -> bool:
+        """Write what waits; False when the database refuses it, which is then kept."""
+        batch = dict(self._waiting)
+        if not batch:
+            return True
+        try:
+            await self._in_thread(lambda: self._write(list(batch.values())))
+        except StoreError as error:
+            self._refused(error)
+            return False
+        for uid, run in batch.items():
+            if self._waiting.get(uid) is run:
+                del self._waiting[uid]
+        self.written += len(batch)
+        self.error = ""
+        return True
+
+    async def close(self, patience: float) -> None:
+        """Write what is left, within `patience` seconds, and let go of the database."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            async with asyncio.timeout(patience):
+                await self.flush()
+        except TimeoutError:
+            log.warning("%d finished runs could not be written within %g s", self.waiting, patience)
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._store is not None:
+            self._store.close()
+
+    # --- learning -----------------------------------------------------------------------------------------------------
+
+    async def model(self) -> Model | None:
+        """The model that was trained last; None where there is none, or none that this version can use."""
+        try:
+            return await asyncio.to_thread(load, self._model_file)
+        except ModelError as error:
+            log.info("no model yet: %s", error)
+            return None
+
+    async def train(self) -> Model | None:
+        """Train in a process of its own; None where there is not enough history, or the training failed."""
+        try:
+            return await asyncio.to_thread(train_in_process, self._url, self._model_file, self._wall())
+        except TooFewRunsError as error:
+            log.info("no training yet: %s", error)
+        except (TrainingError, ModelError, OSError) as error:
+            log.warning("training failed: %s", error)
+        return None
+
+    # --- in the thread ------------------------------------------------------------------------------------------------
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _opened(self) -> HistoryStore:
+        if self._store is None:
+            self._store = HistoryStore(self._url)
+        return self._store
+
+    def _write(self, runs: list[Run]) -> None:
+        store = self._opened()
+        store.put(runs)
+        if time.monotonic() - self._pruned >= PRUNE_EVERY:
+            self._pruned = time.monotonic()
+            store.prune(self._wall())
+
+    def _refused(self, error: StoreError) -> None:
+        if str(error) != self.error:
+            log.warning("the history is not available, runs wait in memory: %s", error)
+        self.error = str(error)

@@ -1,0 +1,37 @@
+"""What jobs tell of their own runtime, read with patience: a hint that makes no sense is no hint."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gangline.api import names, quantity
+from gangline.jobs.base import Json
+
+
+def annotated(job: Json) -> float | None:
+    """The annotation that any kind of job may carry: what its author expects, in seconds."""
+    return seconds((job["metadata"].get("annotations") or {}).get(names.EXPECTED_RUNTIME))
+
+
+def seconds(text: Any) -> float | None:
+    """A duration such as 3h in seconds; None where it is none, or not above zero."""
+    try:
+        return positive(quantity.parse_duration(str(text))) if text is not None else None
+    except quantity.QuantityError:
+        return None
+
+
+def by_steps(steps: Any, seconds_per_step: Any) -> float | None:
+    """Steps times seconds, as analytic predictors of a step give it; None where one of them is missing or no number."""
+    if steps is None or seconds_per_step is None:
+        return None
+    try:
+        return positive(float(steps) * quantity.parse_number(seconds_per_step))
+    except (quantity.QuantityError, TypeError, ValueError):
+        return None
+
+
+def positive(value: Any) -> float | None:
+    """The number, where it is one above zero."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) and value > 0 else None

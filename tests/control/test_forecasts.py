@@ -1,0 +1,232 @@
+"""Forecasts fed from the mirror: what becomes history, what the engine is told, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gangline.control.forecasts import Forecasts
+from gangline.control.mirror import Mirror
+from gangline.engine import model
+from gangline.forecast import Run
+from gangline.kube import resources as kube
+
+Json = dict[str, Any]
+START = 1_700_000_000
+
+
+def stamp(seconds: int) -> str:
+    from gangline.control.conditions import timestamp
+
+    return timestamp(seconds * 1000)
+
+
+class World:
+    """A mirror with a forecaster behind it, and a clock."""
+
+    def __init__(self) -> None:
+        self.seconds = START
+        self.told: list[model.Change] = []
+        self.stored: list[Run] = []
+        self.version = 0
+        self.mirror = Mirror(observe=self._observe)
+        self.forecasts = Forecasts(
+            self.mirror, self.told.append, now=lambda: self.seconds * 1000, store=self.stored.append
+        )
+
+    def _observe(self, change: model.Change) -> None:
+        self.forecasts.note(change)
+
+    def policy(self) -> None:
+        self.put(kube.QUEUE_POLICIES, {"kind": "QueuePolicy", "metadata": {"name": "p"}, "spec": {"clusterQueues": {}}})
+
+    def put(self, resource: kube.Resource, obj: Json) -> None:
+        self.version += 1
+        meta = {"uid": f"uid-{obj['metadata']['name']}", "resourceVersion": str(self.version), **obj["metadata"]}
+        self.mirror.upsert(resource, {**obj, "metadata": meta})
+
+    def gpujob(self, name: str, **runtime: Any) -> None:
+        template = {"spec": {"containers": [{"name": "main", "image": "train:v1"}]}}
+        spec = {"workers": 1, "gpusPerWorker": 8, "template": template, "runtime": runtime}
+        self.put(kube.GPU_JOBS, {"kind": "GPUJob", "metadata": {"name": name, "namespace": "ml"}, "spec": spec})
+
+    def workload(
+        self, name: str, *, started: int | None = None, ended: int | None = None, created: int = START, owner: str = ""
+    ) -> None:
+        rows: list[Json] = []
+        status: Json = {"conditions": rows}
+        if started is not None:
+            assigned = {"name": "main", "count": 1, "flavors": {"nvidia.com/gpu": "h100"}}
+            assigned["resourceUsage"] = {"nvidia.com/gpu": "8"}
+            status["admission"] = {"clusterQueue": "cq", "podSetAssignments": [assigned]}
+            for kind in ("QuotaReserved", "Admitted"):
+                rows.append({"type": kind, "status": "True", "reason": kind, "lastTransitionTime": stamp(started)})
+        if ended is not None:
+            rows.append(
+                {"type": "Finished", "status": "True", "reason": "Succeeded", "lastTransitionTime": stamp(ended)}
+            )
+        container = {"name": "main", "image": "train:v1", "command": ["python", "train.py", "--lr", "1"]}
+        container["resources"] = {"requests": {"nvidia.com/gpu": "8"}}
+        pods = {"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}
+        meta: Json = {"name": name, "namespace": "ml", "creationTimestamp": stamp(created)}
+        if owner:
+            kind, uid = ("GPUJob", f"uid-{owner}")
+            ref = {"apiVersion": "gangline.io/v1alpha1", "kind": kind, "name": owner, "uid": uid, "controller": True}
+            meta["ownerReferences"] = [ref]
+        spec = {"queueName": "lq", "podSets": [pods]}
+        self.put(kube.WORKLOADS, {"kind": "Workload", "metadata": meta, "spec": spec, "status": status})
+
+    def ran(self, name: str, seconds: int, *, created: int) -> None:
+        """A workload from its submission to its end."""
+        self.seconds = created
+        self.workload(name, created=created)
+        self.turn()
+        self.workload(name, created=created, started=created + 10)
+        self.turn()
+        self.seconds = created + 10 + seconds
+        self.workload(name, created=created, started=created + 10, ended=self.seconds)
+        self.turn()
+
+    def turn(self) -> None:
+        while self.forecasts.work(1.0):
+            pass
+        while self.forecasts.tell():
+            pass
+
+    def facts(self, name: str) -> list[model.RuntimeForecast]:
+        return [
+            change.item
+            for change in self.told
+            if isinstance(change, model.Put)
+            and isinstance(change.item, model.RuntimeForecast)
+            and change.item.workload == f"ml/{name}"
+        ]
+
+
+def median(fact: model.RuntimeForecast) -> float:
+    return dict(fact.quantiles)[0.5] / 1000
+
+
+def test_a_finished_workload_becomes_one_run_with_all_that_is_known_of_it() -> None:
+    world = World()
+    world.ran("train-1", 600, created=START)
+    (run,) = world.stored
+    assert (run.uid, run.namespace, run.queue, run.gpus) == ("uid-train-1", "ml", "lq", 8)
+    assert (run.image, run.command, run.flavor) == ("train:v1", "python train.py --lr", "h100")
+    assert (run.submit, run.start, run.seconds) == (START, START + 10, 600.0)
+
+
+def test_what_had_ended_before_a_restart_is_stored_once_whoever_saw_it() -> None:
+    world = World()
+    world.forecasts.stored.add("uid-known")
+    world.workload("known", started=START + 1, ended=START + 60)
+    world.workload("new", started=START + 1, ended=START + 90)
+    world.turn()
+    world.forecasts.note_again()
+    world.turn()
+    assert [(run.uid, run.seconds) for run in world.stored] == [("uid-new", 89.0)]
+
+
+def test_one_that_ends_and_is_gone_before_anybody_looked_is_not_lost() -> None:
+    world = World()
+    world.workload("brief")
+    world.workload("brief", started=START + 1)
+    world.workload("brief", started=START + 1, ended=START + 3)
+    world.mirror.remove(kube.WORKLOADS, "ml/brief")
+    world.turn()
+    assert [run.seconds for run in world.stored] == [2.0]
+
+
+def test_without_a_policy_a_gpujob_or_a_question_nothing_is_estimated() -> None:
+    world = World()
+    world.workload("quiet")
+    world.turn()
+    assert world.told == []
+    world.forecasts.ask()
+    world.turn()
+    assert [fact.source for fact in world.facts("quiet")] == ["Default"]
+
+
+def test_estimates_follow_what_finishes_and_are_repeated_only_when_they_moved() -> None:
+    world = World()
+    world.policy()
+    world.workload("next")
+    world.turn()
+    for i in range(4):
+        world.ran(f"past-{i}", 1000, created=START + 2000 * i)
+    before = len(world.facts("next"))
+    assert world.facts("next")[-1].source in ("Global", "History")
+    world.turn()
+    world.turn()
+    assert len(world.facts("next")) == before
+    world.workload("later", created=world.seconds)
+    world.turn()
+    fact = world.facts("later")[-1]
+    assert fact.source == "History" and fact.samples >= 3
+    assert median(fact) == pytest.approx(1000, rel=0.3)
+
+
+def test_the_engine_is_told_of_whole_runtimes_however_long_a_run_has_run() -> None:
+    world = World()
+    world.policy()
+    world.workload("long")
+    world.turn()
+    first = median(world.facts("long")[-1])
+    world.workload("long", started=START + 10)
+    world.seconds += 50_000
+    world.turn()
+    assert median(world.facts("long")[-1]) == first
+
+
+def test_a_gpujob_says_steps_times_seconds_and_may_change_its_mind() -> None:
+    world = World()
+    world.gpujob("llm", steps=2000, secondsPerStep="1500m")
+    world.workload("gpujob-llm-1", owner="llm")
+    world.turn()
+    fact = world.facts("gpujob-llm-1")[-1]
+    assert (fact.source, median(fact)) == ("Hint", 3000.0)
+    world.gpujob("llm", expected="2h")
+    world.forecasts.note_job(world.mirror.objects[kube.GPU_JOBS]["ml/llm"])
+    world.turn()
+    assert median(world.facts("gpujob-llm-1")[-1]) == 7200.0
+
+
+def test_a_preempted_run_begins_anew_and_only_its_last_stretch_counts() -> None:
+    world = World()
+    world.workload("w")
+    world.workload("w", started=START + 10)
+    world.turn()
+    world.workload("w")
+    world.turn()
+    world.workload("w", started=START + 500)
+    world.turn()
+    world.workload("w", started=START + 500, ended=START + 800)
+    world.turn()
+    assert [run.seconds for run in world.stored] == [300.0]
+
+
+def test_what_is_over_or_gone_is_taken_back_from_the_engine() -> None:
+    world = World()
+    world.policy()
+    world.workload("ends", started=START)
+    world.workload("goes")
+    world.turn()
+    world.workload("ends", started=START, ended=START + 5)
+    world.mirror.remove(kube.WORKLOADS, "ml/goes")
+    world.turn()
+    gone = {change.key for change in world.told if isinstance(change, model.Gone)}
+    assert gone == {"ml/ends", "ml/goes"}
+    assert world.forecasts.estimates() == {}
+
+
+def test_how_estimates_turned_out_is_counted_by_their_source() -> None:
+    world = World()
+    world.policy()
+    for i in range(6):
+        world.ran(f"past-{i}", 1000, created=START + 2000 * i)
+    records = world.forecasts.records
+    assert sum(record.ended for record in records.values()) == 6
+    history = records["History"]
+    assert history.below[0.95] == history.ended
+    assert history.log_error / history.ended < 1.0

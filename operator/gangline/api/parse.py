@@ -55,6 +55,7 @@ def flavor(obj: Any) -> model.Flavor:
         taints=podspec.taints(spec, "nodeTaints", "spec"),
         tolerations=podspec.tolerations(spec, "tolerations", "spec"),
         topology=text(spec, "topologyName", "spec"),
+        autoscaled=labels(child(obj, "metadata", ""), "annotations", "metadata").get(names.AUTOSCALED) == "true",
     )
 
 

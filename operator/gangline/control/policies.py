@@ -61,6 +61,7 @@ def recovery(policy: Json | None) -> model.Recovery | None:
         toleration_seconds=said.get("tolerationSeconds"),
         breaker_share=float(said.get("breaker", defaults.breaker_share)),
         force_delete=said.get("forceDelete", defaults.force_delete),
+        proactive=said.get("proactive", defaults.proactive),
     )
 
 
@@ -75,6 +76,42 @@ def overrun(policy: Json | None) -> model.Overrun | None:
         overdue_factor=float(quantity.parse(said.get("overdueFactor", 3))),
         action=said.get("action", defaults.action),
         grace_seconds=quantity.parse_duration(said.get("grace", "0s")),
+    )
+
+
+def ordering(policy: Json | None) -> model.Ordering | None:
+    """What a policy says of who goes first; None where it leaves that to Kueue."""
+    said = policy["spec"].get("order") if policy is not None else None
+    if said is None or said.get("key", "Priority") == "Priority" and not said.get("maxWait"):
+        return None
+    defaults = model.Ordering()
+    return model.Ordering(
+        key=said.get("key", defaults.key),
+        age_weight=quantity.parse_number(said.get("ageWeight", defaults.age_weight)),
+        half_life_seconds=quantity.parse_duration(said["halfLife"])
+        if "halfLife" in said
+        else defaults.half_life_seconds,
+        max_wait_seconds=quantity.parse_duration(said["maxWait"]) if said.get("maxWait") else None,
+    )
+
+
+def backfill(policy: Json | None) -> model.Backfill | None:
+    """What a policy says of reservations and backfill; the profile Gangline turns it on by itself."""
+    if policy is None:
+        return None
+    said = policy["spec"].get("backfill")
+    defaults = model.Backfill()
+    if said is None:
+        return defaults if policy["spec"].get("profile") == "Gangline" else None
+    depth, chances = said.get("depth", defaults.depth), said.get("quantiles") or {}
+    return model.Backfill(
+        depth=model.UNLIMITED if depth == "Conservative" else int(depth),
+        candidates=said.get("candidates", defaults.candidates),
+        max_candidates=said.get("maxCandidates", defaults.max_candidates),
+        running=float(chances.get("running", defaults.running)),
+        candidate=float(chances.get("candidate", defaults.candidate)),
+        revoke=said.get("revoke", defaults.revoke),
+        overdue_factor=quantity.parse_number(said.get("overdueFactor", defaults.overdue_factor)),
     )
 
 

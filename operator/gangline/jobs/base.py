@@ -93,8 +93,6 @@ class Children:
 
     jobs: Sequence[Json] = ()
     services: Sequence[Json] = ()
-    #: child Jobs with pods on nodes that can't be reached: nobody may wait for those pods to end
-    beyond_reach: frozenset[str] = frozenset()
 
 
 def node_loss(job: Json) -> dict[str, str]:

@@ -34,6 +34,17 @@ Spares = Annotated[
     ),
 ]
 """Whole number, or share in percent."""
+Depth = Annotated[
+    int | str,
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": r"^([0-9]{1,4}|Conservative)$",
+            "x-kubernetes-int-or-string": True,
+        }
+    ),
+]
+"""Whole number, or all."""
 _Fixes = Annotated[list[FixName], Field(max_length=64), LIST_SET]
 
 
@@ -58,10 +69,15 @@ class Fixes(Model):
 class Order(Model):
     """Who goes first."""
 
-    key: Literal["Priority", "FairShare", "ShortestFirst", "SmallestFirst", "HighestResponseRatio"] = "Priority"
+    key: Literal[
+        "Priority", "FairShare", "ShortestFirst", "AgedShortestFirst", "SmallestFirst", "HighestResponseRatio"
+    ] = "Priority"
     """Priority: priority, then age, as Kueue does. The others order workloads of equal priority: FairShare by what
-    their LocalQueue used lately, ShortestFirst by expected runtime, SmallestFirst by GPUs, HighestResponseRatio by
-    waiting time against expected runtime."""
+    their LocalQueue used lately, ShortestFirst by expected runtime, AgedShortestFirst by expected runtime and age,
+    SmallestFirst by GPUs, HighestResponseRatio by waiting time against expected runtime."""
+    age_weight: Quantity = "10"
+    """AgedShortestFirst: a workload that is expected to run an hour longer lets others pass that come up to this many
+    hours later."""
     half_life: Duration = "168h"
     """FairShare: after this time past use counts half."""
     max_wait: Duration | None = None
@@ -80,16 +96,20 @@ class Quantiles(Model):
 class Backfill(Model):
     """Let workloads that fit start early when they delay no reserved one."""
 
-    depth: Annotated[int, Field(ge=0, le=1000)] = 1
-    """How many workloads at the head get a reservation: 1 is EASY backfill, more is conservative, 0 turns it off."""
-    candidates: Literal["QueueOrder", "ShortestFirst", "LargestFirst", "BestFit"] = "QueueOrder"
+    depth: Depth = 1
+    """How many workloads at the head get a reservation: 1 is EASY backfill, 0 turns it off, Conservative reserves for
+    all."""
+    candidates: Literal["QueueOrder", "ShortestFirst", "AgedShortestFirst", "LargestFirst", "BestFit"] = "QueueOrder"
     """In which order workloads are tried."""
     max_candidates: Annotated[int, Field(ge=1, le=100_000)] = 1000
     """How many workloads are tried at most."""
     quantiles: Quantiles = Quantiles()
     """How cautious forecasts are used."""
-    revoke: Literal["Never", "Overdue"] = "Never"
-    """Overdue: a backfilled workload that runs longer than forecast is preempted once it delays a reservation."""
+    revoke: Literal["Never", "Overdue", "Any"] = "Never"
+    """Overdue: a backfilled workload that runs longer than forecast is preempted once it delays a reservation. Any:
+    every backfilled workload is, as soon as a reserved one could start in its place."""
+    overdue_factor: Quantity = "1"
+    """Overdue: it may run this many times its forecast (at the candidate's quantile) before it counts as overdue."""
 
 
 class Preemption(Model):
@@ -162,6 +182,9 @@ class Recovery(Model):
     breaker: Fraction = "0.5"
     """When more than this share of a flavor's nodes fails within a minute, nothing is swapped: that is no failure of
     nodes. 1: never."""
+    proactive: bool = False
+    """Move workloads to a spare already when their node is about to leave (maintenance, spot notice), never at the cost of
+    others."""
     force_delete: bool = False
     """Consent to delete pods by force that cannot end because their node can't be reached. The node may still be running
     them: say yes only where two copies of a pod do no harm, or where failed nodes are powered off for certain. Pods on

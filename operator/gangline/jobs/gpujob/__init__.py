@@ -94,7 +94,7 @@ class GPUJob:
         if verdict is not None:
             return _end(job, gang, children, verdict)
         if infos is None or self.is_suspended(job):
-            return [*_deletes(children.jobs, children), *_written(status.held(job, gang, children.jobs))]
+            return [*_deletes(children.jobs), *_written(status.held(job, gang, children.jobs))]
         return self._run(job, gang, owned.infos_for(gang, infos), children)
 
     def rejected(self, job: Json, message: str) -> Patch | None:
@@ -120,7 +120,7 @@ class GPUJob:
             return _end(job, gang, children, failure)
         progress = _written(status.running(job, gang, infos, current))
         if len(current) < len(children.jobs):  # first the old gang goes, as a whole
-            return [*_deletes([child for child in children.jobs if child not in current], children), *progress]
+            return [*_deletes([child for child in children.jobs if child not in current]), *progress]
         owner = workload.owner_reference(self, job)
         writes: list[JobWrite] = []
         if not children.services:
@@ -150,8 +150,7 @@ def _end(job: Json, gang: Gang, children: Children, verdict: Verdict) -> list[Jo
     alive = [child for child in children.jobs if _may_run_pods(child)]
     if not alive:
         return _written(status.ended(job, gang, children.jobs, verdict))
-    going = [child for child in alive if not _has_ended(child)]
-    return [*_written(status.ending(job, verdict)), *_deletes(going, children)]
+    return [*_written(status.ending(job, verdict)), *_deletes([child for child in alive if not _has_ended(child)])]
 
 
 def _staying(jobs: Sequence[Json]) -> list[Json]:
@@ -167,13 +166,10 @@ def _may_run_pods(child: Json) -> bool:
     return not _has_ended(child) or bool(child_status.get("active") or child_status.get("terminating"))
 
 
-def _deletes(jobs: Sequence[Json], children: Children) -> list[JobWrite]:
-    """In the foreground: a child is gone only when its pods are. Not where some of them may never tell that they ended."""
+def _deletes(jobs: Sequence[Json]) -> list[JobWrite]:
+    """In the foreground: a child is gone only when its pods are."""
     return [
-        Delete(
-            *(JOBS, meta["namespace"], meta["name"], meta["uid"]),
-            propagation="Background" if meta["name"] in children.beyond_reach else "Foreground",
-        )
+        Delete(JOBS, meta["namespace"], meta["name"], meta["uid"])
         for meta in (child["metadata"] for child in _staying(jobs))
     ]
 

@@ -1,0 +1,178 @@
+"""What became of a gang when nodes failed under it: the record that its Workload carries as an annotation.
+
+The record is the truth about a swap, also for the process that has to finish it after a crash: which attempt the gang has to be
+in, which nodes it lost, and when what happened. Conditions, events and metrics are told from it. Times are milliseconds
+since the epoch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias, cast
+
+from gangline.api import names
+
+Json: TypeAlias = dict[str, Any]
+
+#: only the lost pods are made anew; the whole gang starts anew within its admission; it lost its admission and queues again
+REPLACE: Final = "Replace"
+RESTART: Final = "Restart"
+REQUEUE: Final = "Requeue"
+#: so many swaps are remembered, and so many nodes of each
+MOST_SWAPS: Final = 8
+MOST_NODES: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """One loss of nodes and what came of it."""
+
+    how: str
+    cause: str
+    lost: tuple[str, ...]
+    detected: int
+    decided: int
+    #: all pods of the gang exist again, on nodes that live
+    created: int | None = None
+    #: all pods of the gang are ready again
+    running: int | None = None
+    #: nodes that it has come to, known once it runs
+    to: tuple[str, ...] = ()
+    #: nodes that it had and did not lose; kept until it runs
+    kept: tuple[str, ...] = ()
+
+    @property
+    def open(self) -> bool:
+        return self.running is None
+
+    def stages(self) -> dict[str, float]:
+        """Seconds from one stage to the next that is known, and `total` from detected to running."""
+        times = {"decided": self.decided, "created": self.created, "running": self.running}
+        found: dict[str, float] = {}
+        before = self.detected
+        for stage, at in times.items():
+            if at is not None:
+                found[stage] = max(0, at - before) / 1000
+                before = max(before, at)
+        if self.running is not None:
+            found["total"] = max(0, self.running - self.detected) / 1000
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """`attempt` counts the starts of the whole gang after its first one, `swaps` the nodes that were replaced."""
+
+    attempt: int = 0
+    swaps: int = 0
+    at: int = 0  # the last decision that is in here
+    log: tuple[Swap, ...] = ()  # oldest first
+
+    @property
+    def current(self) -> Swap | None:
+        """The swap that is under way."""
+        return self.log[-1] if self.log and self.log[-1].open else None
+
+    @property
+    def avoid(self) -> tuple[str, ...]:
+        """Nodes that failed it since it last ran: its retry must do without them."""
+        current = self.current
+        return current.lost if current is not None else ()
+
+    def with_loss(self, swap: Swap) -> Record:
+        """Another loss. One that comes while the gang has not recovered from the last is the same swap, grown."""
+        if swap.decided <= self.at:
+            return self
+        current = self.current
+        attempt = self.attempt + (swap.how == RESTART)
+        fresh = [node for node in swap.lost if current is None or node not in current.lost]
+        swaps = self.swaps + len(fresh)
+        if current is None:
+            return Record(attempt, swaps, swap.decided, _latest((*self.log, _bounded(swap))))
+        how = current.how if swap.how == REPLACE else swap.how
+        kept = tuple(node for node in current.kept if node not in swap.lost)
+        grown = replace(current, how=how, lost=(*current.lost, *fresh)[:MOST_NODES], created=None, kept=kept)
+        return Record(attempt, swaps, swap.decided, (*self.log[:-1], grown))
+
+    def with_current(self, swap: Swap) -> Record:
+        return replace(self, log=(*self.log[:-1], swap))
+
+
+def _bounded(swap: Swap) -> Swap:
+    return replace(swap, lost=swap.lost[:MOST_NODES], kept=swap.kept[:MOST_NODES])
+
+
+def _latest(log: Iterable[Swap]) -> tuple[Swap, ...]:
+    return tuple(log)[-MOST_SWAPS:]
+
+
+# --- as JSON ----------------------------------------------------------------------------------------------------------
+
+
+def read(annotations: Mapping[str, str]) -> Record:
+    """The record of a Workload. What can't be read is no record: a spoilt annotation must not hide a gang that runs."""
+    text = annotations.get(names.RECOVERY)
+    if not text:
+        return Record()
+    try:
+        found = json.loads(text)
+        attempt, swaps, at = (int(found.get(key, 0)) for key in ("attempt", "swaps", "at"))
+        return Record(attempt, swaps, at, tuple(map(_swap, found.get("log", ()))))
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return Record()
+
+
+def of(workload: Json) -> Record:
+    return read(workload["metadata"].get("annotations") or {})
+
+
+def write(record: Record) -> str:
+    body: Json = {"attempt": record.attempt, "swaps": record.swaps, "at": record.at}
+    body["log"] = [_json(swap) for swap in record.log]
+    return json.dumps(body, separators=(",", ":"))
+
+
+def _swap(body: Json) -> Swap:
+    return Swap(
+        how=str(body["how"]),
+        cause=str(body.get("cause", "")),
+        lost=_nodes(body.get("lost")),
+        detected=int(body["detected"]),
+        decided=int(body["decided"]),
+        created=_time(body.get("created")),
+        running=_time(body.get("running")),
+        to=_nodes(body.get("to")),
+        kept=_nodes(body.get("kept")),
+    )
+
+
+def _nodes(value: Any) -> tuple[str, ...]:
+    return tuple(str(node) for node in cast("list[Any]", value or []))
+
+
+def _time(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _json(swap: Swap) -> Json:
+    body: Json = {"how": swap.how, "cause": swap.cause, "lost": list(swap.lost)}
+    body |= {"detected": swap.detected, "decided": swap.decided}
+    optional: Json = {"created": swap.created, "running": swap.running, "to": list(swap.to), "kept": list(swap.kept)}
+    return body | {key: value for key, value in optional.items() if value}
+
+
+# --- pods that take whole domains -------------------------------------------------------------------------------------
+
+
+def whole_domains(annotations: Mapping[str, str]) -> dict[str, tuple[str, int]]:
+    """Pod set -> the node label of which it takes domains for itself alone, and how many. Unreadable: none."""
+    text = annotations.get(names.WHOLE_DOMAINS)
+    if not text:
+        return {}
+    try:
+        rows = cast("dict[str, Json]", json.loads(text)).items()
+        return {name: (str(row["by"]), int(row["count"])) for name, row in rows}
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return {}

@@ -108,3 +108,30 @@ def test_everything_said_of_recovery_reaches_the_engine() -> None:
     expected = model.Recovery(False, 0, 12.5, False, False, 90.0, 2, 0, 0.25, True)
     assert policies.recovery(a_policy("p", "q", recovery=said)) == expected
     assert policies.recovery(a_policy("p", "q", recovery={"spares": 3})) == model.Recovery(spares=3)
+
+
+def test_order_and_backfill_reach_the_engine_as_they_are_written() -> None:
+    policy = a_policy(
+        "p",
+        "cq",
+        order={"key": "AgedShortestFirst", "ageWeight": "2500m", "halfLife": "24h", "maxWait": "48h"},
+        backfill={
+            "depth": "Conservative",
+            "candidates": "ShortestFirst",
+            "maxCandidates": 50,
+            "quantiles": {"running": "0.6", "candidate": "0.95"},
+            "revoke": "Any",
+            "overdueFactor": "1500m",
+        },
+    )
+    assert policies.ordering(policy) == model.Ordering("AgedShortestFirst", 2.5, 86_400.0, 172_800.0)
+    assert policies.backfill(policy) == model.Backfill(
+        model.UNLIMITED, "ShortestFirst", 50, 0.6, 0.95, "Any", overdue_factor=1.5
+    )
+
+
+def test_without_a_word_of_it_a_queue_stays_as_kueue_has_it() -> None:
+    assert policies.backfill(None) is None and policies.ordering(None) is None
+    silent = a_policy("p", "cq", order={"key": "Priority", "halfLife": "168h"})
+    assert policies.backfill(silent) is None and policies.ordering(silent) is None
+    assert policies.backfill(a_policy("p", "cq", profile="Gangline")) == model.Backfill()

@@ -182,7 +182,12 @@ class Mirror:
         if isinstance(item, model.ClusterQueue):
             policy = self.policy_of(obj)
             item = replace(
-                item, fixes=policies.fixes(policy), recovery=policies.recovery(policy), overrun=policies.overrun(policy)
+                item,
+                fixes=policies.fixes(policy),
+                ordering=policies.ordering(policy),
+                backfill=policies.backfill(policy),
+                recovery=policies.recovery(policy),
+                overrun=policies.overrun(policy),
             )
         if isinstance(item, model.Workload):
             if not assumed and self._values.get(key) == item:  # a label or a message changed: nothing that decides

@@ -22,6 +22,8 @@ from gangline.api.admission.model import (
 
 #: chances that make no sense at their ends: a runtime that is exceeded always, or never
 CHANCES: Final = (("backfill", "quantiles", "running"), ("backfill", "quantiles", "candidate"), ("overrun", "warnAt"))
+#: of a forecast, or of one over the other
+FACTORS: Final = (("order", "ageWeight"), ("backfill", "overdueFactor"), ("overrun", "overdueFactor"))
 DURATIONS: Final = (
     ("order", "halfLife"),
     ("order", "maxWait"),
@@ -46,12 +48,13 @@ def validate(policy: Json, old: Json | None, context: Context) -> list[FieldErro
             errors.append(required(f"spec.notify[{i}].secretRef.name"))
         for name in ("digest", "startMovedBy"):
             errors += syntax.duration(f"spec.notify[{i}].{name}", receiver.get(name))
-    return errors + _overdue(_at(body, ("overrun", "overdueFactor")))
+    for place in FACTORS:
+        errors += _factor(_path(place), _at(body, place))
+    return errors
 
 
-def _overdue(value: object) -> list[FieldError]:
-    """A run can't be overdue before it is warned."""
-    path = "spec.overrun.overdueFactor"
+def _factor(path: str, value: object) -> list[FieldError]:
+    """Nothing is overdue before its forecast is over."""
     if value is None:
         return []
     try:

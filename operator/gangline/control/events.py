@@ -14,7 +14,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from gangline.control.writer import Priority, Write, Writer
 from gangline.kube.client import AlreadyExists, ApiError, Json, ObjectKey
@@ -27,20 +27,36 @@ NOTE_LIMIT = 1024
 NAME_LIMIT = 253
 WORD_LIMIT = 128
 
-_Statement: TypeAlias = tuple[str, str, str, str, str, str, str]
+
+class _Statement(NamedTuple):
+    """What is said about what; saying it again within the window only counts."""
+
+    uid: str
+    kind: str
+    namespace: str
+    name: str
+    type: EventType
+    reason: str
+    note: str
 
 
 @dataclass(slots=True)
 class _Series:
-    """One statement: what was said first, how often since, and how much of that the server knows."""
+    """One statement: how often it was made, and how much of that the server knows. The event is made when it is sent."""
 
     key: ObjectKey
-    first: Json
+    statement: _Statement
+    action: str
+    #: of the object that it is about
+    api_version: str
+    resource_version: str
     started: float
+    #: seconds since the epoch
+    first_seen: float
+    last_seen: float
     count: int = 1
     sent: int = 0
     written: int = 0
-    last_seen: str = ""
     queued: bool = False
     failed: bool = False
 
@@ -88,40 +104,38 @@ class EventRecorder:
         self.recorded += 1
         now = self._clock()
         self._forget_old(now)
-        reference = _reference(regarding)
-        action = action or reason
-        identity = (reference.get("uid", ""), reference["kind"], reference.get("namespace", ""), reference["name"])
-        statement: _Statement = (*identity, type, reason, note)
+        metadata: Mapping[str, Any] = regarding.get("metadata") or {}
+        statement = _Statement(
+            metadata.get("uid", ""),
+            regarding.get("kind", ""),
+            metadata.get("namespace", ""),
+            metadata.get("name", ""),
+            type,
+            reason,
+            note,
+        )
         series = self._series.get(statement)
         if series is not None:
             series.count += 1
-            series.last_seen = _now()
+            series.last_seen = time.time()
             self._say_again(series)
             return
-        series = self._new_series(reference, type, reason, note, action, now)
-        self._series[statement] = series
-        self._enqueue(series)
-
-    def _new_series(self, reference: Json, type: str, reason: str, note: str, action: str, now: float) -> _Series:
         self._serial += 1
-        namespace = reference.get("namespace") or "default"  # where the API wants events of cluster-scoped objects
         suffix = f".{time.time_ns():x}{self._serial:x}"
-        name = f"{reference['name'][: NAME_LIMIT - len(suffix)]}{suffix}"
-        first_seen = _now()
-        event = {
-            "apiVersion": EVENTS.api_version,
-            "kind": EVENTS.kind,
-            "metadata": {"name": name, "namespace": namespace},
-            "eventTime": first_seen,
-            "reportingController": self._controller,
-            "reportingInstance": self._instance,
-            "type": type,
-            "reason": reason[:WORD_LIMIT],
-            "action": action[:WORD_LIMIT],
-            "note": _cut(note, NOTE_LIMIT),
-            "regarding": reference,
-        }
-        return _Series(ObjectKey(EVENTS, namespace, name), event, now, last_seen=first_seen)
+        name = f"{statement.name[: NAME_LIMIT - len(suffix)]}{suffix}"
+        namespace = statement.namespace or "default"  # where the API wants events of cluster-scoped objects
+        wall = time.time()
+        series = self._series[statement] = _Series(
+            ObjectKey(EVENTS, namespace, name),
+            statement,
+            action or reason,
+            regarding.get("apiVersion", ""),
+            metadata.get("resourceVersion", ""),
+            now,
+            first_seen=wall,
+            last_seen=wall,
+        )
+        self._enqueue(series)
 
     def _forget_old(self, now: float) -> None:
         while self._series:
@@ -179,14 +193,30 @@ class EventRecorder:
         )
 
     def _render(self, series: _Series) -> Json:
-        return {**series.first, **self._counted(series)}
+        statement = series.statement
+        return {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": series.key.name, "namespace": series.key.namespace},
+            "eventTime": _timestamp(series.first_seen),
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+            "type": statement.type,
+            "reason": statement.reason[:WORD_LIMIT],
+            "action": series.action[:WORD_LIMIT],
+            "note": _cut(statement.note, NOTE_LIMIT),
+            "regarding": _reference(series),
+            **self._counted(series),
+        }
 
     def _render_update(self, series: _Series) -> Json | None:
         return None if series.written == series.count else self._counted(series)
 
     def _counted(self, series: _Series) -> Json:
         series.sent = series.count
-        return {"series": {"count": series.count, "lastObservedTime": series.last_seen}} if series.count > 1 else {}
+        if series.count == 1:
+            return {}
+        return {"series": {"count": series.count, "lastObservedTime": _timestamp(series.last_seen)}}
 
     def _created(self, series: _Series, error: ApiError | None) -> None:
         series.queued = False
@@ -209,15 +239,15 @@ class EventRecorder:
         series.failed = True
 
 
-def _reference(obj: Mapping[str, Any]) -> Json:
-    metadata = obj.get("metadata") or {}
+def _reference(series: _Series) -> Json:
+    statement = series.statement
     reference = {
-        "apiVersion": obj.get("apiVersion", ""),
-        "kind": obj.get("kind", ""),
-        "namespace": metadata.get("namespace", ""),
-        "name": metadata.get("name", ""),
-        "uid": metadata.get("uid", ""),
-        "resourceVersion": metadata.get("resourceVersion", ""),
+        "apiVersion": series.api_version,
+        "kind": statement.kind,
+        "namespace": statement.namespace,
+        "name": statement.name,
+        "uid": statement.uid,
+        "resourceVersion": series.resource_version,
     }
     return {name: value for name, value in reference.items() if value or name in ("kind", "name")}
 
@@ -228,5 +258,5 @@ def _cut(text: str, limit: int) -> str:
     return text if len(data) <= limit else data[: limit - 3].decode(errors="ignore") + "…"
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+def _timestamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -46,6 +46,8 @@ class QueueWrites:
         self._now = now
         self._fair = fair
         self._written: dict[tuple[Resource, str], float] = {}
+        #: whose next write waits already: it will say what is true when it is sent
+        self._queued: set[tuple[Resource, str]] = set()
 
     def mark_all(self) -> None:
         for resource in (kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES):
@@ -65,6 +67,8 @@ class QueueWrites:
             self._let_go(resource, key)
 
     def _send(self, resource: Resource, key: str) -> None:
+        if (resource, key) in self._queued:
+            return
         raw = self._mirror.get(resource, key)
         if raw is None:
             self._written.pop((resource, key), None)
@@ -73,6 +77,7 @@ class QueueWrites:
         not_before = self._written.get((resource, key), 0.0) + period
 
         def body() -> Json | None:
+            self._queued.discard((resource, key))
             raw = self._mirror.get(resource, key)
             if raw is None:
                 return None
@@ -84,6 +89,7 @@ class QueueWrites:
             self._written[resource, key] = time.monotonic()
             return {"status": patch}
 
+        self._queued.add((resource, key))
         self._writer.submit(
             Write(
                 ObjectKey.parse(resource, key),

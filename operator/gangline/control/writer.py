@@ -159,6 +159,7 @@ class Writer:
         self._closed = False
         self._pump_due = False
         self._timer: asyncio.TimerHandle | None = None
+        self._alarm = 0.0  # the moment that the timer is set to
         self._progress = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -291,9 +292,6 @@ class Writer:
         self._progress.set()
 
     def _set_alarm(self, now: float, gate_open: bool) -> None:
-        if self._timer:
-            self._timer.cancel()
-            self._timer = None
         moments: list[float] = []
         if self._timed:
             moments.append(self._timed[0][0])
@@ -301,9 +299,19 @@ class Writer:
             moments.append(now + GATE_PERIOD)
         elif self._ready and self.pace.held_until > now:
             moments.append(self.pace.held_until)
+        alarm = min(moments, default=0.0)
+        if self._timer is not None:
+            if alarm == self._alarm:
+                return
+            self._timer.cancel()
+            self._timer = None
         if moments:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(max(0.0, min(moments) - now), self._pump)
+            self._alarm = alarm
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, alarm - now), self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._pump()
 
     def _start(self, lane: _Lane, item: _Waiting) -> None:
         if lane.blocked(item):

@@ -8,11 +8,12 @@ asked for the write thinks again about what is true now.
 from __future__ import annotations
 
 import asyncio
-import copy
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
+
+import orjson
 
 from gangline.control import merge, workload_status
 from gangline.control.mirror import JobRef, Mirror
@@ -199,7 +200,7 @@ class Writes:
         if raw is None:
             return None
         old = raw.get("status", {})
-        new = copy.deepcopy(old)
+        new: Json = orjson.loads(orjson.dumps(old))  # a deep copy, in a tenth of the time of copy.deepcopy
         now = self._now()
         for entry in bundle.sent:
             entry.change(new, now)

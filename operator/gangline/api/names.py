@@ -83,6 +83,7 @@ FINISHED: Final = "Finished"
 RECOVERED: Final = "Recovered"  # ours: False while nodes are replaced under it, True when it runs again
 DEACTIVATION_TARGET: Final = "DeactivationTarget"
 ACTIVE: Final = "Active"
+BACKFILLED: Final = "Backfilled"  # ours: it was started before one that goes first, beside whose reservation it fits
 OVERRUN: Final = "Overrun"  # ours: it runs longer than forecast; the reason says how far it is
 STALLED: Final = "Stalled"  # ours: it hangs; the reason is what is done about it
 

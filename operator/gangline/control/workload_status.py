@@ -43,6 +43,7 @@ def admit(decision: model.Admit, *, pods_follow: bool = False) -> Change:
             old = conditions.find(rows, kind)
             if old is not None and old["status"] == "True":
                 conditions.put(rows, kind, False, "QuotaReserved", f"Previously: {old.get('message', '')}", now=now)
+        _set_backfilled(rows, decision.backfilled, now)
         if decision.admitted:
             _set_admitted(rows, now)
             if pods_follow:
@@ -63,6 +64,15 @@ def admit(decision: model.Admit, *, pods_follow: bool = False) -> Change:
 
 def complete_admission(status: Json, now: int) -> None:
     _set_admitted(_conditions(status), now)
+
+
+def _set_backfilled(rows: conditions.Conditions, backfilled: bool, now: int) -> None:
+    """Remembered with the workload: it may be asked to make room for whom it was started before."""
+    if backfilled:
+        message = "Started before a workload that goes first and has a reservation"
+        conditions.put(rows, names.BACKFILLED, True, "BesideReservation", message, now=now)
+    elif conditions.is_true(rows, names.BACKFILLED):
+        conditions.put(rows, names.BACKFILLED, False, "InOrder", "It was its turn", now=now)
 
 
 def _set_admitted(rows: conditions.Conditions, now: int) -> None:

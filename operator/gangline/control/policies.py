@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from gangline.api import names, quantity
 from gangline.control import conditions
+from gangline.control.stall import Policy as Stall
 from gangline.engine import model
 from gangline.engine.fixes import FIXES
 from gangline.kube.resources import key_of
@@ -112,6 +113,25 @@ def backfill(policy: Json | None) -> model.Backfill | None:
         candidate=float(chances.get("candidate", defaults.candidate)),
         revoke=said.get("revoke", defaults.revoke),
         overdue_factor=quantity.parse_number(said.get("overdueFactor", defaults.overdue_factor)),
+    )
+
+
+def stall(policy: Json | None) -> Stall | None:
+    """What a policy says of runs that hang; None where it says nothing, or that nothing is to be done."""
+    said = policy["spec"].get("stall") if policy is not None else None
+    if said is None or said.get("action") == "None":
+        return None
+    defaults = Stall()
+
+    def millis(name: str, default: int) -> int:
+        return round(quantity.parse_duration(said[name]) * 1000) if name in said else default
+
+    return Stall(
+        after=millis("after", defaults.after),
+        startup=millis("startup", defaults.startup),
+        grace=millis("grace", defaults.grace),
+        action=said.get("action", defaults.action),
+        max_actions=said.get("maxActions", defaults.max_actions),
     )
 
 

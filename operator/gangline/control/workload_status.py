@@ -19,6 +19,9 @@ Change = Callable[[Json, int], None]
 #: Reasons that put a workload back in its queue at once when its eviction is complete.
 _REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures", "Overrun", "Stalled"})
 
+#: reason of Stalled=False for a run whose GPUs are idle though it is alive
+IDLE = "Idle"
+
 NOT_READY = "Not all pods are ready or succeeded"
 
 
@@ -172,6 +175,8 @@ def release(status: Json, now: int) -> None:
     for kind in (names.OVERRUN, names.STALLED):
         if (old := conditions.find(rows, kind)) is not None and old["status"] == "True":
             conditions.put(rows, kind, False, old["reason"], f"Previously: {old.get('message', '')}", now=now)
+    if (stall := conditions.find(rows, names.STALLED)) is not None and stall["reason"] == IDLE:
+        rows.remove(stall)  # it was said of a run that is over
     if evicted is not None and evicted["status"] == "True":
         conditions.put(rows, names.REQUEUED, reason in _REQUEUED_AT_ONCE, reason, message, now=now)
 

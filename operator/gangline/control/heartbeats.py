@@ -1,0 +1,157 @@
+"""What running jobs say of themselves: signs of life, steps, and how long those still take. Pure.
+
+A run that counts steps is alive while they rise: a process that repeats "step 120" for ever is stuck. One that reports without
+steps is alive while it reports. Pods of one gang report each for itself; the gang is as far as its fastest pod.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Final
+
+from gangline.engine.model import Millis, RuntimeForecast
+
+#: phases in which no steps are made, and none expected
+QUIET_PHASES: Final = frozenset({"startup", "evaluation", "checkpoint"})
+#: so many paces (time per step between two reports) are remembered
+PACES: Final = 64
+#: pods of one gang whose steps are told apart
+MOST_PODS: Final = 4096
+#: fewer paces than this make no estimate
+FEWEST_PACES: Final = 5
+#: levels of the estimate that is made of the pace
+LEVELS: Final = (0.1, 0.5, 0.8, 0.9, 0.95)
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """One report. `at` is when it was heard."""
+
+    at: Millis
+    step: int | None = None
+    total: int | None = None
+    phase: str = ""
+    pod: str = ""
+
+
+class BadReportError(ValueError):
+    """A report that can't be read; says which field is wrong."""
+
+
+def read(body: Any, at: Millis) -> Beat:
+    """A report as `gangline.progress` posts it. Raises BadReportError."""
+    if not isinstance(body, dict):
+        raise BadReportError("the report must be a JSON object")
+    step, total = _count(body, "step"), _count(body, "total")
+    return Beat(at, step, total, _word(body, "phase"), _word(body, "pod"))
+
+
+def read_annotation(text: str, at: Millis) -> Beat:
+    """`step=120 total=5000 phase=evaluation`, JSON, or anything else, which only says "alive". Raises BadReportError."""
+    if text.lstrip().startswith("{"):
+        try:
+            return read(json.loads(text), at)
+        except json.JSONDecodeError as error:
+            raise BadReportError(f"not JSON: {error}") from None
+    pairs = dict(part.split("=", 1) for part in text.replace(",", " ").split() if "=" in part)
+    return read({name: int(value) if value.isdecimal() else value for name, value in pairs.items()}, at)
+
+
+def _count(body: dict[str, Any], name: str) -> int | None:
+    value = body.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
+        raise BadReportError(f"{name}: must be a whole number from 0, is {value!r:.40}")
+    return value
+
+
+def _word(body: dict[str, Any], name: str) -> str:
+    value = body.get(name) or ""
+    if not isinstance(value, str) or len(value) > 253:
+        raise BadReportError(f"{name}: must be a short text")
+    return value
+
+
+@dataclass(slots=True)
+class Progress:
+    """What is known of one run from its reports."""
+
+    heard: Millis
+    #: when it last came further; for a run without steps, when it was last heard
+    moved: Millis
+    step: int | None = None
+    total: int | None = None
+    phase: str = ""
+    #: (milliseconds, steps) between two reports
+    _paces: deque[tuple[Millis, int]] = field(default_factory=lambda: deque(maxlen=PACES))
+    _of_pod: dict[str, int] = field(default_factory=dict[str, int])
+
+    @classmethod
+    def begin(cls, beat: Beat) -> Progress:
+        progress = cls(beat.at, beat.at)
+        progress.take(beat)
+        return progress
+
+    def take(self, beat: Beat) -> None:
+        """Take in a report."""
+        self.heard = max(self.heard, beat.at)
+        self.phase = beat.phase
+        if beat.total is not None:
+            self.total = beat.total
+        if beat.step is None:
+            if self.step is None or beat.phase in QUIET_PHASES:
+                self.moved = self.heard
+            return
+        before = self._of_pod.get(beat.pod)
+        if len(self._of_pod) < MOST_PODS or before is not None:
+            self._of_pod[beat.pod] = beat.step
+        if before is not None and beat.step < before:  # it starts again, from a checkpoint or the beginning
+            self._of_pod = {beat.pod: beat.step}
+            self.step = None
+        if self.step is not None and beat.step <= self.step:
+            return
+        if self.step is not None and beat.at > self.moved:
+            self._paces.append((beat.at - self.moved, beat.step - self.step))
+        self.step, self.moved = beat.step, max(self.moved, beat.at)
+
+    @property
+    def median_step(self) -> float | None:
+        """Milliseconds; None before there is a pace."""
+        return median(time / steps for time, steps in self._paces) if self._paces else None
+
+    @property
+    def quiet(self) -> bool:
+        """It is busy with something that makes no steps."""
+        return self.phase in QUIET_PHASES
+
+    def silence(self, now: Millis) -> Millis:
+        """For how long it has not come further; in a quiet phase, not been heard."""
+        return max(0, now - (self.heard if self.quiet else self.moved))
+
+    def forecast(self, workload: str, started: Millis) -> RuntimeForecast | None:
+        """The whole runtime as the run's own pace has it; None while it does not say enough.
+
+        The steps that are left are taken to last as long as those before, on average; the estimate is as uncertain as half
+        the spread of their paces, but never more certain than a tenth.
+        """
+        if self.step is None or self.total is None or self.total < self.step or len(self._paces) < FEWEST_PACES:
+            return None
+        left, lasted = self.total - self.step, self.moved - started
+        paces = sorted(time / steps for time, steps in self._paces)
+        mean = sum(time for time, _ in self._paces) / sum(steps for _, steps in self._paces)
+        points: list[tuple[float, Millis]] = []
+        for level in LEVELS:
+            seen = mean + (_quantile(paces, level) - _quantile(paces, 0.5)) / 2
+            least = mean * (1 + (level - 0.5) / 4)
+            pace = min(seen, least) if level < 0.5 else max(seen, least)
+            points.append((level, max(1, lasted + math.ceil(left * max(0.0, pace)))))
+        return RuntimeForecast(workload, tuple(points), "Progress", len(self._paces))
+
+
+def _quantile(ordered: list[float], level: float) -> float:
+    return ordered[min(len(ordered) - 1, int(level * len(ordered)))]

@@ -1,0 +1,141 @@
+"""Tell Gangline how a training run comes along, from inside it. One file, the standard library only: copy it if you like.
+
+    from gangline import progress
+
+    for step, batch in enumerate(loader):
+        train(batch)
+        progress.report(step=step, total=len(loader))
+
+or `for batch in progress.steps(loader): train(batch)`. A run that reports is not taken for stalled while it only looks idle, and
+its remaining time is known from its own pace.
+
+`report` costs microseconds and never raises or waits: a thread of its own sends the newest report at most every
+`GANGLINE_PROGRESS_INTERVAL` seconds (10), tries again when that fails, and gives up quietly. Where to comes from
+`GANGLINE_PROGRESS_URL`, which Gangline puts into the pods of a GPUJob; without it nothing happens. For other kinds, take it
+from the downward API: `metadata.annotations['gangline.io/progress-url']`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, TypeVar
+
+__all__ = ["report", "steps"]
+
+_T = TypeVar("_T")
+
+#: seconds: one try to send, the pauses before the next ones, and what the end of the program waits for the last report
+TIMEOUT: Final = 3.0
+PAUSES: Final = (1.0, 3.0)
+FAREWELL: Final = 1.0
+
+
+def report(
+    step: int | None = None, total: int | None = None, *, phase: str | None = None, metric: float | None = None
+) -> None:
+    """A sign of life. Without `step` it only says "alive"; with it, the run counts as stuck while the step stays the same.
+
+    `total` is how many steps there are in all. `phase` says what the run is busy with when that is no training: "startup",
+    "evaluation" and "checkpoint" make no steps, and are not expected to. `metric` is any number that should change, as loss.
+    """
+    with contextlib.suppress(Exception):  # nothing of this may harm the run
+        _reporter.put({"step": step, "total": total, "phase": phase, "metric": metric})
+
+
+def steps(iterable: Iterable[_T], total: int | None = None, *, start: int = 0) -> Iterator[_T]:
+    """The items of `iterable`, each reported as a step once it is done. `total` is its length, where it has one."""
+    if total is None:
+        with contextlib.suppress(TypeError):
+            total = start + len(iterable)  # type: ignore[arg-type]
+    for step, item in enumerate(iterable, start + 1):
+        yield item
+        report(step, total)
+
+
+class _Reporter:
+    """Keeps the newest report and a thread that sends it."""
+
+    def __init__(self) -> None:
+        self._closing = False
+        self._news = threading.Condition()
+        self._waiting: dict[str, Any] | None = None
+        self._sending = False
+        self._thread: threading.Thread | None = None
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is inside the cluster
+
+    def put(self, said: dict[str, Any]) -> None:
+        if not os.environ.get("GANGLINE_PROGRESS_URL"):
+            return
+        with self._news:
+            self._waiting = said
+            self._news.notify_all()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="gangline-progress", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """The end of the program: the last report gets a moment to leave."""
+        with self._news:
+            self._closing = True
+            self._news.notify_all()
+            self._news.wait_for(lambda: self._waiting is None and not self._sending, FAREWELL)
+
+    def _run(self) -> None:
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._waiting is not None)
+                said, self._waiting, self._sending = self._waiting, None, True
+            with contextlib.suppress(Exception):
+                self._send(said or {})
+            with self._news:
+                self._sending = False
+                self._news.notify_all()
+                self._news.wait_for(lambda: self._closing, _interval())
+
+    def _send(self, said: dict[str, Any]) -> None:
+        body = {key: value for key, value in said.items() if value is not None}
+        body["pod"] = os.environ.get("GANGLINE_POD") or socket.gethostname()
+        request = urllib.request.Request(
+            os.environ["GANGLINE_PROGRESS_URL"],
+            data=json.dumps(body).encode(),
+            headers={"Content-Type": "application/json", "Connection": "close"},
+        )
+        for pause in (*PAUSES, None):
+            try:
+                with self._opener.open(request, timeout=TIMEOUT):
+                    return
+            except OSError:
+                if pause is None or self._closing:
+                    return
+                time.sleep(pause)
+
+
+def _interval() -> float:
+    try:
+        return max(0.0, float(os.environ.get("GANGLINE_PROGRESS_INTERVAL", "10")))
+    except ValueError:
+        return 10.0
+
+
+def _anew() -> None:
+    """In a forked child (a data loader's worker) the thread is gone."""
+    global _reporter  # noqa: PLW0603
+    _reporter = _Reporter()
+
+
+def _farewell() -> None:
+    _reporter.close()
+
+
+_reporter = _Reporter()
+atexit.register(_farewell)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_anew)

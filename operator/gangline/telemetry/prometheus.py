@@ -1,0 +1,97 @@
+"""Readings from a Prometheus (or anything with its HTTP API), by one instant query per quantity for the whole cluster.
+
+The queries are those of NVIDIA's dcgm-exporter and of the kubelet. `queries` replaces any of them by name, "" drops it. Each must
+return one series per pod with the labels `namespace` and `pod`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from gangline.telemetry.model import Reading, SourceError
+
+#: Engine activity is honest where "utilisation" only says that some kernel ran, which an idle spin does too.
+QUERIES: Final[Mapping[str, str]] = {
+    "gpu": (
+        "avg by (namespace, pod) (avg_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE[2m]))"
+        " or avg by (namespace, pod) (avg_over_time(DCGM_FI_DEV_GPU_UTIL[2m])) / 100"
+    ),
+    "kernelAge": (
+        'min by (namespace, pod) (label_replace(label_replace(hami_container_last_kernel_elapsed_seconds, "namespace", "$1",'
+        ' "podnamespace", "(.+)"), "pod", "$1", "podname", "(.+)"))'
+    ),
+    "power": (
+        "avg by (namespace, pod) (DCGM_FI_DEV_POWER_USAGE"
+        " / on (UUID) group_left () min by (UUID) (min_over_time(DCGM_FI_DEV_POWER_USAGE[1d])))"
+    ),
+    "logBytes": "sum by (namespace, pod) (kubelet_container_log_filesystem_used_bytes)",
+    "xid": "max by (namespace, pod) (DCGM_FI_DEV_XID_ERRORS)",
+}
+_FIELDS: Final = {"gpu": "gpu", "kernelAge": "kernel_age", "power": "power", "logBytes": "log_bytes", "xid": "xid"}
+#: dcgm-exporter reports what it can't measure as huge integers
+SENTINEL: Final = 1e15
+#: seconds for all queries together
+TIMEOUT: Final = 20.0
+
+
+class PrometheusSource:
+    def __init__(self, url: str, queries: Mapping[str, str] | None = None) -> None:
+        unknown = sorted(set(queries or ()) - set(QUERIES))
+        if unknown:
+            raise ValueError(f"no such query: {', '.join(unknown)}. There are: {', '.join(QUERIES)}")
+        chosen = {**QUERIES, **(queries or {})}
+        self._queries = {name: text for name, text in chosen.items() if text}
+        self._url = url.rstrip("/")
+        parts = urlsplit(url)
+        self._where = f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")  # no password
+        self._session: aiohttp.ClientSession | None = None
+
+    async def read(self) -> list[Reading]:
+        """What is answered counts: only where no query is, SourceError is raised."""
+        answers = await asyncio.gather(*(self._ask(text) for text in self._queries.values()), return_exceptions=True)
+        found: dict[str, dict[str, Any]] = {}
+        errors: list[BaseException] = []
+        for name, answer in zip(self._queries, answers, strict=True):
+            if isinstance(answer, BaseException):
+                errors.append(answer)
+                continue
+            for namespace, pod, at, value in answer:
+                row = found.setdefault(f"{namespace}/{pod}", {"namespace": namespace, "pod": pod, "at": at})
+                row[_FIELDS[name]] = int(value) if name == "xid" else value
+        if errors and len(errors) == len(self._queries):
+            raise SourceError(f"{self._where}: {errors[0]}") from errors[0]
+        return [Reading(**row) for row in found.values()]
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _ask(self, query: str) -> list[tuple[str, str, float, float]]:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT))
+        try:
+            async with self._session.post(f"{self._url}/api/v1/query", data={"query": query}) as response:
+                body = await response.json(content_type=None)
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise SourceError(f"no answer: {type(error).__name__}") from error
+        if not isinstance(body, dict) or body.get("status") != "success":
+            said = body.get("error") if isinstance(body, dict) else "not the answer of a Prometheus"
+            raise SourceError(f"query {query!r:.80}: {said}")
+        return list(_samples(body["data"]["result"]))
+
+
+def _samples(result: Any) -> Any:
+    for series in result:
+        labels, sample = series.get("metric") or {}, series.get("value")
+        if not labels.get("namespace") or not labels.get("pod") or not sample:
+            continue
+        value = float(sample[1])
+        if math.isfinite(value) and abs(value) < SENTINEL:
+            yield labels["namespace"], labels["pod"], float(sample[0]), value

@@ -1,0 +1,17 @@
+"""Which source a setting names: `http(s)://…` is a Prometheus, anything else a file with a reading a line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from gangline.telemetry.file import FileSource
+from gangline.telemetry.model import Source
+from gangline.telemetry.prometheus import PrometheusSource
+
+
+def open_source(where: str, queries: Mapping[str, str] | None = None) -> Source:
+    """Opens nothing yet: the first reading does. Raises ValueError for a query of an unknown name."""
+    if where.startswith(("http://", "https://")):
+        return PrometheusSource(where, queries)
+    return FileSource(Path(where))

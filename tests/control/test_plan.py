@@ -24,6 +24,12 @@ class Lookups:
     def flavor(self, name: str) -> Json | None:
         return {"spec": {"nodeLabels": {"pool": name}, "tolerations": [{"key": "gpu", "operator": "Exists"}]}}
 
+    def patience(self, queue: str) -> int | None:
+        return None
+
+    def host_name(self, node: str) -> str:
+        return node
+
     def priority(self, job: Json, pod_sets: Any) -> tuple[int, Json | None]:
         if job["metadata"]["labels"].get("kueue.x-k8s.io/priority-class") == "missing":
             raise JobError("not found", "metadata.labels")

@@ -69,6 +69,7 @@ HEARTBEAT: Final = f"{OWN_GROUP}/heartbeat"  # job annotation, Go duration: it r
 STALL: Final = f"{OWN_GROUP}/stall"  # job annotation: "off" = never taken for stalled
 NOTIFY: Final = f"{OWN_GROUP}/notify"  # job annotation: "off", or the only kinds that are told of it
 NOTIFY_TO: Final = f"{OWN_GROUP}/notify-to"  # job annotation: the address put into receivers that ask for one
+LEFT_BEHIND: Final = f"{OWN_GROUP}/left-behind"  # on pods that can't be ended: the Workload that goes on without them
 LEGACY_RECLAIM: Final = f"{OWN_GROUP}/reclaim-out-of-cohort"  # keeps v1beta1's reclaimOutOfCohort through conversion
 V1BETA1_FIELDS: Final = f"{OWN_GROUP}/v1beta1-fields"  # on v1beta2 objects: what only v1beta1 can say, as JSON
 V1BETA2_FIELDS: Final = f"{OWN_GROUP}/v1beta2-fields"  # on v1beta1 objects: what only v1beta2 can say, as JSON

@@ -21,10 +21,13 @@ from gangline.api import names
 from gangline.control import plan
 from gangline.control.decisions import Decisions
 from gangline.control.events import EventRecorder
+from gangline.control.fencing import Fencing
+from gangline.control.footprints import Footprints
 from gangline.control.metrics import Metrics
 from gangline.control.mirror import JOB_KINDS, JobRef, Mirror
 from gangline.control.pods import Pods, ungating
 from gangline.control.queue_writes import QueueWrites
+from gangline.control.recovery import Recoveries, holds_back
 from gangline.control.writer import Priority, Write, Writer
 from gangline.control.writes import Writes
 from gangline.engine import model
@@ -74,7 +77,20 @@ class Controller:
         self.decisions = Decisions(self.mirror, self.writes, engine, recorder, metrics)
         self.queues = QueueWrites(self.mirror, self.writes, writer, engine, now, fair=fair_sharing)
         self.pods = Pods(observe=engine.observe)
-        #: set once a Topology exists: from then on pods have to be watched
+        self.footprints = Footprints(observe=engine.observe, counts=self._pod_counts)
+        self.fencing = Fencing(self.mirror, self.footprints, writer, recorder, self._recovery_of)
+        self.recoveries = Recoveries(
+            self.mirror,
+            self.footprints,
+            self.writes,
+            writer,
+            recorder,
+            metrics,
+            note_failure=lambda workload: engine.observe(model.WriteFailed(workload)),
+            now=now,
+        )
+        self.decisions.recoveries = self.recoveries
+        #: set once a Topology or a policy for failing nodes exists: from then on pods have to be watched
         self.needs_pods = asyncio.Event()
         self.leading = False
         #: how long workloads run, where that is kept
@@ -134,7 +150,8 @@ class Controller:
                 self.act()
 
     async def _woken(self) -> None:
-        due = self.engine.next_wakeup(self._now()) if self.leading else None
+        times = (self.engine.next_wakeup(self._now()), self.fencing.due) if self.leading else ()
+        due = min((time for time in times if time is not None), default=None)
         timeout = None if due is None else max(0.0, (due - self._now()) / 1000)
         try:
             async with asyncio.timeout(timeout):
@@ -157,13 +174,16 @@ class Controller:
                 self.writes.gone(resource, event.key)
                 if resource == kube.WORKLOADS:
                     self.decisions.forget(event.key)
-        if self.mirror.objects[kube.TOPOLOGIES]:
+        self.footprints.tell()
+        if not self.needs_pods.is_set() and (self.mirror.objects[kube.TOPOLOGIES] or self.mirror.heals()):
             self.needs_pods.set()
 
     def _absorb_pod(self, event: Event) -> None:
         if isinstance(event, Upsert):
+            self.footprints.upsert(event.obj)
             self.pods.upsert(event.obj)
         elif isinstance(event, Removed):
+            self.footprints.remove(event.key)
             self.pods.remove(event.key)
         else:
             self.mirror.know_pods()
@@ -177,6 +197,8 @@ class Controller:
                 self.decisions.carry_out(decision)
             except Exception:
                 log.exception("decision could not be carried out: %s", decision)
+        self.recoveries.follow(self._now())
+        self.fencing.act(self._now())
         for ref in sorted(self._take_dirty(), key=lambda ref: ref[1]):
             self._plan(ref)
         for workload in self._take_loose():
@@ -211,6 +233,7 @@ class Controller:
             workloads=workloads,
             children=self.mirror.children_of(job),
             managed_ancestor=self.mirror.managed_ancestor(job),
+            held_back=any(holds_back(w, self.footprints.of(key_of(w))) for w in workloads),
         )
         try:
             steps = plan.plan(view, self.mirror)
@@ -325,6 +348,17 @@ class Controller:
                     self._writer.submit(
                         Write(target, "patch", body, priority=Priority.START_STOP, on_done=self.pods.upsert)
                     )
+
+    def _pod_counts(self, workload: str) -> dict[str, int]:
+        value = self.mirror.workload_value(workload)
+        return {pod_set.name: pod_set.count for pod_set in value.pod_sets} if value is not None else {}
+
+    def _recovery_of(self, workload: str) -> model.Recovery | None:
+        """What is to be done for a gang that runs when its nodes fail."""
+        value = self.mirror.workload_value(workload)
+        if value is None or value.admission is None:
+            return None
+        return self.mirror.recovery_of(value.admission.cluster_queue)
 
     # --- workloads without a job ---
 

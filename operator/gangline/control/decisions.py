@@ -11,6 +11,7 @@ from gangline.control import conditions, workload_status
 from gangline.control.events import EventRecorder
 from gangline.control.metrics import Metrics
 from gangline.control.mirror import Mirror
+from gangline.control.recovery import Recoveries
 from gangline.control.writer import Priority
 from gangline.control.writes import Writes
 from gangline.engine import model
@@ -35,6 +36,8 @@ class Decisions:
         self._engine = engine
         self._recorder = recorder
         self._metrics = metrics
+        #: carries out what concerns lost nodes; set by whoever owns both
+        self.recoveries: Recoveries | None = None
         self._pending_written: dict[str, float] = {}  # workload -> time.monotonic() of the last pending reason
 
     @singledispatchmethod
@@ -106,6 +109,8 @@ class Decisions:
             return
         change = workload_status.evict(decision)
         self._assume(decision, "evict", change, Priority.LIFECYCLE, self._tell_evicted)
+        if decision.avoid and self.recoveries is not None:
+            self.recoveries.lost(decision)
         self._release_unowned(decision.workload)
 
     def _deactivate(self, decision: model.Evict) -> None:
@@ -144,6 +149,19 @@ class Decisions:
 
     def release(self, workload: str) -> None:
         self._writes.change(workload, "release", workload_status.release, priority=Priority.LIFECYCLE)
+
+    # --- nodes that fail ---
+
+    @carry_out.register
+    def _(self, decision: model.Heal) -> None:
+        if self.recoveries is not None:
+            self.recoveries.heal(decision)
+
+    @carry_out.register
+    def _(self, decision: model.Warn) -> None:
+        about = self._mirror.get(kube.BY_KIND[decision.kind], decision.about)
+        if about is not None:
+            self._recorder.record(about, "Warning", decision.reason, decision.message)
 
     # --- waiting ---
 

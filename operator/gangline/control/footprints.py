@@ -101,6 +101,8 @@ class Footprints:
     counts: Callable[[str], Counts]
     #: Workloads of which a pod has changed since they were last looked at
     dirty: set[str] = field(default_factory=set[str])
+    #: nodes of pods that have changed since they were last looked at
+    touched_nodes: set[str] = field(default_factory=set[str])
     _pods: dict[str, GangPod] = field(default_factory=dict[str, GangPod])
     _of: dict[str, set[str]] = field(default_factory=dict[str, set[str]])  # Workload -> keys of its pods
     _on: dict[str, set[str]] = field(default_factory=dict[str, set[str]])  # node -> keys of the pods there
@@ -119,6 +121,7 @@ class Footprints:
             self._of.setdefault(found.workload, set()).add(key)
             if found.node:
                 self._on.setdefault(found.node, set()).add(key)
+                self.touched_nodes.add(found.node)
             self._note(found.workload)
 
     def remove(self, key: str) -> None:

@@ -54,6 +54,11 @@ class Metrics:
         self._reserving = Gauge("kueue_reserving_active_workloads", "Workloads that hold quota.", queue, **make)
         self._active = Gauge("kueue_admitted_active_workloads", "Admitted, unfinished workloads.", queue, **make)
         self._status = Gauge("kueue_cluster_queue_status", "1 for the state it is in.", [*queue, "status"], **make)
+        seconds = {"buckets": (0.1, 0.25, 0.5, *(2.0**n for n in range(13))), **make}
+        self._swaps = Histogram("gangline_swap_seconds", "Replacing lost nodes, stage by stage.", ["stage"], **seconds)
+        self._recoveries = Histogram(
+            "gangline_recovery_seconds", "From the loss of a node until the gang runs again.", queue, **seconds
+        )
         self.leader = Gauge("gangline_leader", "1 while this process leads.", **make)
         self.decide = Histogram(
             "gangline_decide_seconds",
@@ -86,6 +91,13 @@ class Metrics:
     def evicted(self, workload: Json, reason: str, cause: str = "") -> None:
         queue = workload.get("status", {}).get("admission", {}).get("clusterQueue", "")
         self._evicted.labels(queue, reason, cause).inc()
+
+    def recovered(self, queue: str, stages: Mapping[str, float]) -> None:
+        """A gang runs again; `stages` are seconds, with their sum as `total`."""
+        for stage, seconds in stages.items():
+            if stage != "total":
+                self._swaps.labels(stage).observe(seconds)
+        self._recoveries.labels(queue).observe(stages.get("total", 0.0))
 
     def queues(self, engine: Engine, names: list[str]) -> None:
         """Refresh the gauges from the ledger; called when they are scraped."""

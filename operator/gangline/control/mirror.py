@@ -96,6 +96,9 @@ class Mirror:
     policies_changed: bool = False
     #: workloads with placed pods that changed
     placed: set[str] = field(default_factory=set)
+    #: workloads with a record of lost nodes that changed, and nodes that changed
+    recovering: set[str] = field(default_factory=set)
+    touched_nodes: set[str] = field(default_factory=set)
     #: False holds Topologies back from the engine: before the pods are known it would take occupied room for free
     pods_known: bool = False
     #: ClusterQueues and ResourceFlavors that are being deleted
@@ -229,7 +232,11 @@ class Mirror:
                 self._read(kube.CLUSTER_QUEUES, name, queue)
         if resource in (kube.QUEUE_POLICIES, kube.CLUSTER_QUEUES):
             self.policies_changed = True
+        if resource == kube.NODES:
+            self.touched_nodes.add(key)
         if resource == kube.WORKLOADS:
+            if names.RECOVERY in (obj["metadata"].get("annotations") or ()):
+                self.recovering.add(key)
             assignments = (obj.get("status", {}).get("admission") or {}).get("podSetAssignments") or ()
             if any("topologyAssignment" in assignment for assignment in assignments):
                 self.placed.add(key)
@@ -295,6 +302,25 @@ class Mirror:
 
     def flavor(self, name: str) -> Json | None:
         return self.objects[kube.RESOURCE_FLAVORS].get(name)
+
+    def patience(self, queue: str) -> int | None:
+        """For how many seconds pods of a ClusterQueue stay on a node that fails; None: as Kubernetes has it."""
+        found = self.recovery_of(queue)
+        return found.toleration_seconds if found is not None and found.enabled else None
+
+    def recovery_of(self, queue: str) -> model.Recovery | None:
+        """What the policy in force for a ClusterQueue says of failing nodes."""
+        found = self.objects[kube.CLUSTER_QUEUES].get(queue)
+        return policies.recovery(self.policy_of(found)) if found is not None else None
+
+    def heals(self) -> bool:
+        """Some policy says what to do when nodes fail."""
+        return any(policy["spec"].get("recovery") for policy in self.objects[kube.QUEUE_POLICIES].values())
+
+    def host_name(self, node: str) -> str:
+        """What a node calls itself in its labels."""
+        found = self.objects[kube.NODES].get(node) or {"metadata": {}}
+        return (found["metadata"].get("labels") or {}).get("kubernetes.io/hostname", node)
 
     def priority(self, job: Json, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
         """By the label, else the pods' PriorityClass (`workload.priority_source`), else the cluster's default one, else 0."""

@@ -23,6 +23,7 @@ from prometheus_client import generate_latest
 
 from gangline.api import names
 from gangline.control import mirror, shell
+from gangline.control.audit import AuditLog, RecordedEngine
 from gangline.control.controller import Controller, wall_millis
 from gangline.control.events import EventRecorder
 from gangline.control.forecast_metrics import ForecastMetrics
@@ -49,6 +50,8 @@ LEASE = "gangline-operator"
 ABSENT_RETRY = 5.0
 #: Objects between two collections of garbage: nearly all that is read stays, and what goes is seldom in a cycle.
 COLLECT = (20_000, 20, 50)
+#: So long the first decision waits for the list of pods, in seconds.
+PODS_WITHIN = 30.0
 #: What is under way may take this long to finish at the end, in seconds.
 DRAIN = 10.0
 
@@ -78,6 +81,8 @@ class Options:
     max_writes: int = 24
     #: None = nothing is forecast and nothing remembered
     forecasts: ForecastOptions | None = None
+    #: every fact and every decision is written there; None = nowhere
+    audit: Path | None = None
 
 
 class Operator:
@@ -86,7 +91,10 @@ class Operator:
     def __init__(self, options: Options, client: ApiClient) -> None:
         self.options = options
         self.metrics = Metrics()
-        self.engine = Engine(options.settings)
+        self.audit = AuditLog(options.audit) if options.audit is not None else None
+        self.engine = (
+            RecordedEngine(options.settings, self.audit, at=wall_millis()) if self.audit else Engine(options.settings)
+        )
         self.stop = asyncio.Event()
         self.failed: BaseException | None = None
         self.leading = asyncio.Event()
@@ -231,10 +239,22 @@ class Operator:
             reflector.restart("leading", relist=True)
         await self.reflectors.wait_synced()
         self.controller.absorb()
+        await self._know_pods()
         self.controller.lead()
         self.leading.set()
         self.metrics.leader.set(1)
         log.info("leading")
+
+    async def _know_pods(self) -> None:
+        """Where pods matter, the first decision waits for them, but not for ever."""
+        if not self.controller.needs_pods.is_set():
+            return
+        try:
+            async with asyncio.timeout(PODS_WITHIN):
+                await self._pods.synced.wait()
+        except TimeoutError:
+            log.warning("pods are not known after %g s: leading without them", PODS_WITHIN)
+        self.controller.absorb()
 
     def _may_write(self) -> bool:
         """Only while the lease is ours for certain: a leader that lost touch stops before another may begin."""
@@ -257,6 +277,8 @@ class Operator:
         self.writer.abort()
         if self.forecasting is not None:
             await self.forecasting.close()
+        if self.audit is not None:
+            await asyncio.to_thread(self.audit.close)
         for task in reversed(tasks):  # the elector gives its lease back when it is cancelled
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from gangline.api import names
+from gangline.api import names, recovery
 from gangline.control import conditions, workload_status
 from gangline.control.events import EventType
 from gangline.jobs import workload as workloads
@@ -29,6 +29,11 @@ class Lookups(Protocol):
         ...
 
     def flavor(self, name: str) -> Json | None: ...
+    def patience(self, queue: str) -> int | None:
+        """For how many seconds pods of a ClusterQueue stay on a node that fails; None: as Kubernetes has it."""
+        ...
+
+    def host_name(self, node: str) -> str: ...
     def priority(self, job: Json, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
         """Priority and `priorityClassRef` of a job. Raises JobError when the class it names does not exist."""
         ...
@@ -44,6 +49,8 @@ class JobView:
     children: Children
     #: a managed job further up owns this one: that one's Workload counts, not one of its own
     managed_ancestor: bool = False
+    #: pods of an earlier attempt of the gang are still there
+    held_back: bool = False
 
 
 # --- steps ------------------------------------------------------------------------------------------------------------
@@ -118,6 +125,9 @@ def deleting(obj: Json) -> bool:
 def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
     """What the admission of `workload` adds to each pod set: flavor labels and tolerations, check updates, identity."""
     status, meta = workload["status"], workload["metadata"]
+    record = recovery.of(workload)
+    patience = _patience(lookups.patience(status["admission"]["clusterQueue"]))
+    avoid = sorted(lookups.host_name(node) for node in record.avoid)
     updates: dict[str, list[Json]] = {}
     for check in status.get("admissionChecks", ()):
         for update in check.get("podSetUpdates", ()):
@@ -133,6 +143,8 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
             names.LOCAL_QUEUE_LABEL: workload["spec"]["queueName"],
         }
         annotations = {names.WORKLOAD_ANNOTATION: meta["name"]}
+        if record.attempt:
+            annotations[names.ATTEMPT] = str(record.attempt)
         for flavor_name in dict.fromkeys(assignment.get("flavors", {}).values()):
             spec = (lookups.flavor(flavor_name) or {}).get("spec", {})
             selector.update(spec.get("nodeLabels", {}))
@@ -155,9 +167,19 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
                 labels=labels,
                 annotations=annotations,
                 scheduling_gates=[{"name": names.TOPOLOGY_GATE}] if placed else [],
+                patience=patience,
+                avoid=avoid,
             )
         )
     return infos
+
+
+def _patience(seconds: int | None) -> list[Json]:
+    """Tolerations for what Kubernetes says of nodes that fail."""
+    if seconds is None:
+        return []
+    same: Json = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+    return [{"key": f"node.kubernetes.io/{state}", **same} for state in ("not-ready", "unreachable")]
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
@@ -269,15 +291,23 @@ def _with_workload(view: JobView, workload: Json, lookups: Lookups) -> list[Step
     if not workloads.equivalent(workload, pod_sets, job):
         return _changed_shape(view, workload, pod_sets)
     if not admitted:
-        return _follow(workload, job, pod_sets, lookups) + _sync(view, None)
+        return _follow(view, workload, pod_sets, lookups) + _sync(view, None)
+    if not suspended and _is_outdated(view, workload):
+        return _stop(view, workload["spec"]["podSets"]) + _sync(view, None)
     infos = pod_set_infos(workload, lookups)
     if suspended:
         return _start(view, workload, infos)
     return _running(view, workload, infos)
 
 
+def _is_outdated(view: JobView, workload: Json) -> bool:
+    """Nodes were lost, and the job still runs an attempt before the one that makes good for that."""
+    running = view.kind.attempt(view.job)
+    return running is not None and running < recovery.of(workload).attempt
+
+
 def _start(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]:
-    if view.kind.is_active(view.job, view.children):  # pods of an earlier run still end
+    if view.held_back or view.kind.is_active(view.job, view.children):  # pods of an earlier run still end
         return []
     try:
         patch = view.kind.start(view.job, infos)
@@ -321,18 +351,21 @@ def _changed_shape(view: JobView, workload: Json, pod_sets: list[Json]) -> list[
     ]
 
 
-def _follow(workload: Json, job: Json, pod_sets: list[Json], lookups: Lookups) -> list[Step]:
-    """A waiting Workload follows its job to another queue or priority class."""
+def _follow(view: JobView, workload: Json, pod_sets: list[Json], lookups: Lookups) -> list[Step]:
+    """A waiting Workload follows its job to another queue or priority class, and in what it says of itself."""
     if reserved(workload):
         return []
-    spec = workload["spec"]
+    job, spec = view.job, workload["spec"]
     change: Json = {}
     if (queue := workloads.queue_name(job)) and queue != spec.get("queueName"):
         change["queueName"] = queue
     priority, class_ref = lookups.priority(job, pod_sets)
     if priority != spec.get("priority", 0) or class_ref != spec.get("priorityClassRef"):
         change |= {"priority": priority, "priorityClassRef": class_ref}
-    return [PatchWorkload(workload, {"spec": change})] if change else []
+    body: Json = {"spec": change} if change else {}
+    if marks := workloads.changed_marks(view.kind, workload, job):
+        body["metadata"] = {"annotations": marks}
+    return [PatchWorkload(workload, body)] if body else []
 
 
 def _finished_elsewhere(view: JobView, workload: Json) -> list[Step]:

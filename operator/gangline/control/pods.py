@@ -34,6 +34,7 @@ class Pods:
     def upsert(self, pod: Json) -> None:
         key, workload = key_of(pod), workload_of(pod)
         if workload is None:
+            self._forget(key)
             self._take_foreign(key, _foreign(pod))
             return
         pod["metadata"].pop("managedFields", None)
@@ -43,6 +44,9 @@ class Pods:
 
     def remove(self, key: str) -> None:
         self._take_foreign(key, None)
+        self._forget(key)
+
+    def _forget(self, key: str) -> None:
         pod = self._ours.pop(key, None)
         if pod is not None:
             workload = workload_of(pod) or ""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gangline.api import names, render
+from gangline.api.recovery import REPLACE, REQUEUE, RESTART, Swap
 from gangline.control import conditions
 from gangline.engine import model
 
@@ -249,6 +250,26 @@ def pods_ready(ready: bool) -> Change:
         conditions.put(rows, names.PODS_READY, ready, reason, message, now=now)
         if ready:
             status.pop("requeueState", None)
+
+    return change
+
+
+def swapping(swap: Swap, message: str) -> Change:
+    """Nodes were lost under it, and are being replaced."""
+
+    def change(status: Json, now: int) -> None:
+        reason = "Queued" if swap.how == REQUEUE else "Swapping"
+        conditions.put(_conditions(status), names.RECOVERED, False, reason, message, now=now)
+
+    return change
+
+
+def recovered(swap: Swap, message: str) -> Change:
+    """It runs again."""
+
+    def change(status: Json, now: int) -> None:
+        reason = {REPLACE: "Swapped", RESTART: "Restarted"}.get(swap.how, "Requeued")
+        conditions.put(_conditions(status), names.RECOVERED, True, reason, message, now=now)
 
     return change
 

@@ -186,6 +186,17 @@ class RoleStatus(Model):
     """Pods that ended badly."""
 
 
+class Interruption(Model):
+    """One time that pods of the job were made anew."""
+
+    time: Time
+    """When."""
+    reason: Annotated[str, Field(max_length=128)]
+    """NodeReplace, NodeRestart or NodeRequeue where nodes failed, else the reason of the Job that failed."""
+    message: Annotated[str, Field(max_length=1024)]
+    """What happened."""
+
+
 class GPUJobStatus(Model):
     """How the job is."""
 
@@ -208,7 +219,9 @@ class GPUJobStatus(Model):
     restarts: Count | None = None
     """How often the gang was restarted."""
     swaps: Count | None = None
-    """How often a node was replaced under it."""
+    """How many nodes were replaced under it."""
+    interruptions: Annotated[list[Interruption], Field(max_length=8)] | None = None
+    """What made it stop and start anew, in whole or in part; the latest 8."""
     forecast: Forecast | None = None
     """How long it will run."""
     expected_start: ExpectedStart | None = None

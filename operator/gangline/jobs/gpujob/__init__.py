@@ -115,7 +115,7 @@ class GPUJob:
         current = [child for child in _staying(children.jobs) if owned.stamp_of(child) == run]
         failure = verdicts.failed(gang, current)
         if failure is not None and restarts.allowed(job, failure.reason):
-            return [status.restarting(job, restarts.made(job) + 1)]
+            return [status.restarting(job, restarts.made(job) + 1, failure)]
         if failure is not None:
             return _end(job, gang, children, failure)
         progress = _written(status.running(job, gang, infos, current))

@@ -15,6 +15,8 @@ from gangline.jobs.gpujob.gang import Gang
 from gangline.jobs.gpujob.verdict import Verdict, find
 
 SUSPENDED: Final = "Suspended"
+#: so many are kept in the status
+MOST_INTERRUPTIONS: Final = 8
 PENDING, SUSPENDING = "Pending", "Suspending"
 STARTING, RUNNING, RECOVERING = "Starting", "Running", "Recovering"
 
@@ -46,9 +48,23 @@ def running(job: Json, gang: Gang, infos: Sequence[PodSetInfo], jobs: Sequence[J
     return _patch(job, status)
 
 
-def restarting(job: Json, count: int) -> Patch:
+def restarting(job: Json, count: int, failure: Verdict) -> Patch:
     """The one write that decides a restart of the gang: from now on the children made before it are stale."""
-    return Patch({"status": {"restarts": count, "phase": RECOVERING}}, "status")
+    why = _interruptions(job, failure.reason, failure.message, failure.at)
+    return Patch({"status": {"restarts": count, "phase": RECOVERING, "interruptions": why}}, "status")
+
+
+def interrupted(job: Json, swaps: int, how: str, message: str, at: str) -> Patch:
+    """Nodes failed under the gang; `swaps` of them so far."""
+    return Patch(
+        {"status": {"swaps": swaps, "interruptions": _interruptions(job, f"Node{how}", message, at)}}, "status"
+    )
+
+
+def _interruptions(job: Json, reason: str, message: str, at: str) -> list[Json]:
+    """The latest interruptions, with one more."""
+    before = (job.get("status") or {}).get("interruptions") or []
+    return [*before, {"time": at, "reason": reason, "message": message[:1024]}][-MOST_INTERRUPTIONS:]
 
 
 def ending(job: Json, verdict: Verdict) -> Patch | None:

@@ -1,0 +1,266 @@
+"""Carrying out what the engine decides when nodes fail, and telling how it went.
+
+Every swap is written down first, in the record that the Workload carries (`api.recovery`); everything else follows from the
+record and what is seen of the pods, so that a crash at any instant loses nothing:
+
+- *Replace*: the lost pods are deleted, and their Job makes new ones. They are not the job's failures: before it is deleted a
+  pod loses the finalizer by which its Job would count it as one.
+- *Restart*: the record names the attempt that the gang has to be in; the job's plan stops and starts it on the same admission.
+- *Requeue*: the gang lost its admission, too. It is recovered when it runs again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+from gangline.api import names, recovery
+from gangline.api.recovery import REPLACE, REQUEUE, RESTART, Record, Swap
+from gangline.control import conditions, workload_status
+from gangline.control.events import EventRecorder
+from gangline.control.fencing import TRACKING_FINALIZER
+from gangline.control.footprints import Footprints, GangPod
+from gangline.control.metrics import Metrics
+from gangline.control.mirror import Mirror
+from gangline.control.writer import Priority, Write, Writer
+from gangline.control.writes import Writes
+from gangline.engine import model
+from gangline.jobs.gpujob import status as gpujob_status
+from gangline.kube import resources as kube
+from gangline.kube.resources import ObjectKey
+
+Json: TypeAlias = dict[str, Any]
+#: what a write of the record makes of the one that is there; the same record = nothing
+Amend: TypeAlias = Callable[[Record], Record]
+
+SLOT: Final = "recovery"
+
+
+class Recoveries:
+    """`note_failure` tells the engine that a decision could not be written."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        footprints: Footprints,
+        writes: Writes,
+        writer: Writer,
+        recorder: EventRecorder,
+        metrics: Metrics,
+        note_failure: Callable[[str], None],
+        now: Callable[[], int],
+    ) -> None:
+        self._mirror = mirror
+        self._footprints = footprints
+        self._writes = writes
+        self._writer = writer
+        self._recorder = recorder
+        self._metrics = metrics
+        self._note_failure = note_failure
+        self._now = now
+        self._created: dict[str, int] = {}  # Workload -> when its pods were complete again
+        self._closing: set[str] = set()
+
+    # --- decisions ----------------------------------------------------------------------------------------------------
+
+    def heal(self, decision: model.Heal) -> None:
+        raw = self._mirror.get(kube.WORKLOADS, decision.workload)
+        if raw is None or raw["metadata"]["uid"] != decision.uid:
+            return  # the engine hears of that by itself
+        swap = self._swap(
+            decision.workload, decision.how, decision.cause, decision.lost, decision.detected_at, decision.at
+        )
+        self._begin(decision.workload, swap, decision.message, doubt=True)
+
+    def lost(self, decision: model.Evict) -> None:
+        """A gang is evicted because of nodes that failed it."""
+        now = self._now()
+        cause = decision.underlying_cause or decision.reason
+        swap = self._swap(decision.workload, REQUEUE, cause, decision.avoid, now, now)
+        self._begin(decision.workload, swap, decision.message, doubt=False)
+
+    def _swap(self, workload: str, how: str, cause: str, lost: tuple[str, ...], detected: int, at: int) -> Swap:
+        nodes = {pod.node for pod in self._footprints.of(workload) if pod.node and pod.alive}
+        return Swap(how, cause, lost, detected, at, kept=tuple(sorted(nodes - set(lost))))
+
+    def _begin(self, workload: str, swap: Swap, message: str, *, doubt: bool) -> None:
+        self._created.pop(workload, None)
+
+        def begun(answer: Json) -> None:
+            now_open = recovery.of(answer).current or swap
+            self._recorder.record(answer, "Warning", "NodesLost", message)
+            change = workload_status.swapping(now_open, message)
+            self._writes.change(workload, SLOT, change, priority=Priority.LIFECYCLE)
+            self._tell_owner(answer, swap.how, message, swap.decided)
+
+        self._write(workload, lambda record: record.with_loss(swap), begun, doubt=doubt)
+
+    def _write(self, workload: str, amend: Amend, done: Callable[[Json], None], *, doubt: bool) -> None:
+        """Change the record of a Workload, on its newest version."""
+
+        def body() -> Json | None:
+            raw = self._mirror.get(kube.WORKLOADS, workload)
+            if raw is None:
+                return None
+            before = recovery.of(raw)
+            after = amend(before)
+            if after == before:
+                return None
+            said = {names.RECOVERY: recovery.write(after)}
+            return {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"], "annotations": said}}
+
+        def answered(answer: Json | None) -> None:
+            self._closing.discard(workload)
+            if answer is not None:
+                done(answer)
+
+        def failed(_: Exception) -> None:
+            self._closing.discard(workload)
+            self._mirror.recovering.add(workload)
+            if doubt:
+                self._note_failure(workload)
+
+        self._writes.send(
+            ObjectKey.parse(kube.WORKLOADS, workload),
+            "patch",
+            body,
+            priority=Priority.START_STOP,
+            slot=SLOT,
+            doubt=doubt,
+            done=answered,
+            failed=failed,
+        )
+
+    # --- what follows from the record ---------------------------------------------------------------------------------
+
+    def follow(self, now: int) -> None:
+        """Bring every open swap of which something has changed one step further."""
+        changed = self._mirror.recovering | self._footprints.dirty
+        self._mirror.recovering, self._footprints.dirty = set(), set()
+        for workload in sorted(changed):
+            raw = self._mirror.get(kube.WORKLOADS, workload)
+            record = recovery.of(raw) if raw is not None else Record()
+            if raw is None or record.current is None:
+                self._created.pop(workload, None)
+            elif _runs(raw):
+                self._follow(workload, raw, record, record.current, now)
+
+    def _follow(self, workload: str, raw: Json, record: Record, swap: Swap, now: int) -> None:
+        pods = self._footprints.of(workload)
+        if swap.how == REPLACE:
+            for pod in pods:
+                if pod.alive and is_lost(pod, swap):
+                    self._remove(pod)
+        elif swap.how == RESTART and (owner := self._mirror.job_of(raw)) is not None:
+            self._mirror.dirty.add(owner)  # its plan may have waited for pods of the attempt before
+        fresh = [pod for pod in pods if pod.alive and is_fresh(pod, record, swap)]
+        wanted = wanted_pods(raw)
+        if len(fresh) < wanted:
+            self._created.pop(workload, None)
+            return
+        self._created.setdefault(workload, now)
+        if sum(pod.ready for pod in fresh) >= wanted and workload not in self._closing:
+            self._close(workload, swap, fresh, now)
+
+    def _remove(self, pod: GangPod) -> None:
+        """Delete a lost pod, once its Job can't count it as a failure any more."""
+        key = ObjectKey.parse(kube.PODS, pod.key)
+        if self._writer.pending(key):
+            return
+        if TRACKING_FINALIZER not in pod.finalizers:
+            self._writer.submit(Write(key, "delete", {"uid": pod.uid}, priority=Priority.START_STOP))
+            return
+        rest = [finalizer for finalizer in pod.finalizers if finalizer != TRACKING_FINALIZER]
+        body = {"metadata": {"uid": pod.uid, "finalizers": rest or None}}
+        self._writer.submit(Write(key, "patch", body, priority=Priority.START_STOP, on_done=self._footprints.upsert))
+
+    def _close(self, workload: str, swap: Swap, fresh: Iterable[GangPod], now: int) -> None:
+        """The gang runs again: that ends the swap."""
+        fresh = list(fresh)
+        nodes = {pod.node for pod in fresh}
+        closed = replace(
+            swap,
+            created=self._created.get(workload, max((pod.created for pod in fresh), default=now)),
+            running=now,
+            to=tuple(sorted(nodes - set(swap.kept)))[: recovery.MOST_NODES],
+            kept=(),
+        )
+
+        def amend(record: Record) -> Record:
+            return record.with_current(closed) if record.current == swap else record
+
+        def done(answer: Json) -> None:
+            self._created.pop(workload, None)
+            message = describe(closed)
+            self._recorder.record(answer, "Normal", "Recovered", message)
+            self._writes.change(workload, SLOT, workload_status.recovered(closed, message), priority=Priority.STATUS)
+            queue = (answer["status"].get("admission") or {}).get("clusterQueue", "")
+            self._metrics.recovered(queue, closed.stages())
+
+        self._closing.add(workload)
+        self._write(workload, amend, done, doubt=False)
+
+    def _tell_owner(self, workload: Json, how: str, message: str, at: int) -> None:
+        """A GPUJob's own status says what happened to it."""
+        ref = self._mirror.job_of(workload)
+        job = self._mirror.get(*ref) if ref is not None else None
+        if ref is None or job is None or ref[0] != kube.GPU_JOBS:
+            return
+        patch = gpujob_status.interrupted(job, recovery.of(workload).swaps, how, message, conditions.timestamp(at))
+        key = ObjectKey.of(kube.GPU_JOBS, job)
+        self._writes.send(key, "status", patch.body, priority=Priority.STATUS, slot=SLOT)
+
+
+def _runs(workload: Json) -> bool:
+    """It is admitted, and nobody is taking that away."""
+    rows = workload["status"].get("conditions")
+    here = "admission" in workload["status"] and conditions.is_true(rows, names.ADMITTED)
+    return here and not conditions.is_true(rows, names.EVICTED) and not conditions.is_true(rows, names.FINISHED)
+
+
+def is_lost(pod: GangPod, swap: Swap) -> bool:
+    """It was on a node when that failed. One that came there later was put there by somebody who knew."""
+    return pod.node in swap.lost and pod.created <= swap.decided
+
+
+def is_fresh(pod: GangPod, record: Record, swap: Swap) -> bool:
+    """It belongs to the gang as it is after the swap."""
+    if swap.how == RESTART:
+        return pod.attempt >= record.attempt
+    if swap.how == REQUEUE:
+        return pod.created >= swap.decided // 1000 * 1000
+    return not is_lost(pod, swap)
+
+
+def wanted_pods(workload: Json) -> int:
+    """How many pods an admitted gang has, less those that ended for good."""
+    status = workload["status"]
+    ended: Mapping[str, int] = {row["name"]: row["count"] for row in status.get("reclaimablePods") or ()}
+    rows = status["admission"].get("podSetAssignments") or ()
+    return sum(max(0, row.get("count", 0) - ended.get(row.get("name", "main"), 0)) for row in rows)
+
+
+def holds_back(workload: Json, pods: Iterable[GangPod]) -> bool:
+    """Pods of an attempt before the one that the record asks for are still there: the next one must not begin."""
+    record = recovery.of(workload)
+    swap = record.current
+    if swap is None or swap.how != RESTART:
+        return False
+    return any(pod.attempt < record.attempt and not pod.ended for pod in pods)
+
+
+def describe(swap: Swap) -> str:
+    """One sentence about a swap that is over."""
+    took = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in swap.stages().items() if name != "total")
+    there = f" to {_list(swap.to)}" if swap.to else ""
+    total = swap.stages().get("total", 0.0)
+    return f"{_HOW[swap.how]} from {_list(swap.lost)} ({swap.cause}){there} in {total:.1f} s: {took}"
+
+
+_HOW: Final = {REPLACE: "Lost pods moved", RESTART: "The gang moved", REQUEUE: "The gang was queued again and moved"}
+
+
+def _list(nodes: tuple[str, ...]) -> str:
+    few = ", ".join(nodes[:4])
+    return few if len(nodes) <= 4 else f"{few} and {len(nodes) - 4} more"

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gangline.engine.gang import Gang
-from gangline.engine.model import Admission, ClusterQueue, Flavor, Quota, ResourceGroup, Settings
+from gangline.engine.model import Admission, Backfill, ClusterQueue, Flavor, Ordering, Quota, ResourceGroup, Settings
+from gangline.engine.ordering import Estimates, Ranking
 from gangline.engine.queues import PendingQueue
 from gangline.engine.quota import Cell, FlavorResource, Node
+from gangline.engine.timed_queue import TimedQueue
 
 if TYPE_CHECKING:
     from gangline.engine.claims import Claim
@@ -25,6 +27,8 @@ class FlavorOption:
     cells: dict[str, Cell]
     #: it has labels, taints or a topology, so that not every pod set may use it
     selective: bool
+    #: nodes may bound it: what its quota promises may not be there
+    grounded: bool = False
 
 
 @dataclass(slots=True)
@@ -37,6 +41,7 @@ class ClusterQueueState(Node):
     """`in_service` says whether heads are taken from it and whether its gangs may be preempted from elsewhere."""
 
     __slots__ = (
+        "_order",
         "by_priority",
         "claims",
         "config",
@@ -50,6 +55,7 @@ class ClusterQueueState(Node):
         "only_topologies",
         "pending",
         "preempts_while_borrowing",
+        "timed",
     )
 
     def __init__(self, config: ClusterQueue) -> None:
@@ -60,6 +66,9 @@ class ClusterQueueState(Node):
         self.generation = 0
         self.group_of: dict[str, Group] = {}
         self.pending = PendingQueue()
+        #: its policy speaks of order or backfill
+        self.timed = False
+        self._order: tuple[Ordering | None, Backfill | None] = (None, None)
         self.holders: dict[str, Gang] = {}
         #: the holders in the order in which they would be preempted
         self.by_priority: list[Gang] = []
@@ -79,9 +88,16 @@ class ClusterQueueState(Node):
 
     # --- configuration ------------------------------------------------------------------------------------------------
 
-    def configure(self, config: ClusterQueue, settings: Settings, usage: Callable[[str], float] | None) -> None:
+    def configure(
+        self,
+        config: ClusterQueue,
+        settings: Settings,
+        usage: Callable[[str], float] | None,
+        estimates: Estimates | None = None,
+    ) -> None:
         """Everything that follows from the object alone; cells are bound once the tree is settled."""
         self.config = config
+        self._set_order(config, estimates)
         self.weight = config.weight
         self.fair_usage = usage if config.admission_mode == "UsageBasedAdmissionFairSharing" else None
         strict = config.strategy == "StrictFIFO"
@@ -92,6 +108,23 @@ class ClusterQueueState(Node):
             settings.fair_sharing is not None and policy.reclaim_within_cohort != "Never"
         )
         self.fixes = settings.fixes.get("*", frozenset()) | settings.fixes.get(config.name, frozenset()) | config.fixes
+
+    def _set_order(self, config: ClusterQueue, estimates: Estimates | None) -> None:
+        """A queue whose policy speaks of order or backfill waits in another way; what waits moves over."""
+        wanted = (config.ordering, config.backfill) if estimates is not None else (None, None)
+        if wanted == self._order:
+            return
+        self._order, old = wanted, self.pending
+        if estimates is None or wanted == (None, None):
+            self.pending = PendingQueue()
+        else:
+            self.pending = TimedQueue(Ranking(*wanted, estimates))
+        self.timed = isinstance(self.pending, TimedQueue)
+        for gang in old.everyone():
+            aside = gang.parked
+            old.take_out(gang)
+            self.pending.put_aside(gang) if aside else self.pending.arrive(gang)
+        self.pending.preemptor = old.preemptor
 
     def bind(self, flavors: Mapping[str, Flavor]) -> None:
         """Connect the resource groups with the cells of the settled tree, and the holders with theirs."""
@@ -110,7 +143,8 @@ class ClusterQueueState(Node):
         flavor = flavors.get(name)
         cells = {resource: self.cell((name, resource)) for resource in group.covered}
         selective = flavor is not None and bool(flavor.node_labels or flavor.taints or flavor.topology)
-        return FlavorOption(name, flavor, cells, selective)
+        grounded = flavor is not None and bool(flavor.node_labels) and not (flavor.topology or flavor.autoscaled)
+        return FlavorOption(name, flavor, cells, selective, grounded)
 
     # --- holders ------------------------------------------------------------------------------------------------------
 

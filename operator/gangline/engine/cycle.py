@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from gangline.engine import partial
 from gangline.engine.claims import Claim, claims_of, others_held, settle_claim, stake, yields_to
 from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.flavors import Assigner, Assignment, Mode, Restriction
 from gangline.engine.gang import Gang, Progress, ScanProgress
-from gangline.engine.model import Admission, PodSetAssignment, Settings
+from gangline.engine.model import Admission, Millis, PodSetAssignment, Settings
 from gangline.engine.placement import has_placements
 from gangline.engine.preemption import Preemptor, Victim, put_back, take_out
 from gangline.engine.quota import Cell, Node
@@ -30,6 +31,8 @@ NAMESPACE_MISMATCH, GENERIC = "NamespaceMismatch", ""
 
 #: the reason while PodsReady holds admission back
 NOT_READY = "WaitingForPodsReady"
+#: the reason of those that would be in the way of a reservation
+HELD_BACK = "WaitingForReservation"
 WAIT_READY = "waiting for all admitted workloads to be in PodsReady condition"
 NO_LONGER_FITS = "Workload no longer fits after processing another workload"
 OVERLAP = "Workload has overlapping preemption targets with another workload"
@@ -37,6 +40,23 @@ OVERLAP = "Workload has overlapping preemption targets with another workload"
 
 #: the ledger as it is: nobody claims anything
 _PLAIN = nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Why a gang that fits may not start: it would be in the way of a reservation that starts at `horizon`."""
+
+    horizon: Millis
+    message: str
+
+
+class Guard(Protocol):
+    """Keeps reservations (`engine.backfill`)."""
+
+    def nominated(self, root: Node, attempts: Sequence[Attempt]) -> None: ...
+    def objection(self, attempt: Attempt) -> Objection | None: ...
+    def reserved(self, attempt: Attempt) -> None: ...
+    def hold_back(self, attempt: Attempt, objection: Objection) -> bool: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +75,8 @@ class Attempt:
     blocked: str = ""  # reason, if it fits but may not be reserved now
     parked_others: bool = False  # others of its shape were set aside with it
     deferred: bool = False
+    backfilled: bool = False
+    objection: Objection | None = None
     new_victims: list[Victim] = field(default_factory=list[Victim])
 
     @property
@@ -75,9 +97,11 @@ class TreeCycle:
         preemptor: Preemptor,
         now: int,
         may_reserve: Callable[[], bool],
+        guard: Guard | None = None,
     ) -> None:
         self._root = root
         self._may_reserve = may_reserve
+        self._guard = guard
         self._settings = settings
         self._preemptor = preemptor
         self._now = now // 1000
@@ -85,6 +109,7 @@ class TreeCycle:
         self._taken: list[Gang] = []  # victims chosen so far
         self._assumed: list[tuple[Cell, int]] = []
         self._assumed_places: list[str] = []
+        self._assumed_seats: list[Callable[[], None]] = []  # each gives back what it took
         self._claims: list[Claim] = []
         self.attempts: list[Attempt] = []
 
@@ -92,6 +117,8 @@ class TreeCycle:
         self._root.rounds += 1
         self._claims = claims_of(self._root)
         attempts = [self._nominate(gang) for gang in self._heads]
+        if self._guard is not None:
+            self._guard.nominated(self._root, attempts)
         for attempt in self._ordered(attempts):
             self.attempts.append(attempt)
             with self._as_seen_by(attempt.gang):
@@ -100,6 +127,8 @@ class TreeCycle:
             cell.remove(amount)
         for key in self._assumed_places:
             self._preemptor.topologies.remove_holder(key)
+        for give_back in reversed(self._assumed_seats):
+            give_back()
         for attempt in self.attempts:
             self._put_back(attempt)
         return self.attempts
@@ -199,6 +228,10 @@ class TreeCycle:
         elif not self._may_reserve():
             attempt.blocked = NOT_READY
             self._skip(attempt, WAIT_READY)
+        elif self._guard is not None and (objection := self._guard.objection(attempt)) is not None:
+            attempt.objection = objection
+            attempt.blocked = HELD_BACK
+            self._skip(attempt, objection.message)
         else:
             self._reserve(attempt)
 
@@ -222,6 +255,7 @@ class TreeCycle:
         take_out(gone)
         fits = all(amount <= max(0, cell.available()) for cell, amount in attempt.assignment.usage.items())
         fits = fits and self._has_places(attempt.assignment)
+        fits = fits and (attempt.assignment.want is None or attempt.assignment.want.fits())
         put_back(gone)
         return fits
 
@@ -247,6 +281,8 @@ class TreeCycle:
             key = f"{attempt.gang.key} (assumed)"
             self._preemptor.topologies.put_holder(key, admission_of(attempt))
             self._assumed_places.append(key)
+        if attempt.assignment.want is not None:
+            self._assumed_seats.append(attempt.assignment.want.assume())
         for cell, amount in usage.items():
             cell.add(amount)
             self._assumed.append((cell, amount))
@@ -282,6 +318,11 @@ class TreeCycle:
         if has_placements(admission):
             gang.placed = self._preemptor.topologies
             gang.placed.put_holder(gang.key, admission)
+        if self._preemptor.capacity is not None:
+            seats = attempt.assignment.want.seats if attempt.assignment.want is not None else None
+            self._preemptor.capacity.take(gang, admission, seats)
+        if self._guard is not None:
+            self._guard.reserved(attempt)
         gang.out = True  # nobody's victim in the cycle in which it was reserved
         attempt.reserved = True
 
@@ -304,6 +345,9 @@ class TreeCycle:
             pending.put_aside(gang)
             return
         gang.yielding = False
+        if attempt.objection is not None and self._guard is not None and gang.progress is None:
+            attempt.parked_others = self._guard.hold_back(attempt, attempt.objection)
+            return
         parks = reason in (NO_FIT, NO_CANDIDATES) and not pending.strict
         if parks and gang.progress is None:
             attempt.parked_others = pending.park_shape(gang)

@@ -37,6 +37,7 @@ from gangline.engine.model import (
 )
 from gangline.engine.parking import Parking, why
 from gangline.engine.record import CycleRecord
+from gangline.engine.recovery import Healing
 from gangline.engine.scheduler import Scheduler
 from gangline.engine.snapshot import Snapshot, facts, snapshot
 from gangline.engine.status import cluster_queue_status, local_queue_status
@@ -52,6 +53,7 @@ class Engine:
         self._intake = Intake(store)
         self._lifecycle = Lifecycle(store)
         self._scheduler = Scheduler(store)
+        self._healing = Healing(store)
         self._parking = Parking(store)
         self._tables: dict[type, tuple[dict[str, Any], Any]] = {
             Flavor: (store.flavors, store.put_flavor),
@@ -98,8 +100,10 @@ class Engine:
         A huge backlog is worked off in several calls: `next_wakeup` says "now" until it is done.
         """
         self._store.settle()
+        self._store.follow_health(now)
         reviewed = [self._store.reviews[key] for key in sorted(self._store.reviews)]
         decisions: list[Decision] = [*self._lifecycle.review(now)]
+        decisions += self._healing.run(now)
         self._sample(now)
         decisions += self._scheduler.run(now, self._parking.note)
         decisions += self._parking.tell_tried()
@@ -115,6 +119,7 @@ class Engine:
     def cycle(self, now: Millis) -> CycleRecord:
         """Exactly one scheduling cycle of Kueue over all queues, and nothing else."""
         self._store.settle()
+        self._store.follow_health(now)
         return self._scheduler.cycle(now)
 
     def next_wakeup(self, now: Millis) -> Millis | None:
@@ -124,8 +129,10 @@ class Engine:
         fairness = self._store.fairness
         times = (
             self._lifecycle.next_due(),
+            self._healing.next_due(now),
             self._parking.next_due(now),
             fairness.next_due() if fairness is not None else None,
+            self._scheduler.backfill.next_due(now),
         )
         return min((time for time in times if time is not None), default=None)
 
@@ -179,11 +186,15 @@ class Engine:
 
     def rebuilt(self) -> Engine:
         """A new engine that was told everything this one knows: its snapshot must be the same."""
-        self._store.settle()
         engine = Engine(self.settings)
-        for fact in facts(self._store):
+        for fact in self.facts():
             engine.observe(fact)
         return engine
+
+    def facts(self) -> list[Change]:
+        """Everything that is known, assumptions as if they had been confirmed."""
+        self._store.settle()
+        return list(facts(self._store))
 
     def pending(self, cluster_queue: str) -> list[str]:
         """In queue order: the heap first, then those set aside."""

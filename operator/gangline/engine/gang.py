@@ -11,6 +11,7 @@ from gangline.engine.placement import asks
 from gangline.engine.quota import Cell, FlavorResource
 
 if TYPE_CHECKING:
+    from gangline.engine.capacity import Capacity
     from gangline.engine.cluster_queue import ClusterQueueState
     from gangline.engine.flavors import Assignment
     from gangline.engine.queues import Bucket
@@ -69,12 +70,14 @@ class Gang:
         "admitted",
         "admitted_at",
         "answer",
+        "backfilled",
         "bucket",
         "cells",
         "demands",
         "entry",
         "evicting",
         "groups",
+        "healed",
         "key",
         "local_queue",
         "out",
@@ -87,6 +90,7 @@ class Gang:
         "requeue_assumed",
         "reserved",
         "review_at",
+        "seated",
         "second_passes",
         "shape",
         "since",
@@ -134,6 +138,10 @@ class Gang:
         self.cells: list[tuple[Cell, int]] = []
         #: where its placements are counted, None if it has none
         self.placed: Topologies | None = None
+        #: where its pods have seats on the nodes of other flavors, None if it holds nothing
+        self.seated: Capacity | None = None
+        #: lost nodes under it that it was told to leave, though no fact says so yet
+        self.healed: set[str] = set()
         self.victim_key: tuple[int, int, str] = (0, 0, "")
         #: how far it is known to be past its forecast, see engine.overrun
         self.overrun = ""
@@ -141,12 +149,15 @@ class Gang:
         self.second_passes = 0
         #: taken out of the ledger for a what-if
         self.out = False
+        #: it was let in before a reserved gang that goes before it
+        self.backfilled = False
 
         self.learn(workload, settings)
 
     def learn(self, workload: Workload, settings: Settings) -> None:
         """Take in a new fact; where the gang is does not change here."""
         self.workload = workload
+        self.backfilled = self.backfilled or workload.backfilled
         self.local_queue = f"{workload.namespace}/{workload.queue}"
         self.requeue_assumed = False
         self.priority = workload.priority + (workload.boost if settings.gates.get("PriorityBoost", False) else 0)
@@ -212,4 +223,6 @@ def _shape(demand: Demand) -> Hashable:
         pod_set.preferred_affinity,
         pod_set.topology,
         pod_set.shape,
+        pod_set.exclusive,
+        pod_set.domains,
     )

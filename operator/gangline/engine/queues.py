@@ -290,6 +290,9 @@ class PendingQueue:
                 bucket.told = reason
                 yield from (mate for mate in bucket.live() if mate is not gang and mate.told[0] != reason)
 
+    def rank_again(self, gang: Gang) -> None:
+        """Its forecast changed, which means nothing here."""
+
     def one_of_each(self) -> Iterator[Gang]:
         """A gang of every shape that waits, in no particular order, and those that are set aside alone."""
         for bucket in self._buckets():

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeAlias
 
+from gangline.engine.backfill import BackfillPlanner
 from gangline.engine.cycle import Attempt, TreeCycle
 from gangline.engine.explain import reason_of
 from gangline.engine.fair_victims import fair_victims
@@ -33,19 +34,20 @@ class Scheduler:
         self._settings = store.settings
         fair = store.settings.fair_sharing is not None
         find = partial(fair_victims, settings=store.settings) if fair else classic_victims
-        self._preemptor = Preemptor(store.settings, store.topology, find)
+        self._preemptor = Preemptor(store.settings, store.topology, find, store.capacity)
+        self.backfill = BackfillPlanner(store)
 
     def run(self, now: Millis, note: Callable[[Attempt], None]) -> list[Decision]:
         """Schedule every tree that was touched. `note` hears of each attempt.
 
         After `PATIENCE` attempts it stops between two cycles; the next call goes on there.
         """
+        decisions: list[Decision] = self.backfill.begin(now)
         touched = self._store.touched
         for known in touched:
             self._unfinished.pop(known, None)
         waiting = {**{known: root for known, (root, _) in self._unfinished.items()}, **touched}
         touched.clear()
-        decisions: list[Decision] = []
         patience = PATIENCE
         for root in sorted(waiting.values(), key=Node.sort_key):
             if root.parent is not None:  # part of another tree by now, which was touched
@@ -56,6 +58,7 @@ class Scheduler:
                 continue
             _, seen = self._unfinished.pop(id(root), (root, set[State]()))
             patience = self._run_tree(root, now, note, seen, decisions, patience)
+        self.backfill.end(now)
         return decisions
 
     @property
@@ -115,7 +118,8 @@ class Scheduler:
                 heads.append(gang)
         if not heads:
             return []
-        attempts = TreeCycle(root, heads, self._settings, self._preemptor, now, self._may_reserve).run()
+        guard = self.backfill if self.backfill.guards(root) else None
+        attempts = TreeCycle(root, heads, self._settings, self._preemptor, now, self._may_reserve, guard).run()
         for attempt in attempts:
             self._store.note_change(attempt.gang)
             if attempt.reserved:
@@ -157,7 +161,9 @@ def _admission(attempt: Attempt) -> Admission:
 def _admit(attempt: Attempt, now: Millis) -> Admit:
     gang, admission = attempt.gang, _admission(attempt)
     checks = required_checks(attempt.queue.config, admission)
-    return Admit(gang.key, gang.uid, admission, admitted=not checks, at=now, checks=checks)
+    return Admit(
+        gang.key, gang.uid, admission, admitted=not checks, at=now, checks=checks, backfilled=attempt.backfilled
+    )
 
 
 def _preempt(attempt: Attempt, victim: Victim) -> Preempt:

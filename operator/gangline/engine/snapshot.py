@@ -62,4 +62,5 @@ def _as_assumed(gang: Gang) -> Workload:
         admitted_at=gang.admitted_at,
         evicted=workload.evicted or ("Preempted" if gang.evicting else ""),
         requeued=True if gang.requeue_assumed else workload.requeued,
+        backfilled=gang.backfilled,
     )

@@ -5,13 +5,16 @@ Facts may arrive in any order and name what is not known yet. `settle` follows c
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from gangline.engine.admission_fairness import AdmissionFairness
+from gangline.engine.capacity import Capacity
 from gangline.engine.claims import settle_claim
 from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.forest import Forest
 from gangline.engine.gang import Gang
+from gangline.engine.health import Health
 from gangline.engine.model import (
     Admission,
     AdmissionCheck,
@@ -28,6 +31,7 @@ from gangline.engine.model import (
     Settings,
     Topology,
 )
+from gangline.engine.ordering import Estimates
 from gangline.engine.placement import DELAYING, has_placements
 from gangline.engine.quota import FlavorResource
 from gangline.engine.quota import Node as QuotaNode
@@ -48,8 +52,16 @@ class Store:
         #: of workloads, by their key: how long they will run, and where their pods are
         self.forecasts: dict[str, RuntimeForecast] = {}
         self.footprints: dict[str, Footprint] = {}
+        #: how long gangs run
+        self.estimates = Estimates(self.forecasts)
+        #: for engine.timeline: holders that came, went or changed, and whether any quota tree was made anew
+        self.moved_holders: dict[str, None] = {}
+        self.replanted = True
         #: where topology flavors have room
         self.topology = Topologies()
+        #: which nodes can be trusted, and what those of other flavors have room for
+        self.health = Health(settings.health)
+        self.capacity = Capacity(self.health, self.flavors)
 
         self.forest = Forest()
         self.cohorts = self.forest.cohorts
@@ -82,6 +94,7 @@ class Store:
             self.topology.remove_flavor(name)
         else:
             self.topology.put_flavor(flavor)
+        self.capacity.regard_flavors()
         self.forest.move(
             lambda config: any(name == offered.name for group in config.groups for offered in group.flavors)
         )
@@ -102,7 +115,10 @@ class Store:
 
     def put_node(self, node: Node | None, name: str) -> None:
         _set(self.nodes, name, node)
-        self._wake(self.topology.remove_node(name) if node is None else self.topology.put_node(node))
+        self.capacity.put_node(node, name)
+        self._wake(
+            self.topology.remove_node(name) if node is None else self.topology.put_node(self._as_trusted(node))
+        )
 
     def put_foreign_pod(self, pod: ForeignPod | None, key: str) -> None:
         _set(self.foreign_pods, key, pod)
@@ -110,12 +126,37 @@ class Store:
 
     def put_forecast(self, forecast: RuntimeForecast | None, key: str) -> None:
         _set(self.forecasts, key, forecast)
+        self._forecast_changed(key)
         gang = self.gangs.get(key)
         if gang is not None and gang.admitted and gang.queue is not None and gang.queue.config.overrun is not None:
             self.reviews[key] = gang
 
+    def _forecast_changed(self, key: str) -> None:
+        """Its end is another one, and if it waits, perhaps its turn."""
+        gang = self.gangs.get(key)
+        if gang is None or gang.queue is None:
+            return
+        if gang.holds:
+            self.moved_holders[key] = None
+        elif gang.queue.timed:
+            gang.queue.pending.rank_again(gang)
+            self.touch(gang.queue)
+
     def put_footprint(self, footprint: Footprint | None, key: str) -> None:
         _set(self.footprints, key, footprint)
+        self.capacity.put_footprint(footprint, key)
+
+    def _as_trusted(self, node: Node) -> Node:
+        """For topologies, a node that can't be trusted is one that is not ready."""
+        return replace(node, ready=False) if self.health.why_unusable(node.name) else node
+
+    def follow_health(self, now: Millis) -> None:
+        """Which nodes can be trusted now, where that leaves those who are on them, and who may try again."""
+        for name in sorted(self.capacity.advance(now)):
+            if name in self.nodes:
+                self._wake(self.topology.put_node(self._as_trusted(self.nodes[name])))
+        self.capacity.settle()
+        self._wake(self.capacity.opened())
 
     def _wake(self, flavors: frozenset[str]) -> None:
         """The capacity of these topology flavors changed: whoever may use them tries again."""
@@ -151,6 +192,7 @@ class Store:
         done = self.forest.settle(self._set_up)
         if done is None:
             return
+        self.replanted = True
         for queue in done.gone:
             self._retire(queue)
         for queue in done.queues:
@@ -162,7 +204,8 @@ class Store:
             self._look_again(name)
 
     def _set_up(self, queue: ClusterQueueState, config: ClusterQueue) -> None:
-        queue.configure(config, self.settings, self.fairness.usage if self.fairness is not None else None)
+        usage = self.fairness.usage if self.fairness is not None else None
+        queue.configure(config, self.settings, usage, self.estimates)
         checks = (self.checks.get(reference.name) for reference in config.checks)
         queue.delays_topology = any(check is not None and check.controller in DELAYING for check in checks)
 
@@ -214,6 +257,7 @@ class Store:
         """The gang holds quota, as its last fact says."""
         admission = gang.workload.admission or gang.admission
         assert admission is not None, gang
+        self.capacity.hold(gang, admission)
         queue = self.queues.get(admission.cluster_queue)
         if queue is None:
             gang.admission, gang.queue = admission, None
@@ -232,10 +276,12 @@ class Store:
         gang.evicting = gang.evicting or bool(gang.workload.evicted)
         if admission.pod_sets != (gang.admission.pod_sets if gang.admission else ()):
             self._hold_places(gang, admission)
+            self.capacity.hold(gang, admission)
         gang.admission = admission
         queue.generation += 1
         usage = self.usage_of(gang, admission)
         if usage != gang.usage:
+            self.capacity.hold(gang, admission)
             released = any(amount > usage.get(fr, 0) for fr, amount in gang.usage.items())
             queue.change_usage(gang, usage)
             if released:
@@ -250,11 +296,13 @@ class Store:
 
     def swap(self, gang: Gang, admission: Admission) -> None:
         """Its pods are placed elsewhere from now on; the fact that says so is on its way."""
+        self.moved_holders[gang.key] = None
         gang.admission = admission
         self._hold_places(gang, admission)
 
     def note_state(self, gang: Gang) -> None:
         """Whether it runs, and whether it keeps others waiting, follows from its last fact."""
+        self.moved_holders[gang.key] = None
         workload, policy = gang.workload, self.settings.pods_ready
         gang.admitted, gang.admitted_at = workload.admitted, workload.admitted_at
         if self.fairness is not None and gang.admitted:
@@ -288,6 +336,7 @@ class Store:
 
     def assume_admitted(self, gang: Gang, now: Millis) -> None:
         gang.admitted, gang.admitted_at = True, now
+        self.moved_holders[gang.key] = None
         policy = self.settings.pods_ready
         if policy is not None and policy.block_admission:
             self._note_ready(gang, ready=False)
@@ -302,10 +351,12 @@ class Store:
     def release(self, gang: Gang) -> None:
         """It holds nothing any more: what waits in its tree may try again."""
         queue = gang.queue
+        self.capacity.release(gang)
         self.note_change(gang)
         self._note_ready(gang, ready=True)
-        gang.admitted = False
+        gang.admitted = gang.backfilled = False
         gang.overrun = ""
+        self.moved_holders[gang.key] = None
         gang.told = ("", "")
         if self.fairness is not None:
             self.fairness.cancel(gang)

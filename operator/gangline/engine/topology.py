@@ -31,6 +31,7 @@ how many), `topology_balanced`, `topology_place` (a workload's pod sets), `topol
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from weakref import WeakSet
 
 from gangline.engine.model import (
     Admission,
@@ -75,6 +76,16 @@ class Topologies:
         self._ledgers: dict[str, TopologyLedger] = {}
         self._host_usage = Usage()
         self._usages: dict[str, Usage] = {}
+        #: others that are to know the same nodes and foreign pods (see engine.timeline_world)
+        self._mirrors: WeakSet[Topologies] = WeakSet()
+
+    def mirror_to(self, other: Topologies) -> None:
+        """`other` learns of all nodes and foreign pods, and of all that come."""
+        for node in self._nodes.values():
+            other.put_node(node)
+        for pod in self._foreign.values():
+            other.put_foreign(pod)
+        self._mirrors.add(other)
 
     # --- configuration ------------------------------------------------------------------------------------------------
 
@@ -137,10 +148,14 @@ class Topologies:
 
     def put_node(self, node: Node) -> frozenset[str]:
         """A node as it is now; the names of the flavors whose topology this changes."""
+        for mirror in self._mirrors:
+            mirror.put_node(node)
         self._nodes[node.name] = node
         return frozenset(name for name, ledger in self._ledgers.items() if ledger.put_node(node))
 
     def remove_node(self, name: str) -> frozenset[str]:
+        for mirror in self._mirrors:
+            mirror.remove_node(name)
         self._nodes.pop(name, None)
         return frozenset(flavor for flavor, ledger in self._ledgers.items() if ledger.remove_node(name))
 
@@ -150,11 +165,15 @@ class Topologies:
         if old == pod:
             return frozenset()
         changed = self.remove_foreign(pod.key)
+        for mirror in self._mirrors:
+            mirror.put_foreign(pod)
         self._foreign[pod.key] = pod
         return changed | self._shift_foreign(pod, 1)
 
     def remove_foreign(self, key: str) -> frozenset[str]:
         pod = self._foreign.pop(key, None)
+        for mirror in self._mirrors:
+            mirror.remove_foreign(key)
         return self._shift_foreign(pod, -1) if pod else frozenset()
 
     def _shift_foreign(self, pod: ForeignPod, sign: int) -> frozenset[str]:
@@ -178,6 +197,20 @@ class Topologies:
             self._above_hosts.discard(key)
             self._shift(admission, -1)
 
+    def hosts_of(self, key: str) -> set[str]:
+        """The hosts that a holder's placements name."""
+        admission = self._holders.get(key)
+        placements = (pod_set.topology for pod_set in admission.pod_sets) if admission else ()
+        return {
+            domain.values[-1]
+            for placement in placements
+            if placement is not None and _names_hosts(placement)
+            for domain in placement.domains
+        }
+
+    def holders_on(self, host: str) -> list[str]:
+        return sorted(key for key in self._holders if host in self.hosts_of(key))
+
     def _shift(self, admission: Admission, sign: int) -> None:
         for pod_set in admission.pod_sets:
             assignment = pod_set.topology
@@ -186,6 +219,24 @@ class Topologies:
             usage, requests = self._usage_for(pod_set, assignment), per_pod(pod_set)
             for domain in assignment.domains:
                 usage.shift(domain.values, usage_of(requests, sign * domain.count))
+
+    def has_room(self, admission: Admission) -> bool:
+        """Whether exactly the places of this admission are free."""
+        wanted: dict[tuple[str, tuple[str, ...]], dict[str, int]] = {}
+        for pod_set in admission.pod_sets:
+            flavor = next((name for name in pod_set.flavors.values() if name in self._ledgers), None)
+            if flavor is None or pod_set.topology is None or pod_set.count <= 0:
+                continue
+            requests = per_pod(pod_set)
+            for domain in pod_set.topology.domains:
+                total = wanted.setdefault((flavor, domain.values), {})
+                for resource, amount in usage_of(requests, domain.count).items():
+                    total[resource] = total.get(resource, 0) + amount
+        for (flavor, values), total in wanted.items():
+            leaf = self._ledgers[flavor].leaf(values)
+            if leaf is None or any(amount > leaf.free.get(resource, 0) for resource, amount in total.items()):
+                return False
+        return True
 
     def _usage_for(self, pod_set: PodSetAssignment, assignment: TopologyAssignment) -> Usage:
         if _names_hosts(assignment):

@@ -1,0 +1,414 @@
+"""Backfill: who gets a reservation, who may start before its turn, and who has to give way again.
+
+The first gangs of a queue that were tried and can't start are *reserved* a start (`timeline`). Whoever goes after them may
+start at once if it will be gone by then, or fits beside them. `docs/backfill.md` says what is promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from gangline.engine.cluster_queue import ClusterQueueState
+from gangline.engine.cycle import Attempt, Objection
+from gangline.engine.flavors import EXCEEDS_MAX, TOPOLOGY, Assigner, Assignment, Mode
+from gangline.engine.gang import Gang
+from gangline.engine.headdelay import HeadDelays
+from gangline.engine.model import UNLIMITED, Backfill, Decision, Millis, Preempt
+from gangline.engine.ordering import Estimates
+from gangline.engine.preemption import Preemptor, put_back, take_out
+from gangline.engine.quota import Node
+from gangline.engine.runtime import NEVER
+from gangline.engine.store import Store
+from gangline.engine.timed_queue import TimedQueue
+from gangline.engine.timeline import FAR, Reservation, Timeline
+from gangline.engine.timeline_world import hold_of
+from gangline.engine.wording import moment_text
+
+#: the reason of the evictions that keep a reservation
+REVOKED = "BackfillRevoked"
+
+#: Reservations kept per queue where a policy asks for all.
+MOST_RESERVATIONS = 64
+
+
+class BackfillPlanner:
+    """One for the engine. Costs a look at a flag while no queue has backfill."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.estimates: Estimates = store.estimates
+        self.timeline = Timeline(store, self.estimates)
+        self.delays = HeadDelays()
+        self._plain = Preemptor(store.settings, store.topology, lambda need: [])
+        self._now: Millis = 0
+        #: gangs of queues without a policy that are held back, by root
+        self._held: dict[int, list[Gang]] = {}
+        #: attempts to backfill in this `decide`, by queue
+        self._tried: dict[str, int] = {}
+
+    # --- a decide -----------------------------------------------------------------------------------------------------
+
+    def begin(self, now: Millis) -> list[Decision]:
+        """Before anybody is tried: let time pass, move reservations, and revoke what is in their way."""
+        self._now = now
+        self._tried.clear()
+        queues = self._queues()
+        if not queues:
+            if self.timeline.reservations:
+                self._end_all()
+            return []
+        for queue in queues:
+            pending = queue.pending
+            assert isinstance(pending, TimedQueue)
+            pending.now = now
+            if pending.ranking.renew(now):
+                pending.rank_all_again()
+        self.timeline.level = max(_policy(queue).running for queue in queues)
+        self.timeline.sync(now)
+        self._drop_done(now)
+        self._move_reservations(now)
+        return self._revoke(now)
+
+    def end(self, now: Millis) -> None:
+        """After everybody was tried: who is kept waiting by backfill from now on?"""
+        if self.timeline.reservations:
+            self.timeline.sync(now)
+            self._drop_done(now)
+            self._move_reservations(now)
+            self._note_delays(now)
+
+    def _queues(self) -> list[ClusterQueueState]:
+        return [queue for queue in self._store.queues.values() if reserves(queue)]
+
+    def _end_all(self) -> None:
+        for reservation in list(self.timeline.reservations):
+            self._drop(reservation)
+        self.timeline.close()
+
+    def next_due(self, now: Millis) -> Millis | None:
+        """When a reserved start has come, or somebody that was let in early is overdue."""
+        starts = [r.start for r in self.timeline.reservations if now < r.start < FAR]
+        starts += [when for r in self.timeline.reservations for when in self._overdue_times(r) if when > now]
+        return min(starts, default=None)
+
+    def guards(self, root: Node) -> bool:
+        """Whether there is anything to keep in this tree."""
+        return any(reserves(queue) for queue in root.leaves())
+
+    # --- reservations -------------------------------------------------------------------------------------------------
+
+    def _drop_done(self, now: Millis) -> None:
+        """Those that started, or went elsewhere, need no reservation any more."""
+        for reservation in list(self.timeline.reservations):
+            gang, queue = reservation.gang, self._store.queues.get(reservation.queue)
+            if self._store.gangs.get(gang.key) is not gang or gang.queue is not queue or gang.holds:
+                if gang.holds and queue is not None and gang.queue is queue:
+                    self.delays.started(reservation, now)
+                self._drop(reservation)
+
+    def _drop(self, reservation: Reservation) -> None:
+        self.timeline.reservations.remove(reservation)
+        for other in self.timeline.reservations:
+            other.better = True
+        queue = self._store.queues.get(reservation.queue)
+        if queue is not None:
+            self._loosen(queue.root)
+
+    def _move_reservations(self, now: Millis) -> None:
+        """In order: who goes first is reserved first."""
+        for reservation in self.timeline.reservations:
+            if reservation.worse or reservation.better or reservation.start <= now:
+                if self.timeline.reserve(reservation, now):
+                    queue = self._store.queues[reservation.queue]
+                    self._loosen(queue.root)
+                    if reservation.start <= now:
+                        self._store.flush(queue.root)
+
+    def _loosen(self, root: Node) -> None:
+        """Reservations changed: those that were held back may be tried again."""
+        moved = False
+        for queue in root.leaves():
+            if isinstance(queue.pending, TimedQueue):
+                queue.pending.fence = self._fence(queue)
+                moved = queue.pending.release_held() or moved
+        for gang in self._held.pop(id(root), ()):
+            queue = gang.queue
+            if queue is not None and gang.parked and not gang.holds:
+                queue.pending.take_out(gang)
+                queue.pending.arrive(gang)
+                moved = True
+        if moved:
+            self._store.touched[id(root)] = root
+
+    def _fence(self, queue: ClusterQueueState) -> tuple[int, float, float, Millis, str] | None:
+        pending = queue.pending
+        assert isinstance(pending, TimedQueue)
+        policy = queue.config.backfill
+        heads = [r.gang for r in self.timeline.reservations if r.queue == queue.name]
+        if policy is None or not heads or len(heads) < _depth(policy):
+            return None
+        return max(pending.turn(gang) for gang in heads)
+
+    def nominated(self, root: Node, attempts: Sequence[Attempt]) -> None:
+        """Heads were tried alone: those that can't start are reserved a start, as deep as the policy wants."""
+        for queue in root.leaves():
+            if reserves(queue):
+                failing = [a.gang for a in attempts if a.queue is queue and a.assignment.mode is not Mode.FIT]
+                hopeless = [a.gang for a in attempts if a.queue is queue and _hopeless(a.assignment)]
+                self._reserve_heads(queue, [gang for gang in failing if gang not in hopeless])
+
+    def _reserve_heads(self, queue: ClusterQueueState, failing: list[Gang]) -> None:
+        pending, depth = queue.pending, _depth(_policy(queue))
+        assert isinstance(pending, TimedQueue)
+        present = [r for r in self.timeline.reservations if r.queue == queue.name]
+        candidates = {id(gang): gang for gang in (*(r.gang for r in present), *failing)}
+        for gang in pending.blocked(depth, _hopeless_gang):
+            candidates[id(gang)] = gang
+        heads = sorted(candidates.values(), key=pending.turn)[:depth]
+        if heads == [r.gang for r in present]:
+            return
+        self.timeline.sync(self._now)
+        for reservation in present:
+            if reservation.gang not in heads:
+                self._drop(reservation)
+        for gang in heads:
+            if not any(r.gang is gang for r in present):
+                length = self.estimates.length(gang, self.timeline.level)
+                self.timeline.reservations.append(Reservation(gang, queue.name, length))
+        self._put_in_order()
+        self._move_reservations(self._now)
+        pending.fence = self._fence(queue)
+
+    def _put_in_order(self) -> None:
+        """Within a queue by turn; among queues by priority and age of their heads."""
+
+        def turn(reservation: Reservation) -> tuple[object, ...]:
+            queue = self._store.queues[reservation.queue]
+            pending = queue.pending
+            assert isinstance(pending, TimedQueue)
+            heads = [r.gang for r in self.timeline.reservations if r.queue == reservation.queue]
+            first = min(heads, key=pending.turn)
+            return (-first.priority, first.since, reservation.queue, pending.turn(reservation.gang))
+
+        self.timeline.reservations[:] = sorted(self.timeline.reservations, key=turn)
+
+    # --- candidates ---------------------------------------------------------------------------------------------------
+
+    def objection(self, attempt: Attempt) -> Objection | None:
+        """Why a gang that fits may not start now; None if it may."""
+        subject = [r for r in self.timeline.reservations if self._yields(attempt, r)]
+        if not subject:
+            return None
+        gang, queue = attempt.gang, attempt.queue
+        self.timeline.sync(self._now)
+        policy = queue.config.backfill or _policy(self._store.queues[subject[0].queue])
+        tried = self._tried[queue.name] = self._tried.get(queue.name, 0) + 1
+        length = self.estimates.length(gang, policy.candidate)
+        end = min(NEVER, self._now + length)
+        collides: Reservation | None = subject[0]
+        if tried <= policy.max_candidates:
+            collides = self.timeline.collision(gang.key, hold_of(attempt.assignment, queue.name), end, subject)
+        if collides is None:
+            attempt.backfilled = True
+            for reservation in subject:
+                reservation.passed_by.add(gang.key)
+            return None
+        return Objection(collides.start, _held_back_text(collides))
+
+    def _yields(self, attempt: Attempt, reservation: Reservation) -> bool:
+        """Whether the gang must not delay this reservation: it goes after it in its queue, or it borrows what is another's."""
+        gang, queue, head = attempt.gang, attempt.queue, reservation.gang
+        if gang is head:
+            return False
+        if queue.name == reservation.queue:
+            pending = queue.pending
+            return not isinstance(pending, TimedQueue) or pending.turn(gang) > pending.turn(head)
+        owner = self._store.queues.get(reservation.queue)
+        if owner is None or owner.root is not queue.root or attempt.assignment.borrowing == 0:
+            return False
+        if not self._borrows(owner, reservation):
+            return True
+        return (-gang.priority, gang.since, gang.uid) > (-head.priority, head.since, head.uid)
+
+    def _borrows(self, owner: ClusterQueueState, reservation: Reservation) -> bool:
+        hold = reservation.hold
+        if hold is None:
+            return False
+        return any(owner.cell(fr).nominal < amount for fr, amount in hold.usage.items())
+
+    def reserved(self, attempt: Attempt) -> None:
+        """It has its quota: the timeline hears of it with what it knows of it."""
+        attempt.gang.backfilled = attempt.backfilled
+        self._store.moved_holders[attempt.gang.key] = None
+
+    def hold_back(self, attempt: Attempt, objection: Objection) -> bool:
+        """Set it aside until it may start; whether others of its shape were set aside with it."""
+        gang, pending = attempt.gang, attempt.queue.pending
+        if isinstance(pending, TimedQueue):
+            return pending.hold_back(gang, objection.horizon)
+        if pending.strict:
+            pending.arrive(gang)
+            return False
+        pending.put_aside(gang)
+        self._held.setdefault(id(attempt.queue.root), []).append(gang)
+        return False
+
+    # --- revoking -----------------------------------------------------------------------------------------------------
+
+    def _revoke(self, now: Millis) -> list[Decision]:
+        """The first of each queue that could start but for those that were let in before it makes them go."""
+        decisions: list[Decision] = []
+        for reservation in self._first_of_each_queue():
+            queue = self._store.queues[reservation.queue]
+            policy = _policy(queue)
+            if policy.revoke == "Never":
+                continue
+            for gang in self._in_the_way(reservation, policy.revoke == "Any", now):
+                gang.evicting = True
+                self._store.touch(queue)
+                self._store.moved_holders[gang.key] = None
+                overdue = self._overdue_at(gang) <= now
+                decisions.append(_revocation(gang, reservation, overdue=overdue))
+        if decisions:
+            self.timeline.sync(now)
+            self._move_reservations(now)
+        return decisions
+
+    def _first_of_each_queue(self) -> Iterator[Reservation]:
+        seen: set[str] = set()
+        for reservation in self.timeline.reservations:
+            if reservation.queue not in seen:
+                seen.add(reservation.queue)
+                yield reservation
+
+    def _backfilled(self, reservation: Reservation) -> list[Gang]:
+        """Those in its tree that were let in before it and are not on their way out, newest first."""
+        own = self._store.queues[reservation.queue]
+        found = [
+            gang
+            for queue in own.root.leaves()
+            for gang in queue.holders.values()
+            if gang.backfilled and not gang.evicting and self._passed(gang, queue, reservation, own)
+        ]
+        return sorted(found, key=lambda gang: (-gang.reserved, gang.uid))
+
+    def _passed(self, gang: Gang, queue: ClusterQueueState, reservation: Reservation, own: ClusterQueueState) -> bool:
+        """It started while this one waited, and goes after it."""
+        if gang.key in reservation.passed_by:
+            return True
+        if gang.reserved * 1000 < reservation.gang.since:
+            return False
+        if queue is not own:
+            return queue.over_quota(gang.usage)
+        pending = own.pending
+        return isinstance(pending, TimedQueue) and pending.turn(gang) > pending.turn(reservation.gang)
+
+    def _in_the_way(self, reservation: Reservation, any_: bool, now: Millis) -> list[Gang]:
+        """As few as possible of those that may be revoked, newest first, so that the head fits; none if that does not help."""
+        able = [g for g in self._backfilled(reservation) if any_ or self._overdue_at(g) <= now]
+        if not able:
+            return []
+        leaving = self._leaving(reservation)
+        gone: list[Gang] = []
+        take_out(leaving)
+        try:
+            if self._fits(reservation):
+                return []
+            for gang in able:
+                take_out((gang,))
+                gone.append(gang)
+            if not self._fits(reservation):
+                return []
+            for gang in reversed(able):
+                put_back((gang,))
+                gone.remove(gang)
+                if not self._fits(reservation):
+                    take_out((gang,))
+                    gone.append(gang)
+            return [gang for gang in able if gang in gone]
+        finally:
+            put_back(gone)
+            put_back(leaving)
+
+    def _leaving(self, reservation: Reservation) -> list[Gang]:
+        root = self._store.queues[reservation.queue].root
+        return [gang for queue in root.leaves() for gang in queue.holders.values() if gang.evicting]
+
+    def _fits(self, reservation: Reservation) -> bool:
+        queue = self._store.queues[reservation.queue]
+        return Assigner(reservation.gang, queue, self._plain).assign(None).mode is Mode.FIT
+
+    def _overdue_at(self, gang: Gang) -> Millis:
+        """When a gang that was let in early has outstayed what it was let in for."""
+        queue = gang.queue
+        policy = queue.config.backfill if queue is not None else None
+        policy = policy or Backfill()
+        length = self.estimates.length(gang, policy.candidate)
+        if length >= FAR:
+            return NEVER
+        start = gang.admitted_at if gang.admitted else gang.reserved * 1000
+        return start + round(length * policy.overdue_factor)
+
+    def _overdue_times(self, reservation: Reservation) -> Iterable[Millis]:
+        if _policy(self._store.queues[reservation.queue]).revoke != "Overdue":
+            return ()
+        return [when for gang in self._backfilled(reservation) if (when := self._overdue_at(gang)) < FAR]
+
+    # --- accounting ---------------------------------------------------------------------------------------------------
+
+    def _note_delays(self, now: Millis) -> None:
+        waiting: dict[str, tuple[Reservation, str]] = {}
+        for reservation in self._first_of_each_queue():
+            cause = self._cause_of_delay(reservation, now)
+            if cause:
+                waiting[reservation.queue] = reservation, cause
+        self.delays.note(now, waiting)
+
+    def _cause_of_delay(self, reservation: Reservation, now: Millis) -> str:
+        """Who keeps the head from starting right now: "overdue" or "backfill" gangs; "" = it could not start without them."""
+        gangs_of = self._store.gangs
+        everyone = [gang for key in reservation.passed_by if (gang := gangs_of.get(key)) and gang.backfilled]
+        overdue = [gang for gang in everyone if self._overdue_at(gang) <= now]
+        for cause, gangs in (("overdue", overdue), ("backfill", everyone)):
+            if gangs:
+                take_out(gangs)
+                fits = self._fits(reservation)
+                put_back(gangs)
+                if fits:
+                    return cause
+        return ""
+
+
+def reserves(queue: ClusterQueueState) -> bool:
+    return queue.config.backfill is not None and queue.config.backfill.depth > 0
+
+
+def _policy(queue: ClusterQueueState) -> Backfill:
+    assert queue.config.backfill is not None
+    return queue.config.backfill
+
+
+def _depth(policy: Backfill) -> int:
+    return MOST_RESERVATIONS if policy.depth >= UNLIMITED else min(policy.depth, MOST_RESERVATIONS)
+
+
+def _hopeless(assignment: Assignment) -> bool:
+    """It will not fit whoever goes."""
+    if assignment.mode is not Mode.NO_FIT:
+        return False
+    return assignment.severity == TOPOLOGY or assignment.severity >= EXCEEDS_MAX
+
+
+def _hopeless_gang(gang: Gang) -> bool:
+    return gang.verdict is not None and _hopeless(gang.verdict)
+
+
+def _held_back_text(reservation: Reservation) -> str:
+    return f"Workload would delay {reservation.gang.key}, which is reserved to start {moment_text(reservation.start)}"
+
+
+def _revocation(gang: Gang, reservation: Reservation, *, overdue: bool) -> Preempt:
+    head = reservation.gang
+    why = "it ran longer than it was let in for" if overdue else "it was let in only until that could start"
+    message = f"Backfill was revoked to let workload {head.key} (UID: {head.uid}) start: {why}"
+    return Preempt(gang.key, gang.uid, REVOKED, message, by=head.key, by_uid=head.uid)

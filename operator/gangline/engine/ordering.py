@@ -1,0 +1,136 @@
+"""Who goes first among gangs of equal priority, and which of those that may go before their turn are tried first.
+
+An order is a number, its *rank*: lowest goes first, then age, then uid. Ranks that depend on time (response ratios, ageing) are
+computed for full minutes, so that they change seldom and don't depend on when somebody looked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from gangline.engine.gang import Gang
+from gangline.engine.model import Backfill, Millis, Ordering, RuntimeForecast
+from gangline.engine.runtime import NEVER, Runtime
+
+#: Ranks that change with time are renewed this often.
+RENEWAL: Millis = 60_000
+#: The rank of one whose wait is over what the policy allows.
+_AT_ONCE = float("-inf")
+
+
+class Estimates:
+    """How long gangs run, by the newest forecast and their limit."""
+
+    def __init__(self, forecasts: Mapping[str, RuntimeForecast]) -> None:
+        self._forecasts = forecasts
+        self._known: dict[str, tuple[RuntimeForecast | None, Millis | None, Runtime | None]] = {}
+
+    def of(self, gang: Gang) -> Runtime | None:
+        """None = nothing is known of it: it may run for ever."""
+        forecast, limit = self._forecasts.get(gang.key), _limit(gang)
+        known = self._known.get(gang.key)
+        if known is not None and known[0] is forecast and known[1] == limit:
+            return known[2]
+        runtime = Runtime.of(forecast, limit)
+        self._known[gang.key] = forecast, limit, runtime
+        return runtime
+
+    def length(self, gang: Gang, level: float) -> Millis:
+        """From its start to its end, with this chance; NEVER if nothing is known."""
+        runtime = self.of(gang)
+        return NEVER if runtime is None else runtime.quantile(level)
+
+    def forget(self, key: str) -> None:
+        self._known.pop(key, None)
+
+
+def _limit(gang: Gang) -> Millis | None:
+    """What is left of its maximum execution time."""
+    workload = gang.workload
+    if workload.max_execution_seconds is None:
+        return None
+    return max(0, workload.max_execution_seconds - workload.past_execution_seconds) * 1000
+
+
+def size(gang: Gang) -> int:
+    """The accelerators that it asks for: whatever is not cpu, memory, storage or places for pods; else cpu."""
+    total = cpu = 0
+    for demand in gang.demands:
+        for resource, amount in demand.pod_set.requests.items():
+            if resource == "cpu":
+                cpu += amount * demand.count
+            elif resource not in _ORDINARY and not resource.startswith("hugepages-"):
+                total += amount * demand.count
+    return total or cpu
+
+
+_ORDINARY = frozenset({"memory", "ephemeral-storage", "pods"})
+
+
+class Ranking:
+    """Both orders of one ClusterQueue: that of its queue, and that of candidates for backfill."""
+
+    def __init__(self, ordering: Ordering | None, backfill: Backfill | None, estimates: Estimates) -> None:
+        self.ordering = ordering or Ordering()
+        self.backfill = backfill
+        self._estimates = estimates
+        self._level = backfill.candidate if backfill is not None else 0.9
+        order = backfill.candidates if backfill is not None else "QueueOrder"
+        #: None = candidates are tried in queue order
+        self.candidate_rank: Callable[[Gang], float] | None = {
+            "ShortestFirst": self._median,
+            "LargestFirst": lambda gang: -float(size(gang)),
+            "BestFit": self._area,
+            "AgedShortestFirst": self._aged,
+        }.get(order)
+        self._minute: Millis = 0
+
+    @property
+    def by_usage(self) -> bool:
+        """The LocalQueue that has used least goes first."""
+        return self.ordering.key == "FairShare"
+
+    @property
+    def by_time(self) -> bool:
+        return self.ordering.key == "HighestResponseRatio" or self.ordering.max_wait_seconds is not None
+
+    def renew(self, now: Millis) -> bool:
+        """Let time pass. True if ranks are to be computed anew."""
+        minute = now // RENEWAL
+        if minute == self._minute or not self.by_time:
+            return False
+        self._minute = minute
+        return True
+
+    def estimate(self, gang: Gang) -> Millis:
+        """How long it runs as a candidate."""
+        return self._estimates.length(gang, self._level)
+
+    def rank(self, gang: Gang) -> float:
+        ordering = self.ordering
+        waited = self._minute * RENEWAL - gang.since
+        if ordering.max_wait_seconds is not None and waited >= ordering.max_wait_seconds * 1000:
+            return _AT_ONCE
+        match ordering.key:
+            case "ShortestFirst":
+                return self._median(gang)
+            case "AgedShortestFirst":
+                return self._aged(gang)
+            case "SmallestFirst":
+                return float(size(gang))
+            case "HighestResponseRatio":
+                median = max(1.0, self._median(gang))
+                return -(max(0, waited) + median) / median
+            case _:
+                return 0.0
+
+    def _median(self, gang: Gang) -> float:
+        return float(self._estimates.length(gang, 0.5))
+
+    def _aged(self, gang: Gang) -> float:
+        return gang.since + self.ordering.age_weight * self._median(gang)
+
+    def _area(self, gang: Gang) -> float:
+        """Largest first, of what it takes and for how long; nothing known = last."""
+        length = self._estimates.length(gang, self._level)
+        return 0.0 if length >= NEVER else -float(size(gang) * length)

@@ -1,0 +1,151 @@
+"""How long a run still takes: arithmetic on forecast quantiles, conditional on the time that it has taken already.
+
+A forecast gives a few quantiles of the run time. Between two of them the logarithm of the time is taken to be linear in the
+level; below the first one the times fall to a tenth of it; beyond the last one survival falls as a power of time (a Pareto
+tail through the last two points), so that the longer a run has outlived its forecast the longer it is expected to go on.
+
+A run that has lasted `elapsed` is past level u = F(elapsed); its remaining time at level p ends at level u + p·(1 - u). Looked
+at on every tick that estimate would creep. So it is a staircase: it is made anew only when the run passes one of the
+forecast's points or the estimate itself. The stairs depend on nothing but the forecast, never on when somebody looked.
+
+All times are milliseconds.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from math import exp, log
+from typing import NamedTuple
+
+from gangline.engine.model import Millis, RuntimeForecast
+
+#: No end is known: longer than anything.
+NEVER: Millis = 1 << 62
+
+#: The least time that an estimate looks ahead, and the least step of a staircase.
+TICK: Millis = 1000
+
+#: Bounds of the tail's exponent: 0.5 doubles the median remaining time fourfold, 8 lets it end soon.
+_TAIL_HEAVIEST, _TAIL_LIGHTEST = 0.5, 8.0
+#: Beyond the last point the staircase has a step each time the run has grown by this factor.
+_STEP = 1.5
+_SHORTEST = 0.1  # of the first quantile: the time at level 0
+
+
+class Estimate(NamedTuple):
+    """When a run will have ended, as time since its start, and up to which run time that is the answer."""
+
+    end: Millis
+    until: Millis
+
+
+class Runtime:
+    """The distribution of one run's length; `limit` is enforced, so that nothing lasts longer."""
+
+    __slots__ = ("_alpha", "_levels", "_logs", "_times", "limit")
+
+    def __init__(self, quantiles: Sequence[tuple[float, Millis]], limit: Millis | None = None) -> None:
+        """ValueError unless there are quantiles, levels rise strictly within (0, 1), and times don't fall."""
+        levels = [level for level, _ in quantiles]
+        if not levels:
+            raise ValueError("quantiles: at least one is needed")
+        if any(b <= a for a, b in zip([0.0, *levels], [*levels, 1.0], strict=True)):
+            raise ValueError(f"quantiles: levels must rise strictly between 0 and 1, not {levels}")
+        times = [max(TICK, time) for _, time in quantiles]
+        if any(b < a for a, b in zip(times, times[1:], strict=False)):
+            raise ValueError(f"quantiles: times must not fall, not {times}")
+        self.limit = limit
+        self._levels = [0.0, *levels]
+        self._times = [times[0] * _SHORTEST, *times]
+        self._logs = [log(time) for time in self._times]
+        self._alpha = self._tail()
+
+    @classmethod
+    def of(cls, forecast: RuntimeForecast | None, limit: Millis | None) -> Runtime | None:
+        """What is known of a run; a limit alone is a run of that length. None = nothing is known, it may last for ever."""
+        if forecast is not None and forecast.quantiles:
+            return cls(_cleaned(forecast.quantiles), limit)
+        return None if limit is None else cls(((0.5, max(TICK, limit)),), limit)
+
+    def _tail(self) -> float:
+        """The exponent of the power law through the last two points."""
+        a, b = self._levels[-2], self._levels[-1]
+        rise = self._logs[-1] - self._logs[-2]
+        if rise <= 0:
+            return _TAIL_LIGHTEST
+        return min(_TAIL_LIGHTEST, max(_TAIL_HEAVIEST, log((1 - a) / (1 - b)) / rise))
+
+    def quantile(self, level: float) -> Millis:
+        """The run time that is not exceeded with this chance; never more than the limit."""
+        levels, logs = self._levels, self._logs
+        last = levels[-1]
+        if level >= 1.0:
+            time = NEVER
+        elif level > last:
+            time = _millis(logs[-1] + log((1 - last) / (1 - level)) / self._alpha)
+        else:
+            high = max(1, bisect_left(levels, level))
+            share = (level - levels[high - 1]) / (levels[high] - levels[high - 1])
+            time = _millis(logs[high - 1] + share * (logs[high] - logs[high - 1]))
+        return time if self.limit is None else min(time, self.limit)
+
+    def level(self, elapsed: Millis) -> float:
+        """The chance that a run has ended by `elapsed`, by the forecast alone."""
+        if elapsed <= self._times[0]:
+            return 0.0
+        at, levels, logs = log(elapsed), self._levels, self._logs
+        if at >= logs[-1]:
+            return 1 - (1 - levels[-1]) * exp(-self._alpha * (at - logs[-1]))
+        high = bisect_right(logs, at)
+        return levels[high - 1] + (levels[high] - levels[high - 1]) * (at - logs[high - 1]) / (
+            logs[high] - logs[high - 1]
+        )
+
+    def total(self, elapsed: Millis, p: float) -> Millis:
+        """The length of a run that has lasted `elapsed`, at level `p`: later than `elapsed`, unless the limit is over."""
+        u = self.level(elapsed)
+        found = max(elapsed + TICK, self.quantile(u + p * (1 - u)))
+        return found if self.limit is None else min(found, max(self.limit, elapsed + TICK))
+
+    def estimate(self, elapsed: Millis, p: float) -> Estimate:
+        """The stair on which a run that has lasted `elapsed` stands."""
+        at: Millis = 0
+        end = self.total(0, p)
+        until = min(end, self._next_point(0))
+        while until <= elapsed:
+            if self.limit is not None and until >= self.limit:
+                return Estimate(elapsed + TICK, elapsed + TICK)
+            at = max(until, at + TICK)
+            end = self.total(at, p)
+            until = min(end, self._next_point(at))
+        return Estimate(end, until)
+
+    def _next_point(self, elapsed: Millis) -> Millis:
+        """The forecast's next point after `elapsed`; beyond the last one, the next of a geometric row."""
+        times = self._times
+        if elapsed < times[-1]:
+            for time in times[1:]:
+                if time > elapsed:
+                    return round(time)
+        step = times[-1] * _STEP
+        while step <= elapsed:
+            step *= _STEP
+        return round(step) + 1
+
+
+def _millis(logarithm: float) -> Millis:
+    return NEVER if logarithm > 42.0 else round(exp(logarithm))
+
+
+def _cleaned(quantiles: Sequence[tuple[float, Millis]]) -> list[tuple[float, Millis]]:
+    """Forecasts are facts from outside: levels out of order are sorted, those out of range dropped, falling times raised."""
+    cleaned: list[tuple[float, Millis]] = []
+    for level, time in sorted(set(quantiles)):
+        if not 0.0 < level < 1.0:
+            continue
+        longest = max(cleaned[-1][1] if cleaned else TICK, time)
+        if cleaned and cleaned[-1][0] == level:
+            cleaned.pop()
+        cleaned.append((level, longest))
+    return cleaned or [(0.5, TICK)]

@@ -1,0 +1,292 @@
+"""What waits in a ClusterQueue whose policy knows of time: any order, reservations, and backfill.
+
+As in `queues`, gangs of one shape share a bucket. A bucket is *parked* when its shape does not fit now, and *held back* up to a
+*horizon* when it fits but would be in the way of a reservation that starts then: of a bucket that is held back only those are
+offered that would have ended by the horizon, or that go before every reserved gang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
+from itertools import islice
+from typing import Any, TypeAlias, cast
+
+from gangline.engine.gang import Gang, Shape
+from gangline.engine.line import Line, Order, Place
+from gangline.engine.model import Millis
+from gangline.engine.ordering import Ranking
+from gangline.engine.queues import PendingQueue
+
+#: (-priority, usage of its LocalQueue, rank, since, uid)
+Turn: TypeAlias = tuple[int, float, float, Millis, str]
+
+
+class TimedBucket:
+    __slots__ = ("candidates", "horizon", "key", "line", "local_queue", "parked", "shape", "spokesman", "told")
+
+    def __init__(self, key: tuple[str, Shape], apart: bool) -> None:
+        self.key = key
+        self.local_queue, self.shape = key
+        self.line = Line()
+        #: the same gangs in the order in which candidates are tried, where that is another one
+        self.candidates = Line() if apart else self.line
+        self.parked = False
+        self.horizon: Millis | None = None
+        #: whose failed attempt keeps the bucket parked or held back
+        self.spokesman: Gang | None = None
+        #: the reason that all in it have been told, "" if somebody came since
+        self.told = ""
+
+    @property
+    def blocked(self) -> bool:
+        return self.parked or self.horizon is not None
+
+
+class TimedQueue(PendingQueue):
+    """See the module's docstring. `now` is to be set before anything is popped."""
+
+    def __init__(self, ranking: Ranking) -> None:
+        super().__init__()
+        self.ranking = ranking
+        self.now: Millis = 0
+        #: the turn of the last gang that has a reservation, None while more could get one
+        self.fence: Turn | None = None
+        self._table: dict[tuple[str, Shape], TimedBucket] = {}
+        self._of_shape: dict[Shape, list[TimedBucket]] = {}
+        self._alone: dict[str, Gang] = {}
+
+    def configure(self, *, strict: bool, hashing: bool, usage_of: Callable[[str], float] | None) -> None:
+        """With reservations nobody in front starves: a strict queue needs no strictness."""
+        del strict, hashing
+        self.usage_of = usage_of
+
+    def total(self) -> int:
+        return sum(bucket.line.size for bucket in self._table.values()) + len(self._alone)
+
+    # --- in and out ---------------------------------------------------------------------------------------------------
+
+    def arrive(self, gang: Gang) -> None:
+        """To its place by order; its bucket stays what it is."""
+        ranking = self.ranking
+        key = (gang.local_queue if self.usage_of is not None else "", gang.shape)
+        bucket = self._table.get(key)
+        if bucket is None:
+            bucket = self._table[key] = TimedBucket(key, ranking.candidate_rank is not None)
+            mates = self._of_shape.setdefault(gang.shape, [])
+            if mates:
+                bucket.parked, bucket.horizon = mates[0].parked, mates[0].horizon
+                bucket.spokesman = mates[0].spokesman
+            mates.append(bucket)
+        order: Order = (-gang.priority, ranking.rank(gang), gang.since, gang.uid)
+        place = Place(order, ranking.estimate(gang), gang)
+        bucket.line.add(place)
+        second = place
+        if ranking.candidate_rank is not None:
+            second = Place((-gang.priority, ranking.candidate_rank(gang), gang.since, gang.uid), place.estimate, gang)
+            bucket.candidates.add(second)
+        gang.bucket, gang.entry = cast(Any, bucket), (place, second)
+        if not bucket.blocked:
+            bucket.told = ""
+            self.active += 1
+
+    def put_aside(self, gang: Gang) -> None:
+        gang.parked = True
+        self._alone[gang.uid] = gang
+
+    def take_out(self, gang: Gang) -> None:
+        bucket = cast("TimedBucket | None", gang.bucket)
+        if bucket is not None:
+            place, second = gang.entry
+            gang.bucket = gang.entry = None
+            bucket.line.remove(place)
+            if bucket.candidates is not bucket.line:
+                bucket.candidates.remove(second)
+            if not bucket.blocked:
+                self.active -= 1
+            if not bucket.line.size:
+                self._drop(bucket)
+        elif gang.parked:
+            gang.parked = False
+            del self._alone[gang.uid]
+        elif self.in_flight is gang:
+            self.in_flight = None
+
+    def _drop(self, bucket: TimedBucket) -> None:
+        """Nobody of its shape waits here any more. What was found out about the shape goes with the last one of them."""
+        del self._table[bucket.key]
+        mates = self._of_shape[bucket.shape]
+        mates.remove(bucket)
+        if not mates:
+            del self._of_shape[bucket.shape]
+
+    def rank_again(self, gang: Gang) -> None:
+        """Its forecast changed."""
+        if gang.bucket is not None:
+            self.take_out(gang)
+            self.arrive(gang)
+
+    def rank_all_again(self) -> None:
+        for gang in [place.gang for bucket in self._table.values() for place in bucket.line]:
+            self.rank_again(gang)
+
+    # --- the head -----------------------------------------------------------------------------------------------------
+
+    def turn(self, gang: Gang) -> Turn:
+        """Where it stands in the queue's order, wherever it is."""
+        rank = gang.entry[0].order[1] if gang.entry is not None else self.ranking.rank(gang)
+        return (-gang.priority, self._usage(gang.local_queue), rank, gang.since, gang.uid)
+
+    def head(self) -> Gang | None:
+        sticky = self._sticky()
+        if sticky is not None:
+            return sticky
+        first = min(self._offers(), default=None, key=_first)
+        if first is None:
+            return None
+        if self.ranking.candidate_rank is None or self.fence is None or first[0] <= self.fence:
+            return first[1]
+        best = min(self._candidates(), default=None, key=_first)
+        return best[1] if best else None
+
+    def _sticky(self) -> Gang | None:
+        gang = self.preemptor
+        bucket = cast("TimedBucket | None", gang.bucket) if gang is not None else None
+        return None if bucket is None or bucket.blocked else gang
+
+    def _offers(self) -> Iterator[tuple[Turn, Gang]]:
+        """Of every bucket the first one that may be tried."""
+        for bucket in self._table.values():
+            if bucket.parked:
+                continue
+            place = bucket.line.first()
+            usage = self._usage(bucket.local_queue)
+            if bucket.horizon is not None and place is not None and not self._ahead(place, usage):
+                place = bucket.line.first(bucket.horizon - self.now)
+            if place is not None:
+                order = place.order
+                yield (order[0], usage, order[1], order[2], order[3]), place.gang
+
+    def _ahead(self, place: Place, usage: float) -> bool:
+        order = place.order
+        return self.fence is None or (order[0], usage, order[1], order[2], order[3]) <= self.fence
+
+    def _candidates(self) -> Iterator[tuple[Turn, Gang]]:
+        for bucket in self._table.values():
+            if bucket.parked:
+                continue
+            place = bucket.candidates.first(None if bucket.horizon is None else bucket.horizon - self.now)
+            if place is not None:
+                order = place.order
+                yield (order[0], 0.0, order[1], order[2], order[3]), place.gang
+
+    def _usage(self, local_queue: str) -> float:
+        return self.usage_of(local_queue) if self.usage_of is not None else 0.0
+
+    def pop(self) -> Gang | None:
+        gang = self.head()
+        if gang is not None:
+            self.take_out(gang)
+            self.in_flight = gang
+        return gang
+
+    # --- aside and back -----------------------------------------------------------------------------------------------
+
+    def park_shape(self, gang: Gang) -> bool:
+        return self._block(gang, None)
+
+    def hold_back(self, gang: Gang, horizon: Millis) -> bool:
+        """Its shape (in flight: `gang`) is in the way of a reservation that starts at `horizon`. False if it is alone."""
+        return self._block(gang, horizon)
+
+    def _block(self, gang: Gang, horizon: Millis | None) -> bool:
+        self.arrive(gang)
+        others = False
+        for bucket in self._of_shape[gang.shape]:
+            if not bucket.blocked:
+                self.active -= bucket.line.size
+            others = others or bucket.line.size > 1 or bucket is not gang.bucket
+            bucket.parked, bucket.horizon, bucket.spokesman = horizon is None, horizon, gang
+        return others
+
+    def spokesman(self, gang: Gang) -> Gang:
+        bucket = cast("TimedBucket | None", gang.bucket)
+        if bucket is None or not bucket.blocked or bucket.spokesman is None:
+            return gang
+        return bucket.spokesman
+
+    def flush(self, may_try: Callable[[Gang], bool]) -> bool:
+        moved = self._unblock(self._table.values())
+        for gang in [gang for gang in self._alone.values() if may_try(gang)]:
+            self.take_out(gang)
+            self.arrive(gang)
+            moved = True
+        return moved
+
+    def release_held(self) -> bool:
+        """Reservations changed: those that were held back for one may be tried again."""
+        return self._unblock([bucket for bucket in self._table.values() if bucket.horizon is not None])
+
+    def _unblock(self, buckets: Iterable[TimedBucket]) -> bool:
+        moved = False
+        for bucket in buckets:
+            if bucket.blocked:
+                bucket.parked, bucket.horizon, bucket.spokesman = False, None, None
+                self.active += bucket.line.size
+                moved = True
+        return moved
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def blocked(self, most: int, hopeless: Callable[[Gang], bool]) -> list[Gang]:
+        """The first of those that were tried and can't start now, in queue order; not those whose shape is hopeless."""
+        lines = [
+            self._turns(bucket)
+            for bucket in self._table.values()
+            if bucket.blocked and (bucket.spokesman is None or not hopeless(bucket.spokesman))
+        ]
+        if most == 1:
+            firsts = [next(line) for line in lines]
+            return [min(firsts, key=_first)[1]] if firsts else []
+        return [gang for _, gang in islice(merge(*lines, key=_first), most)]
+
+    def _turns(self, bucket: TimedBucket) -> Iterator[tuple[Turn, Gang]]:
+        usage = self._usage(bucket.local_queue)
+        for place in bucket.line:
+            order = place.order
+            yield (order[0], usage, order[1], order[2], order[3]), place.gang
+
+    def in_heap(self) -> list[Gang]:
+        return self._in_order(bucket for bucket in self._table.values() if not bucket.blocked)
+
+    def aside(self) -> list[Gang]:
+        return self._in_order((bucket for bucket in self._table.values() if bucket.blocked), self._alone.values())
+
+    def waiting(self) -> list[Gang]:
+        """All that may be tried, blocked or not, in queue order."""
+        return self._in_order(self._table.values())
+
+    def _in_order(self, buckets: Iterable[TimedBucket], others: Iterable[Gang] = ()) -> list[Gang]:
+        gangs = [turn for bucket in buckets for turn in self._turns(bucket)]
+        gangs += [(self.turn(gang), gang) for gang in others]
+        sticky = self._sticky()
+        return [gang for _, gang in sorted(gangs, key=lambda each: (each[1] is not sticky, each[0]))]
+
+    def one_of_each(self) -> Iterator[Gang]:
+        for bucket in self._table.values():
+            first = bucket.line.first()
+            if first is not None:
+                yield first.gang
+        yield from self._alone.values()
+
+    def untold_mates(self, gang: Gang, reason: str) -> Iterator[Gang]:
+        for bucket in self._of_shape.get(gang.shape, ()):
+            if bucket.blocked and bucket.told != reason:
+                bucket.told = reason
+                yield from (
+                    place.gang for place in bucket.line if place.gang is not gang and place.gang.told[0] != reason
+                )
+
+
+def _first(offer: tuple[Turn, Gang]) -> Turn:
+    return offer[0]

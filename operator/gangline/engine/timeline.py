@@ -1,0 +1,294 @@
+"""One ledger of what is available over time, and the reservations in it.
+
+Holders leave at their estimated ends. The `World` is what will be held at one moment, the *cursor*; moving the cursor takes
+holders out or puts them back, so a question about a moment costs what lies between it and the last one asked about. A
+reservation is a gang with a start and everything that it will hold then: it is made by placing the whole gang in the world of
+that moment, quota and nodes, never by counting.
+
+Nothing is computed anew that can't have changed: a reservation is looked at again when somebody who was to be gone by its
+start stays, or when somebody goes earlier than was thought. Estimates are staircases (`runtime`), so time alone changes
+nothing between two stairs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterable
+from heapq import heappop, heappush
+
+from gangline.engine.gang import Gang
+from gangline.engine.model import Millis
+from gangline.engine.ordering import Estimates
+from gangline.engine.runtime import NEVER
+from gangline.engine.store import Store
+from gangline.engine.timeline_world import Hold, World, hold_of
+
+#: When everybody has gone whose end nobody knows, those that were let in beside a reservation excepted.
+FAR: Millis = NEVER - 1
+
+
+class Tenant:
+    """A holder as the timeline knows it."""
+
+    __slots__ = ("end", "gang", "hold", "review")
+
+    def __init__(self, gang: Gang, hold: Hold, end: Millis, review: Millis) -> None:
+        self.gang = gang
+        self.hold = hold
+        #: when it will have gone
+        self.end = end
+        #: when that has to be estimated anew
+        self.review = review
+
+
+class Reservation:
+    """A gang that is to start at `start`, in `queue`, and what it will hold then."""
+
+    __slots__ = ("beside", "better", "gang", "hold", "length", "passed_by", "promised", "queue", "start", "worse")
+
+    def __init__(self, gang: Gang, queue: str, length: Millis) -> None:
+        self.gang = gang
+        self.queue = queue
+        self.length = length
+        self.start: Millis = NEVER
+        self.hold: Hold | None = None
+        #: the first start that it was promised, NEVER if that was not known
+        self.promised: Millis | None = None
+        #: somebody stays longer than was thought, or goes earlier
+        self.worse = True
+        self.better = False
+        #: those that may stay beyond the start: they were tested
+        self.beside: set[str] = set()
+        #: those that were let in before it since it is reserved
+        self.passed_by: set[str] = set()
+
+    @property
+    def key(self) -> str:
+        return f"{self.gang.key} (reserved)"
+
+    @property
+    def end(self) -> Millis:
+        return min(NEVER, self.start + self.length)
+
+
+class Timeline:
+    """Only kept while some queue has reservations; `touch` is told of every holder that comes, goes or changes."""
+
+    def __init__(self, store: Store, estimates: Estimates) -> None:
+        self._store = store
+        self._estimates = estimates
+        self._world: World | None = None
+        self._tenants: dict[str, Tenant] = {}
+        #: (end, key), sorted
+        self._ends: list[tuple[Millis, str]] = []
+        self._reviews: list[tuple[Millis, str]] = []
+        self._cursor: Millis = 0
+        self.reservations: list[Reservation] = []
+        #: the level at which holders are taken to end
+        self.level = 0.5
+
+    # --- keeping up ---------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Nobody reserves any more."""
+        self._world = None
+        self._tenants.clear()
+        self._ends.clear()
+        self._reviews.clear()
+        self.reservations.clear()
+
+    def sync(self, now: Millis) -> None:
+        """Take in what has changed since the last time, and estimates that are outlived."""
+        store = self._store
+        if self._world is None or store.replanted:
+            self._rebuild(now)
+            return
+        if store.moved_holders:
+            moved, store.moved_holders = store.moved_holders, {}
+            for key in moved:
+                self._renew(key, now)
+        reviews = self._reviews
+        while reviews and reviews[0][0] <= now:
+            when, key = heappop(reviews)
+            tenant = self._tenants.get(key)
+            if tenant is not None and tenant.review == when:
+                self._renew(key, now)
+
+    def _rebuild(self, now: Millis) -> None:
+        """The configuration changed: everything is built anew, reservations are looked at again."""
+        store = self._store
+        store.replanted, store.moved_holders = False, {}
+        self._world = World(store)
+        self._tenants, self._ends, self._reviews, self._cursor = {}, [], [], now
+        for reservation in self.reservations:
+            reservation.hold, reservation.worse = None, True
+        for queue in store.queues.values():
+            for gang in queue.holders.values():
+                self._renew(gang.key, now)
+
+    def _renew(self, key: str, now: Millis) -> None:
+        """Bring one holder in line with what is known of it."""
+        world = self._world
+        assert world is not None
+        old = self._tenants.pop(key, None)
+        if old is not None:
+            self._ends.pop(bisect_right(self._ends, (old.end, key)) - 1)
+            world.drop(key)
+        gang = self._store.gangs.get(key)
+        before = old.end if old is not None else 0
+        if gang is None or gang.admission is None or gang.queue is None:
+            self._note(before, 0, key)
+            return
+        end, review = self._end_of(gang, now)
+        same = old is not None and old.hold.usage == gang.usage and old.hold.places == gang.admission
+        hold = old.hold if same and old is not None else Hold(gang.queue.name, dict(gang.usage), gang.admission)
+        tenant = self._tenants[key] = Tenant(gang, hold, end, review)
+        insort(self._ends, (end, key))
+        if review < NEVER:
+            heappush(self._reviews, (review, key))
+        if tenant.end > self._cursor:
+            world.put(key, hold)
+        self._note(before if same or old is None else NEVER, end, key)
+        if old is not None and not same:
+            self._note(0, end, key)
+
+    def _note(self, before: Millis, after: Millis, key: str) -> None:
+        """Whose reservation this may move: later if somebody stays beyond it, earlier if somebody goes earlier."""
+        for reservation in self.reservations:
+            if after > before and before <= reservation.start < after and key not in reservation.beside:
+                reservation.worse = True
+            elif after < before:
+                reservation.better = True
+
+    def _end_of(self, gang: Gang, now: Millis) -> tuple[Millis, Millis]:
+        """When a holder will have gone, and when that is to be asked again."""
+        if gang.evicting:
+            return 0, NEVER
+        runtime = self._estimates.of(gang)
+        if runtime is None:
+            return (NEVER if gang.backfilled else FAR), NEVER
+        start = gang.admitted_at if gang.admitted else gang.reserved * 1000
+        estimate = runtime.estimate(max(0, now - start), self.level)
+        return min(FAR, start + estimate.end), min(NEVER, start + estimate.until)
+
+    def end_of(self, key: str) -> Millis:
+        """When a holder is taken to end; 0 if it is unknown."""
+        tenant = self._tenants.get(key)
+        return tenant.end if tenant is not None else 0
+
+    # --- the cursor ---------------------------------------------------------------------------------------------------
+
+    def at(self, moment: Millis, leaving_out: Reservation | None = None) -> World:
+        """The world at a moment, with all reservations that hold then but one."""
+        world = self._world
+        assert world is not None
+        if moment != self._cursor:
+            low, high = min(moment, self._cursor), max(moment, self._cursor)
+            first, last = (bisect_right(self._ends, (end, _LAST)) for end in (low, high))
+            for end, key in self._ends[first:last]:
+                if moment >= end:
+                    world.drop(key)
+                else:
+                    world.put(key, self._tenants[key].hold)
+            self._cursor = moment
+        for reservation in self.reservations:
+            hold = reservation.hold
+            wanted = (
+                hold is not None and reservation is not leaving_out and reservation.start <= moment < reservation.end
+            )
+            if world.holds(reservation.key) and (not wanted or world.hold(reservation.key) is not hold):
+                world.drop(reservation.key)
+            if wanted and hold is not None and not world.holds(reservation.key):
+                world.put(reservation.key, hold)
+        return world
+
+    # --- reserving ----------------------------------------------------------------------------------------------------
+
+    def reserve(self, reservation: Reservation, now: Millis) -> bool:
+        """Find its earliest start among the reservations that are there; whether that is another one than before."""
+        before = reservation.start
+        reservation.worse = reservation.better = False
+        reservation.beside.clear()
+        start, hold = self._earliest(reservation, now)
+        reservation.start, reservation.hold = start, hold
+        if reservation.promised is None:
+            reservation.promised = start
+        return start != before
+
+    def _earliest(self, reservation: Reservation, now: Millis) -> tuple[Millis, Hold | None]:
+        others = [other for other in self.reservations if other is not reservation and other.hold is not None]
+        moments = self._moments(now, others)
+        if others:
+            for moment in moments:
+                hold = self._fits_through(reservation, moment, others)
+                if hold is not None:
+                    return moment, hold
+            return NEVER, None
+        found: tuple[Millis, Hold | None] = (NEVER, None)
+        low, high = 0, len(moments) - 1
+        while low <= high:
+            middle = (low + high) // 2
+            hold = self._fits_at(reservation, moments[middle])
+            if hold is None:
+                low = middle + 1
+            else:
+                found, high = (moments[middle], hold), middle - 1
+        return found
+
+    def _moments(self, now: Millis, others: Iterable[Reservation]) -> list[Millis]:
+        """When something comes free: the only moments at which a gang can start that can't start before."""
+        ends = {max(now, end) for end, _ in self._ends}
+        ends.update(max(now, other.end) for other in others)
+        return sorted({now, *ends})
+
+    def _fits_at(self, reservation: Reservation, moment: Millis) -> Hold | None:
+        assignment = self.at(moment, reservation).fit(reservation.gang, reservation.queue)
+        return None if assignment is None else hold_of(assignment, reservation.queue)
+
+    def _fits_through(self, reservation: Reservation, moment: Millis, others: list[Reservation]) -> Hold | None:
+        """From a moment on for as long as it runs: what it is given there must stay free while others come."""
+        hold = self._fits_at(reservation, moment)
+        if hold is None:
+            return None
+        end = min(NEVER, moment + reservation.length)
+        starts = sorted({other.start for other in others if moment < other.start < end})
+        if all(self.at(start, reservation).has_room(hold) for start in starts):
+            return hold
+        return None
+
+    # --- testing ------------------------------------------------------------------------------------------------------
+
+    def collision(self, key: str, hold: Hold, end: Millis, with_: Iterable[Reservation]) -> Reservation | None:
+        """The first of these reservations that could not be kept if `key` held this until `end`; None if all can."""
+        world = self._world
+        assert world is not None
+        moved: list[tuple[Reservation, Hold]] = []
+        passed: list[Reservation] = []
+        for reservation in sorted(with_, key=lambda each: each.start):
+            if reservation.hold is None or (end <= reservation.start and end < FAR):
+                continue
+            world = self.at(reservation.start)
+            if world.has_room(hold):
+                passed.append(reservation)
+                continue
+            world.drop(reservation.key)
+            other: Hold | None = None
+            if world.has_room(hold):
+                world.put(key, hold)
+                assignment = world.fit(reservation.gang, reservation.queue)
+                world.drop(key)
+                other = None if assignment is None else hold_of(assignment, reservation.queue)
+            world.put(reservation.key, reservation.hold)
+            if other is None:
+                return reservation
+            moved.append((reservation, other))
+            passed.append(reservation)
+        for reservation, other in moved:
+            reservation.hold = other
+        for reservation in passed:
+            reservation.beside.add(key)
+        return None
+
+
+#: after every key
+_LAST = "\U0010ffff"

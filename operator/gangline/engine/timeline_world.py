@@ -1,0 +1,137 @@
+"""The quota trees and the nodes a second time, as they will be at some moment: a place to try things on.
+
+It is made of the same parts as the present, so that a what-if about the future asks exactly the questions that an admission
+will be asked: quota through all ancestors, flavors, and a place for every pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gangline.engine.cluster_queue import ClusterQueueState
+from gangline.engine.flavors import Assigner, Assignment, Mode
+from gangline.engine.forest import Forest
+from gangline.engine.gang import Gang
+from gangline.engine.model import Admission, ClusterQueue, PodSetAssignment
+from gangline.engine.placement import has_placements
+from gangline.engine.preemption import Need, Preemptor, Victim
+from gangline.engine.quota import Cell, FlavorResource
+from gangline.engine.store import Store
+from gangline.engine.topology import Topologies
+
+
+class Hold:
+    """What somebody holds: quota, and places for pods."""
+
+    __slots__ = ("admission", "places", "queue", "usage")
+
+    def __init__(self, queue: str, usage: Mapping[FlavorResource, int], admission: Admission | None) -> None:
+        self.queue = queue
+        self.usage = usage
+        #: what it was made of
+        self.places = admission
+        #: None where no places are held
+        self.admission = admission if admission is not None and has_placements(admission) else None
+
+
+class World:
+    """Built from what `store` knows; `put` and `drop` are each other's exact undo."""
+
+    def __init__(self, store: Store) -> None:
+        self._forest = Forest()
+        self._topologies = Topologies()
+        for flavor in store.flavors.values():
+            self._topologies.put_flavor(flavor)
+        for topology in store.topologies.values():
+            self._topologies.put_topology(topology)
+        store.topology.mirror_to(self._topologies)
+        for name, cohort in store.cohorts.items():
+            self._forest.put_cohort(cohort, name)
+        for name, config in store.cluster_queues.items():
+            self._forest.put_queue(config, name)
+
+        def configure(queue: ClusterQueueState, config: ClusterQueue) -> None:
+            queue.configure(replace(config, ordering=None, backfill=None), store.settings, None)
+            real = store.queues.get(queue.name)
+            queue.delays_topology = real is not None and real.delays_topology
+
+        self._forest.settle(configure)
+        for queue in self._forest.queues.values():
+            queue.bind(store.flavors)
+        self._preemptor = Preemptor(store.settings, self._topologies, _nobody)
+        self._held: dict[str, tuple[Hold, list[tuple[Cell, int]]]] = {}
+
+    @property
+    def topologies(self) -> Topologies:
+        return self._topologies
+
+    def queue(self, name: str) -> ClusterQueueState | None:
+        return self._forest.queues.get(name)
+
+    def put(self, key: str, hold: Hold) -> None:
+        """`key` holds this from now on; it must hold nothing so far."""
+        queue = self._forest.queues.get(hold.queue)
+        cells = [] if queue is None else [(queue.cell(fr), amount) for fr, amount in hold.usage.items()]
+        for cell, amount in cells:
+            cell.add(amount)
+        if hold.admission is not None:
+            self._topologies.put_holder(key, hold.admission)
+        self._held[key] = hold, cells
+
+    def drop(self, key: str) -> None:
+        """`key` holds nothing any more; unknown keys are fine."""
+        known = self._held.pop(key, None)
+        if known is None:
+            return
+        hold, cells = known
+        for cell, amount in cells:
+            cell.remove(amount)
+        if hold.admission is not None:
+            self._topologies.remove_holder(key)
+
+    def holds(self, key: str) -> bool:
+        return key in self._held
+
+    def hold(self, key: str) -> Hold:
+        return self._held[key][0]
+
+    def fit(self, gang: Gang, queue: str) -> Assignment | None:
+        """Flavors and places for the whole gang, without preempting anybody; None if it does not fit."""
+        state = self._forest.queues.get(queue)
+        if state is None:
+            return None
+        assignment = Assigner(gang, state, self._preemptor).assign(None)
+        return assignment if assignment.mode is Mode.FIT else None
+
+    def has_room(self, hold: Hold) -> bool:
+        """Whether exactly this could be held as well."""
+        queue = self._forest.queues.get(hold.queue)
+        if queue is None:
+            return False
+        if any(amount > max(0, queue.cell(fr).available()) for fr, amount in hold.usage.items()):
+            return False
+        return hold.admission is None or self._topologies.has_room(hold.admission)
+
+
+def _nobody(need: Need) -> list[Victim]:
+    del need
+    return []
+
+
+def hold_of(assignment: Assignment, queue: str) -> Hold:
+    """What an assignment would hold."""
+    usage: dict[FlavorResource, int] = {}
+    for cell, amount in assignment.usage.items():
+        usage[cell.fr] = usage.get(cell.fr, 0) + amount
+    pod_sets = tuple(
+        PodSetAssignment(
+            name=pod_set.name,
+            count=pod_set.count,
+            flavors={resource: choice.flavor for resource, choice in pod_set.choices.items()},
+            usage={resource: choice.amount for resource, choice in pod_set.choices.items()},
+            topology=pod_set.topology,
+        )
+        for pod_set in assignment.pod_sets
+    )
+    return Hold(queue, usage, Admission(queue, pod_sets))

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from gangline.engine import quantity
 from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.cycle import NO_CANDIDATES, NO_FIT, PENDING, Attempt
-from gangline.engine.flavors import EXCEEDS_MAX, NO_MATCH, WAITING, Assignment, Obstacle
+from gangline.engine.flavors import EXCEEDS_MAX, NO_CAPACITY, NO_MATCH, WAITING, Assignment, Obstacle
 from gangline.engine.gang import Gang
 from gangline.engine.messages import assignment_text, obstacle_text
 from gangline.engine.model import Explanation
@@ -21,6 +21,8 @@ def reason_of(attempt: Attempt) -> str:
     """The reason that the QuotaReserved condition gets."""
     if attempt.requeue_reason == NO_FIT:
         return attempt.assignment.reason
+    if attempt.requeue_reason == NO_CANDIDATES and attempt.assignment.lacks_room:
+        return NO_CAPACITY
     return "WaitingForPreemptedWorkloads" if attempt.requeue_reason == PENDING else attempt.blocked or "WaitingForQuota"
 
 

@@ -20,6 +20,7 @@ from gangline.engine.quota import Cell
 from gangline.engine.selection import obstacle
 
 if TYPE_CHECKING:
+    from gangline.engine.capacity import Capacity, Want
     from gangline.engine.cluster_queue import ClusterQueueState, FlavorOption, Group
     from gangline.engine.preemption import Preemptor
     from gangline.engine.topology import Placement
@@ -55,8 +56,9 @@ class Obstacle(NamedTuple):
 
 
 #: kinds of obstacles, mildest first
-TOPOLOGY, WAITING, EXCEEDS_MAX, NO_MATCH = range(4)
-REASONS = ("TopologyPlacementFailed", "WaitingForQuota", "ExceedsMaxQuota", "NoMatchingFlavor")
+TOPOLOGY, WAITING, CAPACITY, EXCEEDS_MAX, NO_MATCH = range(5)
+NO_CAPACITY = "WaitingForCapacity"
+REASONS = ("TopologyPlacementFailed", "WaitingForQuota", NO_CAPACITY, "ExceedsMaxQuota", "NoMatchingFlavor")
 
 
 @dataclass(slots=True)
@@ -88,11 +90,15 @@ class PodSetChoice:
     def name(self) -> str:
         return self.pod_set.name
 
+    @property
+    def flavor(self) -> str:
+        return next((choice.flavor for choice in self.choices.values()), "")
+
 
 class Assignment:
     """The outcome of an attempt, complete or up to the first pod set that failed."""
 
-    __slots__ = ("borrowing", "mode", "placing", "pod_sets", "severity", "usage")
+    __slots__ = ("borrowing", "mode", "placing", "pod_sets", "severity", "usage", "want")
 
     def __init__(self) -> None:
         self.pod_sets: list[PodSetChoice] = []
@@ -102,6 +108,8 @@ class Assignment:
         self.usage: dict[Cell, int] = {}
         #: the placement that it needs, None if none
         self.placing: Placing | None = None
+        #: the room on healthy nodes that it needs, None if nodes don't bound it
+        self.want: Want | None = None
         #: the worst kind of obstacle that the last pod set met, -1 = none
         self.severity = -1
 
@@ -122,6 +130,12 @@ class Assignment:
 
     def placements(self) -> dict[str, TopologyAssignment]:
         return {pod_set.name: pod_set.topology for pod_set in self.pod_sets if pod_set.topology is not None}
+
+    @property
+    def lacks_room(self) -> bool:
+        """Room on healthy nodes is what is missing, and quota is not."""
+        kinds = {obstacle.kind for pod_set in self.pod_sets if not pod_set.fits for obstacle in pod_set.obstacles}
+        return CAPACITY in kinds and WAITING not in kinds
 
     @property
     def reason(self) -> str:
@@ -154,7 +168,7 @@ Restriction = Sequence[Mapping[str, str]]
 class Assigner:
     """Assigns flavors to one gang in its queue, against the ledger as it is."""
 
-    __slots__ = ("_gang", "_legacy", "_preemptor", "_queue", "_restriction", "_tried")
+    __slots__ = ("_counts", "_gang", "_legacy", "_preemptor", "_queue", "_restriction", "_tried")
 
     def __init__(
         self,
@@ -171,9 +185,11 @@ class Assigner:
         self._legacy = not preemptor.settings.gates.get("FlavorFungibility", True)
         self._tried: ScanProgress = () if self._legacy else tried
         self._restriction = restriction
+        self._counts: Sequence[int] | None = None
 
     def assign(self, counts: Sequence[int] | None = None) -> Assignment:
         """`counts` replaces the pod sets' counts (partial admission)."""
+        self._counts = counts
         assignment = Assignment()
         for members in self._gang.groups:
             choices = self._assign_group(members, counts, assignment)
@@ -183,7 +199,57 @@ class Assigner:
                 break
         if assignment.mode is not Mode.NO_FIT and (self._queue.only_topologies or self._gang.wants_topology):
             self._place(assignment)
+        if assignment.mode is not Mode.NO_FIT and self._preemptor.capacity is not None:
+            self._find_room(assignment, self._preemptor.capacity)
         return assignment
+
+    # --- capacity -----------------------------------------------------------------------------------------------------
+
+    def _find_room(self, assignment: Assignment, capacity: Capacity) -> None:
+        """Quota is there, or can be had: is there room on healthy nodes for all pod sets at once?"""
+        if self._queue.delays_topology:
+            return
+        asks = [
+            (pod_set.pod_set, pod_set.count, [choice.flavor for choice in pod_set.choices.values()])
+            for pod_set in assignment.pod_sets
+            if pod_set.topology is None
+        ]
+        want = assignment.want = capacity.want(self._gang, asks, self._queue.config.recovery)
+        short = want.shortage() if want is not None else None
+        if want is None or short is None:
+            return
+        lacking = next(pod_set for pod_set in assignment.pod_sets if pod_set.name == short.member.name)
+        if not any(obstacle.kind == CAPACITY for obstacle in lacking.obstacles):
+            lacking.obstacles = [*lacking.obstacles, Obstacle(CAPACITY, lacking.flavor, text=want.text(short))]
+        if assignment.mode is Mode.FIT:
+            assignment.mode, lacking.fits = Mode.PREEMPT, False
+            for choice in lacking.choices.values():
+                choice.grade = Grade(Mode.PREEMPT, choice.grade.borrow)
+        if want.hopeless() is not None:
+            assignment.mode, assignment.severity = Mode.NO_FIT, CAPACITY
+
+    def _grade_room(
+        self, index: int, option: FlavorOption, chosen: dict[str, Choice], obstacles: list[Obstacle]
+    ) -> Mode:
+        """How one pod set could have room on the nodes of a flavor of which there is quota."""
+        capacity = self._preemptor.capacity
+        if capacity is None or self._queue.delays_topology:
+            return Mode.FIT
+        demand = self._gang.demands[index]
+        count = demand.count if self._counts is None else self._counts[index]
+        asks = [(demand.pod_set, count, (option.name,))]
+        want = capacity.want(self._gang, asks, self._queue.config.recovery)
+        short = want.shortage() if want is not None else None
+        if want is None or short is None:
+            return Mode.FIT
+        obstacles.append(Obstacle(CAPACITY, option.name, text=want.text(short)))
+        if want.hopeless() is not None:
+            return Mode.NO_FIT
+        requests = {choice.cell: choice.amount for choice in chosen.values()}
+        victims = self._preemptor.for_room(self._gang, self._queue, requests, want)
+        if not victims:
+            return Mode.NO_CANDIDATES
+        return Mode.PREEMPT if any(victim.gang.queue is self._queue for victim in victims) else Mode.RECLAIM
 
     # --- topology -----------------------------------------------------------------------------------------------------
 
@@ -358,6 +424,14 @@ class Assigner:
                 worst = grade
         if worst is None or worst.mode is Mode.NO_FIT:
             return {}, _NO_FIT
+        if worst.mode is Mode.FIT and option.grounded:
+            room = self._grade_room(index, option, chosen, obstacles)
+            if room is Mode.NO_FIT:
+                return {}, _NO_FIT
+            if room is not Mode.FIT:
+                worst = Grade(room, worst.borrow)
+                for choice in chosen.values():
+                    choice.grade = worst
         return chosen, worst
 
     def _grade(self, cell: Cell, before: int, amount: int, obstacles: list[Obstacle], hopeless: bool) -> Grade:

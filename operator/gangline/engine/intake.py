@@ -48,6 +48,7 @@ class Intake:
         gang = self._store.gangs.get(key)
         if gang is not None:
             gang.evicting = False
+            gang.healed.clear()
             gang.told = ("", "")
             self._update(gang, gang.workload, anew=True)
 

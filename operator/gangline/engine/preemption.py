@@ -19,6 +19,7 @@ from gangline.engine.quota import Cell, FlavorResource, Node
 from gangline.engine.topology import Topologies
 
 if TYPE_CHECKING:
+    from gangline.engine.capacity import Capacity, Want
     from gangline.engine.cluster_queue import ClusterQueueState
 
 IN_QUEUE = "InClusterQueue"
@@ -40,12 +41,15 @@ class Need(NamedTuple):
     frs: tuple[FlavorResource, ...]
     requests: Mapping[Cell, int]
     placing: Placing | None = None
+    want: Want | None = None
 
     def fits(self, *, may_borrow: bool = True) -> bool:
         for cell, amount in self.requests.items():
             if amount > cell.available() or (not may_borrow and cell.usage + amount > cell.nominal):
                 return False
-        return self.placing is None or self.placing.now().ok
+        if self.placing is not None and not self.placing.now().ok:
+            return False
+        return self.want is None or self.want.fits()
 
 
 class Candidate(NamedTuple):
@@ -61,9 +65,17 @@ class Preemptor:
     For a gang that lacks one resource and asks for no other both questions are the same: it is answered once.
     """
 
-    def __init__(self, settings: Settings, topologies: Topologies, find: Callable[[Need], list[Victim]]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        topologies: Topologies,
+        find: Callable[[Need], list[Victim]],
+        capacity: Capacity | None = None,
+    ) -> None:
         self.settings = settings
         self.topologies = topologies
+        #: what healthy nodes have room for; None = quota alone counts
+        self.capacity = capacity
         self._find = find
         self._answered: tuple[Gang, Cell, int, list[Victim]] | None = None
 
@@ -83,11 +95,16 @@ class Preemptor:
         """The victims that make room for the whole assignment; none if that can't be."""
         answered, self._answered = self._answered, None
         cells, requests = assignment.needed(), assignment.requests(with_pods=PODS_IN_SEARCH in queue.fixes)
-        if answered is not None and len(cells) == 1 and assignment.placing is None:
+        if answered is not None and len(cells) == 1 and assignment.placing is None and assignment.want is None:
             known, cell, amount, victims = answered
             if known is gang and cell is cells[0] and requests == {cell: amount}:
                 return victims
-        return self._find(Need(gang, queue, tuple(cell.fr for cell in cells), requests, assignment.placing))
+        frs = tuple(cell.fr for cell in cells)
+        return self._find(Need(gang, queue, frs, requests, assignment.placing, assignment.want))
+
+    def for_room(self, gang: Gang, queue: ClusterQueueState, requests: Mapping[Cell, int], want: Want) -> list[Victim]:
+        """The victims that make room on the nodes of one flavor, where quota is not what is missing."""
+        return self._find(Need(gang, queue, tuple(cell.fr for cell in requests), requests, None, want))
 
 
 def take_out(gangs: Iterable[Gang]) -> None:
@@ -97,6 +114,8 @@ def take_out(gangs: Iterable[Gang]) -> None:
             cell.remove(amount)
         if gang.placed is not None:
             gang.placed.remove_holder(gang.key)
+        if gang.seated is not None:
+            gang.seated.lift(gang)
 
 
 def put_back(gangs: Iterable[Gang]) -> None:
@@ -106,6 +125,8 @@ def put_back(gangs: Iterable[Gang]) -> None:
             cell.add(amount)
         if gang.placed is not None and gang.admission is not None:
             gang.placed.put_holder(gang.key, gang.admission)
+        if gang.seated is not None:
+            gang.seated.restore(gang)
 
 
 # --- candidates -------------------------------------------------------------------------------------------------------

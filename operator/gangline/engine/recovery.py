@@ -1,0 +1,206 @@
+"""Healing: what becomes of running gangs whose nodes are lost. Highest priority first, each by the first of these that can be:
+
+1. swap: the lost pods get seats on healthy nodes, spares included (`Heal`; for topology flavors `Swap` and `Heal`);
+2. preempt to heal: the cheapest set of lower-priority gangs goes, and their room is kept for it until it is healed;
+3. give up: it is evicted (`NodeFailures`) and queued again with its original time.
+
+A gang is looked at anew in every `decide` until it is healed, from what is true then: nothing is planned that could go stale.
+"""
+
+from __future__ import annotations
+
+from gangline.engine.breaker import Breaker
+from gangline.engine.gang import Gang
+from gangline.engine.model import Decision, Evict, Heal, Millis, Preempt, Recovery, Toleration, Warn
+from gangline.engine.recovery_plan import Plan
+from gangline.engine.recovery_victims import cheapest
+from gangline.engine.store import Store
+
+#: the reason of a preemption that makes room for a gang that lost nodes
+TO_HEAL = "InRecovery"
+#: the word for pods that are gone without a node that could be blamed
+PODS_LOST = "PodsLost"
+
+
+class Healing:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.breaker = Breaker(store)
+        #: nodes of which it was said that they are lost
+        self._told: set[str] = set()
+
+    def next_due(self, now: Millis) -> Millis | None:
+        """When time alone may change what is to be done."""
+        health = self._store.health
+        return now if health.unsettled else health.next_due()
+
+    def run(self, now: Millis) -> list[Decision]:
+        """Heal whoever has to be healed and can be."""
+        store = self._store
+        if not store.health.nodes and not store.health.lost():
+            return []
+        decisions: list[Decision] = self.breaker.watch(now)
+        for gang in sorted(self._ailing(), key=lambda gang: (-gang.priority, gang.since, gang.uid)):
+            decisions += self._heal(gang, now)
+        decisions += self._warn()
+        self._tidy(now)
+        return decisions
+
+    def _ailing(self) -> list[Gang]:
+        """Running gangs with pods on nodes that are lost or, if their policy says so, leaving; and those short of seats."""
+        store, health = self._store, self._store.health
+        keys = set(store.capacity.unseated)
+        for node in (*health.lost(), *health.unfit()):
+            keys.update(store.capacity.holders_on(node))
+            keys.update(store.topology.holders_on(node))
+        gangs = (store.gangs.get(key) for key in sorted(keys))
+        return [
+            gang
+            for gang in gangs
+            if gang is not None and gang.holds and gang.admitted and not gang.evicting and gang.queue is not None
+        ]
+
+    # --- one gang -----------------------------------------------------------------------------------------------------
+
+    def _heal(self, gang: Gang, now: Millis) -> list[Decision]:
+        policy = _policy(gang)
+        if not policy.enabled:
+            return []
+        lost = self._lost_under(gang, now)
+        if not lost:
+            return self._foresee(gang, policy, now) or self._fill_up(gang, policy, now)
+        if self.breaker.open_for(gang):
+            return []
+        nodes = tuple(sorted(lost))
+        if gang.workload.swaps + len(nodes) > policy.swap_budget:
+            return [_give_up(gang, nodes, f"it has used up its budget of {policy.swap_budget} swaps")]
+        plan = Plan(self._store, gang, nodes)
+        if plan.fits():
+            return plan.carry_out(self._order(gang, lost, nodes, now))
+        return self._make_room(gang, plan, policy, nodes, now)
+
+    def _make_room(
+        self, gang: Gang, plan: Plan, policy: Recovery, nodes: tuple[str, ...], now: Millis
+    ) -> list[Decision]:
+        """Others have to go for it: those that are going anyway, or the cheapest of lower priority."""
+        preempts = policy.preempt_to_heal or (policy.lend and bool(policy.spares or policy.spares_percent))
+        victims = cheapest(self._store, gang, plan, now, others=preempts)
+        if victims is None:
+            return [_give_up(gang, nodes, "no healthy nodes have room for it")]
+        decisions: list[Decision] = []
+        for victim in victims:
+            if not victim.evicting:
+                victim.evicting = True
+                decisions.append(_preempt(victim, gang, nodes))
+        plan.keep_room()
+        return decisions
+
+    def _order(self, gang: Gang, lost: dict[str, tuple[str, Millis]], nodes: tuple[str, ...], now: Millis) -> Heal:
+        cause, detected = min(lost.values(), key=lambda found: (found[1], found[0]))
+        how = "Restart" if gang.workload.restarts_whole else "Replace"
+        gang.healed.update(nodes)
+        names = ", ".join(nodes)
+        message = f"Lost {'node' if len(nodes) == 1 else 'nodes'} {names} ({cause}): " + (
+            "starting again on healthy nodes" if how == "Restart" else "replacing the pods that ran there"
+        )
+        return Heal(gang.key, gang.uid, how, nodes, cause, message, detected, now)
+
+    def _lost_under(self, gang: Gang, now: Millis) -> dict[str, tuple[str, Millis]]:
+        """The lost nodes with pods of the gang that it was not yet told to leave: cause, and since when it shows."""
+        store = self._store
+        nodes = _nodes_with_pods(store, gang)
+        gang.healed &= nodes
+        left = {*gang.healed, *gang.workload.avoid}
+        found: dict[str, tuple[str, Millis]] = {}
+        uses_devices = any("/" in resource for demand in gang.demands for resource in demand.pod_set.requests)
+        for node in sorted(nodes - left):
+            loss = store.health.loss(node)
+            if loss is not None and (uses_devices or not loss.devices_only):
+                found[node] = loss.kind, loss.detected_at
+                continue
+            taint = store.health.untolerated(node, _tolerations(store, gang))
+            if taint is not None:
+                found[node] = f"Taint {taint.key}", now
+        return found
+
+    def _foresee(self, gang: Gang, policy: Recovery, now: Millis) -> list[Decision]:
+        """Leave nodes that will be taken away, if there is room elsewhere and the policy wants it."""
+        health = self._store.health
+        if not policy.proactive or self.breaker.open_for(gang):
+            return []
+        left = {*gang.healed, *gang.workload.avoid}
+        leaving = {
+            node: (cause, now)
+            for node in sorted(_nodes_with_pods(self._store, gang) - left)
+            if (cause := health.leaving(node))
+        }
+        nodes = tuple(leaving)
+        if not nodes or gang.workload.swaps + len(nodes) > policy.swap_budget:
+            return []
+        plan = Plan(self._store, gang, nodes)
+        return plan.carry_out(self._order(gang, leaving, nodes, now)) if plan.fits() else []
+
+    def _fill_up(self, gang: Gang, policy: Recovery, now: Millis) -> list[Decision]:
+        """Pods of it are gone, nobody knows from where (the operator was down), and nothing has room for new ones."""
+        workload = gang.workload
+        if gang.key not in self._store.capacity.unseated or not (workload.pods_were_ready or workload.avoid):
+            return []
+        if self.breaker.open_for(gang):
+            return []
+        plan = Plan(self._store, gang, ())
+        if plan.fits():
+            plan.keep_room()
+            return []
+        return self._make_room(gang, plan, policy, (), now)
+
+    # --- the nodes ----------------------------------------------------------------------------------------------------
+
+    def _warn(self) -> list[Decision]:
+        """Say once of each lost node that somebody was on that it is lost."""
+        lost = self._store.health.lost()
+        self._told &= lost.keys()
+        news = [node for node in lost if node not in self._told and self._somebody_on(node)]
+        self._told.update(news)
+        return [Warn("Node", node, "NodeLost", f"Node {node} counts as lost: {lost[node].kind}") for node in news]
+
+    def _somebody_on(self, node: str) -> bool:
+        return bool(self._store.capacity.holders_on(node) or self._store.topology.holders_on(node))
+
+    def _tidy(self, now: Millis) -> None:
+        """Nodes that are gone, and that nobody is on any more, are forgotten once the breaker has seen them."""
+        for node, loss in self._store.health.lost().items():
+            gone = node not in self._store.health.nodes and not self._somebody_on(node)
+            if gone and loss.at + self.breaker.WINDOW <= now:
+                self._store.health.forget(node)
+
+
+def _policy(gang: Gang) -> Recovery:
+    return (gang.queue.config.recovery if gang.queue is not None else None) or Recovery()
+
+
+def _nodes_with_pods(store: Store, gang: Gang) -> set[str]:
+    """Where its pods sit, by its footprint and by its topology assignment."""
+    footprint = store.footprints.get(gang.key)
+    nodes = {pod.node for pod in footprint.pods} if footprint is not None else set[str]()
+    return nodes | store.topology.hosts_of(gang.key)
+
+
+def _tolerations(store: Store, gang: Gang) -> list[Toleration]:
+    flavors = [flavor for each in gang.admission.pod_sets for flavor in each.flavors.values()] if gang.admission else []
+    own = [toleration for demand in gang.demands for toleration in demand.pod_set.tolerations]
+    return [*own, *store.capacity.tolerations(flavors)]
+
+
+def _give_up(gang: Gang, nodes: tuple[str, ...], because: str) -> Evict:
+    gang.evicting = True
+    names = f"failed nodes: {', '.join(nodes)}" if nodes else "lost pods"
+    return Evict(gang.key, gang.uid, "NodeFailures", f"Evicted due to {names}: {because}", avoid=nodes)
+
+
+def _preempt(victim: Gang, gang: Gang, nodes: tuple[str, ...]) -> Preempt:
+    what = f"lost {', '.join(nodes)}" if nodes else "lost pods"
+    message = (
+        f"Preempted to heal workload {gang.key} (UID: {gang.uid or 'UNKNOWN'}, JobUID: {gang.workload.job_uid or 'UNKNOWN'}),"
+        f" which {what} and has the higher priority"
+    )
+    return Preempt(victim.key, victim.uid, TO_HEAL, message, by=gang.key, by_uid=gang.uid)

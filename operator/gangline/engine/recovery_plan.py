@@ -1,0 +1,64 @@
+"""How one gang could go on without the nodes it lost: seats for all of it, and places where a topology flavor asks for them."""
+
+from __future__ import annotations
+
+from gangline.engine.gang import Gang
+from gangline.engine.model import Admission, Decision, Heal, Swap
+from gangline.engine.placement import has_placements, mend, on_host
+from gangline.engine.seating import Seats, Shortage
+from gangline.engine.store import Store
+
+
+class Plan:
+    """Asked as things are, and again with others thought away; `keep_room` takes what the last answer found."""
+
+    def __init__(self, store: Store, gang: Gang, lost: tuple[str, ...]) -> None:
+        self._store = store
+        self._gang = gang
+        self._lost = lost
+        self._seats: Seats | None = None
+        self._admission: Admission | None = None
+
+    def fits(self) -> bool:
+        self._seats = self._admission = None
+        if self._store.capacity.holding(self._gang) is not None:
+            found = self._store.capacity.reseat(self._gang, self._lost)
+            if isinstance(found, Shortage):
+                return False
+            self._seats = found
+        admission = self._gang.admission
+        if admission is not None and has_placements(admission):
+            self._admission = self._mended(admission)
+            return self._admission is not None
+        return True
+
+    def _mended(self, admission: Admission) -> Admission | None:
+        """The pods of one lost host after the other are placed elsewhere."""
+        store, gang = self._store, self._gang
+        assert gang.queue is not None, gang
+        pod_sets = {demand.name: demand.pod_set for demand in gang.demands}
+        mended: Admission | None = admission
+        try:
+            for host in self._lost:
+                if on_host(mended, host):
+                    store.topology.put_holder(gang.key, mended)
+                    mended = mend(store.topology, gang.queue, pod_sets, mended, host, store.settings.gates)
+                    if mended is None:
+                        return None
+            return mended
+        finally:
+            store.topology.put_holder(gang.key, admission)
+
+    def keep_room(self) -> None:
+        """Nobody else gets what it needs, even while others still sit there."""
+        if self._seats is not None:
+            self._store.capacity.keep(self._gang, self._seats)
+        if self._admission is not None:
+            self._store.topology.put_holder(self._gang.key, self._admission)
+
+    def carry_out(self, heal: Heal) -> list[Decision]:
+        self.keep_room()
+        if self._admission is None or self._admission == self._gang.admission:
+            return [heal]
+        self._store.swap(self._gang, self._admission)
+        return [Swap(self._gang.key, self._gang.uid, self._admission), heal]

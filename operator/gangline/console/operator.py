@@ -53,6 +53,12 @@ DIRECTORY = Path("~/.local/share/gangline/forecast").expanduser()
 @click.option(
     "--forecast", type=bool, default=True, show_default=True, help="false: no model, only hints, limits and history."
 )
+@click.option(
+    "--audit",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="Facts and decisions are recorded there, for `gangline audit`; at most 5 files of 64 MiB.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log every step.")
 def command(
     kubeconfig: Path | None,
@@ -65,6 +71,7 @@ def command(
     history: str,
     model_file: Path | None,
     forecast: bool,
+    audit: Path | None,
     verbose: bool,
 ) -> None:
     """Run the operator until SIGTERM. Several may run: one leads, the others stand by."""
@@ -92,6 +99,7 @@ def command(
         ready_file=ready_file,
         identity=identity or operator.default_identity(),
         forecasts=_forecasts(history, model_file, forecast),
+        audit=audit,
     )
     try:
         raise SystemExit(asyncio.run(operator.serve(options)))

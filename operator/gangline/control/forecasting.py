@@ -83,6 +83,17 @@ class Forecasting:
     def note(self, change: model.Change) -> None:
         self.forecasts.note(change)
 
+    def ask(self) -> None:
+        """Somebody wants estimates, whether or not a policy needs them."""
+        self.forecasts.ask()
+        self._arrived.set()
+
+    async def settled(self) -> None:
+        """Returns once everything that is known now has an estimate."""
+        await self.ready.wait()
+        while self.forecasts.behind:
+            await asyncio.sleep(PAUSE)
+
     def lead(self) -> None:
         """From now on this process keeps the history: what ended before and is not stored is handed in once more."""
         self.forecasts.note_again()

@@ -232,6 +232,13 @@ class Forecasts:
     def ask(self) -> None:
         """Somebody wants to know: estimates are made for a while, whether or not a policy needs them."""
         self._asked_until = self._now() / 1000 + INTEREST
+        self._begin()
+
+    def _begin(self) -> None:
+        """From now on somebody wants to know: everything open needs an estimate."""
+        if not self._was_wanted:
+            self._was_wanted = True
+            self._unasked.update(dict.fromkeys(self._open))
 
     @property
     def wanted(self) -> bool:
@@ -251,9 +258,7 @@ class Forecasts:
         if not self.wanted:
             self._was_wanted = False
             return 0
-        if not self._was_wanted:
-            self._was_wanted = True
-            self._unasked.update(dict.fromkeys(self._open))
+        self._begin()
         keys = list(islice(self._unasked, BATCH))
         for key in keys:
             del self._unasked[key]
@@ -299,6 +304,13 @@ class Forecasts:
             if known.at_start is None and known.start is not None and now - known.start < AT_START:
                 known.at_start = known.estimate
         return told
+
+    def take(self, key: str, estimate: Forecast) -> None:
+        """Somebody who knows better says how long a workload runs."""
+        known = self._open.get(key)
+        if known is not None:
+            known.estimate = estimate
+            self._observe(model.Put(fact(key, estimate)))
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

@@ -83,7 +83,7 @@ def overrun(policy: Json | None) -> model.Overrun | None:
 def ordering(policy: Json | None) -> model.Ordering | None:
     """What a policy says of who goes first; None where it leaves that to Kueue."""
     said = policy["spec"].get("order") if policy is not None else None
-    if said is None or said.get("key", "Priority") == "Priority" and not said.get("maxWait"):
+    if said is None or (said.get("key", "Priority") == "Priority" and not said.get("maxWait")):
         return None
     defaults = model.Ordering()
     return model.Ordering(

@@ -1,0 +1,180 @@
+"""A record of what the engine was told and what it decided, enough to decide it all again.
+
+One line of JSON each: the beginning of a run, a fact, or a round of decisions with its time. Lines are written by a thread of
+their own; what the loop pays is an append to a list. A file that has grown too large is put aside, and the next one begins with
+everything that is known, so that each can be read without those before it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, TypeAlias
+
+import orjson
+
+import gangline
+from gangline.control import facts
+from gangline.engine import model
+from gangline.engine.engine import Engine
+
+log = logging.getLogger(__name__)
+
+Json: TypeAlias = dict[str, Any]
+
+#: what has happened is on the disk after this time, in seconds
+FLUSH_EVERY: Final = 0.5
+#: a file larger than this is put aside, in bytes …
+MAX_BYTES: Final = 64 * 2**20
+#: … and so many of those are kept
+KEPT: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """From here on a new engine decides (`serial` 0), or the same one goes on in a new file, which first says all it knows."""
+
+    run: str
+    serial: int
+    at: model.Millis
+    settings: model.Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One call of `decide`, and what came of it."""
+
+    now: model.Millis
+    decisions: tuple[model.Decision, ...]
+
+
+Entry: TypeAlias = Begin | Round | model.Put | model.Gone | model.WriteFailed
+
+
+def to_line(entry: Entry) -> bytes:
+    match entry:
+        case Begin(run, serial, at, settings):
+            body: Json = {"run": run, "serial": serial, "at": at, "settings": facts.to_json(settings)}
+            body["version"] = gangline.__version__
+        case Round(now, decisions):
+            body = {"now": now, "decided": [facts.decision_to_json(decision) for decision in decisions]}
+        case _:
+            body = {"fact": facts.change_to_json(entry)}
+    return orjson.dumps(body) + b"\n"
+
+
+def from_line(line: bytes) -> Entry:
+    """Raises facts.FactError."""
+    try:
+        body = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise facts.FactError(f"not JSON: {error}") from error
+    match body:
+        case {"fact": change}:
+            return facts.change_from_json(change)
+        case {"now": int(now), "decided": list(decided)}:
+            return Round(now, tuple(facts.decision_from_json(entry) for entry in decided))
+        case {"run": str(run), "serial": int(serial), "at": int(at), "settings": dict(settings)}:
+            return Begin(run, serial, at, facts.from_json(model.Settings, settings))
+        case _:
+            raise facts.FactError("no line of an audit record")
+
+
+class AuditLog:
+    """Appends entries to a file, in a thread. What cannot be written is dropped, and said so once."""
+
+    def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, kept: int = KEPT) -> None:
+        self.lost = 0  #: how often an entry could not be written
+        self._path = path
+        self._max_bytes = max_bytes
+        self._kept = kept
+        self._waiting: deque[Entry] = deque()
+        self._size = path.stat().st_size if path.exists() else 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
+        self._thread.start()
+
+    @property
+    def full(self) -> bool:
+        """It is time for a new file: the next entry should be a Begin that says all that is known."""
+        return self._size > self._max_bytes
+
+    def add(self, entry: Entry) -> None:
+        self._waiting.append(entry)
+
+    def begin_anew(self, entries: Iterable[Entry]) -> None:
+        """Put the file aside and begin another one with these."""
+        self._size = 0
+        self._waiting.extend(entries)
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join(5)
+
+    def _run(self) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            file = self._path.open("ab")
+            if self._size:
+                file.write(b"\n")  # whoever wrote here before may have been killed within a line
+        except OSError as error:
+            log.error("no audit record: %s", error)
+            return
+        stopping = False
+        while not stopping:
+            stopping = self._stop.wait(FLUSH_EVERY)
+            try:
+                file = self._write(file)
+            except OSError as error:
+                if not self.lost:
+                    log.error("the audit record has a gap: %s", error)
+                self.lost += 1
+        file.close()
+
+    def _write(self, file: IO[bytes]) -> IO[bytes]:
+        while self._waiting:
+            entry = self._waiting.popleft()
+            if isinstance(entry, Begin) and entry.serial:
+                file.close()
+                rotate(self._path, self._kept)
+                file = self._path.open("ab")
+            self._size += file.write(to_line(entry))
+        file.flush()
+        return file
+
+
+def rotate(path: Path, kept: int) -> None:
+    """FILE becomes FILE.1, FILE.1 becomes FILE.2 and so on; beyond `kept` they are deleted."""
+    for number in range(kept, 0, -1):
+        older = path.with_name(f"{path.name}.{number}")
+        newer = path.with_name(f"{path.name}.{number - 1}") if number > 1 else path
+        if newer.exists():
+            newer.replace(older)
+
+
+class RecordedEngine(Engine):
+    """An engine that writes down what it is told and what it decides."""
+
+    def __init__(self, settings: model.Settings, record: AuditLog, *, at: model.Millis) -> None:
+        super().__init__(settings)
+        self._record = record
+        self._run = uuid.uuid4().hex
+        self._serial = 0
+        record.add(Begin(self._run, 0, at, settings))
+
+    def observe(self, change: model.Change) -> None:
+        super().observe(change)
+        self._record.add(change)
+
+    def decide(self, now: model.Millis) -> list[model.Decision]:
+        decisions = super().decide(now)
+        self._record.add(Round(now, tuple(decisions)))
+        if self._record.full:
+            self._serial += 1
+            self._record.begin_anew([Begin(self._run, self._serial, now, self.settings), *self.facts()])
+        return decisions

@@ -14,7 +14,7 @@ from gangline.devcluster.supervisor import Supervisor, end_leftovers
 
 GANGLINE = (sys.executable, "-m", "gangline.console.cli")
 #: in the order in which they are ended: nothing is decided any more before admission goes
-SERVICES = ("operator", "webhooks")
+SERVICES = ("operator", "webhooks", "jobset")
 TAIL_LINES = 25
 READY_SECONDS = 60.0
 CHECK_EVERY = 1.0  # seconds between two looks at whether they live
@@ -43,12 +43,21 @@ class Services:
 
         Raises StartError, with the end of its log, when it dies or takes too long.
         """
-        ready = self.directory / f"{name}.ready"
-        ready.unlink(missing_ok=True)
-        command = [*self._program, name, *arguments, "--ready-file", str(ready)]
-        self._supervisor.spawn(name, command, os.environ)
+        self.launch(name, [*self._program, name, *arguments])
+        self.wait(name)
+
+    def launch(self, name: str, command: Sequence[str]) -> None:
+        """Runs a command as the service NAME, with `--ready-file F`; `wait` waits until it is ready."""
+        self._ready(name).unlink(missing_ok=True)
+        self._supervisor.spawn(name, [*command, "--ready-file", str(self._ready(name))], os.environ)
         self._started.append(name)
-        self._supervisor.wait(name, ready.exists, READY_SECONDS)
+
+    def wait(self, name: str) -> None:
+        """Returns once the service is ready. Raises StartError as `start` does."""
+        self._supervisor.wait(name, self._ready(name).exists, READY_SECONDS)
+
+    def _ready(self, name: str) -> Path:
+        return self.directory / f"{name}.ready"
 
     def check(self) -> None:
         """Raises StartError, with the end of its log, when one of them has ended."""

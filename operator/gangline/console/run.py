@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import click
@@ -22,6 +23,7 @@ from gangline.devcluster.connect import Choice
 from gangline.devcluster.nodes import create_pools
 from gangline.devcluster.progress import narrate
 from gangline.kube.client import ApiClient
+from gangline.kube.resources import JOB_SETS
 
 LOOK_EVERY = 1.0  # seconds between two looks when nothing changes: ages move on
 SETTLE = 3.0  # seconds that the queues' statuses get to tell of the last job's end
@@ -59,7 +61,7 @@ def command(directory: Path | None, timeout: int) -> None:
 
 def _run(run: ExampleRun) -> None:
     try:
-        with stack.ended_by_signals(), stack.standing(Choice(source="local"), say) as standing:
+        with stack.ended_by_signals(), run.standing() as standing:
             say(f"\nPoint kubectl at it from another terminal:\n  {standing.connection.kubectl_hint}\n")
             asyncio.run(run.show(standing))
     except KeyboardInterrupt:
@@ -77,6 +79,11 @@ class ExampleRun:
         self._stay = stay
         self._tally = Tally(frozenset(job.job_id for job in example.jobs))
         self._before: Snapshot | None = None
+
+    def standing(self) -> AbstractContextManager[Stack]:
+        """What the example needs: JobSets need somebody who runs them."""
+        jobset = any(job.resource.kind == JOB_SETS.kind for job in self._example.jobs)
+        return stack.standing(Choice(source="local"), say, jobset=jobset)
 
     async def show(self, standing: Stack) -> None:
         """Submits everything and shows what happens. Raises RunError, ExampleError or StartError."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,9 +32,13 @@ class Stack:
     services: Services
 
 
+#: plays JobSet's part where nobody installs JobSet itself
+JOBSET_STAND_IN = (sys.executable, "-m", "gangline.devcluster.jobset")
+
+
 @contextmanager
-def standing(choice: Choice, say: Say, *, webhook_url: str | None = None) -> Iterator[Stack]:
-    """All of it up inside the block; what was started for it ends with the block.
+def standing(choice: Choice, say: Say, *, webhook_url: str | None = None, jobset: bool = False) -> Iterator[Stack]:
+    """All of it up inside the block; what was started for it ends with the block. `jobset`: with the stand-in for JobSet.
 
     Raises DevClusterError, InstallError, LoginError or ApiError, each with words for the user.
     """
@@ -41,13 +46,13 @@ def standing(choice: Choice, say: Say, *, webhook_url: str | None = None) -> Ite
         say(f"✓ {_where(connection)}")
         services = Services(services_directory(connection))
         try:
-            yield bring_up(connection, services, say, webhook_url)
+            yield bring_up(connection, services, say, webhook_url, jobset=jobset)
         finally:
             services.stop()
 
 
 @contextmanager
-def named(name: str, say: Say) -> Iterator[Stack]:
+def named(name: str, say: Say, *, jobset: bool = False) -> Iterator[Stack]:
     """As `standing`, on the local control plane of that name, whose data stay; it is ended only if it was down before."""
     cluster = NamedCluster(name)
     was_up = cluster.status().up
@@ -55,7 +60,7 @@ def named(name: str, say: Say) -> Iterator[Stack]:
         connection = start_named(cluster, say)
         services = Services(services_directory(connection))
         try:
-            yield bring_up(connection, services, say)
+            yield bring_up(connection, services, say, jobset=jobset)
         finally:
             services.stop()
     finally:
@@ -70,8 +75,13 @@ def start_named(cluster: NamedCluster, say: Say) -> Connection:
     return connection
 
 
-def bring_up(connection: Connection, services: Services, say: Say, webhook_url: str | None = None) -> Stack:
-    """Kinds, webhooks, operator, in this order: each needs the one before."""
+def bring_up(
+    connection: Connection, services: Services, say: Say, webhook_url: str | None = None, *, jobset: bool = False
+) -> Stack:
+    """Kinds, webhooks, operator, in this order: each needs the one before. The stand-in for JobSet starts beside them."""
+    jobset = jobset and connection.source == "local"
+    if jobset:
+        services.launch("jobset", [*JOBSET_STAND_IN, *_login(connection)])
     with narrate("Installing Gangline's kinds"):
         kinds = asyncio.run(_install(connection))
     say(f"✓ {len(kinds)} kinds are served")
@@ -85,6 +95,9 @@ def bring_up(connection: Connection, services: Services, say: Say, webhook_url: 
     with narrate("Starting the operator"):
         services.start("operator", [*_login(connection), *_election(connection), *_history(services)])
     say("✓ the operator decides")
+    if jobset:
+        services.wait("jobset")
+        say("✓ JobSets are run by a stand-in for JobSet, until JobSet itself is installed")
     return Stack(connection, services)
 
 

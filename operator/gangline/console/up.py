@@ -33,6 +33,7 @@ from gangline.kube.config import LoginError
 @click.option(
     "--webhook-url", default=None, help="With --kubeconfig: https://… under which the cluster reaches this machine."
 )
+@click.option("--no-jobset", is_flag=True, help="Local only: without the stand-in that runs JobSets.")
 @click.option("--detach", is_flag=True, help="Local only: return when all is up; `gangline down` ends it.")
 def command(
     source: Source | None,
@@ -40,6 +41,7 @@ def command(
     context: str | None,
     name: str | None,
     webhook_url: str | None,
+    no_jobset: bool,
     detach: bool,
 ) -> None:
     """Bring up a cluster with Gangline on it. Without an option: kind where Docker works, else --local.
@@ -51,16 +53,19 @@ def command(
         raise click.UsageError(f"--kubeconfig and --context exclude --{source}")
     if (name or detach) and (remote or source == "kind"):
         raise click.UsageError("--name and --detach are for the local control plane")
+    if no_jobset and (remote or source == "kind"):
+        raise click.UsageError("--no-jobset is for the local control plane: elsewhere there is no stand-in")
+    jobset = not no_jobset and not remote and source != "kind"
     if webhook_url is not None:
         _check_webhook_url(webhook_url, remote)
     with readable_errors():
         if detach:
-            _detached(name or DEFAULT_NAME)
+            _detached(name or DEFAULT_NAME, jobset=jobset)
         elif name:
-            _stay(lambda: stack.named(name, say))
+            _stay(lambda: stack.named(name, say, jobset=jobset))
         else:
             wish = Choice(source=source, kubeconfig=kubeconfig, context=context)
-            _stay(lambda: stack.standing(wish, say, webhook_url=webhook_url))
+            _stay(lambda: stack.standing(wish, say, webhook_url=webhook_url, jobset=jobset))
 
 
 @click.command("down")
@@ -84,12 +89,12 @@ def _check_webhook_url(url: str, remote: bool) -> None:
         raise click.BadParameter(str(error), param_hint="--webhook-url") from error
 
 
-def _detached(name: str) -> None:
+def _detached(name: str, *, jobset: bool) -> None:
     cluster = NamedCluster(name)
     connection = stack.start_named(cluster, say)
     services = Services(stack.services_directory(connection), detached=True)
     try:
-        stack.bring_up(connection, services, say)
+        stack.bring_up(connection, services, say, jobset=jobset)
     except BaseException:
         services.stop()
         raise

@@ -5,5 +5,7 @@ package. On the local control plane, where nobody installs anything, the stand-i
 resume, restarts by `failurePolicy.maxRestarts` (Recreate and BlockingRecreate), success policy, exclusive topology, status.
 It leaves out failure policy rules, startup order, `dependsOn`, coordinators, network policies of their own and TTLs.
 
+Where JobSet itself is in the cluster, or arrives there later, the stand-in steps aside (`presence`).
+
 `python -m gangline.devcluster.jobset --kubeconfig FILE` installs a CRD that checks nothing, and runs it.
 """

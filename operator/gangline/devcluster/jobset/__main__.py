@@ -9,9 +9,11 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from gangline.devcluster.errors import DevClusterError
+from gangline.devcluster.jobset import presence
 from gangline.devcluster.jobset.controller import StandIn, install
 from gangline.kube import config
 from gangline.kube.client import ApiClient
@@ -37,19 +39,39 @@ def main() -> int:
 
 async def _serve(kubeconfig: Path | None, context: str | None, ready_file: Path | None) -> None:
     def ready() -> None:
-        logging.info("the stand-in for JobSet is at work")
         if ready_file is not None:
             ready_file.write_text(json.dumps({"pid": os.getpid()}))
 
     async with ApiClient(config.load(kubeconfig, context)) as client:
-        await install(client)
-        work = asyncio.ensure_future(StandIn(client).run(ready))
+        work = asyncio.ensure_future(_work(client, ready))
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, work.cancel)
         try:
             await work
         except asyncio.CancelledError:
             return
+
+
+async def _work(client: ApiClient, ready: Callable[[], None]) -> None:
+    """Play JobSet's part until JobSet itself is there; from then on do nothing, until the end."""
+    seen = await presence.look(client)
+    if not seen:
+        await install(client)
+        playing = asyncio.ensure_future(StandIn(client).run(ready))
+        watching = asyncio.ensure_future(presence.appears(client))
+        try:
+            await asyncio.wait((playing, watching), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            playing.cancel()
+            watching.cancel()
+            ended = await asyncio.gather(playing, watching, return_exceptions=True)
+        failure = next((end for end in ended if isinstance(end, Exception)), None)
+        if failure is not None:
+            raise failure
+        seen = watching.result()
+    logging.info("JobSet itself is in this cluster (%s): the stand-in steps aside", seen)
+    ready()
+    await asyncio.Event().wait()
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import yaml
 
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.jobset import children, domains
+from gangline.devcluster.jobset.presence import is_stand_in
 from gangline.devcluster.jobset.reconcile import Change, Create, Delete, Outcome, Step, reconcile
 from gangline.kube.client import AlreadyExists, ApiClient, ApiError, Conflict, NotFound
 from gangline.kube.reflector import Event, Reflector, ReflectorGroup, Removed, Upsert
@@ -38,7 +39,6 @@ Json: TypeAlias = dict[str, Any]
 
 WATCHED: Final = (JOB_SETS, JOBS, SERVICES, PODS, NODES)
 CRD: Final = Path(__file__).with_name("crd.yaml")
-STAND_IN: Final = "gangline.io/stand-in"
 #: after a write that was refused, in seconds
 RETRY: Final = 1.0
 #: for the API server to serve a new kind, in seconds
@@ -52,7 +52,7 @@ async def install(client: ApiClient) -> None:
         await client.create(CUSTOM_RESOURCE_DEFINITIONS, None, crd)
     except AlreadyExists:
         found = await client.get(CUSTOM_RESOURCE_DEFINITIONS, None, crd["metadata"]["name"])
-        if STAND_IN not in (found["metadata"].get("labels") or {}):
+        if not is_stand_in(found):
             message = (
                 f"{crd['metadata']['name']} is installed already: this cluster has JobSet itself and needs no stand-in"
             )

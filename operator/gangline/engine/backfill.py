@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.cycle import Attempt, Objection
-from gangline.engine.flavors import EXCEEDS_MAX, TOPOLOGY, Assigner, Assignment, Mode
+from gangline.engine.flavors import WAITING, Assigner, Assignment, Mode
 from gangline.engine.gang import Gang
 from gangline.engine.headdelay import HeadDelays
 from gangline.engine.model import UNLIMITED, Backfill, Decision, Millis, Preempt
@@ -107,9 +107,7 @@ class BackfillPlanner:
                 self._drop(reservation)
 
     def _drop(self, reservation: Reservation) -> None:
-        self.timeline.reservations.remove(reservation)
-        for other in self.timeline.reservations:
-            other.better = True
+        self.timeline.cancel(reservation)
         queue = self._store.queues.get(reservation.queue)
         if queue is not None:
             self._loosen(queue.root)
@@ -394,9 +392,7 @@ def _depth(policy: Backfill) -> int:
 
 def _hopeless(assignment: Assignment) -> bool:
     """It will not fit whoever goes."""
-    if assignment.mode is not Mode.NO_FIT:
-        return False
-    return assignment.severity == TOPOLOGY or assignment.severity >= EXCEEDS_MAX
+    return assignment.mode is Mode.NO_FIT and assignment.severity != WAITING
 
 
 def _hopeless_gang(gang: Gang) -> bool:

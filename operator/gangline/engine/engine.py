@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from gangline.engine.headdelay import HeadStart
 from gangline.engine.intake import Intake
 from gangline.engine.lifecycle import Lifecycle
 from gangline.engine.model import (
@@ -158,6 +159,18 @@ class Engine:
         if explanation is None or gang.queue is None:
             return explanation
         return replace(explanation, position=gang.queue.pending.position(gang))
+
+    def head_delay(self) -> dict[str, dict[str, float]]:
+        """ClusterQueue -> cause -> seconds for which its reserved head was kept waiting by those let in before it."""
+        return self._scheduler.backfill.delays.seconds()
+
+    def head_delay_seconds(self) -> dict[str, dict[str, float]]:
+        """ClusterQueue -> cause ("backfill", "overdue") -> for how long its reserved heads waited for that alone, so far."""
+        return self._scheduler.backfill.delays.seconds()
+
+    def head_starts(self) -> list[HeadStart]:
+        """The last gangs that started from a reservation: what was promised first, and when they started."""
+        return list(self._scheduler.backfill.delays.starts)
 
     def queue_status(self, name: str) -> QueueStatus:
         self._store.settle()

@@ -256,6 +256,14 @@ class Timeline:
             return hold
         return None
 
+    def cancel(self, reservation: Reservation) -> None:
+        """It is not needed any more: what it held goes to those after it."""
+        self.reservations.remove(reservation)
+        if self._world is not None:
+            self._world.drop(reservation.key)
+        for other in self.reservations:
+            other.better = True
+
     # --- testing ------------------------------------------------------------------------------------------------------
 
     def collision(self, key: str, hold: Hold, end: Millis, with_: Iterable[Reservation]) -> Reservation | None:

@@ -19,6 +19,7 @@ NOW = 1_700_000_000_000
 
 
 class Lookups:
+    progress_url = ""
     labels_to_copy = ()
 
     def flavor(self, name: str) -> Json | None:

@@ -14,20 +14,23 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gangline.api import names
-from gangline.control import plan
+from gangline.control import conditions, plan
 from gangline.control.decisions import Decisions
 from gangline.control.events import EventRecorder
 from gangline.control.fencing import Fencing
 from gangline.control.footprints import Footprints
 from gangline.control.metrics import Metrics
 from gangline.control.mirror import JOB_KINDS, JobRef, Mirror
+from gangline.control.notify import Notices, Receiver
+from gangline.control.notify_outbox import Outbox
 from gangline.control.pods import Pods, ungating
 from gangline.control.queue_writes import QueueWrites
 from gangline.control.recovery import Recoveries, holds_back
+from gangline.control.stall_watch import StallWatch
 from gangline.control.writer import Priority, Write, Writer
 from gangline.control.writes import Writes
 from gangline.engine import model
@@ -38,6 +41,7 @@ from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import ObjectKey, Resource, key_of
+from gangline.telemetry import Source
 
 if TYPE_CHECKING:
     from gangline.control.forecasting import Forecasting
@@ -69,6 +73,7 @@ class Controller:
         *,
         fair_sharing: bool = False,
         labels_to_copy: Sequence[str] = (),
+        telemetry: Source | None = None,
         now: Callable[[], int] = wall_millis,
     ) -> None:
         self.engine = engine
@@ -90,11 +95,26 @@ class Controller:
             now=now,
         )
         self.decisions.recoveries = self.recoveries
-        #: set once a Topology or a policy for failing nodes exists: from then on pods have to be watched
+        self.outbox = Outbox(self._read_secret, outcome=metrics.notified, complain=self._cannot_notify)
+        self.notices = self.decisions.notices = Notices(self.mirror, self.outbox.put, now=now)
+        self.recoveries.told = lambda workload, text: self.notices.tell("Swapped", workload, text)
+        self.stalls = StallWatch(
+            self.mirror,
+            self.writes,
+            self.footprints,
+            self._observe,
+            recorder,
+            metrics,
+            self.notices,
+            now=now,
+            source=telemetry,
+        )
+        #: set once a Topology exists, or a flavor that selects nodes: from then on pods have to be watched
         self.needs_pods = asyncio.Event()
         self.leading = False
         #: how long workloads run, where that is kept
         self.forecasting: Forecasting | None = None
+        self._client = client
         self._writer = writer
         self._recorder = recorder
         self._metrics = metrics
@@ -175,12 +195,15 @@ class Controller:
                 if resource == kube.WORKLOADS:
                     self.decisions.forget(event.key)
         self.footprints.tell()
-        if not self.needs_pods.is_set() and (self.mirror.objects[kube.TOPOLOGIES] or self.mirror.heals()):
+        if not self.needs_pods.is_set() and (
+            self.mirror.objects[kube.TOPOLOGIES] or self.mirror.take_ground() or self.stalls.needs_pods()
+        ):
             self.needs_pods.set()
 
     def _absorb_pod(self, event: Event) -> None:
         if isinstance(event, Upsert):
             self.footprints.upsert(event.obj)
+            self.stalls.note_pod(event.obj)
             self.pods.upsert(event.obj)
         elif isinstance(event, Removed):
             self.footprints.remove(event.key)
@@ -280,7 +303,8 @@ class Controller:
                 self._patch_workload(workload, body, owner=ref)
                 self._busy[ref] += 1
             case plan.ChangeStatus(workload, slot, change):
-                self.writes.change(key_of(workload), slot, change, priority=Priority.LIFECYCLE, owner=ref)
+                done = self._finished if slot == "finish" else None
+                self.writes.change(key_of(workload), slot, change, priority=Priority.LIFECYCLE, owner=ref, done=done)
                 self._busy[ref] += 1
             case plan.Note(kind, reason, message):
                 self._recorder.record(job, kind, reason, message)
@@ -331,6 +355,24 @@ class Controller:
 
         asyncio.get_running_loop().call_later(min(MAX_RETRY, 2.0 ** (tries - 1)), again)
 
+    # --- telling people ---
+
+    def _finished(self, workload: Json | None) -> None:
+        row = conditions.find(workload["status"].get("conditions"), names.FINISHED) if workload is not None else None
+        if workload is not None and row is not None:
+            self.notices.tell("Finished" if row["reason"] == "Succeeded" else "Failed", workload, row["message"])
+
+    async def _read_secret(self, namespace: str, name: str) -> Mapping[str, str]:
+        return (await self._client.get(kube.SECRETS, namespace, name)).get("data") or {}
+
+    def _cannot_notify(self, receiver: Receiver, why: str) -> None:
+        """The policies that name the receiver say so."""
+        wanted = (receiver.namespace, receiver.name)
+        for policy in self.mirror.objects[kube.QUEUE_POLICIES].values():
+            secrets = [rule["secretRef"] for rule in policy["spec"].get("notify") or ()]
+            if any((ref.get("namespace", names.SYSTEM_NAMESPACE), ref["name"]) == wanted for ref in secrets):
+                self._recorder.record(policy, "Warning", "NotificationFailed", why)
+
     # --- pods ---
 
     def _place_pods(self) -> None:
@@ -354,11 +396,13 @@ class Controller:
         return {pod_set.name: pod_set.count for pod_set in value.pod_sets} if value is not None else {}
 
     def _recovery_of(self, workload: str) -> model.Recovery | None:
-        """What is to be done for a gang that runs when its nodes fail."""
+        """What is to be done for a gang when its nodes fail; None for one that is no more."""
         value = self.mirror.workload_value(workload)
-        if value is None or value.admission is None:
+        if value is None:
             return None
-        return self.mirror.recovery_of(value.admission.cluster_queue)
+        local_queue = self.mirror.get(kube.LOCAL_QUEUES, f"{value.namespace}/{value.queue}") or {"spec": {}}
+        waiting_in = local_queue["spec"].get("clusterQueue", "")
+        return self.mirror.recovery_of(value.admission.cluster_queue if value.admission else waiting_in)
 
     # --- workloads without a job ---
 

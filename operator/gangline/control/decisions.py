@@ -11,10 +11,11 @@ from gangline.control import conditions, workload_status
 from gangline.control.events import EventRecorder
 from gangline.control.metrics import Metrics
 from gangline.control.mirror import Mirror
+from gangline.control.notify import Notices
 from gangline.control.recovery import Recoveries
 from gangline.control.writer import Priority
 from gangline.control.writes import Writes
-from gangline.engine import model
+from gangline.engine import model, overrun
 from gangline.engine.engine import Engine
 from gangline.kube import resources as kube
 from gangline.kube.resources import ObjectKey
@@ -38,6 +39,8 @@ class Decisions:
         self._metrics = metrics
         #: carries out what concerns lost nodes; set by whoever owns both
         self.recoveries: Recoveries | None = None
+        #: tells people; set by whoever owns it
+        self.notices: Notices | None = None
         self._pending_written: dict[str, float] = {}  # workload -> time.monotonic() of the last pending reason
 
     @singledispatchmethod
@@ -62,6 +65,7 @@ class Decisions:
             self._recorder.record(
                 after, "Normal", "Admitted", f"Admitted by ClusterQueue {queue}, wait time since reservation was 0s"
             )
+            self._notify("Admitted", after, f"Admitted by ClusterQueue {queue} after a wait of {waited}s")
         self._metrics.reserved(queue, waited, admitted=decision.admitted)
 
     @carry_out.register
@@ -78,6 +82,7 @@ class Decisions:
         self._recorder.record(
             after, "Normal", "Admitted", f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s"
         )
+        self._notify("Admitted", after, f"Admitted by ClusterQueue {queue}, {waited}s after its quota was reserved")
         self._metrics.admitted(queue, waited)
 
     @carry_out.register
@@ -100,6 +105,7 @@ class Decisions:
             self._recorder.record(
                 preemptor, "Normal", "PreemptedWorkload", f"Preempted {decision.workload} ({decision.reason})"
             )
+        self._notify("Preempted", after, f"{decision.message}. Its pods have {grace_of(after)}s to stop")
         self._metrics.evicted(after, "Preempted")
 
     @carry_out.register
@@ -139,7 +145,10 @@ class Decisions:
             f"DueTo{decision.underlying_cause}" if decision.underlying_cause else ""
         )
         self._recorder.record(after, "Normal", reason, decision.message)
+        self._notify("Evicted", after, decision.message)
         self._metrics.evicted(after, decision.reason, decision.underlying_cause)
+        if decision.underlying_cause == "MaximumExecutionTimeExceeded":
+            self._metrics.overrun("Limit")
 
     def _release_unowned(self, workload: str) -> None:
         """No job stands behind it, so nothing has to stop: eviction and release are one write."""
@@ -159,9 +168,27 @@ class Decisions:
 
     @carry_out.register
     def _(self, decision: model.Warn) -> None:
+        state = overrun.STATES.get(decision.reason) if decision.kind == "Workload" else None
+        if state is not None:
+            self._overran(decision, state)
+            return
         about = self._mirror.get(kube.BY_KIND[decision.kind], decision.about)
         if about is not None:
             self._recorder.record(about, "Warning", decision.reason, decision.message)
+
+    # --- runs that outlast their forecast ---
+
+    def _overran(self, decision: model.Warn, state: str) -> None:
+        """A condition says so, so that it is said once, whatever becomes of this process."""
+
+        def written(answer: Json | None) -> None:
+            if answer is not None:
+                self._recorder.record(answer, "Warning", decision.reason, f"It {decision.message}")
+                self._metrics.overrun(state)
+                self._notify("Overrun", answer, f"It {decision.message}")
+
+        change = workload_status.overrun(state, f"It {decision.message}")
+        self._writes.change(decision.about, "overrun", change, priority=Priority.LIFECYCLE, done=written)
 
     # --- waiting ---
 
@@ -203,6 +230,10 @@ class Decisions:
 
     # --- common ---
 
+    def _notify(self, kind: str, workload: Json, text: str) -> None:
+        if self.notices is not None:
+            self.notices.tell(kind, workload, text)
+
     def _assume(
         self,
         decision: Any,
@@ -231,6 +262,12 @@ class Decisions:
             done=done,
             failed=lambda _: self._engine.observe(model.WriteFailed(key)),
         )
+
+
+def grace_of(workload: Json) -> int:
+    """How long its pods may take to stop, in seconds."""
+    specs = (pod_set["template"].get("spec") or {} for pod_set in workload["spec"].get("podSets") or ())
+    return max((spec.get("terminationGracePeriodSeconds", 30) for spec in specs), default=30)
 
 
 def _queued_since(before: Json) -> int:

@@ -59,6 +59,11 @@ class Metrics:
         self._recoveries = Histogram(
             "gangline_recovery_seconds", "From the loss of a node until the gang runs again.", queue, **seconds
         )
+        self._overruns = Counter("gangline_overrun", "Runs that outlasted their forecast.", ["state"], **make)
+        self._stalls = Counter("gangline_stalled", "Runs that were found to hang.", ["action"], **make)
+        self._notified = Counter(
+            "gangline_notifications", "Notices, by what became of them.", ["kind", "outcome"], **make
+        )
         self.leader = Gauge("gangline_leader", "1 while this process leads.", **make)
         self.decide = Histogram(
             "gangline_decide_seconds",
@@ -98,6 +103,16 @@ class Metrics:
             if stage != "total":
                 self._swaps.labels(stage).observe(seconds)
         self._recoveries.labels(queue).observe(stages.get("total", 0.0))
+
+    def overrun(self, state: str) -> None:
+        """A run is warned, overdue, or has reached its hard limit: Warned, Overdue, Limit."""
+        self._overruns.labels(state).inc()
+
+    def stalled(self, action: str) -> None:
+        self._stalls.labels(action).inc()
+
+    def notified(self, kind: str, outcome: str) -> None:
+        self._notified.labels(kind, outcome).inc()
 
     def queues(self, engine: Engine, names: list[str]) -> None:
         """Refresh the gauges from the ledger; called when they are scraped."""

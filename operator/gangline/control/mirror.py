@@ -88,6 +88,8 @@ class Mirror:
     complain: Callable[[Json, Exception], None] = field(default=lambda obj, error: None)
     labels_to_copy: Sequence[str] = ()
     objects: dict[Resource, dict[str, Json]] = field(default_factory=dict)
+    #: where the pods of admitted jobs are told to report their progress to; "" = they are told nothing
+    progress_url: str = ""
     #: jobs to plan again
     dirty: set[JobRef] = field(default_factory=set)
     #: workloads that no job plans for, or that may have lost theirs
@@ -99,6 +101,7 @@ class Mirror:
     #: workloads with a record of lost nodes that changed, and nodes that changed
     recovering: set[str] = field(default_factory=set)
     touched_nodes: set[str] = field(default_factory=set)
+    _ground_changed: bool = False
     #: False holds Topologies back from the engine: before the pods are known it would take occupied room for free
     pods_known: bool = False
     #: ClusterQueues and ResourceFlavors that are being deleted
@@ -234,6 +237,8 @@ class Mirror:
             self.policies_changed = True
         if resource == kube.NODES:
             self.touched_nodes.add(key)
+        if resource in (kube.NODES, kube.RESOURCE_FLAVORS):
+            self._ground_changed = True
         if resource == kube.WORKLOADS:
             if names.RECOVERY in (obj["metadata"].get("annotations") or ()):
                 self.recovering.add(key)
@@ -306,16 +311,24 @@ class Mirror:
     def patience(self, queue: str) -> int | None:
         """For how many seconds pods of a ClusterQueue stay on a node that fails; None: as Kubernetes has it."""
         found = self.recovery_of(queue)
-        return found.toleration_seconds if found is not None and found.enabled else None
+        return found.toleration_seconds if found.enabled else None
 
-    def recovery_of(self, queue: str) -> model.Recovery | None:
-        """What the policy in force for a ClusterQueue says of failing nodes."""
+    def recovery_of(self, queue: str) -> model.Recovery:
+        """What is done for a ClusterQueue's gangs when nodes fail: what its policy says, else the usual."""
         found = self.objects[kube.CLUSTER_QUEUES].get(queue)
-        return policies.recovery(self.policy_of(found)) if found is not None else None
+        return (policies.recovery(self.policy_of(found)) if found is not None else None) or model.Recovery()
 
-    def heals(self) -> bool:
-        """Some policy says what to do when nodes fail."""
-        return any(policy["spec"].get("recovery") for policy in self.objects[kube.QUEUE_POLICIES].values())
+    def take_ground(self) -> bool:
+        """Flavors or nodes changed since this was last asked, and some flavor selects a node: failing nodes matter."""
+        changed, self._ground_changed = self._ground_changed, False
+        if not changed:
+            return False
+        wanted = [flavor["spec"].get("nodeLabels") for flavor in self.objects[kube.RESOURCE_FLAVORS].values()]
+        wanted = [labels for labels in wanted if labels]
+        nodes = self.objects[kube.NODES].values() if wanted else ()
+        return any(
+            labels.items() <= (node["metadata"].get("labels") or {}).items() for node in nodes for labels in wanted
+        )
 
     def host_name(self, node: str) -> str:
         """What a node calls itself in its labels."""

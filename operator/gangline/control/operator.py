@@ -27,6 +27,7 @@ from gangline.control.audit import AuditLog, RecordedEngine
 from gangline.control.controller import Controller, wall_millis
 from gangline.control.events import EventRecorder
 from gangline.control.forecast_metrics import ForecastMetrics
+from gangline.control.heartbeats import BadReportError
 from gangline.control.lease import Elector, default_identity
 from gangline.control.metrics import Metrics
 from gangline.control.writer import Writer
@@ -38,6 +39,7 @@ from gangline.kube.client import ApiClient
 from gangline.kube.errors import AlreadyExists, ApiError
 from gangline.kube.reflector import Reflector, ReflectorGroup
 from gangline.kube.resources import Resource
+from gangline.telemetry import Source
 
 if TYPE_CHECKING:
     from gangline.control.forecasting import Forecasting
@@ -54,6 +56,10 @@ COLLECT = (20_000, 20, 50)
 PODS_WITHIN = 30.0
 #: What is under way may take this long to finish at the end, in seconds.
 DRAIN = 10.0
+#: … and messages to people this long.
+FAREWELL = 3.0
+#: A report of progress is no longer, in bytes.
+LONGEST_REPORT = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,10 @@ class Options:
     max_writes: int = 24
     #: None = nothing is forecast and nothing remembered
     forecasts: ForecastOptions | None = None
+    #: what devices say of running pods; None = nothing is known
+    telemetry: Source | None = None
+    #: where the pods of admitted jobs report their progress to: the URL by which they reach `listen`; "" = they are not told
+    progress_url: str = ""
     #: every fact and every decision is written there; None = nowhere
     audit: Path | None = None
 
@@ -112,7 +122,9 @@ class Operator:
             self.metrics,
             fair_sharing=options.settings.fair_sharing is not None,
             labels_to_copy=options.labels_to_copy,
+            telemetry=options.telemetry,
         )
+        self.controller.mirror.progress_url = options.progress_url.rstrip("/")
         self.forecasting = self._make_forecasting(options.forecasts) if options.forecasts is not None else None
         self.controller.forecasting = self.forecasting
         self.reflectors = ReflectorGroup()
@@ -155,6 +167,7 @@ class Operator:
             self._guard(self.controller.run(), "controller"),
             self._guard(self._watch_pods(), "pods"),
             self._guard(self._govern(), "leadership"),
+            self._guard(self.controller.stalls.run(lambda: self.leading.is_set() and not self._lost), "stalls"),
         ]
         if self.forecasting is not None:
             tasks.append(self._guard(self.forecasting.run(), "forecasts"))
@@ -274,6 +287,8 @@ class Operator:
         self.controller.retire()
         if not self._lost and not await self.writer.drain(DRAIN):
             log.warning("some writes were still under way after %g s", DRAIN)
+        await self.controller.outbox.close(FAREWELL)
+        await self.controller.stalls.close()
         self.writer.abort()
         if self.forecasting is not None:
             await self.forecasting.close()
@@ -295,6 +310,7 @@ class Operator:
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/healthz", lambda _: _ok())
         app.router.add_get("/readyz", lambda _: _ok())
+        app.router.add_post("/progress/{namespace}/{name}/{uid}", self._progress)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         site = web.TCPSite(runner, *self.options.listen)
@@ -304,6 +320,25 @@ class Operator:
     async def _metrics(self, _: web.Request) -> web.Response:
         self.metrics.queues(self.engine, sorted(self.controller.mirror.objects[kube.CLUSTER_QUEUES]))
         return web.Response(body=generate_latest(self.metrics.registry), content_type="text/plain")
+
+    async def _progress(self, request: web.Request) -> web.Response:
+        """What `gangline.progress` posts."""
+        if not self.leading.is_set():
+            return _said(503, "this process does not lead")
+        if (request.content_length or 0) > LONGEST_REPORT:
+            return _said(413, f"a report has at most {LONGEST_REPORT} bytes")
+        where = request.match_info
+        try:
+            self.controller.stalls.report(where["namespace"], where["name"], where["uid"], await request.json())
+        except (BadReportError, ValueError) as error:
+            return _said(400, str(error))
+        except LookupError as error:
+            return _said(404, str(error))
+        return web.Response(status=204)
+
+
+def _said(status: int, text: str) -> web.Response:
+    return web.Response(status=status, text=text)
 
 
 async def _ok() -> web.Response:

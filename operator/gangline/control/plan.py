@@ -28,6 +28,11 @@ class Lookups(Protocol):
         """Labels of jobs that their Workloads get too."""
         ...
 
+    @property
+    def progress_url(self) -> str:
+        """Where pods report their progress to, "" = nowhere."""
+        ...
+
     def flavor(self, name: str) -> Json | None: ...
     def patience(self, queue: str) -> int | None:
         """For how many seconds pods of a ClusterQueue stay on a node that fails; None: as Kubernetes has it."""
@@ -154,6 +159,9 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
             tolerations.extend(update.get("tolerations", ()))
             labels.update(update.get("labels", {}))
             annotations.update(update.get("annotations", {}))
+        if lookups.progress_url:
+            where = f"{meta['namespace']}/{meta['name']}/{meta['uid']}"
+            annotations[names.PROGRESS_URL] = f"{lookups.progress_url}/progress/{where}"
         labels = {key: value for key, value in labels.items() if len(value) <= 63}  # a longer name is no label value
         placed = "topologyAssignment" in assignment or "delayedTopologyRequest" in assignment
         if placed:

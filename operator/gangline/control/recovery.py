@@ -59,6 +59,8 @@ class Recoveries:
         self._metrics = metrics
         self._note_failure = note_failure
         self._now = now
+        #: called with the Workload and a sentence when its gang runs again on other nodes
+        self.told: Callable[[Json, str], None] = lambda workload, text: None
         self._created: dict[str, int] = {}  # Workload -> when its pods were complete again
         self._closing: set[str] = set()
 
@@ -194,6 +196,7 @@ class Recoveries:
             self._created.pop(workload, None)
             message = describe(closed)
             self._recorder.record(answer, "Normal", "Recovered", message)
+            self.told(answer, message)
             self._writes.change(workload, SLOT, workload_status.recovered(closed, message), priority=Priority.STATUS)
             queue = (answer["status"].get("admission") or {}).get("clusterQueue", "")
             self._metrics.recovered(queue, closed.stages())

@@ -202,14 +202,14 @@ class NodeWorld(World):
                 workload = self.workloads[key]
                 self.put(
                     replace(
-                        workload, swaps=workload.swaps + len(lost), avoid=(*workload.avoid, *lost), pods_were_ready=True
+                        workload, swaps=workload.swaps + len(lost), avoid=(*workload.avoid, *lost), healed_at=self.now, pods_were_ready=True
                     )
                 )
                 kept = [] if how == "Restart" else [pod for pod in self.pods.get(key, []) if pod.node not in lost]
                 self.pods[key] = kept
                 self.tell(key)
             case Evict(workload=key, avoid=avoid):
-                self.put(replace(self.workloads[key], avoid=avoid))
+                self.put(replace(self.workloads[key], avoid=avoid, healed_at=self.now))
             case _:
                 pass
 

@@ -382,7 +382,7 @@ class Capacity:
 
     def given_up(self, gang: Gang) -> set[str]:
         """Lost nodes under it that are being replaced already."""
-        return {node for node in (*gang.healed, *gang.workload.avoid) if self.health.loss(node) is not None}
+        return {node for node in (*gang.healed, *gang.workload.avoid) if not self.health.usable(node)}
 
     def stale(self, key: str) -> Collection[str]:
         """Its pods that sat on a node that is another one by now."""
@@ -422,7 +422,7 @@ class Capacity:
 
     def want(self, gang: Gang, asks: Sequence[Ask], recovery: Recovery | None) -> Want | None:
         """What a gang that waits needs; None if nodes don't bound it."""
-        if not any(self.ground(flavors) is not None for _, _, flavors in asks):
+        if not self.health.nodes or not any(self.ground(flavors) is not None for _, _, flavors in asks):
             return None
         members = [each for each in self._members(asks) if each.ground is not None]
         return Want(self, gang, members, recovery) if members else None

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from gangline.engine import quantity
 from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.cycle import NO_CANDIDATES, NO_FIT, PENDING, Attempt
-from gangline.engine.flavors import EXCEEDS_MAX, NO_CAPACITY, NO_MATCH, WAITING, Assignment, Obstacle
+from gangline.engine.flavors import CAPACITY, EXCEEDS_MAX, NO_CAPACITY, NO_MATCH, WAITING, Assignment, Obstacle
 from gangline.engine.gang import Gang
 from gangline.engine.messages import assignment_text, obstacle_text
 from gangline.engine.model import Explanation
@@ -112,6 +112,8 @@ def _needs(obstacle: Obstacle, queue: ClusterQueueState, held: bool) -> str:
             f" but {quantity.text(resource, limit)} is the most it ever can: raise its quota or what it may borrow,"
             " or ask for less."
         )
+    if kind == CAPACITY:
+        return f"Nodes of flavor {flavor} must become healthy, or workloads on them finish or be preempted."
     if kind == NO_MATCH and resource:
         return f"ClusterQueue {queue.name} must offer {resource}."
     if kind == NO_MATCH:

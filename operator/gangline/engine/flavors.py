@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gangline.engine.capacity import Capacity, Want
     from gangline.engine.cluster_queue import ClusterQueueState, FlavorOption, Group
     from gangline.engine.preemption import Preemptor
+    from gangline.engine.seating import Shortage
     from gangline.engine.topology import Placement
 
 PODS = "pods"
@@ -220,7 +221,7 @@ class Assigner:
             return
         lacking = next(pod_set for pod_set in assignment.pod_sets if pod_set.name == short.member.name)
         if not any(obstacle.kind == CAPACITY for obstacle in lacking.obstacles):
-            lacking.obstacles = [*lacking.obstacles, Obstacle(CAPACITY, lacking.flavor, text=want.text(short))]
+            lacking.obstacles = [*lacking.obstacles, _no_room(lacking.flavor, want, short)]
         if assignment.mode is Mode.FIT:
             assignment.mode, lacking.fits = Mode.PREEMPT, False
             for choice in lacking.choices.values():
@@ -242,7 +243,7 @@ class Assigner:
         short = want.shortage() if want is not None else None
         if want is None or short is None:
             return Mode.FIT
-        obstacles.append(Obstacle(CAPACITY, option.name, text=want.text(short)))
+        obstacles.append(_no_room(option.name, want, short))
         if want.hopeless() is not None:
             return Mode.NO_FIT
         requests = {choice.cell: choice.amount for choice in chosen.values()}
@@ -477,6 +478,10 @@ def _rank(grade: Grade, policy: Fungibility) -> tuple[int, int, int]:
     if policy.preference == "PreemptionOverBorrowing":
         return (kind, -borrow, mode)
     return (kind, mode, -borrow)
+
+
+def _no_room(flavor: str, want: Want, short: Shortage) -> Obstacle:
+    return Obstacle(CAPACITY, flavor, amount=short.wanted, limit=short.found, text=want.text(short))
 
 
 def _summed(requests: Sequence[Mapping[str, int]]) -> dict[str, int]:

@@ -10,7 +10,7 @@ Signals are told by `put_node`, and those that pods give by `note`. Neither know
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -118,7 +118,7 @@ class _Record:
 class Health:
     """The standing of every node that is or was known, or that pods name."""
 
-    def __init__(self, policy: HealthPolicy) -> None:
+    def __init__(self, policy: HealthPolicy, soak_seconds: Callable[[Node], float]) -> None:
         self._policy = policy
         self.nodes: dict[str, Node] = {}
         self._records: dict[str, _Record] = {}
@@ -126,9 +126,8 @@ class Health:
         self._dirty: set[str] = set()
         #: nodes with something that time alone will change, and when
         self._due: dict[str, Millis] = {}
-        #: how long a node that was lost is not used after it returned; set from outside, in seconds
-        self.soak_seconds: dict[str, float] = {}
-        self.default_soak = 60.0
+        #: how long a node that was lost is not used after it returned, in seconds
+        self.soak_seconds = soak_seconds
         self._last: dict[str, Node] = {}
         self._lost: dict[str, Loss] = {}
         self._unfit: set[str] = set()
@@ -190,17 +189,23 @@ class Health:
         record = self._records.setdefault(name, _Record())
         before = record.loss, record.usable, tuple(record.active)
         signals, later = self._signals(name, now)
-        record.active = {signal.kind: signal for signal, _ in signals}
         record.since = {signal.kind: min(since, record.since.get(signal.kind, since)) for signal, since in signals}
-        loss, ripe = self._loss(record, now)
+        ripening = {signal.kind: record.since[signal.kind] + self.grace(signal) for signal, _ in signals}
+        # what may be a loss keeps new work away at once, everything else when its grace is over
+        record.active = {
+            signal.kind: signal
+            for signal, _ in signals
+            if signal.means in (LOST, DEGRADED) or ripening[signal.kind] <= now
+        }
+        loss = self._loss(record, ripening, now)
         if loss is not None and record.loss is None:
             record.losses = [at for at in record.losses if at > now - FLAP_WINDOW] + [now]
         elif loss is None and record.loss is not None:
             record.usable_from = now + self._soak(name, record)
-        record.loss = record.loss if loss is not None and record.loss is not None else loss
+        record.loss = _same_or_worse(record.loss, loss)
         record.usable = name in self.nodes and not record.active and record.usable_from <= now
         self._note_standing(name, record)
-        times = [when for when in (*later, *ripe, record.usable_from) if when > now]
+        times = [when for when in (*later, *ripening.values(), record.usable_from) if when > now]
         if times:
             self._due[name] = min(times)
         else:
@@ -220,22 +225,16 @@ class Health:
 
     def _soak(self, name: str, record: _Record) -> Millis:
         times = min(2 ** (len(record.losses) - 1), LONGEST_SOAK)
-        return round(1000 * self.soak_seconds.get(name, self.default_soak) * times)
+        return round(1000 * self.soak_seconds(self._last[name]) * times) if name in self._last else 0
 
-    def _loss(self, record: _Record, now: Millis) -> tuple[Loss | None, list[Millis]]:
-        """The signal that makes the node a lost one, the first to do so, and when others would."""
-        found: list[Loss] = []
-        ripe: list[Millis] = []
-        for kind, signal in record.active.items():
-            if signal.means not in (LOST, DEGRADED):
-                continue
-            since = record.since[kind]
-            at = since + self.grace(signal)
-            if at > now:
-                ripe.append(at)
-            else:
-                found.append(Loss(kind, since, max(at, since), devices_only=signal.means == DEGRADED))
-        return min(found, key=lambda loss: (loss.devices_only, loss.at, loss.kind), default=None), ripe
+    def _loss(self, record: _Record, ripening: Mapping[str, Millis], now: Millis) -> Loss | None:
+        """The signal that makes the node a lost one, the first to do so."""
+        found = [
+            Loss(kind, record.since[kind], ripening[kind], devices_only=signal.means == DEGRADED)
+            for kind, signal in record.active.items()
+            if signal.means in (LOST, DEGRADED) and ripening[kind] <= now
+        ]
+        return min(found, key=lambda loss: (loss.devices_only, loss.at, loss.kind), default=None)
 
     def grace(self, signal: Signal) -> Millis:
         return round(1000 * self._policy.grace_seconds.get(signal.kind, signal.grace_seconds))
@@ -334,6 +333,13 @@ class Health:
             ):
                 return taint
         return None
+
+
+def _same_or_worse(known: Loss | None, found: Loss | None) -> Loss | None:
+    """A loss keeps its first signal and time, unless only devices were lost and now all is."""
+    if known is None or found is None or (known.devices_only and not found.devices_only):
+        return found
+    return known
 
 
 def _reads(values: Mapping[str, str], signal: Signal) -> bool:

@@ -441,6 +441,8 @@ class Workload:
     swaps: int = 0  # nodes replaced under it so far
     #: nodes that failed it, from `Heal.lost` or `Evict.avoid` on until it runs complete again; others are preferred to them
     avoid: tuple[str, ...] = ()
+    #: when it was last told to leave nodes (`Heal.at`, or of an `Evict` that names some): what failed later is another loss
+    healed_at: Millis = 0
     #: it can't replace single pods: when some are lost, all of it starts again (JobSet)
     restarts_whole: bool = False
     #: how far it ran past its forecast in this run: "" | Warned | Overdue

@@ -110,16 +110,16 @@ class Healing:
         store = self._store
         nodes = _nodes_with_pods(store, gang)
         gang.healed &= nodes
-        left = {*gang.healed, *gang.workload.avoid}
         found: dict[str, tuple[str, Millis]] = {}
         uses_devices = any("/" in resource for demand in gang.demands for resource in demand.pod_set.requests)
-        for node in sorted(nodes - left):
+        for node in sorted(nodes - gang.healed):
             loss = store.health.loss(node)
             if loss is not None and (uses_devices or not loss.devices_only):
-                found[node] = loss.kind, loss.detected_at
+                if not _told_before(gang, node, loss.detected_at):
+                    found[node] = loss.kind, loss.detected_at
                 continue
             taint = store.health.untolerated(node, _tolerations(store, gang))
-            if taint is not None:
+            if taint is not None and node not in gang.workload.avoid:
                 found[node] = f"Taint {taint.key}", now
         return found
 
@@ -172,6 +172,11 @@ class Healing:
             gone = node not in self._store.health.nodes and not self._somebody_on(node)
             if gone and loss.at + self.breaker.WINDOW <= now:
                 self._store.health.forget(node)
+
+
+def _told_before(gang: Gang, node: str, detected: Millis) -> bool:
+    """It was told to leave the node for this loss already, by a decision that outlived the one who made it."""
+    return node in gang.workload.avoid and detected <= gang.workload.healed_at
 
 
 def _policy(gang: Gang) -> Recovery:

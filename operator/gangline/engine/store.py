@@ -27,6 +27,7 @@ from gangline.engine.model import (
     Namespace,
     Node,
     PodSetAssignment,
+    Recovery,
     RuntimeForecast,
     Settings,
     Topology,
@@ -60,7 +61,7 @@ class Store:
         #: where topology flavors have room
         self.topology = Topologies()
         #: which nodes can be trusted, and what those of other flavors have room for
-        self.health = Health(settings.health)
+        self.health = Health(settings.health, self._soak_seconds)
         self.capacity = Capacity(self.health, self.flavors)
 
         self.forest = Forest()
@@ -145,6 +146,17 @@ class Store:
     def put_footprint(self, footprint: Footprint | None, key: str) -> None:
         _set(self.footprints, key, footprint)
         self.capacity.put_footprint(footprint, key)
+
+    def _soak_seconds(self, node: Node) -> float:
+        """The longest that a queue which may use the node asks for."""
+        labels = node.labels.items()
+        flavors = {name for name, flavor in self.flavors.items() if flavor.node_labels.items() <= labels}
+        policies = (
+            config.recovery or Recovery()
+            for config in self.cluster_queues.values()
+            if any(offered.name in flavors for group in config.groups for offered in group.flavors)
+        )
+        return max((policy.soak_seconds for policy in policies), default=Recovery().soak_seconds)
 
     def _as_trusted(self, node: Node) -> Node:
         """For topologies, a node that can't be trusted is one that is not ready."""

@@ -6,10 +6,7 @@ The stand-in plays the JobSet controller. The recipe's manifests say nothing of 
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,7 @@ import yaml
 from tests.cluster import harness
 from tests.cluster.conftest import System
 from tests.cluster.harness import Api, cluster_queue, condition, condition_row, flavor, local_queue
+from tests.cluster.stand_in import CRD, StandIn, uninstalled
 
 from gangline.devcluster.nodes import NodePool, create_pools, delete_pool
 from gangline.kube import resources as kube
@@ -29,40 +27,10 @@ Json = dict[str, Any]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gke-hotswap"
 POOL = "cloud.google.com/gke-nodepool"
 NAME = "jobset.sigs.k8s.io/jobset-name"
-CRD = "jobsets.jobset.x-k8s.io"
 
 
 def manifests(name: str) -> list[Json]:
     return list(yaml.safe_load_all((EXAMPLE / name).read_text()))
-
-
-@dataclass
-class StandIn:
-    """The JobSet controller of these tests."""
-
-    system: System
-    process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> StandIn:
-        ready = self.system.directory / "jobset.ready"
-        ready.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "gangline.devcluster.jobset"]
-        files = ["--kubeconfig", str(self.system.kubeconfig), "--ready-file", str(ready)]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen([*command, *files], stdout=log, stderr=log)
-        harness.wait_until(lambda: ready.exists() or self.process.poll() is not None, 30, "the stand-in is ready")
-        assert self.process.poll() is None, self.log.read_text()[-3000:]
-        return self
-
-    @property
-    def log(self) -> Path:
-        return self.system.directory / "jobset.log"
-
-    def stop(self) -> None:
-        if self.process is not None:
-            self.process.terminate()
-            assert self.process.wait(20) == 0, self.log.read_text()[-3000:]
-            self.process = None
 
 
 @pytest.fixture
@@ -85,10 +53,6 @@ async def jobset(system: System, api: Api) -> AsyncIterator[StandIn]:
     for priority_class in manifests("10-priority-classes.yaml"):
         with contextlib.suppress(NotFound):
             await api.client.delete(kube.PRIORITY_CLASSES, None, priority_class["metadata"]["name"])
-
-
-async def uninstalled(api: Api) -> bool:
-    return CRD not in [crd["metadata"]["name"] for crd in await api.all(kube.CUSTOM_RESOURCE_DEFINITIONS)]
 
 
 async def pods_of(api: Api, name: str, *, running: bool = True) -> list[Json]:

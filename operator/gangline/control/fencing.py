@@ -8,7 +8,7 @@ waits for that Job, would hang with it. Two ways out:
 - *It is deleted by force*, only where it can't be running any more: its node is gone, or marked out of service by somebody who
   knows. On a node that is merely out of reach it may still run: then only with the consent of the queue's policy.
 
-Queues whose policy says nothing of recovery are left to Kubernetes.
+Queues whose policy switches recovery off are left to Kubernetes.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def left_behind(pod: GangPod) -> Json:
 
 
 class Fencing:
-    """`policy` says what holds for the queue of a Workload, None for nothing."""
+    """`policy` says what holds for the queue of a Workload; None: there is no such Workload."""
 
     def __init__(
         self,

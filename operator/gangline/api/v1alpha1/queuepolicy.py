@@ -161,7 +161,7 @@ class Stall(Model):
 
 
 class Recovery(Model):
-    """What happens when nodes fail. Without this part: what Kubernetes and Kueue do."""
+    """What happens when nodes fail. Gangs are healed without this part, too, in the way that its defaults say."""
 
     enabled: bool = True
     """Off, failed nodes are left to Kubernetes; everything else that the policy says of recovery rests."""

@@ -1,0 +1,49 @@
+"""The JobSet controller of the end-to-end tests: the stand-in, as a process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster import harness
+from tests.cluster.conftest import System
+from tests.cluster.harness import Api
+
+from gangline.kube import resources as kube
+
+CRD = "jobsets.jobset.x-k8s.io"
+
+
+@dataclass
+class StandIn:
+    """The JobSet controller of these tests."""
+
+    system: System
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> StandIn:
+        ready = self.system.directory / "jobset.ready"
+        ready.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "gangline.devcluster.jobset"]
+        files = ["--kubeconfig", str(self.system.kubeconfig), "--ready-file", str(ready)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen([*command, *files], stdout=log, stderr=log)
+        harness.wait_until(lambda: ready.exists() or self.process.poll() is not None, 30, "the stand-in is ready")
+        assert self.process.poll() is None, self.log.read_text()[-3000:]
+        return self
+
+    @property
+    def log(self) -> Path:
+        return self.system.directory / "jobset.log"
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            assert self.process.wait(20) == 0, self.log.read_text()[-3000:]
+            self.process = None
+
+
+async def uninstalled(api: Api) -> bool:
+    return CRD not in [crd["metadata"]["name"] for crd in await api.all(kube.CUSTOM_RESOURCE_DEFINITIONS)]

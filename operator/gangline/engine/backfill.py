@@ -115,12 +115,12 @@ class BackfillPlanner:
     def _move_reservations(self, now: Millis) -> None:
         """In order: who goes first is reserved first."""
         for reservation in self.timeline.reservations:
-            if reservation.worse or reservation.better or reservation.start <= now:
-                if self.timeline.reserve(reservation, now):
-                    queue = self._store.queues[reservation.queue]
-                    self._loosen(queue.root)
-                    if reservation.start <= now:
-                        self._store.flush(queue.root)
+            stale = reservation.worse or reservation.better or reservation.start <= now
+            if stale and self.timeline.reserve(reservation, now):
+                queue = self._store.queues[reservation.queue]
+                self._loosen(queue.root)
+                if reservation.start <= now:
+                    self._store.flush(queue.root)
 
     def _loosen(self, root: Node) -> None:
         """Reservations changed: those that were held back may be tried again."""
@@ -307,6 +307,8 @@ class BackfillPlanner:
         if not able:
             return []
         leaving = self._leaving(reservation)
+        if not self.timeline.might_fit_without(reservation, [*able, *leaving]):
+            return []
         gone: list[Gang] = []
         take_out(leaving)
         try:
@@ -368,7 +370,7 @@ class BackfillPlanner:
         everyone = [gang for key in reservation.passed_by if (gang := gangs_of.get(key)) and gang.backfilled]
         overdue = [gang for gang in everyone if self._overdue_at(gang) <= now]
         for cause, gangs in (("overdue", overdue), ("backfill", everyone)):
-            if gangs:
+            if gangs and self.timeline.might_fit_without(reservation, gangs):
                 take_out(gangs)
                 fits = self._fits(reservation)
                 put_back(gangs)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from math import exp, log
 from typing import NamedTuple
 
@@ -53,7 +54,7 @@ class Runtime:
         if any(b <= a for a, b in zip([0.0, *levels], [*levels, 1.0], strict=True)):
             raise ValueError(f"quantiles: levels must rise strictly between 0 and 1, not {levels}")
         times = [max(TICK, time) for _, time in quantiles]
-        if any(b < a for a, b in zip(times, times[1:], strict=False)):
+        if any(b < a for a, b in pairwise(times)):
             raise ValueError(f"quantiles: times must not fall, not {times}")
         self.limit = limit
         self._levels = [0.0, *levels]

@@ -13,14 +13,16 @@ nothing between two stairs.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 
 from gangline.engine.gang import Gang
 from gangline.engine.model import Millis
 from gangline.engine.ordering import Estimates
+from gangline.engine.quota import FlavorResource
 from gangline.engine.runtime import NEVER
 from gangline.engine.store import Store
+from gangline.engine.timeline_outlook import Outlook, Spot, Stays, enough_quota, taken
 from gangline.engine.timeline_world import Hold, World, hold_of
 
 #: When everybody has gone whose end nobody knows, those that were let in beside a reservation excepted.
@@ -30,11 +32,13 @@ FAR: Millis = NEVER - 1
 class Tenant:
     """A holder as the timeline knows it."""
 
-    __slots__ = ("end", "gang", "hold", "review")
+    __slots__ = ("end", "gang", "hold", "review", "spots")
 
-    def __init__(self, gang: Gang, hold: Hold, end: Millis, review: Millis) -> None:
+    def __init__(self, gang: Gang, hold: Hold, end: Millis, review: Millis, spots: dict[Spot, dict[str, int]]) -> None:
         self.gang = gang
         self.hold = hold
+        #: what it takes of which nodes
+        self.spots = spots
         #: when it will have gone
         self.end = end
         #: when that has to be estimated anew
@@ -44,7 +48,19 @@ class Tenant:
 class Reservation:
     """A gang that is to start at `start`, in `queue`, and what it will hold then."""
 
-    __slots__ = ("beside", "better", "gang", "hold", "length", "passed_by", "promised", "queue", "start", "worse")
+    __slots__ = (
+        "beside",
+        "better",
+        "gang",
+        "hold",
+        "length",
+        "outlook",
+        "passed_by",
+        "promised",
+        "queue",
+        "start",
+        "worse",
+    )
 
     def __init__(self, gang: Gang, queue: str, length: Millis) -> None:
         self.gang = gang
@@ -61,6 +77,8 @@ class Reservation:
         self.beside: set[str] = set()
         #: those that were let in before it since it is reserved
         self.passed_by: set[str] = set()
+        #: when it can start at the earliest, by counting
+        self.outlook: Outlook | None = None
 
     @property
     def key(self) -> str:
@@ -83,6 +101,9 @@ class Timeline:
         self._ends: list[tuple[Millis, str]] = []
         self._reviews: list[tuple[Millis, str]] = []
         self._cursor: Millis = 0
+        self._stays = Stays()
+        #: version of the nodes that is known here
+        self._nodes = -1
         self.reservations: list[Reservation] = []
         #: the level at which holders are taken to end
         self.level = 0.5
@@ -103,6 +124,8 @@ class Timeline:
         if self._world is None or store.replanted:
             self._rebuild(now)
             return
+        if store.topology.version != self._nodes:
+            self._note_nodes()
         if store.moved_holders:
             moved, store.moved_holders = store.moved_holders, {}
             for key in moved:
@@ -120,11 +143,19 @@ class Timeline:
         store.replanted, store.moved_holders = False, {}
         self._world = World(store)
         self._tenants, self._ends, self._reviews, self._cursor = {}, [], [], now
+        self._stays = Stays()
         for reservation in self.reservations:
-            reservation.hold, reservation.worse = None, True
+            reservation.hold = None
+        self._note_nodes()
         for queue in store.queues.values():
             for gang in queue.holders.values():
                 self._renew(gang.key, now)
+
+    def _note_nodes(self) -> None:
+        """Nodes came, went or changed: every reservation is looked at again, and what was counted is void."""
+        self._nodes = self._store.topology.version
+        for reservation in self.reservations:
+            reservation.worse, reservation.outlook = True, None
 
     def _renew(self, key: str, now: Millis) -> None:
         """Bring one holder in line with what is known of it."""
@@ -134,6 +165,7 @@ class Timeline:
         if old is not None:
             self._ends.pop(bisect_right(self._ends, (old.end, key)) - 1)
             world.drop(key)
+            self._stays.drop(key, old.spots)
         gang = self._store.gangs.get(key)
         before = old.end if old is not None else 0
         if gang is None or gang.admission is None or gang.queue is None:
@@ -142,7 +174,9 @@ class Timeline:
         end, review = self._end_of(gang, now)
         same = old is not None and old.hold.usage == gang.usage and old.hold.places == gang.admission
         hold = old.hold if same and old is not None else Hold(gang.queue.name, dict(gang.usage), gang.admission)
-        tenant = self._tenants[key] = Tenant(gang, hold, end, review)
+        spots = old.spots if same and old is not None else taken(world.topologies, hold.admission)
+        tenant = self._tenants[key] = Tenant(gang, hold, end, review, spots)
+        self._stays.put(key, spots, end)
         insort(self._ends, (end, key))
         if review < NEVER:
             heappush(self._reviews, (review, key))
@@ -207,39 +241,76 @@ class Timeline:
     def reserve(self, reservation: Reservation, now: Millis) -> bool:
         """Find its earliest start among the reservations that are there; whether that is another one than before."""
         before = reservation.start
+        bound = max(now, self._bound(reservation))
+        kept = not reservation.worse and reservation.hold is not None and now < before <= bound
         reservation.worse = reservation.better = False
+        if kept and len(self.reservations) == 1:
+            return False
         reservation.beside.clear()
-        start, hold = self._earliest(reservation, now)
+        start, hold = self._earliest(reservation, now, bound)
         reservation.start, reservation.hold = start, hold
         if reservation.promised is None:
             reservation.promised = start
         return start != before
 
-    def _earliest(self, reservation: Reservation, now: Millis) -> tuple[Millis, Hold | None]:
+    def _bound(self, reservation: Reservation) -> Millis:
+        """It can't start before this: 0 = perhaps it can start now, NEVER = never."""
+        world, store = self._world, self._store
+        assert world is not None
+        queue, real = world.queue(reservation.queue), store.queues.get(reservation.queue)
+        if queue is None or real is None:
+            return NEVER
+        if reservation.outlook is None:
+            reservation.outlook = Outlook(reservation.gang, queue, world.topologies)
+        outlook = reservation.outlook
+        by_quota = enough_quota(outlook.needs, real, self._ends, self._usage)
+        return max(by_quota, outlook.places(self._stays))
+
+    def _usage(self, key: str) -> Mapping[FlavorResource, int]:
+        return self._tenants[key].hold.usage
+
+    def might_fit_without(self, reservation: Reservation, gone: Iterable[Gang]) -> bool:
+        """Whether, by counting, it could start now if these had gone. No means no; yes has to be tried."""
+        self._bound(reservation)
+        tenants = [tenant for gang in gone if (tenant := self._tenants.get(gang.key)) is not None]
+        outlook = reservation.outlook
+        if outlook is None or not tenants:
+            return bool(tenants)
+        real = self._store.queues[reservation.queue]
+        for fr, amount in outlook.needs.items():
+            if amount > real.cell(fr).available() + sum(tenant.hold.usage.get(fr, 0) for tenant in tenants):
+                return False
+        return outlook.might_fit_without({tenant.gang.key: tenant.spots for tenant in tenants}, self._stays)
+
+    def _earliest(self, reservation: Reservation, now: Millis, bound: Millis) -> tuple[Millis, Hold | None]:
+        if bound >= NEVER:
+            return NEVER, None
         others = [other for other in self.reservations if other is not reservation and other.hold is not None]
-        moments = self._moments(now, others)
         if others:
-            for moment in moments:
+            for moment in self._moments(bound, others):
                 hold = self._fits_through(reservation, moment, others)
                 if hold is not None:
                     return moment, hold
             return NEVER, None
+        return self._first_fit(reservation, self._moments(bound, ()))
+
+    def _first_fit(self, reservation: Reservation, moments: Sequence[Millis]) -> tuple[Millis, Hold | None]:
+        """More comes free as time goes: the bound is tried, then ever longer steps, then halves of the last one."""
         found: tuple[Millis, Hold | None] = (NEVER, None)
-        low, high = 0, len(moments) - 1
+        low, high, step = 0, len(moments) - 1, 0
         while low <= high:
-            middle = (low + high) // 2
+            middle = min(low + step, high) if found[1] is None else (low + high) // 2
             hold = self._fits_at(reservation, moments[middle])
             if hold is None:
-                low = middle + 1
+                low, step = middle + 1, 2 * step + 1
             else:
                 found, high = (moments[middle], hold), middle - 1
         return found
 
-    def _moments(self, now: Millis, others: Iterable[Reservation]) -> list[Millis]:
-        """When something comes free: the only moments at which a gang can start that can't start before."""
-        ends = {max(now, end) for end, _ in self._ends}
-        ends.update(max(now, other.end) for other in others)
-        return sorted({now, *ends})
+    def _moments(self, first: Millis, others: Iterable[Reservation]) -> list[Millis]:
+        """From the first one on, when something comes free: a gang that can't start before can start only then."""
+        later = self._ends[bisect_right(self._ends, (first, _LAST)) :]
+        return sorted({first, *(end for end, _ in later), *(other.end for other in others if other.end > first)})
 
     def _fits_at(self, reservation: Reservation, moment: Millis) -> Hold | None:
         assignment = self.at(moment, reservation).fit(reservation.gang, reservation.queue)

@@ -76,6 +76,8 @@ class Topologies:
         self._ledgers: dict[str, TopologyLedger] = {}
         self._host_usage = Usage()
         self._usages: dict[str, Usage] = {}
+        #: grows with every change of nodes and foreign pods
+        self.version = 0
         #: others that are to know the same nodes and foreign pods (see engine.timeline_world)
         self._mirrors: WeakSet[Topologies] = WeakSet()
 
@@ -148,12 +150,14 @@ class Topologies:
 
     def put_node(self, node: Node) -> frozenset[str]:
         """A node as it is now; the names of the flavors whose topology this changes."""
+        self.version += 1
         for mirror in self._mirrors:
             mirror.put_node(node)
         self._nodes[node.name] = node
         return frozenset(name for name, ledger in self._ledgers.items() if ledger.put_node(node))
 
     def remove_node(self, name: str) -> frozenset[str]:
+        self.version += 1
         for mirror in self._mirrors:
             mirror.remove_node(name)
         self._nodes.pop(name, None)
@@ -177,6 +181,7 @@ class Topologies:
         return self._shift_foreign(pod, -1) if pod else frozenset()
 
     def _shift_foreign(self, pod: ForeignPod, sign: int) -> frozenset[str]:
+        self.version += 1
         amounts = usage_of(pod.requests, sign)
         return frozenset(name for name, ledger in self._ledgers.items() if ledger.shift_foreign(pod.node, amounts))
 

@@ -7,7 +7,7 @@ is the tree built anew, at the next question.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from gangline.engine.model import Flavor, Node, Requests, Taint, Topology, TopologyAssignment, TopologyRequest
@@ -230,6 +230,10 @@ class TopologyLedger:
     def leaf(self, key: LeafKey) -> Leaf | None:
         """The leaf that an assignment's domain names, None if it is not (or no longer) in the topology."""
         return self._leaves.get(key)
+
+    def leaves(self) -> Iterable[Leaf]:
+        """All leaves, in no particular order."""
+        return self._leaves.values()
 
     def leaf_at(self, position: int) -> Leaf:
         """The leaf at a position of the present tree."""

@@ -1,0 +1,226 @@
+"""When a gang can start at the earliest, by counting: a lower bound that is cheap to keep, and nearly always exact.
+
+Per pod set it counts how many pods each leaf of the topology will take, and from when on; per resource, when enough quota will
+have been released. Both look at one thing at a time, so a gang can never start before, but it may have to wait for more:
+`timeline` asks the world of that moment.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from gangline.engine.cluster_queue import ClusterQueueState
+from gangline.engine.gang import Gang
+from gangline.engine.model import Admission, Millis
+from gangline.engine.placement import asks
+from gangline.engine.quota import FlavorResource
+from gangline.engine.topology import Topologies, per_pod
+from gangline.engine.topology_counts import Wants, how_many, wants_of
+from gangline.engine.topology_ledger import LeafKey, TopologyLedger, usage_of
+
+#: The flavor of a leaf ("" where leaves are hosts, which flavors share), and its name.
+Spot: TypeAlias = tuple[str, LeafKey]
+
+#: The log of changed spots starts over when it is this long.
+_LOG_LENGTH = 20_000
+
+
+@dataclass(slots=True)
+class Stay:
+    """What a holder takes of a spot until it goes."""
+
+    end: Millis
+    amounts: dict[str, int]
+
+
+def taken(topologies: Topologies, admission: Admission | None) -> dict[Spot, dict[str, int]]:
+    """What an admission takes of every spot."""
+    found: dict[Spot, dict[str, int]] = {}
+    for pod_set in admission.pod_sets if admission is not None else ():
+        if pod_set.topology is None or pod_set.count <= 0:
+            continue
+        flavor = next((name for name in pod_set.flavors.values() if topologies.ledger(name) is not None), None)
+        ledger = topologies.ledger(flavor) if flavor is not None else None
+        if ledger is None or flavor is None:
+            continue
+        requests = per_pod(pod_set)
+        for domain in pod_set.topology.domains:
+            total = found.setdefault(("" if ledger.hostnames else flavor, domain.values), {})
+            for resource, amount in usage_of(requests, domain.count).items():
+                total[resource] = total.get(resource, 0) + amount
+    return found
+
+
+class Stays:
+    """Who is on which spot, and a log of the spots where that changed."""
+
+    def __init__(self) -> None:
+        self.at: dict[Spot, dict[str, Stay]] = {}
+        self.log: list[Spot] = []
+        #: grows when the log starts over
+        self.epoch = 0
+
+    def put(self, key: str, where: Mapping[Spot, dict[str, int]], end: Millis) -> None:
+        for spot, amounts in where.items():
+            self.at.setdefault(spot, {})[key] = Stay(end, amounts)
+        self._note(where)
+
+    def drop(self, key: str, where: Iterable[Spot]) -> None:
+        for spot in where:
+            here = self.at[spot]
+            del here[key]
+            if not here:
+                del self.at[spot]
+        self._note(where)
+
+    def _note(self, spots: Iterable[Spot]) -> None:
+        if len(self.log) > _LOG_LENGTH:
+            self.log.clear()
+            self.epoch += 1
+        self.log.extend(spots)
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """One pod set: when, leaf by leaf, its pods find room."""
+
+    ledger: TopologyLedger
+    wants: Wants
+    count: int
+    by_spot: dict[Spot, list[Millis]] = field(default_factory=dict[Spot, "list[Millis]"])
+    #: of all spots, sorted
+    times: list[Millis] = field(default_factory=list["Millis"])
+
+    def spot(self, key: LeafKey) -> Spot:
+        return ("" if self.ledger.hostnames else self.ledger.flavor.name, key)
+
+    def count_again(self, spot: Spot, stays: Mapping[str, Stay]) -> None:
+        for time in self.by_spot.pop(spot, ()):
+            del self.times[bisect_right(self.times, time) - 1]
+        leaf = self.ledger.leaf(spot[1])
+        if leaf is None:
+            return
+        found = self._times(leaf.idle, stays)
+        if found:
+            self.by_spot[spot] = found
+            for time in found:
+                insort(self.times, time)
+
+    def _times(self, idle: Mapping[str, int], stays: Mapping[str, Stay]) -> list[Millis]:
+        """When the first pod finds room, the second one, …; 0 = now."""
+        free = dict(idle)
+        for stay in stays.values():
+            for resource, amount in stay.amounts.items():
+                free[resource] = free.get(resource, 0) - amount
+        times: list[Millis] = [0] * min(self.count, how_many(free, self.wants))
+        for stay in sorted(stays.values(), key=_end):
+            if len(times) >= self.count:
+                break
+            for resource, amount in stay.amounts.items():
+                free[resource] += amount
+            more = min(self.count, how_many(free, self.wants)) - len(times)
+            times += [stay.end] * more
+        return times
+
+    def pods_without(self, gone: frozenset[str], spots: Iterable[Spot], at: Mapping[Spot, Mapping[str, Stay]]) -> int:
+        """How many pods would find room now if these had gone; `spots` are those where they are."""
+        total = bisect_right(self.times, 0)
+        for spot in spots:
+            leaf = self.ledger.leaf(spot[1])
+            if leaf is None or spot != self.spot(spot[1]):
+                continue
+            left = {key: stay for key, stay in at.get(spot, _NOTHING).items() if key not in gone}
+            before = bisect_right(self.by_spot.get(spot, _NO_TIMES), 0)
+            total += bisect_right(self._times(leaf.idle, left), 0) - before
+        return total
+
+
+class Outlook:
+    """Of one gang in one queue. It says nothing (0) about what it can't count: several flavors to choose from."""
+
+    def __init__(self, gang: Gang, queue: ClusterQueueState, topologies: Topologies) -> None:
+        self._parts: list[_Part] = []
+        self.needs: dict[FlavorResource, int] = {}
+        self._seen = 0
+        self._epoch = -1
+        for demand in gang.demands:
+            flavors: set[str] = set()
+            for resource, amount in demand.pod_set.requests.items():
+                group = queue.group_of.get(resource)
+                if group is not None and len(group.options) == 1:
+                    fr = (group.options[0].name, resource)
+                    self.needs[fr] = self.needs.get(fr, 0) + amount * demand.count
+                    flavors.add(group.options[0].name)
+            ledger = next((found for name in sorted(flavors) if (found := topologies.ledger(name)) is not None), None)
+            if ledger is not None and demand.count and (asks(demand.pod_set) or queue.only_topologies):
+                if queue.delays_topology:
+                    continue
+                self._parts.append(_Part(ledger, wants_of(demand.pod_set.requests), demand.count))
+
+    def places(self, stays: Stays) -> Millis:
+        """Not before this there is room for all its pods; 0 = there may be now. Beyond all times: never."""
+        self._catch_up(stays)
+        latest = 0
+        for part in self._parts:
+            if len(part.times) < part.count:
+                return _NEVER
+            latest = max(latest, part.times[part.count - 1])
+        return latest
+
+    def might_fit_without(self, gone: Mapping[str, Iterable[Spot]], stays: Stays) -> bool:
+        """Whether, by counting, there could be room now if these had gone."""
+        self._catch_up(stays)
+        keys = frozenset(gone)
+        spots = sorted({spot for where in gone.values() for spot in where})
+        return all(part.pods_without(keys, spots, stays.at) >= part.count for part in self._parts)
+
+    def _catch_up(self, stays: Stays) -> None:
+        if self._epoch != stays.epoch:
+            self._epoch, self._seen = stays.epoch, len(stays.log)
+            for part in self._parts:
+                part.by_spot, part.times = {}, []
+                for leaf in part.ledger.leaves():
+                    spot = part.spot(leaf.key)
+                    part.count_again(spot, stays.at.get(spot, _NOTHING))
+            return
+        if self._seen < len(stays.log):
+            changed = sorted(set(stays.log[self._seen :]))
+            self._seen = len(stays.log)
+            for part in self._parts:
+                for spot in changed:
+                    if spot == part.spot(spot[1]):
+                        part.count_again(spot, stays.at.get(spot, _NOTHING))
+
+
+def enough_quota(
+    needs: Mapping[FlavorResource, int],
+    queue: ClusterQueueState,
+    releases: Sequence[tuple[Millis, str]],
+    usage: Callable[[str], Mapping[FlavorResource, int]],
+) -> Millis:
+    """Not before this enough quota has been released, by the cells of `queue` as they are now; 0 = there may be now."""
+    latest = 0
+    for fr, amount in needs.items():
+        missing = amount - queue.cell(fr).available()
+        if missing <= 0:
+            continue
+        for end, key in releases:
+            missing -= usage(key).get(fr, 0)
+            if missing <= 0:
+                latest = max(latest, end)
+                break
+        else:
+            return _NEVER
+    return latest
+
+
+def _end(stay: Stay) -> Millis:
+    return stay.end
+
+
+_NEVER: Millis = 1 << 62
+_NOTHING: Mapping[str, Stay] = {}
+_NO_TIMES: list[Millis] = []

@@ -10,6 +10,7 @@ import gangline
 
 #: subcommand -> "module:click command"
 COMMANDS: dict[str, str] = {
+    "audit": "gangline.console.audit:command",
     "crds": "gangline.console.crds:command",
     "cluster": "gangline.console.cluster:command",
     "down": "gangline.console.up:down",
@@ -18,6 +19,7 @@ COMMANDS: dict[str, str] = {
     "operator": "gangline.console.operator:command",
     "queue": "gangline.console.queue:command",
     "run": "gangline.console.run:command",
+    "swap": "gangline.console.swap:command",
     "up": "gangline.console.up:command",
     "vectors": "gangline.console.vectors:command",
     "webhooks": "gangline.console.webhooks:command",

@@ -43,6 +43,7 @@ class Begin:
     serial: int
     at: model.Millis
     settings: model.Settings
+    known: int = 0  # so many facts follow that say what the engine knew already
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +59,9 @@ Entry: TypeAlias = Begin | Round | model.Put | model.Gone | model.WriteFailed
 
 def to_line(entry: Entry) -> bytes:
     match entry:
-        case Begin(run, serial, at, settings):
-            body: Json = {"run": run, "serial": serial, "at": at, "settings": facts.to_json(settings)}
-            body["version"] = gangline.__version__
+        case Begin(run, serial, at, settings, known):
+            body: Json = {"run": run, "serial": serial, "at": at, "known": known}
+            body |= {"settings": facts.to_json(settings), "version": gangline.__version__}
         case Round(now, decisions):
             body = {"now": now, "decided": [facts.decision_to_json(decision) for decision in decisions]}
         case _:
@@ -79,8 +80,8 @@ def from_line(line: bytes) -> Entry:
             return facts.change_from_json(change)
         case {"now": int(now), "decided": list(decided)}:
             return Round(now, tuple(facts.decision_from_json(entry) for entry in decided))
-        case {"run": str(run), "serial": int(serial), "at": int(at), "settings": dict(settings)}:
-            return Begin(run, serial, at, facts.from_json(model.Settings, settings))
+        case {"run": str(run), "serial": int(serial), "at": int(at), "known": int(known), "settings": dict(settings)}:
+            return Begin(run, serial, at, facts.from_json(model.Settings, settings), known)
         case _:
             raise facts.FactError("no line of an audit record")
 
@@ -103,6 +104,11 @@ class AuditLog:
     def full(self) -> bool:
         """It is time for a new file: the next entry should be a Begin that says all that is known."""
         return self._size > self._max_bytes
+
+    @property
+    def backlog(self) -> int:
+        """Entries that are not on the disk yet."""
+        return len(self._waiting)
 
     def add(self, entry: Entry) -> None:
         self._waiting.append(entry)
@@ -176,5 +182,6 @@ class RecordedEngine(Engine):
         self._record.add(Round(now, tuple(decisions)))
         if self._record.full:
             self._serial += 1
-            self._record.begin_anew([Begin(self._run, self._serial, now, self.settings), *self.facts()])
+            known = self.facts()
+            self._record.begin_anew([Begin(self._run, self._serial, now, self.settings, len(known)), *known])
         return decisions

@@ -21,7 +21,7 @@ class _Counts(Collector):
     """Counters that somebody else keeps, read when they are scraped."""
 
     def __init__(
-        self, name: str, text: str, labels: list[str], read: Callable[[], Mapping[tuple[str, ...], int]]
+        self, name: str, text: str, labels: list[str], read: Callable[[], Mapping[tuple[str, ...], float]]
     ) -> None:
         self._name, self._text, self._labels, self._read = name, text, labels, read
 
@@ -80,6 +80,11 @@ class Metrics:
         written = _Counts("gangline_writes", "Intended writes.", ["verb", "resource", "outcome"], writes)
         self.registry.register(requested)
         self.registry.register(written)
+
+    def count_head_delay(self, read: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
+        """For how long heads with a reservation were kept waiting by those that were started before them."""
+        text = "Time for which a reserved head waited only because of workloads that were started before it."
+        self.registry.register(_Counts("gangline_head_delay_seconds", text, ["cluster_queue", "cause"], read))
 
     def reserved(self, queue: str, waited: int, *, admitted: bool) -> None:
         self._reserved.labels(queue).inc()

@@ -13,7 +13,7 @@ import gc
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from aiohttp import web
 from prometheus_client import generate_latest
 
 from gangline.api import names
-from gangline.control import mirror, shell
+from gangline.control import mirror, policies, shell
 from gangline.control.audit import AuditLog, RecordedEngine
 from gangline.control.controller import Controller, wall_millis
 from gangline.control.events import EventRecorder
@@ -113,6 +113,7 @@ class Operator:
         self._elector: Elector | None = None
         self.writer = Writer(client, max_concurrency=options.max_writes, gate=self._may_write)
         self.metrics.count_requests(lambda: client.requests, lambda: self.writer.counts)
+        self.metrics.count_head_delay(self._head_delay)
         self.recorder = EventRecorder(self.writer, instance=options.identity)
         self.controller = Controller(
             client,
@@ -160,6 +161,15 @@ class Operator:
         )
         self.metrics.registry.register(ForecastMetrics(forecasting))
         return forecasting
+
+    def _head_delay(self) -> Mapping[tuple[str, ...], float]:
+        queues = self.controller.mirror.objects[kube.CLUSTER_QUEUES].values()
+        backfilling = [
+            queue["metadata"]["name"]
+            for queue in queues
+            if policies.backfill(self.controller.mirror.policy_of(queue)) is not None
+        ]
+        return policies.head_delays(self.engine.head_delay_seconds(), backfilling)
 
     async def run(self) -> int:
         tasks = [

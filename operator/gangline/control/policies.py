@@ -141,7 +141,7 @@ def _spares(said: int | str) -> tuple[int, float]:
     return (0, float(text[:-1])) if text.endswith("%") else (int(text), 0.0)
 
 
-def status(policy: Json, matched: Iterable[str], *, now: int) -> Json:
+def status(policy: Json, matched: Iterable[str], *, now: int, head_delay: float = 0.0) -> Json:
     """What the policy's status says: whether it is in force, and for which queues."""
     old = policy.get("status") or {}
     rows = [dict(row) for row in old.get("conditions") or ()]
@@ -161,4 +161,13 @@ def status(policy: Json, matched: Iterable[str], *, now: int) -> Json:
         active, reason, message = True, "Ready", f"In force for {len(found)} ClusterQueue(s)"
     generation = policy["metadata"].get("generation", 0)
     conditions.put(rows, names.ACTIVE, active, reason, message, now=now, generation=generation)
-    return {**old, "conditions": rows, "matched": found[:MOST_NAMES], "observedGeneration": generation}
+    new = {**old, "conditions": rows, "matched": found[:MOST_NAMES], "observedGeneration": generation}
+    if backfill(policy) is not None:
+        new["headDelaySeconds"] = quantity.format(round(head_delay))
+    return new
+
+
+def head_delays(seconds: Mapping[str, Mapping[str, float]], backfilling: Iterable[str]) -> dict[tuple[str, str], float]:
+    """(ClusterQueue, cause) -> seconds, zeros included for the queues that backfill."""
+    found = {(queue, cause): 0.0 for queue in backfilling for cause in ("backfill", "overdue")}
+    return found | {(queue, cause): s for queue, causes in seconds.items() for cause, s in causes.items()}

@@ -26,6 +26,8 @@ PERIOD = 1.0
 BUSY_PERIOD = 5.0
 #: … which is so when this many wait.
 BUSY = 50
+#: How long a policy's status is behind in what it says of delayed heads, in seconds.
+DELAYS_PERIOD = 60.0
 
 
 class QueueWrites:
@@ -46,6 +48,8 @@ class QueueWrites:
         self._now = now
         self._fair = fair
         self._written: dict[tuple[Resource, str], float] = {}
+        self._head_delays: dict[str, dict[str, float]] = {}
+        self._delays_due = 0.0
         #: whose next write waits already: it will say what is true when it is sent
         self._queued: set[tuple[Resource, str]] = set()
 
@@ -60,6 +64,7 @@ class QueueWrites:
             self._send(kube.CLUSTER_QUEUES, name)
         for key in sorted(self._engine.drain_changed_local_queues()):
             self._send(kube.LOCAL_QUEUES, key)
+        self._look_at_head_delays()
         if self._mirror.policies_changed:
             self._mirror.policies_changed = False
             self._say_which_policy_holds()
@@ -101,6 +106,16 @@ class QueueWrites:
             )
         )
 
+    def _look_at_head_delays(self) -> None:
+        """The policies' statuses say it too, once a minute while it grows."""
+        if time.monotonic() < self._delays_due:
+            return
+        delays = self._engine.head_delay_seconds()
+        if delays != self._head_delays:
+            self._head_delays = delays
+            self._mirror.policies_changed = True
+            self._delays_due = time.monotonic() + DELAYS_PERIOD
+
     def _say_which_policy_holds(self) -> None:
         """The status of every QueuePolicy: for which queues it is in force."""
         matched: dict[str, list[str]] = {}
@@ -110,7 +125,8 @@ class QueueWrites:
                 matched.setdefault(key_of(policy), []).append(name)
         for name, policy in self._mirror.objects[kube.QUEUE_POLICIES].items():
             old = policy.get("status") or {}
-            patch = merge.diff(old, policies.status(policy, matched.get(name, []), now=self._now()))
+            delay = sum(sum(self._head_delays.get(queue, {}).values()) for queue in matched.get(name, ()))
+            patch = merge.diff(old, policies.status(policy, matched.get(name, []), now=self._now(), head_delay=delay))
             if patch:
                 key = ObjectKey(kube.QUEUE_POLICIES, "", name)
                 self._writer.submit(Write(key, "status", {"status": patch}, priority=Priority.STATUS))

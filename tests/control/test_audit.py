@@ -1,0 +1,232 @@
+"""The audit record: what is written can be read and decided again, and what was tampered with shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import time
+import typing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from click.testing import CliRunner
+from tests.engine.world import START, World, cluster_queue, gang
+
+from gangline.console.audit import command
+from gangline.control import audit_check, facts
+from gangline.control.audit import AuditLog, Begin, RecordedEngine, Round, from_line, to_line
+from gangline.control.audit_check import Outcome
+from gangline.engine import model
+from gangline.engine.model import Backfill, Flavor, Put, RuntimeForecast
+
+
+def made_up(kind: Any, chance: random.Random) -> Any:
+    """Any value of a type of the engine's model."""
+    arguments, origin = typing.get_args(kind), typing.get_origin(kind)
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        hints = typing.get_type_hints(kind)
+        wanted = [f for f in dataclasses.fields(kind) if f.default is dataclasses.MISSING or chance.random() < 0.7]
+        return kind(**{field.name: made_up(hints[field.name], chance) for field in wanted})
+    if type(None) in arguments:
+        (other,) = [argument for argument in arguments if argument is not type(None)]
+        return made_up(other, chance) if chance.random() < 0.7 else None
+    if origin is tuple and Ellipsis in arguments:
+        return tuple(made_up(arguments[0], chance) for _ in range(chance.randrange(3)))
+    if origin is tuple:
+        return tuple(made_up(argument, chance) for argument in arguments)
+    if origin is frozenset:
+        return frozenset(made_up(arguments[0], chance) for _ in range(chance.randrange(3)))
+    if origin is not None:
+        return {made_up(arguments[0], chance): made_up(arguments[1], chance) for _ in range(chance.randrange(3))}
+    simple = {str: f"ü{chance.randrange(99)}", int: chance.choice([0, -1, 2**63 - 1]), float: chance.random()}
+    return bool(chance.randrange(2)) if kind is bool else simple[kind]
+
+
+@pytest.mark.parametrize("kind", typing.get_args(model.Item))
+def test_every_fact_reads_back_as_it_was(kind: type) -> None:
+    for seed in range(30):
+        change = Put(made_up(kind, random.Random(seed)))
+        line = orjson.dumps(facts.change_to_json(change))
+        assert facts.change_from_json(orjson.loads(line)) == change
+
+
+@pytest.mark.parametrize("kind", typing.get_args(model.Decision))
+def test_every_decision_reads_back_as_it_was(kind: type) -> None:
+    for seed in range(30):
+        decision = made_up(kind, random.Random(seed))
+        line = orjson.dumps(facts.decision_to_json(decision))
+        assert facts.decision_from_json(orjson.loads(line)) == decision
+
+
+def test_what_says_nothing_new_is_not_written() -> None:
+    assert facts.to_json(model.LocalQueue("ns", "lq", "cq")) == {
+        "namespace": "ns",
+        "name": "lq",
+        "cluster_queue": "cq",
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        (b'{"fact": ["+", "Rocket", {}]}', "unknown kind 'Rocket'"),
+        (b'{"fact": ["+", "Flavor", {"name": "f", "colour": "red"}]}', "Flavor has no field 'colour'"),
+        (b'{"fact": ["+", "Flavor", {}]}', "Flavor: .*name"),
+        (b'{"fact": ["+", "Workload", {"pod_sets": 7}]}', "Workload.pod_sets"),
+        (b"[1]", "no line of an audit record"),
+        (b"{", "not JSON"),
+    ],
+)
+def test_a_line_that_cannot_be_read_says_what_is_wrong(line: bytes, complaint: str) -> None:
+    with pytest.raises(facts.FactError, match=complaint):
+        from_line(line)
+
+
+class Recorded(World):
+    """A world whose engine is recorded."""
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        self.log = AuditLog(path, **options)
+        self.engine = RecordedEngine(model.Settings(pods_ready=None), self.log, at=START)
+        self.workloads = {}
+        self.now = START + 1_000_000
+        self.put(Flavor("a100"), cluster_queue("q", 8, backfill=Backfill(revoke="Overdue")))
+
+    def live(self, seed: int, jobs: int) -> None:
+        """Jobs of any size come and go."""
+        chance = random.Random(seed)
+        for number in range(jobs):
+            workload = replace(gang(f"j{seed}x{number}", chance.choice([1, 2, 8])), created=self.now)
+            minutes = chance.randint(1, 30)
+            quantiles = ((0.5, minutes * 60_000), (0.9, minutes * 120_000))
+            self.put(RuntimeForecast(workload.key, quantiles), workload)
+            self.now += 30_000
+            self.decide()
+            for name in self.running():
+                if chance.random() < 0.3:
+                    self.finish(name)
+            self.complete_evictions()
+        self.decide()
+
+
+def checked(path: Path) -> Outcome:
+    outcome = Outcome()
+    return audit_check.check(audit_check.read(audit_check.files(path), outcome), outcome)
+
+
+def test_the_same_facts_lead_to_the_same_decisions(tmp_path: Path) -> None:
+    world = Recorded(tmp_path / "audit")
+    world.live(seed=1, jobs=60)
+    world.log.close()
+    outcome = checked(tmp_path / "audit")
+    assert outcome.holds and not outcome.differences
+    assert outcome.decisions["Admit"] >= 40 and outcome.backfilled > 0
+    assert outcome.rounds == 61 and outcome.runs == 1 and not outcome.partial
+
+
+def test_a_decision_that_does_not_follow_shows(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    world = Recorded(path)
+    world.live(seed=2, jobs=10)
+    world.log.close()
+    lines = path.read_bytes().splitlines(keepends=True)
+    at = next(i for i, line in enumerate(lines) if b'"Admit"' in line)
+    first = from_line(lines[at])
+    assert isinstance(first, Round)
+    lines[at] = to_line(Round(first.now, ()))
+    path.write_bytes(b"".join(lines))
+    outcome = checked(path)
+    assert not outcome.holds
+    assert [name for name in outcome.differences[0].repeated if name.startswith("Admit")]
+
+
+def test_a_fact_that_is_taken_away_shows(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    world = Recorded(path)
+    world.live(seed=3, jobs=20)
+    world.log.close()
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(line for line in lines if b'"name":"j3x3"' not in line))
+    assert checked(path).differing > 0
+
+
+def wait_written(log: AuditLog) -> None:
+    deadline = time.monotonic() + 10
+    while log.backlog and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def test_files_are_put_aside_and_read_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    world = Recorded(path, max_bytes=4000, kept=50)
+    for seed in range(4):
+        world.live(seed=seed, jobs=5)
+        wait_written(world.log)
+    world.log.close()
+    assert len(audit_check.files(path)) > 2
+    outcome = checked(path)
+    assert outcome.holds and outcome.runs == 1 and not outcome.partial
+    assert outcome.rounds == 24
+
+
+def test_without_the_first_files_the_rest_still_agrees(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    world = Recorded(path, max_bytes=4000, kept=2)
+    for seed in range(6):
+        world.live(seed=seed, jobs=5)
+        wait_written(world.log)
+    world.log.close()
+    assert len(audit_check.files(path)) == 3
+    outcome = checked(path)
+    assert outcome.partial and outcome.rounds < 36
+    assert outcome.holds, outcome.differences
+
+
+def test_a_process_that_was_killed_within_a_line_spoils_only_that(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    for _ in range(2):
+        world = Recorded(path)
+        world.live(seed=5, jobs=10)
+        world.log.close()
+        with path.open("ab") as file:
+            file.write(b'{"fact":["+","Workl')
+    outcome = checked(path)
+    assert outcome.holds and outcome.runs == 2 and outcome.unreadable == 2
+
+
+def test_what_stands_before_the_first_beginning_is_passed_over() -> None:
+    outcome = audit_check.check([Put(Flavor("x")), Round(START, ())], Outcome())
+    assert (outcome.rounds, outcome.facts, outcome.runs) == (0, 0, 0)
+    outcome = audit_check.check([Begin("r", 0, START, model.Settings()), Round(START, ())], Outcome())
+    assert (outcome.rounds, outcome.runs, outcome.holds) == (1, 1, True)
+
+
+def test_the_command_says_so_in_words_and_as_json(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    world = Recorded(path)
+    world.live(seed=1, jobs=30)
+    world.log.close()
+    done = CliRunner().invoke(command, [str(path)])
+    assert done.exit_code == 0, done.output
+    assert "✓ every decision came out as recorded" in done.output
+    told = json.loads(done.output.splitlines()[-1])
+    assert told["holds"] and told["roundsThatDiffer"] == 0 and told["revoke"] == {"q": "Overdue"}
+
+    text = path.read_text().replace('"now":', '"now":1', 1)
+    path.write_text(text)
+    done = CliRunner().invoke(command, [str(path), "-o", "json"])
+    assert done.exit_code == 1 and not json.loads(done.output)["holds"]
+
+
+def test_a_file_that_is_no_record_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    path.write_text("hello}\n")
+    done = CliRunner().invoke(command, [str(path)])
+    assert done.exit_code == 1 and f"{path}, line 1: not JSON" in done.output
+    path.write_text("\n")
+    done = CliRunner().invoke(command, [str(path)])
+    assert done.exit_code == 1 and "no run of an operator" in done.output

@@ -6,6 +6,8 @@ import copy
 from typing import Any
 
 import pytest
+from tests.jobs.gangs import KIND as GPU_KIND
+from tests.jobs.gangs import gpu_job
 
 from gangline.control import conditions, plan, workload_status
 from gangline.engine import model
@@ -254,3 +256,52 @@ def test_a_conflicting_selector_is_a_failed_start() -> None:
     assert kinds(result) == ["ChangeStatus", "Note"]
     result[0].change(workload["status"], NOW)  # type: ignore[union-attr]
     assert conditions.find(workload["status"]["conditions"], "Finished")["reason"] == "FailedToStart"  # type: ignore[index]
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_changed_time_limit_of_a_waiting_job_is_followed() -> None:
+    job = a_job()
+    workload = a_workload(job)
+    job["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = "60"
+    (patch, _) = steps(job, workload)
+    assert isinstance(patch, plan.PatchWorkload)
+    assert patch.body["spec"]["maximumExecutionTimeSeconds"] == 60
+    workload["spec"] |= patch.body["spec"]
+    assert steps(job, workload) == []
+
+
+def test_a_gpujob_whose_time_is_up_fails_where_others_are_only_held() -> None:
+    def expired(status: Json, now: int) -> None:
+        cause = "MaximumExecutionTimeExceeded"
+        decision = model.Evict("ns/j", "w", "Deactivated", "over", deactivate=True, underlying_cause=cause)
+        workload_status.evict(decision)(status, now)
+
+    gpujob = gpu_job(suspend=False, runtime={"limit": "90m"})
+    workload = workloads.build(GPU_KIND, gpujob, GPU_KIND.pod_sets(gpujob), queue="lq", priority=7)
+    workload["metadata"] |= {"uid": "w", "resourceVersion": "2"}
+    workload["status"] = {}
+    for change in (admitted, expired):
+        change(workload["status"], NOW)
+    view = plan.JobView(GPU_KIND, gpujob, [workload], Children())
+    (step,) = plan.plan(view, Lookups())
+    assert isinstance(step, plan.PatchJob)
+    assert step.patch.body["status"]["conditions"][0]["reason"] == "DeadlineExceeded"
+
+    held = a_job(suspend=False)
+    assert kinds(steps(held, a_workload(held, admitted=admitted, expired=expired))) == ["PatchJob"]
+
+
+def test_pods_are_told_where_to_report_to_only_if_the_operator_says_so() -> None:
+    class Reachable(Lookups):
+        progress_url = "http://operator:8080"
+
+    workload = a_workload(a_job(), admitted=admitted)
+    (info,) = plan.pod_set_infos(workload, Reachable())
+    assert (
+        info.annotations["gangline.io/progress-url"]
+        == f"http://operator:8080/progress/ns/{workload['metadata']['name']}/w"
+    )
+    (info,) = plan.pod_set_infos(workload, Lookups())
+    assert "gangline.io/progress-url" not in info.annotations

@@ -123,7 +123,10 @@ def test_mpi():
 
 def test_no_framework_tells_who_the_pod_is_and_no_more():
     (template,) = _templates(gpu_job())
-    assert list(env_of(template)) == ["GANGLINE_INDEX", "GANGLINE_JOB", "GANGLINE_ROLE", "GANGLINE_REPLICAS"]
+    assert list(env_of(template)) == [
+        *("GANGLINE_INDEX", "GANGLINE_POD", "GANGLINE_PROGRESS_URL"),
+        *("GANGLINE_JOB", "GANGLINE_ROLE", "GANGLINE_REPLICAS"),
+    ]
 
 
 def test_what_the_user_sets_wins():

@@ -12,6 +12,7 @@ from tests.jobs.support import merge_patch
 
 from gangline.api import names
 from gangline.api.v1alpha1.gpujob import GPUJob as Model
+from gangline.jobs import workload
 from gangline.jobs.base import Children, Delete, JobError, Outcome, PodSetInfo
 
 # --- what it asks for -------------------------------------------------------------------------------------------------
@@ -418,3 +419,46 @@ def test_sync_converges_whatever_happens(history: list[str], policy: str):
         else:
             assert set(space.jobs) == {"llama-driver", "llama-worker"}
             assert len({space.admission(name) for name in space.jobs}) == 1
+
+
+# --- limits and stalls ------------------------------------------------------------------------------------------------
+
+
+def test_its_limit_counts_over_all_attempts_as_kueues_does():
+    job = gpu_job(runtime={"limit": "90m"})
+    built = workload.build(KIND, job, KIND.pod_sets(job), queue="q", priority=0)
+    assert built["spec"]["maximumExecutionTimeSeconds"] == 5400
+    assert workload.equivalent(built, KIND.pod_sets(job), job)
+    job["metadata"]["labels"] = {names.MAX_EXEC_TIME: "60"}
+    assert workload.max_execution_seconds(job) == 60, "the shorter one holds"
+
+
+def test_it_fails_when_its_limit_is_reached():
+    space, _ = _started(runtime={"limit": "90m"})
+    space.job["spec"]["suspend"] = False
+    patch = KIND.expire(space.job, "2026-01-01T00:00:00Z")
+    assert patch is not None
+    space.carry_out(patch)
+    assert KIND.expire(space.job, "2026-01-01T00:00:09Z") is None, "decided once"
+    space.settle(None)
+    assert KIND.finished(space.job) == Outcome(False, "It has run for 5400 s in total, which is spec.runtime.limit")
+    assert space.condition("Failed")["reason"] == "DeadlineExceeded"  # type: ignore[index]
+
+
+def test_the_limit_of_a_label_only_holds_it_as_kueue_does():
+    space, _ = _started(runtime={"limit": "90m"})
+    space.job["metadata"]["labels"] = {names.MAX_EXEC_TIME: "60"}
+    assert KIND.expire(space.job, "2026-01-01T00:00:00Z") is None
+
+
+def test_a_stalled_gang_starts_anew_where_it_is_until_the_limit():
+    space, infos = _started(restart={"maxRestarts": 1})
+    space.job["spec"]["suspend"] = False
+    patch = KIND.restart(space.job, "Stalled", "no progress for 16m", "2026-01-01T00:00:00Z")
+    assert patch is not None
+    before = space.admission("llama-worker")
+    space.carry_out(patch)
+    space.settle(infos)
+    assert space.admission("llama-worker") != before
+    assert space.job["status"]["restarts"] == 1
+    assert KIND.restart(space.job, "Stalled", "again", "2026-01-01T00:00:00Z") is None

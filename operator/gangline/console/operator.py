@@ -14,6 +14,7 @@ import yaml
 if TYPE_CHECKING:
     from gangline.api.configuration import Configuration
     from gangline.control.operator import ForecastOptions
+    from gangline.telemetry import Source
 
 #: of history and model, as `gangline forecast` has it
 DIRECTORY = Path("~/.local/share/gangline/forecast").expanduser()
@@ -59,6 +60,23 @@ DIRECTORY = Path("~/.local/share/gangline/forecast").expanduser()
     default=None,
     help="Facts and decisions are recorded there, for `gangline audit`; at most 5 files of 64 MiB.",
 )
+@click.option(
+    "--telemetry",
+    default="",
+    metavar="URL|FILE",
+    help="What GPUs and logs of running pods do: a Prometheus, or a file with a JSON object a line. Evidence of stalls.",
+)
+@click.option(
+    "--telemetry-queries",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="YAML: Prometheus queries in place of the built-in ones, by name (gpu, kernelAge, power, logBytes, xid).",
+)
+@click.option(
+    "--progress-url",
+    default="",
+    metavar="URL",
+    help="By which pods reach --listen, to report their progress, such as http://gangline-operator.gangline-system:8080.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log every step.")
 def command(
     kubeconfig: Path | None,
@@ -72,6 +90,9 @@ def command(
     model_file: Path | None,
     forecast: bool,
     audit: Path | None,
+    telemetry: str,
+    telemetry_queries: Path | None,
+    progress_url: str,
     verbose: bool,
 ) -> None:
     """Run the operator until SIGTERM. Several may run: one leads, the others stand by."""
@@ -100,6 +121,8 @@ def command(
         identity=identity or operator.default_identity(),
         forecasts=_forecasts(history, model_file, forecast),
         audit=audit,
+        telemetry=_telemetry(telemetry, telemetry_queries),
+        progress_url=progress_url,
     )
     try:
         raise SystemExit(asyncio.run(operator.serve(options)))
@@ -114,6 +137,20 @@ def _forecasts(history: str, model_file: Path | None, use_model: bool) -> Foreca
         return None
     beside = DIRECTORY if "://" in history else Path(history).expanduser().parent
     return ForecastOptions(history, model_file or beside / "model.gz", use_model)
+
+
+def _telemetry(where: str, queries: Path | None) -> Source | None:
+    from gangline.telemetry import open_source
+
+    if not where:
+        return None
+    try:
+        chosen = yaml.safe_load(queries.read_text()) if queries else None
+        if chosen is not None and not (isinstance(chosen, dict) and all(isinstance(q, str) for q in chosen.values())):
+            raise click.ClickException(f"{queries}: must map names to queries")
+        return open_source(where, chosen)
+    except (ValueError, yaml.YAMLError) as error:
+        raise click.ClickException(f"{queries}: {error}") from error
 
 
 def _configuration(path: Path | None) -> Configuration:

@@ -19,6 +19,8 @@ from gangline.jobs.base import Children, Create, Delete, JobError, JobKind, JobW
 
 Json: TypeAlias = dict[str, Any]
 
+_LIMIT = "maximumExecutionTimeSeconds"
+
 
 class Lookups(Protocol):
     """What the plan needs to know of the rest of the cluster."""
@@ -292,7 +294,9 @@ def _with_workload(view: JobView, workload: Json, lookups: Lookups) -> list[Step
     admitted = has(workload, names.ADMITTED) and reserved(workload)
 
     if has(workload, names.EVICTED) and reserved(workload):
-        return _stop_then(view, workload, lambda: [ChangeStatus(workload, "release", workload_status.release)])
+        return _expire(view, workload) or _stop_then(
+            view, workload, lambda: [ChangeStatus(workload, "release", workload_status.release)]
+        )
     if not admitted and not suspended:
         return _stop(view, workload["spec"]["podSets"]) + _sync(view, None)
     pod_sets = kind.pod_sets(job)
@@ -312,6 +316,16 @@ def _is_outdated(view: JobView, workload: Json) -> bool:
     """Nodes were lost, and the job still runs an attempt before the one that makes good for that."""
     running = view.kind.attempt(view.job)
     return running is not None and running < recovery.of(workload).attempt
+
+
+def _expire(view: JobView, workload: Json) -> list[Step]:
+    """Its time is up: a kind of our own fails for it, where others are only held, as Kueue does it."""
+    evicted = conditions.find(workload["status"]["conditions"], names.EVICTED) or {}
+    expire = getattr(view.kind, "expire", None)
+    if expire is None or evicted.get("reason") != "DeactivatedDueToMaximumExecutionTimeExceeded":
+        return []
+    patch = expire(view.job, evicted["lastTransitionTime"])
+    return [PatchJob(patch)] if patch is not None else []
 
 
 def _start(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]:
@@ -349,7 +363,7 @@ def _changed_shape(view: JobView, workload: Json, pod_sets: list[Json]) -> list[
     """The user changed the job: a waiting Workload follows, one that holds quota is given up and the job queues anew."""
     if view.kind.is_suspended(view.job) and not reserved(workload):
         return [
-            PatchWorkload(workload, {"spec": {"podSets": pod_sets}}),
+            PatchWorkload(workload, {"spec": {"podSets": pod_sets} | _changed_limit(workload, view.job)}),
             Note("Normal", "UpdatedWorkload", f"Updated not matching Workload for suspended job: {_key(workload)}"),
         ]
     return [
@@ -357,6 +371,11 @@ def _changed_shape(view: JobView, workload: Json, pod_sets: list[Json]) -> list[
         DeleteWorkload(workload),
         Note("Normal", "DeletedWorkload", f"Deleted not matching Workload: {_key(workload)}"),
     ]
+
+
+def _changed_limit(workload: Json, job: Json) -> Json:
+    limit = workloads.max_execution_seconds(job)
+    return {} if limit == workload["spec"].get(_LIMIT) else {_LIMIT: limit}
 
 
 def _follow(view: JobView, workload: Json, pod_sets: list[Json], lookups: Lookups) -> list[Step]:

@@ -277,7 +277,7 @@ class StallWatch:
         action = policy.action
         if action != "Notify" and _times_stalled(raw) >= policy.max_actions:
             action = "Notify"
-        restart = self._restart(raw, job) if action == "Restart" else None
+        restart = self._restart(raw, job, verdict.says) if action == "Restart" else None
         if action == "Restart" and restart is None:
             action = "Requeue"
         follows = {"Notify": "", "Restart": "; it is restarted", "Requeue": "; it is stopped and queued again"}[action]
@@ -295,12 +295,13 @@ class StallWatch:
         change = workload_status.stalled(True, action, message)
         self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE, done=done)
 
-    def _restart(self, raw: Json, job: Json | None) -> tuple[ObjectKey, Any, Json] | None:
+    def _restart(self, raw: Json, job: Json | None, why: str) -> tuple[ObjectKey, Any, Json] | None:
         """The write that restarts the gang where it is; None where its kind, or its own limit, does not allow it."""
         ref = self._mirror.job_of(raw)
         kind = JOB_KINDS[ref[0]] if ref is not None else None
         restart = getattr(kind, "restart", None)
-        patch = restart(job) if restart is not None and job is not None else None
+        at = conditions.timestamp(self._now())
+        patch = restart(job, "Stalled", f"It hung: {why}", at) if restart is not None and job is not None else None
         if ref is None or job is None or patch is None:
             return None
         version = {"metadata": {"resourceVersion": job["metadata"]["resourceVersion"]}}

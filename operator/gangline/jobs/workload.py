@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 
-from gangline.api import names
+from gangline.api import names, quantity
 from gangline.jobs import podspec
 from gangline.jobs.base import JobError, JobKind, Json
 
@@ -73,7 +74,29 @@ def _pod_class(name: str) -> Json:
 
 
 def max_execution_seconds(job: Json) -> int | None:
-    """The run time, in seconds, after which the job is stopped. Raises JobError when the label is no number above 0."""
+    """The run time, in seconds and over all its attempts, after which the job is stopped: by its label or its own limit.
+
+    Raises JobError when the label is no number above 0, or the limit no duration.
+    """
+    limits = (_labelled_limit(job), runtime_limit(job))
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def runtime_limit(job: Json) -> int | None:
+    """`spec.runtime.limit` of a GPUJob in whole seconds, rounded up. Raises JobError when it is no duration above zero."""
+    text = ((job.get("spec") or {}).get("runtime") or {}).get("limit")
+    if text is None:
+        return None
+    try:
+        seconds = math.ceil(quantity.parse_duration(text))
+    except quantity.QuantityError as error:
+        raise JobError(str(error), "spec.runtime.limit") from None
+    if seconds < 1:
+        raise JobError(f'"{text}" is not above zero', "spec.runtime.limit")
+    return seconds
+
+
+def _labelled_limit(job: Json) -> int | None:
     text = _labels(job).get(names.MAX_EXEC_TIME)
     if text is None:
         return None

@@ -493,6 +493,8 @@ def test_a_running_gang_keeps_its_shape():
     assert error.endswith("field is immutable")
     assert errors(held(gpujob(roles=[role(replicas=9)])), held(gpujob())) == []
     assert errors(running(gpujob(restart={"maxRestarts": 5})), old) == []
+    [error] = errors(running(gpujob(runtime={"limit": "2h"})), running(gpujob(runtime={"limit": "1h"})))
+    assert error.startswith("spec.runtime.limit: Invalid value: ")
 
 
 def test_two_roles_can_stand_together():

@@ -200,9 +200,11 @@ def _running(job: Json, old: Json | None) -> list[FieldError]:
     """The shape of a gang is fixed while it runs; the write that starts or stops it may still change it."""
     if old is None or jobs.SPEC_SUSPEND.read(job) or jobs.SPEC_SUSPEND.read(old):
         return []
-    return [
+    errors = [
         error for field in _SHAPE for error in immutable(f"spec.{field}", spec(job).get(field), spec(old).get(field))
     ]
+    limits = (mapping(spec(side).get("runtime")).get("limit") for side in (job, old))
+    return errors + immutable("spec.runtime.limit", *limits)
 
 
 RULES: Final[Rules] = jobs.job_rules(_check, checked_without_queue=True)

@@ -42,7 +42,7 @@ class GPUJob:
     def pod_sets(self, job: Json) -> list[Json]:
         gang = gangs.read(job)
         frameworks.check(gang)
-        owned.time_limit(job)
+        workload.runtime_limit(job)
         return [_pod_set(job, role) for role in gang.roles]
 
     def start(self, job: Json, infos: Sequence[PodSetInfo]) -> Patch | None:
@@ -96,6 +96,23 @@ class GPUJob:
         if infos is None or self.is_suspended(job):
             return [*_deletes(children.jobs), *_written(status.held(job, gang, children.jobs))]
         return self._run(job, gang, owned.infos_for(gang, infos), children)
+
+    def restart(self, job: Json, reason: str, message: str, at: str) -> Patch | None:
+        """Start the whole gang anew where it is. None when it does not run, or was restarted as often as it may be."""
+        if self.is_suspended(job) or self.finished(job) or verdicts.recorded(job) or not restarts.left(job):
+            return None
+        return status.restarting(job, restarts.made(job) + 1, Verdict(False, reason, message, at))
+
+    def expire(self, job: Json, at: str) -> Patch | None:
+        """It has run for as long as `spec.runtime.limit` allows, over all its attempts: it fails. None when that is known,
+        or when another limit stopped it."""
+        limit = workload.runtime_limit(job)
+        if limit is None or limit != workload.max_execution_seconds(job):
+            return None
+        if self.finished(job) or verdicts.recorded(job):
+            return None
+        message = f"It has run for {limit} s in total, which is spec.runtime.limit"
+        return status.ending(job, Verdict(False, "DeadlineExceeded", message, at))
 
     def rejected(self, job: Json, message: str) -> Patch | None:
         """The status that says which field the API server does not accept in a child; the job fails with it.

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from gangline.api import names, quantity
-from gangline.jobs import podspec
-from gangline.jobs.base import JobError, Json, PodSetInfo
+from gangline.api import names
+from gangline.jobs import podspec, workload
+from gangline.jobs.base import Json, PodSetInfo
 from gangline.jobs.gpujob import frameworks, restarts
 from gangline.jobs.gpujob.frameworks import Seat
 from gangline.jobs.gpujob.gang import Gang
@@ -80,7 +79,7 @@ def _role_job(job: Json, seat: Seat, info: PodSetInfo, owner: Json, run: str) ->
         "backoffLimit": restarts.pod_retries(job),
         "template": _template(seat, info, labels),
     }
-    if (limit := time_limit(job)) is not None:
+    if (limit := workload.runtime_limit(job)) is not None:
         spec["activeDeadlineSeconds"] = limit
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
@@ -94,20 +93,6 @@ def _template(seat: Seat, info: PodSetInfo, labels: Mapping[str, str]) -> Json:
     meta["labels"] = {**kept, **labels}
     wired["spec"]["subdomain"] = seat.gang.name
     return wired
-
-
-def time_limit(job: Json) -> int | None:
-    """`spec.runtime.limit` in whole seconds, rounded up. Raises JobError when it is no duration above zero."""
-    text = (job["spec"].get("runtime") or {}).get("limit")
-    if text is None:
-        return None
-    try:
-        seconds = math.ceil(quantity.parse_duration(text))
-    except quantity.QuantityError as error:
-        raise JobError(str(error), "spec.runtime.limit") from None
-    if seconds < 1:
-        raise JobError(f'"{text}" is not above zero', "spec.runtime.limit")
-    return seconds
 
 
 def _metadata(job: Json, name: str, owner: Json, labels: Mapping[str, str]) -> Json:

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from gangline.api import names
 from gangline.jobs.base import JobError, Json
 from gangline.jobs.gpujob.gang import Gang, Role
 from gangline.jobs.job import INDEX_LABEL
@@ -92,6 +93,11 @@ def _environment(seat: Seat, taken: Mapping[str, str | None]) -> list[Json]:
         "name": "GANGLINE_INDEX",
         "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX_LABEL}']"}},
     }
+    pod: Json = {"name": "GANGLINE_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    progress: Json = {
+        "name": "GANGLINE_PROGRESS_URL",
+        "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{names.PROGRESS_URL}']"}},
+    }
     variables = {
         "GANGLINE_JOB": seat.gang.name,
         "GANGLINE_ROLE": seat.role.name,
@@ -111,7 +117,7 @@ def _environment(seat: Seat, taken: Mapping[str, str | None]) -> list[Json]:
     for name, value in variables.items():
         if len(value) > _MAX_VALUE:
             raise JobError(f"the gang has too many pods for the {name} of {seat.gang.framework}", "spec.roles")
-    return [index, *({"name": name, "value": value} for name, value in variables.items())]
+    return [index, pod, progress, *({"name": name, "value": value} for name, value in variables.items())]
 
 
 def _pytorch(seat: Seat, taken: Mapping[str, str | None]) -> dict[str, str]:

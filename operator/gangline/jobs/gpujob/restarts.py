@@ -35,6 +35,11 @@ def allowed(job: Json, reason: str) -> bool:
     return _policy(job) == RESTART_GANG and reason not in _FINAL_REASONS and made(job) < _limit(job)
 
 
+def left(job: Json) -> bool:
+    """The gang may be restarted once more."""
+    return made(job) < _limit(job)
+
+
 def as_a_whole(job: Json) -> bool:
     """A lost pod means that the whole gang starts anew."""
     return _policy(job) != RESTART_POD

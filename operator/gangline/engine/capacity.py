@@ -9,14 +9,16 @@ that select no node, or marked as autoscaled are bounded by quota alone, as in K
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gangline.engine.health import Health
 from gangline.engine.model import Admission, Flavor, Footprint, Node, PodSet, Recovery, Toleration
+from gangline.engine.presence import Presence
 from gangline.engine.rooms import Ground, Rooms
-from gangline.engine.seating import NO_SPARES, Member, Place, Seating, Seats, Shortage, Spares, member
+from gangline.engine.seating import Member, Place, Seating, Seats, Shortage, member
+from gangline.engine.want import Want
 
 if TYPE_CHECKING:
     from gangline.engine.gang import Gang
@@ -41,16 +43,13 @@ class Capacity:
         self.health = health
         self.rooms = Rooms()
         self._flavors = flavors
-        self._footprints: dict[str, Footprint] = {}
+        self.presence = Presence(health, self._requests_of)
         self._holdings: dict[str, Holding] = {}
         #: node -> the holders with pods or seats there
         self._on: dict[str, set[str]] = {}
         #: holders whose seats have to be found anew, and those for which some are missing
         self._unsettled: set[str] = set()
         self.unseated: set[str] = set()
-        #: workload -> pods that sat on a node that is another one by now
-        self._stale: dict[str, set[str]] = {}
-        self._strangers: set[str] = set()
         self._grounds: dict[tuple[str, ...], Ground | None] = {}
         #: flavors that may have more room than before, "*" = all
         self._opened: set[str] = set()
@@ -61,8 +60,7 @@ class Capacity:
 
     def put_node(self, node: Node | None, name: str) -> None:
         old = self.health.nodes.get(name)
-        if old is not None and node is not None and old.uid and node.uid and old.uid != node.uid:
-            self._replaced(name)
+        self.presence.put_node(self.health.last(name), node, name)
         self.health.put_node(node, name)
         if node is None:
             self.rooms.remove(name)
@@ -79,34 +77,20 @@ class Capacity:
         self.version += 1
 
     def put_footprint(self, footprint: Footprint | None, key: str) -> None:
-        if footprint is None:
-            self._footprints.pop(key, None)
-            self._stale.pop(key, None)
-        else:
-            self._footprints[key] = footprint
-            names = {pod.name for pod in footprint.pods}
-            if key in self._stale and not self._stale[key].intersection(names):
-                del self._stale[key]
-            self._strangers.update(pod.node for pod in footprint.pods if pod.node not in self.health.nodes)
+        self.presence.put(footprint, key)
         if key in self._holdings:
             self._unsettled.add(key)
 
-    def _replaced(self, node: str) -> None:
-        """The pods that are known to be on it were on the one before."""
-        for key in self._on.get(node, ()):
-            footprint = self._footprints.get(key)
-            stale = {pod.name for pod in footprint.pods if pod.node == node} if footprint else set[str]()
-            if stale:
-                self._stale.setdefault(key, set()).update(stale)
-        self.health.note(node, "Replaced", active=True)
+    def _requests_of(self, key: str, pod_set: str) -> Mapping[str, int]:
+        holding = self._holdings.get(key)
+        for demand in holding.gang.demands if holding is not None else ():
+            if demand.name == pod_set:
+                return demand.pod_set.requests
+        return {}
 
     def advance(self, now: int) -> set[str]:
         """Follow the health of nodes up to `now`; the nodes whose standing changed."""
-        if self._strangers and self.health.nodes:
-            for node in self._strangers:
-                if node not in self.health.nodes and self._on.get(node):
-                    self.health.note(node, "Unknown", active=not self.health.loss(node))
-            self._strangers.clear()
+        self.presence.tell()
         changed = self.health.advance(now)
         for name in changed:
             node, room = self.health.nodes.get(name), self.rooms.get(name)
@@ -217,12 +201,9 @@ class Capacity:
     def holding(self, gang: Gang) -> Holding | None:
         return self._holdings.get(gang.key)
 
-    def footprint(self, key: str) -> Footprint | None:
-        return self._footprints.get(key)
-
     def holders_on(self, node: str) -> list[str]:
         """Workloads with pods or seats on a node."""
-        return sorted(self._on.get(node, ()))
+        return sorted({*self._on.get(node, ()), *self.presence.on(node)})
 
     def nodes_of(self, gang: Gang) -> set[str]:
         """Where its pods sit and where room is kept for them."""
@@ -367,14 +348,11 @@ class Capacity:
 
     def _bound_of(self, holding: Holding, member: Member, lost: Collection[str]) -> dict[str, int]:
         """Pods of a member per node, as many as it has; those on lost nodes, and those given up already, don't count."""
-        footprint = self._footprints.get(holding.gang.key)
-        if footprint is None:
-            return {}
-        stale = self._stale.get(holding.gang.key, ())
+        stale = self.presence.stale(holding.gang.key)
         gone = {*lost, *self.given_up(holding.gang)}
         pods = [
             pod
-            for pod in footprint.pods
+            for pod in self.presence.pods(holding.gang.key)
             if pod.pod_set == member.name and pod.node not in gone and pod.name not in stale
         ]
         pods.sort(key=lambda pod: (pod.terminating, pod.name))
@@ -383,10 +361,6 @@ class Capacity:
     def given_up(self, gang: Gang) -> set[str]:
         """Lost nodes under it that are being replaced already."""
         return {node for node in (*gang.healed, *gang.workload.avoid) if not self.health.usable(node)}
-
-    def stale(self, key: str) -> Collection[str]:
-        """Its pods that sat on a node that is another one by now."""
-        return self._stale.get(key, ())
 
     # --- moving -------------------------------------------------------------------------------------------------------
 
@@ -436,124 +410,4 @@ class Capacity:
                 if any(each.ground is ground for each in holding.members)
             ),
             default=None,
-        )
-
-
-def _nothing() -> None:
-    pass
-
-
-class Want:
-    """Whether there is room for a gang that waits. `seats` are those that were last found."""
-
-    def __init__(self, capacity: Capacity, gang: Gang, members: list[Member], recovery: Recovery | None) -> None:
-        self._capacity = capacity
-        self._gang = gang
-        self._members = members
-        self._recovery = recovery
-        self.seats: Seats | None = None
-
-    def shortage(self) -> Shortage | None:
-        """What is missing, as things are."""
-        capacity = self._capacity
-        seating = Seating(capacity.rooms, self._gang.key, None, self._gang.workload.avoid)
-        self.seats = None
-        try:
-            for each in self._members:
-                short = seating.seat_domains(each, {}, move=True) if each.exclusive else seating.seat(each, each.count)
-                if short is not None:
-                    return short
-            if self._recovery is not None:
-                for each in self._members:
-                    short = self._too_few_spares(each)
-                    if short is not None:
-                        return short
-            self.seats = seating.seats
-            return None
-        finally:
-            seating.undo()
-
-    def fits(self) -> bool:
-        return self.shortage() is None
-
-    def assume(self) -> Callable[[], None]:
-        """The seats that were last found are taken for a moment; what is returned gives them back."""
-        seats, capacity, key = self.seats, self._capacity, f"{self._gang.key} (assumed)"
-        if seats is None:
-            return _nothing
-        capacity.occupy(key, self._members, seats, 1)
-        return lambda: capacity.occupy(key, self._members, seats, -1)
-
-    def _spares(self, each: Member) -> Spares:
-        recovery = self._recovery
-        if recovery is None or not recovery.enabled or not (recovery.spares or recovery.spares_percent):
-            return NO_SPARES
-        return Spares(recovery.spares, recovery.spares_percent)
-
-    def _too_few_spares(self, each: Member) -> Shortage | None:
-        """Seated as it is now, fewer rooms are idle than are to be held back."""
-        spares = self._spares(each)
-        if spares is NO_SPARES or each.ground is None:
-            return None
-        highest = self._capacity.highest_running(each.ground)
-        if self._recovery is not None and self._recovery.lend and highest is not None and highest > self._gang.priority:
-            return None
-        total, idle = self._idle(each)
-        kept = spares.of(total)
-        if idle >= kept:
-            return None
-        wanted = each.domains if each.exclusive else each.count
-        return Shortage(each, wanted, max(0, wanted - (kept - idle)), kept)
-
-    def _idle(self, each: Member) -> tuple[int, int]:
-        """Nodes or domains that are usable, and those of them where nothing is."""
-        assert each.ground is not None
-        rooms = self._capacity.rooms
-        usable = dict(rooms.usable(each.ground))
-        if not each.exclusive:
-            return len(usable), sum(room.idle for room in usable.values())
-        domains = rooms.domains(usable, each.exclusive)
-        idle = sum(
-            not rooms.owners((each.exclusive, value)) and all(usable[name].idle for name in names)
-            for value, names in domains.items()
-        )
-        return len(domains), idle
-
-    def hopeless(self) -> Shortage | None:
-        """What would be missing even if nobody else held anything."""
-        rooms = self._capacity.rooms
-        for each in self._members:
-            assert each.ground is not None
-            counts = rooms.empty_counts(each.ground, each.shape)
-            spares = self._spares(each)
-            if each.exclusive:
-                domains = rooms.domains(counts, each.exclusive)
-                able = sum(sum(counts[name] for name in names) >= each.per_domain for names in domains.values())
-                found, wanted = able - (0 if self._lent() else spares.of(len(domains))), each.domains
-            else:
-                found, wanted = sum(counts.values()), each.count
-            if found < wanted:
-                return Shortage(each, wanted, max(0, found), spares.count)
-        return None
-
-    def _lent(self) -> bool:
-        return self._recovery is not None and self._recovery.lend
-
-    def text(self, short: Shortage) -> str:
-        """In words, the same for as long as it is the same."""
-        each = short.member
-        assert each.ground is not None
-        flavor = " and ".join(each.flavors)
-        health = self._capacity.health
-        sick = [name for name in each.ground.names if not health.usable(name)]
-        because = f" ({len(sick)} of its {len(each.ground.names)} nodes are not in use)" if sick else ""
-        kept = f", {short.spares} held back as spare" if short.spares else ""
-        if each.exclusive:
-            return (
-                f"insufficient healthy capacity in flavor {flavor}: {short.wanted} free domains of {each.exclusive} needed"
-                f" for pod set {each.name}, {short.found} available{kept}{because}"
-            )
-        return (
-            f"insufficient healthy capacity in flavor {flavor}: room for {short.found} out of {short.wanted} pods of"
-            f" pod set {each.name}{kept}{because}"
         )

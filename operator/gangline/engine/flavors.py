@@ -20,11 +20,12 @@ from gangline.engine.quota import Cell
 from gangline.engine.selection import obstacle
 
 if TYPE_CHECKING:
-    from gangline.engine.capacity import Capacity, Want
+    from gangline.engine.capacity import Capacity
     from gangline.engine.cluster_queue import ClusterQueueState, FlavorOption, Group
     from gangline.engine.preemption import Preemptor
     from gangline.engine.seating import Shortage
     from gangline.engine.topology import Placement
+    from gangline.engine.want import Want
 
 PODS = "pods"
 

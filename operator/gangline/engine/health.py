@@ -56,7 +56,6 @@ TABLE: Final[tuple[Signal, ...]] = (
     Signal("Unreachable", "Ready", "Unknown", LOST, 1.0),
     Signal("Deleted", "Object", "gone", LOST),
     Signal("Unknown", "Object", "never seen", LOST, 10.0),
-    Signal("Replaced", "Object", "uid", LOST),
     Signal("OutOfService", "Taint", "node.kubernetes.io/out-of-service", LOST),
     Signal("UnreachableTaint", "Taint", "node.kubernetes.io/unreachable", LOST, 1.0),
     Signal("NotReadyTaint", "Taint", "node.kubernetes.io/not-ready", LOST, 2.0),
@@ -286,6 +285,14 @@ class Health:
         return Signal(kind, "Condition", kind, means, known.grace_seconds if known else 0.0)
 
     # --- asking -------------------------------------------------------------------------------------------------------
+
+    def knew(self, name: str) -> bool:
+        """The node was there once."""
+        return name in self._last
+
+    def last(self, name: str) -> Node | None:
+        """The node as it was last seen."""
+        return self._last.get(name)
 
     def usable(self, name: str) -> bool:
         """New work may go there: it is known, shows no signal, and has soaked."""

@@ -19,8 +19,9 @@ from gangline.engine.quota import Cell, FlavorResource, Node
 from gangline.engine.topology import Topologies
 
 if TYPE_CHECKING:
-    from gangline.engine.capacity import Capacity, Want
+    from gangline.engine.capacity import Capacity
     from gangline.engine.cluster_queue import ClusterQueueState
+    from gangline.engine.want import Want
 
 IN_QUEUE = "InClusterQueue"
 RECLAMATION = "InCohortReclamation"

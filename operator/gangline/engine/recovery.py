@@ -18,8 +18,8 @@ from gangline.engine.store import Store
 
 #: the reason of a preemption that makes room for a gang that lost nodes
 TO_HEAL = "InRecovery"
-#: the word for pods that are gone without a node that could be blamed
-PODS_LOST = "PodsLost"
+#: the cause where a node is another one of the same name by now
+REPLACED = "Replaced"
 
 
 class Healing:
@@ -112,11 +112,15 @@ class Healing:
         gang.healed &= nodes
         found: dict[str, tuple[str, Millis]] = {}
         uses_devices = any("/" in resource for demand in gang.demands for resource in demand.pod_set.requests)
+        replaced = store.capacity.presence.nodes_before(gang.key)
         for node in sorted(nodes - gang.healed):
             loss = store.health.loss(node)
             if loss is not None and (uses_devices or not loss.devices_only):
                 if not _told_before(gang, node, loss.detected_at):
                     found[node] = loss.kind, loss.detected_at
+                continue
+            if node in replaced and node not in gang.workload.avoid:
+                found[node] = REPLACED, now
                 continue
             taint = store.health.untolerated(node, _tolerations(store, gang))
             if taint is not None and node not in gang.workload.avoid:

@@ -1,0 +1,114 @@
+"""Where the pods of gangs are, by node and by workload, and what they tell of their nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TypeAlias
+
+from gangline.engine.health import Health
+from gangline.engine.model import BoundPod, Footprint, Node
+
+#: workload and pod set -> what one of its pods asks for
+RequestsOf: TypeAlias = Callable[[str, str], Mapping[str, int]]
+
+
+class Presence:
+    """Footprints as they were last told. `requests_of` says what their pods use, nothing for those that are not known."""
+
+    def __init__(self, health: Health, requests_of: RequestsOf) -> None:
+        self._health = health
+        self._requests_of = requests_of
+        self._footprints: dict[str, Footprint] = {}
+        #: node -> workloads with pods there
+        self._on: dict[str, set[str]] = {}
+        #: workload -> pods that sat on a node that is another one by now
+        self._stale: dict[str, set[str]] = {}
+        #: nodes of which pods may tell something new
+        self._recheck: set[str] = set()
+
+    def put(self, footprint: Footprint | None, key: str) -> None:
+        old = self._footprints.pop(key, None)
+        for node in _nodes(old):
+            self._on[node].discard(key)
+            if not self._on[node]:
+                del self._on[node]
+        self._recheck.update(_nodes(old))
+        if footprint is None:
+            self._stale.pop(key, None)
+            return
+        self._footprints[key] = footprint
+        for node in _nodes(footprint):
+            self._on.setdefault(node, set()).add(key)
+        self._recheck.update(_nodes(footprint))
+        stale = self._stale.get(key, set[str]()) & {pod.name for pod in footprint.pods}
+        if stale:
+            self._stale[key] = stale
+        else:
+            self._stale.pop(key, None)
+
+    def put_node(self, old: Node | None, new: Node | None, name: str) -> None:
+        """A node came, changed or went. One of the same name but another identity does not have the pods of the first."""
+        self._recheck.add(name)
+        if old is None or new is None or not old.uid or not new.uid or old.uid == new.uid:
+            return
+        for key in self._on.get(name, ()):
+            stale = {pod.name for pod in self._footprints[key].pods if pod.node == name}
+            self._stale.setdefault(key, set()).update(stale)
+
+    def footprint(self, key: str) -> Footprint | None:
+        return self._footprints.get(key)
+
+    def pods(self, key: str) -> tuple[BoundPod, ...]:
+        footprint = self._footprints.get(key)
+        return footprint.pods if footprint is not None else ()
+
+    def stale(self, key: str) -> Collection[str]:
+        """Its pods that sat on a node that is another one by now."""
+        return self._stale.get(key, ())
+
+    def nodes_before(self, key: str) -> set[str]:
+        """The nodes that those sat on."""
+        stale = self.stale(key)
+        return {pod.node for pod in self.pods(key) if pod.name in stale} if stale else set()
+
+    def on(self, node: str) -> Collection[str]:
+        """Workloads with pods on a node."""
+        return self._on.get(node, ())
+
+    # --- what pods tell -----------------------------------------------------------------------------------------------
+
+    def tell(self) -> None:
+        """Tell health what pods show of their nodes. While no node is known at all they show nothing."""
+        if not self._health.nodes:
+            return
+        for name in sorted(self._recheck):
+            node = self._health.nodes.get(name)
+            if node is None:
+                unseen = bool(self._on.get(name)) and not self._health.knew(name)
+                self._health.note(name, "Unknown", active=unseen)
+            else:
+                pods = list(self._pods_on(name))
+                self._health.note(name, "StuckTerminating", active=any(pod.terminating for _, pod in pods))
+                self._health.note(name, "DevicesMissing", active=self._overdrawn(node, pods))
+        self._recheck.clear()
+
+    def _pods_on(self, node: str) -> Iterator[tuple[str, BoundPod]]:
+        for key in sorted(self._on.get(node, ())):
+            for pod in self._footprints[key].pods:
+                if pod.node == node:
+                    yield key, pod
+
+    def _overdrawn(self, node: Node, pods: list[tuple[str, BoundPod]]) -> bool:
+        """Of some device there is less than the hardware has, and less than the pods on the node use."""
+        for resource, total in node.capacity.items():
+            left = node.allocatable.get(resource, 0)
+            if "/" not in resource or left >= total:
+                continue
+            used = sum(self._requests_of(key, pod.pod_set).get(resource, 0) for key, pod in pods if not pod.terminating)
+            if used > left:
+                return True
+        return False
+
+
+def _nodes(footprint: Footprint | None) -> set[str]:
+    return {pod.node for pod in footprint.pods} if footprint is not None else set()

@@ -1,0 +1,134 @@
+"""The engine played forward: who starts when, after whom, and how sure that is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.engine.world import World, cluster_queue, gang
+
+from gangline.engine import outlook as outlooks
+from gangline.engine.model import Backfill, Change, ClusterQueue, RuntimeForecast, Workload
+from gangline.engine.outlook import Outlook, outlook
+
+MINUTE = 60_000
+
+
+def forecast(name: str, minutes: float, spread: float = 1.0001) -> RuntimeForecast:
+    quantiles = ((0.1, minutes / spread), (0.5, minutes), (0.9, minutes * spread))
+    return RuntimeForecast(f"team/{name}", tuple((q, round(m * MINUTE)) for q, m in quantiles))
+
+
+def world(*gangs: tuple[Workload, float], gpus: int = 8, spread: float = 1.0001, **fields: Any) -> World:
+    """Gangs with the minutes that they are forecast to run, after what could start has started."""
+    made = World(cluster_queue("q", gpus, **fields))
+    for workload, minutes in gangs:
+        made.put(forecast(workload.name, minutes, spread), workload)
+    made.decide()
+    return made
+
+
+def look(made: World, **options: Any) -> Outlook:
+    return outlook(made.engine.facts(), made.engine.settings, made.now, **options)
+
+
+def in_minutes(made: World, seen: Outlook, name: str) -> tuple[float, float]:
+    start = seen.starts[f"team/{name}"]
+    assert start.p90 is not None
+    return round((start.p50 - made.now) / MINUTE, 1), round((start.p90 - made.now) / MINUTE, 1)
+
+
+def test_those_who_wait_start_one_after_the_other() -> None:
+    made = world((gang("a1", 8), 60), (gang("b2", 8), 30), (gang("c3", 8), 10))
+    seen = look(made)
+    assert set(seen.starts) == {"team/b2", "team/c3"}
+    assert in_minutes(made, seen, "b2") == (60.0, 60.0)
+    assert in_minutes(made, seen, "c3") == (90.0, 90.0)
+    assert seen.starts["team/c3"].because == "after team/b2 ends"
+
+
+def test_a_run_that_has_lasted_a_while_ends_so_much_sooner() -> None:
+    made = world((gang("a1", 8), 60), (gang("b2", 8), 30))
+    made.now += 45 * MINUTE
+    seen = look(made)
+    assert in_minutes(made, seen, "b2")[0] == 15.0
+
+
+def test_uncertain_lengths_make_the_start_uncertain() -> None:
+    made = world((gang("a1", 8), 60), (gang("b2", 8), 30), (gang("c3", 8), 10), spread=4.0)
+    seen = look(made)
+    p50, p90 = in_minutes(made, seen, "c3")
+    assert 40 < p50 < 180 and p90 > 1.5 * p50
+    assert look(made) == seen, "the same facts at the same time give the same outlook"
+
+
+def test_backfill_is_foreseen_as_the_engine_does_it() -> None:
+    gangs = ((gang("long1", 4), 60), (gang("head2", 8), 30), (gang("short3", 4), 20), (gang("late4", 4), 90))
+    plain = world(*gangs)
+    assert "short3" in plain.running(), "best effort: whoever fits may go"
+    careful = world(*gangs, backfill=Backfill())
+    assert careful.running() == ["long1", "short3"]
+    seen = look(careful)
+    assert in_minutes(careful, seen, "head2")[0] == 60.0
+    assert in_minutes(careful, seen, "late4")[0] == 90.0
+
+
+def test_what_never_fits_has_no_start() -> None:
+    made = world((gang("a1", 8), 60), (gang("huge2", 16), 30))
+    assert look(made).starts == {}
+
+
+def test_behind_a_run_of_unknown_length_nothing_is_promised() -> None:
+    made = World(cluster_queue("q", 8), gang("a1", 8), gang("b2", 8))
+    made.decide()
+    assert look(made).starts == {}
+
+
+def test_preemption_is_foreseen_and_its_victim_starts_again() -> None:
+    lower = ClusterQueue.__dataclass_fields__["preemption"].default
+    made = world((gang("low1", 8), 60), preemption=replace(lower, within_cluster_queue="LowerPriority"))
+    made.put(forecast("high2", 30), gang("high2", 8, priority=5))
+    seen = look(made)
+    assert in_minutes(made, seen, "high2")[0] == 0.0
+    assert in_minutes(made, seen, "low1")[0] == 30.0
+
+
+def test_a_hard_limit_bounds_a_run() -> None:
+    made = world((gang("a1", 8, max_execution_seconds=600), 60), (gang("b2", 8), 30))
+    assert in_minutes(made, look(made), "b2")[0] == 10.0
+
+
+def test_only_those_asked_for_are_followed_to_their_start() -> None:
+    made = world(*((gang(f"w{i}", 8), 10) for i in range(6)))
+    seen = look(made, only=frozenset({"team/w2"}))
+    assert set(seen.starts) == {"team/w2"}
+    assert [stretch.workload for stretch in seen.stretches] == ["team/w0", "team/w1", "team/w2"]
+
+
+def test_with_little_time_two_courses_must_do() -> None:
+    made = world((gang("a1", 8), 60), (gang("b2", 8), 30), spread=4.0)
+    seen = look(made, seconds=0.0)
+    assert seen.courses == 2
+    p50, p90 = in_minutes(made, seen, "b2")
+    assert p50 == 60.0 and p90 > 90.0
+
+
+def test_the_course_of_the_medians_can_be_drawn() -> None:
+    made = world((gang("a1", 8), 60), (gang("b2", 8), 30))
+    stretches = look(made).stretches
+    assert [(s.workload, s.cluster_queue) for s in stretches] == [("team/a1", "q"), ("team/b2", "q")]
+    assert stretches[0].ended == stretches[1].began
+    assert stretches[1].ended - stretches[1].began == 30 * MINUTE
+
+
+def test_a_process_of_its_own_says_the_same(tmp_path: Any) -> None:
+    import pickle
+    import subprocess
+    import sys
+
+    made = world((gang("a1", 8), 60), (gang("b2", 8), 30))
+    facts: list[Change] = made.engine.facts()
+    program = "import sys; from gangline.engine import outlook; sys.exit(outlook.main())"
+    asked = outlooks.request(facts, made.engine.settings, made.now, courses=3)
+    done = subprocess.run([sys.executable, "-c", program], input=asked, capture_output=True, check=True)
+    assert pickle.loads(done.stdout) == look(made, courses=3)

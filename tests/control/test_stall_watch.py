@@ -1,0 +1,293 @@
+"""Running gangs of queues with a policy: reports and readings in, conditions, restarts and notices out."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.jobs.gangs import KIND, gpu_job
+
+from gangline.control import conditions, workload_status
+from gangline.control.footprints import Footprints
+from gangline.control.heartbeats import BadReportError
+from gangline.control.metrics import Metrics
+from gangline.control.mirror import Mirror
+from gangline.control.notify import Notices
+from gangline.control.stall_watch import StallWatch
+from gangline.engine import model
+from gangline.jobs import workload as workloads
+from gangline.kube import resources as kube
+from gangline.telemetry import Reading, SourceError
+
+Json = dict[str, Any]
+START = 1_700_000_000_000
+MINUTE = 60_000
+KEY = "team/gpujob-llama"
+
+
+class FakeWrites:
+    """Applies status changes at once, and keeps the others."""
+
+    def __init__(self, mirror: Mirror, now: Callable[[], int]) -> None:
+        self._mirror, self._now = mirror, now
+        self.sent: list[tuple[Any, ...]] = []
+        self.changes = 0
+
+    def in_doubt(self, *_: object) -> bool:
+        return False
+
+    def change(self, key: str, slot: str, change: workload_status.Change, *, done: Any = None, **_: Any) -> None:
+        raw = copy.deepcopy(self._mirror.get(kube.WORKLOADS, key))
+        assert raw is not None
+        change(raw["status"], self._now())
+        self.changes += 1
+        raw["metadata"]["resourceVersion"] = f"w{self.changes}"
+        self._mirror.upsert(kube.WORKLOADS, raw)
+        if done is not None:
+            done(raw)
+
+    def send(self, *arguments: Any, **_: Any) -> None:
+        self.sent.append(arguments)
+
+
+class FakeSource:
+    def __init__(self) -> None:
+        self.readings: list[Reading] = []
+        self.fails = False
+
+    async def read(self) -> list[Reading]:
+        if self.fails:
+            raise SourceError("down")
+        return self.readings
+
+    async def close(self) -> None:
+        pass
+
+
+class Place:
+    """One GPUJob of two pods that runs in a queue whose policy is `stall`."""
+
+    def __init__(self, stall: Json | None, **job: Any) -> None:
+        self.now = START
+        self.facts: list[model.Change] = []
+        self.events: list[tuple[str, str]] = []
+        self.told: list[str] = []
+        self.withdrawn: list[str] = []
+        self.mirror = Mirror(observe=lambda change: None)
+        self.writes = FakeWrites(self.mirror, lambda: self.now)
+        self.footprints = Footprints(observe=lambda change: None, counts=lambda workload: {})
+        self.metrics = Metrics()
+        self.source = FakeSource()
+        self.watch = StallWatch(
+            self.mirror,
+            self.writes,  # type: ignore[arg-type]
+            self.footprints,
+            self.facts.append,
+            self,  # type: ignore[arg-type]
+            self.metrics,
+            Notices(self.mirror, lambda receiver, terms, notice: self.told.append(notice.kind), now=lambda: self.now),
+            now=lambda: self.now,
+            source=self.source,
+            withdraw=self.withdrawn.append,
+        )
+        self.put(kube.CLUSTER_QUEUES, {"kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {}})
+        notify = [{"secretRef": {"name": "s"}, "on": ["Stalled", "Idle"]}]
+        spec = {"clusterQueues": {"names": ["cq"]}, "notify": notify} | ({"stall": stall} if stall else {})
+        self.put(kube.QUEUE_POLICIES, {"kind": "QueuePolicy", "metadata": {"name": "p"}, "spec": spec})
+        self.job = gpu_job(suspend=False, **job)
+        self.job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "lq"}
+        self.put(kube.GPU_JOBS, self.job)
+        body = workloads.build(KIND, self.job, KIND.pod_sets(self.job), queue="lq", priority=0)
+        body["metadata"] |= {"uid": "wuid", "name": "gpujob-llama"}
+        body["status"] = {}
+        pod_sets = (model.PodSetAssignment("worker", 2, {"nvidia.com/gpu": "f"}, {"nvidia.com/gpu": 16}),)
+        admit = model.Admit(KEY, "wuid", model.Admission("cq", pod_sets), True, START)
+        workload_status.admit(admit)(body["status"], START)
+        workload_status.pods_ready(True)(body["status"], START)
+        self.put(kube.WORKLOADS, body)
+        for index in range(2):
+            self.pod(index)
+
+    def put(self, resource: Any, obj: Json) -> None:
+        obj["metadata"].setdefault("resourceVersion", "1")
+        obj["metadata"].setdefault("uid", obj["metadata"]["name"])
+        self.mirror.upsert(resource, obj)
+
+    def pod(self, index: int, **annotations: str) -> None:
+        said = {"kueue.x-k8s.io/workload": "gpujob-llama", **annotations}
+        meta = {"namespace": "team", "name": f"llama-worker-{index}", "uid": f"p{index}", "annotations": said}
+        pod: Json = {"metadata": meta, "spec": {"nodeName": "n"}, "status": {"phase": "Running"}}
+        self.footprints.upsert(pod)
+        self.watch.note_pod(pod)
+
+    def annotate(self, **annotations: str) -> None:
+        job = copy.deepcopy(self.job)
+        job["metadata"]["annotations"] = {f"gangline.io/{name}": text for name, text in annotations.items()}
+        job["metadata"]["resourceVersion"] = str(self.now)
+        self.put(kube.GPU_JOBS, job)
+
+    def record(self, obj: Json, kind: str, reason: str, note: str) -> None:
+        self.events.append((reason, note))
+
+    def condition(self) -> tuple[str, str]:
+        raw = self.mirror.get(kube.WORKLOADS, KEY)
+        row = conditions.find((raw or {})["status"]["conditions"], "Stalled") or {"status": "", "reason": ""}
+        return row["status"], row["reason"]
+
+    def count(self, action: str) -> float:
+        return self.metrics.registry.get_sample_value("gangline_stalled_total", {"action": action}) or 0.0
+
+    def pass_time(self, minutes: int, **reading: float) -> None:
+        """Minute by minute; `reading` is what telemetry says of both pods meanwhile."""
+        for _ in range(minutes):
+            self.now += MINUTE
+            if reading:
+                pods = [f"llama-worker-{index}" for index in range(2)]
+                self.watch.take_readings([Reading("team", pod, self.now / 1000, **reading) for pod in pods])  # type: ignore[arg-type]
+            self.watch.look(self.watch.policies())
+
+    def report(self, **body: Any) -> None:
+        self.watch.report("team", "gpujob-llama", "wuid", body)
+
+
+IDLE = {"gpu": 0.0, "log_bytes": 512.0}
+
+
+def test_an_idle_silent_gang_is_queued_again_by_policy() -> None:
+    place = Place({"action": "Requeue"})
+    place.pass_time(20, **IDLE)
+    assert place.condition() == ("", ""), "suspected, in its grace"
+    place.pass_time(1, **IDLE)
+    assert place.condition() == ("True", "Requeue")
+    value = place.mirror.workload_value(KEY)
+    assert value is not None
+    assert value.stalled == "Requeue", "which the engine acts on"
+    assert place.events[-1] == (
+        "Stalled",
+        "It hangs: the GPUs of all 2 pods idle for 20m, nothing in the logs for 20m; it is stopped and queued again",
+    )
+    assert place.told[-1] == "Stalled"
+    assert place.count("Requeue") == 1
+    place.pass_time(60, **IDLE)
+    assert place.count("Requeue") == 1
+
+
+def test_without_a_policy_nothing_is_looked_at_or_written() -> None:
+    place = Place(None)
+    assert place.watch.policies() == {}
+    assert not place.watch.needs_pods()
+    place.pass_time(600, **IDLE)
+    assert place.writes.changes == 0
+    assert not Place({"action": "None"}).watch.policies()
+
+
+def test_reports_keep_an_idle_looking_gang_alive_and_it_is_told_once() -> None:
+    place = Place({"action": "Requeue"})
+    for step in range(60):
+        place.report(step=step)
+        place.pass_time(1, **IDLE)
+    assert place.condition() == ("False", "Idle")
+    assert place.told == ["Idle"]
+    assert place.writes.changes == 1
+
+
+def test_what_a_job_promised_is_held_against_it() -> None:
+    place = Place({"action": "Notify", "after": "1h"}, progress={"heartbeat": "12m"})
+    place.report(step=1)
+    place.pass_time(16)
+    assert place.condition() == ("", "")
+    place.pass_time(1)
+    assert place.condition() == ("True", "Notify")
+    place.report(step=2)
+    place.pass_time(1)
+    assert place.condition() == ("False", "Recovered")
+
+
+def test_a_restart_where_it_is_and_a_requeue_when_that_is_used_up() -> None:
+    place = Place({"action": "Restart"}, restart={"maxRestarts": 1})
+    place.pass_time(22, **IDLE)
+    assert place.condition() == ("True", "Restart")
+    ((key, verb, body),) = place.writes.sent
+    assert (key.name, verb, body["status"]["restarts"]) == ("llama", "status", 1)
+    assert body["metadata"]["resourceVersion"], "on the version that it was decided on"
+
+    used_up = Place({"action": "Restart"}, restart={"maxRestarts": 0})
+    used_up.pass_time(22, **IDLE)
+    assert used_up.condition() == ("True", "Requeue")
+
+
+def test_after_so_many_actions_it_is_only_told() -> None:
+    place = Place({"action": "Requeue", "maxActions": 2})
+    raw = copy.deepcopy(place.mirror.get(kube.WORKLOADS, KEY)) or {}
+    raw["metadata"]["resourceVersion"] = "9"
+    raw["status"]["schedulingStats"] = {"evictions": [{"reason": "Stalled", "underlyingCause": "", "count": 2}]}
+    place.put(kube.WORKLOADS, raw)
+    place.pass_time(22, **IDLE)
+    assert place.condition() == ("True", "Notify")
+
+
+def test_a_job_may_opt_out() -> None:
+    place = Place({"action": "Requeue"})
+    place.annotate(stall="off")
+    place.pass_time(60, **IDLE)
+    assert place.writes.changes == 0
+
+
+def test_a_new_process_does_not_say_again_what_stands_in_the_condition() -> None:
+    place = Place({"action": "Notify"})
+    place.pass_time(22, **IDLE)
+    place.told.clear()
+    place.watch._runs.clear()
+    place.pass_time(60, **IDLE)
+    assert place.told == []
+
+
+def test_annotations_of_job_and_pods_are_reports() -> None:
+    place = Place({"action": "Notify"}, progress={"heartbeat": "12m"})
+    for step in range(30):
+        place.annotate(progress=f"step={step}")
+        place.pass_time(1)
+    for step in range(30, 60):
+        place.pod(1, **{"gangline.io/progress": f"step={step}"})
+        place.pass_time(1)
+    assert place.condition() == ("", "")
+    for _ in range(17):
+        place.pod(1, **{"gangline.io/progress": "step=59"})
+        place.pass_time(1)
+    assert place.condition() == ("True", "Notify"), "the same text again is no news"
+
+
+def test_who_does_not_know_the_workload_can_not_report_for_it() -> None:
+    place = Place({"action": "Notify"})
+    with pytest.raises(LookupError):
+        place.watch.report("team", "gpujob-llama", "another", {})
+    with pytest.raises(LookupError):
+        place.watch.report("team", "nobody", "wuid", {})
+    with pytest.raises(BadReportError):
+        place.report(step="one")
+
+
+def test_its_own_pace_becomes_the_forecast_until_the_run_ends() -> None:
+    place = Place({"action": "Notify"})
+    for step in range(20):
+        place.report(step=step, total=100)
+        place.pass_time(1)
+    told = [change.item for change in place.facts if isinstance(change, model.Put)]
+    assert [fact.source for fact in told if isinstance(fact, model.RuntimeForecast)] == ["Progress"], "it hardly moved"
+    assert place.watch.knows_better(KEY)
+    place.mirror.remove(kube.WORKLOADS, KEY)
+    place.watch._tidy()
+    assert place.facts[-1] == model.Gone(model.RuntimeForecast, KEY)
+    assert place.withdrawn == [KEY]
+    assert not place.watch.knows_better(KEY)
+
+
+async def test_a_source_that_fails_is_no_evidence_and_stops_nothing() -> None:
+    place = Place({"action": "Requeue"})
+    place.pass_time(14, **IDLE)
+    place.source.fails = True
+    assert await place.watch._readings() == []
+    place.pass_time(60)
+    assert place.condition() == ("", "")

@@ -15,8 +15,10 @@ PYTEST_ARGS ?=
 #: which of bench/admission.yaml's loads and sizes the benchmarks run
 LOAD ?= baseline
 SIZE ?= full
+#: of bench-hotswap
+TRIALS ?= 20
 
-.PHONY: help run test check venv bench bench-engine bench-admission bench-jobs bench-idle crds lock clean
+.PHONY: help run test check venv bench bench-engine bench-admission bench-jobs bench-hotswap bench-idle crds lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +55,10 @@ bench-admission: venv ## Kueue's benchmark load (LOAD=baseline|large|tas SIZE=fu
 bench-jobs: venv ## real Jobs through webhook, admission and pods (SIZE=…); JSON on stdout
 	@$(BIN)/gangline cluster build >&2
 	@$(BIN)/python -m bench.jobs --size $(SIZE)
+
+bench-hotswap: venv ## a node fails under a gang, TRIALS=20 times each way, beside Kubernetes' own path; JSON on stdout
+	@$(BIN)/gangline cluster build >&2
+	@$(BIN)/python -m bench.hotswap --trials $(TRIALS)
 
 bench-idle: venv ## CPU of an operator at rest with everything waiting (SIZE=…); JSON on stdout
 	@$(BIN)/gangline cluster build >&2

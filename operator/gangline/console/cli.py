@@ -15,14 +15,17 @@ COMMANDS: dict[str, str] = {
     "cluster": "gangline.console.cluster:command",
     "down": "gangline.console.up:down",
     "doctor": "gangline.console.doctor:command",
+    "eta": "gangline.console.eta:command",
     "forecast": "gangline.console.forecast:command",
     "operator": "gangline.console.operator:command",
+    "plan": "gangline.console.plan:command",
     "queue": "gangline.console.queue:command",
     "run": "gangline.console.run:command",
     "swap": "gangline.console.swap:command",
     "up": "gangline.console.up:command",
     "vectors": "gangline.console.vectors:command",
     "webhooks": "gangline.console.webhooks:command",
+    "whatif": "gangline.console.whatif:command",
     "why": "gangline.console.why:command",
 }
 

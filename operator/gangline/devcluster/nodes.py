@@ -109,19 +109,23 @@ async def wait_ready(client: ApiClient, names: Iterable[str], *, timeout: float 
         await asyncio.sleep(0.1)
 
 
-async def fail_node(client: ApiClient, name: str, *, silent: bool = False) -> None:
+async def fail_node(client: ApiClient, name: str, *, silent: bool = False, pods: bool = True) -> None:
     """Lets a node die: its pods play no further (not even when they are deleted), and it is NotReady at once.
 
     With `silent` it just stops sending heartbeats; the controller manager notices after its node monitor grace period.
+    Without `pods` it is only NotReady: its pods still run, and end when they are told to.
     """
     dead = {"metadata": {"annotations": {SIMULATED_FAILURE: "true"}}}
     await client.patch(NODES, None, name, dead)
-    await _annotate_pods(client, name, dead)
+    if pods:
+        await _annotate_pods(client, name, dead)
     if silent:
         await asyncio.sleep(KWOK_LAG)  # kwok must have seen its pods die before it loses sight of the node
         await _take_lease(client, name)
     else:
+        now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         condition = {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "simulated failure"}
+        condition |= {"lastTransitionTime": now, "lastHeartbeatTime": now}
         status = {"status": {"conditions": [condition]}}
         await client.patch(NODES, None, name, status, kind="strategic", subresource="status")
 

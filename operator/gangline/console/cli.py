@@ -17,6 +17,7 @@ COMMANDS: dict[str, str] = {
     "doctor": "gangline.console.doctor:command",
     "eta": "gangline.console.eta:command",
     "forecast": "gangline.console.forecast:command",
+    "notify": "gangline.console.notify:command",
     "operator": "gangline.console.operator:command",
     "plan": "gangline.console.plan:command",
     "queue": "gangline.console.queue:command",

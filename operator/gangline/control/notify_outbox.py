@@ -195,9 +195,10 @@ class Outbox:
     # --- where to -----------------------------------------------------------------------------------------------------
 
     async def _urls(self, receiver: Receiver) -> list[str]:
-        data = await self._secret(receiver)
-        lines = [line.strip() for line in _decoded(data, "url").splitlines()]
-        return addressed(lines, receiver.to or _decoded(data, "to").strip())
+        try:
+            return urls_of(await self._secret(receiver), receiver.to)
+        except DeliveryError as error:
+            raise DeliveryError(f"Secret {receiver.namespace}/{receiver.name}: {error}") from None
 
     async def _secret(self, receiver: Receiver) -> Mapping[str, str]:
         key = (receiver.namespace, receiver.name)
@@ -207,11 +208,17 @@ class Outbox:
         try:
             data = await self._read_secret(*key)
         except Exception as error:
-            raise DeliveryError(f"Secret {key[0]}/{key[1]}: {error}") from None
-        if "url" not in data:
-            raise DeliveryError(f"Secret {key[0]}/{key[1]} has no key url")
+            raise DeliveryError(str(error)) from None
         self._secrets[key] = (self._clock(), data)
         return data
+
+
+def urls_of(data: Mapping[str, str], to: str) -> list[str]:
+    """Where the data of a Secret says that messages go; `to` is the job's own address. Raises DeliveryError."""
+    if "url" not in data:
+        raise DeliveryError("it has no key url")
+    lines = [line.strip() for line in _decoded(data, "url").splitlines()]
+    return addressed(lines, to or _decoded(data, "to").strip())
 
 
 def addressed(urls: Sequence[str], to: str) -> list[str]:
@@ -226,14 +233,15 @@ def _decoded(data: Mapping[str, str], key: str) -> str:
     try:
         return base64.b64decode(data.get(key, "")).decode()
     except (binascii.Error, UnicodeDecodeError):
-        raise DeliveryError(f"key {key} of the Secret is no text") from None
+        raise DeliveryError(f"its key {key} is no text") from None
 
 
-def send_with_apprise(url: str, message: Message) -> None:
+def send_with_apprise(url: str, message: Message, *, quiet: bool = True) -> None:
     """Send by https://appriseit.com, which knows some hundred services. Blocks. Raises DeliveryError."""
     import apprise  # takes its time, and is only needed where somebody is told something
 
-    logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # its messages show parts of URLs
+    if quiet:
+        logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # its messages show parts of URLs
     service: Any = apprise.Apprise()
     if not service.add(url):
         raise DeliveryError("a URL in it is none that Apprise knows")

@@ -1,0 +1,358 @@
+"""From something that happened to a message at a receiver: who is told, how it is bundled, and what failures cost."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from gangline.console.notify import command
+from gangline.control.mirror import Mirror
+from gangline.control.notify import KINDS, MOST_LINES, Message, Notice, Notices, Receiver, Terms, compose
+from gangline.control.notify_outbox import MOST_WAITING, DeliveryError, Outbox, addressed
+from gangline.kube import resources as kube
+
+Json = dict[str, Any]
+ALICE = Receiver("gangline-system", "alice")
+
+
+class Inbox:
+    """A real HTTP receiver for Apprise's json:// URLs; `status` is what it answers."""
+
+    def __init__(self) -> None:
+        self.bodies: list[Json] = []
+        self.status = 200
+        inbox = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                inbox.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                self.send_response(inbox.status)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def url(self, path: str = "", scheme: str = "json") -> str:
+        return f"{scheme}://127.0.0.1:{self.server.server_port}/{path}"
+
+
+@pytest.fixture
+def inbox() -> Iterator[Inbox]:
+    started = Inbox()
+    yield started
+    started.server.shutdown()
+    started.server.server_close()
+
+
+class Office:
+    """An outbox with its secrets, its outcomes and its complaints."""
+
+    def __init__(self, secrets: Mapping[str, Mapping[str, str]], **options: Any) -> None:
+        self.secrets = dict(secrets)
+        self.outcomes: list[tuple[str, str]] = []
+        self.complaints: list[str] = []
+        self.reads = 0
+        self.outbox = Outbox(
+            self.read,
+            outcome=lambda kind, outcome: self.outcomes.append((kind, outcome)),
+            complain=lambda receiver, why: self.complaints.append(why),
+            **{"pauses": (0.0, 0.0), **options},
+        )
+
+    async def read(self, namespace: str, name: str) -> Mapping[str, str]:
+        self.reads += 1
+        if name not in self.secrets:
+            raise LookupError(f"secrets {name!r} not found")
+        return {key: base64.b64encode(text.encode()).decode() for key, text in self.secrets[name].items()}
+
+    def put(self, kind: str = "Finished", receiver: Receiver = ALICE, terms: Terms = Terms(), text: str = "") -> None:  # noqa: B008
+        self.outbox.put(receiver, terms, Notice(kind, "cq", f"Job team/{text or kind}", text or "Because.", 0))
+
+    async def empty(self) -> None:
+        """Until nothing is under way."""
+        while tasks := [box.task for box in self.outbox._boxes.values() if box.task is not None]:
+            await asyncio.gather(*tasks)
+
+
+class FakePost:
+    """In place of Apprise: keeps what is sent, and fails as often as it is told to."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.sent: list[tuple[str, Message]] = []
+        self.failures = failures
+        self.tries = 0
+
+    def __call__(self, url: str, message: Message) -> None:
+        self.tries += 1
+        if self.tries <= self.failures:
+            raise DeliveryError("the receiver did not take it")
+        self.sent.append((url, message))
+
+
+# --- delivery ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_notice_arrives_at_a_real_receiver(inbox: Inbox) -> None:
+    office = Office({"alice": {"url": f"# mine\n{inbox.url()}\n"}})
+    office.put("Failed", text="out of memory")
+    await office.empty()
+    (body,) = inbox.bodies
+    assert body["title"] == "Job team/out of memory has failed"
+    assert body["message"] == "out of memory\nClusterQueue: cq"
+    assert body["type"] == "warning"
+    assert office.outcomes == [("Failed", "sent")]
+    await office.outbox.close(5)
+
+
+async def test_a_receiver_that_refuses_is_tried_again_then_given_up_and_complained_of_once(
+    inbox: Inbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    inbox.status = 500
+    office = Office({"alice": {"url": inbox.url("secret-token")}})
+    office.put()
+    await office.empty()
+    assert len(inbox.bodies) == 3
+    assert office.outcomes == [("Finished", "failed")]
+    office.put()
+    await office.empty()
+    assert office.complaints == ["the receiver did not take it"]
+    inbox.status = 200
+    office.put()
+    await office.empty()
+    assert office.outcomes[-1] == ("Finished", "sent")
+    assert "secret-token" not in caplog.text
+    await office.outbox.close(5)
+
+
+async def test_only_the_url_that_refused_is_tried_again() -> None:
+    post = FakePost(failures=1)
+    office = Office({"alice": {"url": "json://one\njson://two"}}, send=post)
+    office.put()
+    await office.empty()
+    assert [url for url, _ in post.sent] == ["json://two", "json://one"]
+
+
+@pytest.mark.parametrize(
+    ("secret", "why"),
+    [
+        ({}, "Secret gangline-system/alice: secrets 'alice' not found"),
+        ({"alice": {"address": "x"}}, "Secret gangline-system/alice: it has no key url"),
+        ({"alice": {"url": "nonsense"}}, "a URL in it is none that Apprise knows"),
+    ],
+)
+async def test_a_secret_that_is_of_no_use_is_complained_of(secret: Mapping[str, Mapping[str, str]], why: str) -> None:
+    office = Office(secret)
+    office.put()
+    await office.empty()
+    assert office.complaints == [why]
+    assert office.outcomes == [("Finished", "failed")]
+    await office.outbox.close(5)
+
+
+async def test_what_comes_together_is_told_together() -> None:
+    post = FakePost()
+    office = Office({"alice": {"url": "json://x"}}, send=post)
+    for _ in range(60):
+        office.put("Admitted")
+    office.put("Failed")
+    await office.empty()
+    ((_, message),) = post.sent
+    assert message.title == "Gangline: 60 Admitted, 1 Failed"
+    assert message.body.splitlines()[-1] == f"… and {61 - MOST_LINES} more"
+    assert message.warning
+    assert office.reads == 1
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_beyond_the_rate_they_wait_for_the_next_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, post = Clock(), FakePost()
+    office = Office({"alice": {"url": "json://x"}}, send=post, clock=clock)
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        clock.now += max(0.0, seconds)
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(office.outbox, "_pause", pause)
+    for _ in range(3):
+        office.put(terms=Terms(max_per_hour=2))
+        await office.empty()
+        clock.now += 60
+    assert len(post.sent) == 3
+    assert pauses[:2] == [0, 0]
+    assert pauses[2] == 3600 - 120, "the first of two an hour is an hour old then"
+
+
+async def test_a_digest_waits_for_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    post = FakePost()
+    office = Office({"alice": {"url": "json://x"}}, send=post)
+    for _ in range(3):
+        office.put(terms=Terms(digest=3600))
+        await asyncio.sleep(0)
+    assert post.sent == []
+    await office.outbox.close(10)
+    ((_, message),) = post.sent
+    assert message.title == "Gangline: 3 Finished", "the end of the process does not wait for it"
+
+
+async def test_too_much_is_dropped_and_counted() -> None:
+    office = Office({"alice": {"url": "json://x"}}, send=FakePost())
+    for _ in range(MOST_WAITING + 5):
+        office.put(terms=Terms(digest=3600))
+    assert office.outcomes == [("Finished", "dropped")] * 5
+    await office.outbox.close(10)
+    assert office.outcomes.count(("Finished", "sent")) == MOST_WAITING
+
+
+@pytest.mark.parametrize(
+    ("urls", "to", "found"),
+    [
+        (["json://a", "", "# b"], "", ["json://a"]),
+        (["mailtos://me:pw@mail?to={to}", "json://a"], "", ["json://a"]),
+        (["mailtos://me:pw@mail?to={to}"], "a@b.org", ["mailtos://me:pw@mail?to=a@b.org"]),
+        (["slack://token/{to}"], "#team", ["slack://token/%23team"]),
+        (["json://h/?x={to}"], "a+b", ["json://h/?x=a%2Bb"]),
+    ],
+)
+def test_a_jobs_own_address_goes_where_the_url_asks_for_it(urls: Sequence[str], to: str, found: list[str]) -> None:
+    assert addressed(urls, to) == found
+
+
+async def test_whom_nobody_gave_an_address_is_not_written_to() -> None:
+    post = FakePost()
+    office = Office({"alice": {"url": "json://h/{to}"}, "bob": {"url": "json://h/{to}", "to": "bob"}}, send=post)
+    office.put()
+    office.put(receiver=Receiver("gangline-system", "bob"))
+    office.put(receiver=Receiver("gangline-system", "alice", "carol"))
+    await office.empty()
+    assert sorted(url for url, _ in post.sent) == ["json://h/bob", "json://h/carol"]
+    assert ("Finished", "unaddressed") in office.outcomes
+
+
+# --- whom -------------------------------------------------------------------------------------------------------------
+
+
+class Desk:
+    """Notices of one job `train` in ClusterQueue `cq`, with the receivers of one policy."""
+
+    def __init__(self, *rules: Json, **annotations: str) -> None:
+        self.told: list[tuple[Receiver, Terms, Notice]] = []
+        self.now = 0
+        self.mirror = Mirror(observe=lambda change: None)
+        self.notices = Notices(self.mirror, lambda *what: self.told.append(what), now=lambda: self.now)
+        self.put(kube.CLUSTER_QUEUES, {"metadata": {"name": "cq"}, "spec": {}})
+        self.put(kube.LOCAL_QUEUES, {"metadata": {"name": "lq", "namespace": "team"}, "spec": {"clusterQueue": "cq"}})
+        if rules:
+            spec = {"clusterQueues": {"names": ["cq"]}, "notify": list(rules)}
+            self.put(kube.QUEUE_POLICIES, {"metadata": {"name": "p"}, "spec": spec})
+        said = {f"gangline.io/{name.replace('_', '-')}": text for name, text in annotations.items()}
+        meta = {"name": "train", "namespace": "team", "annotations": said}
+        self.put(kube.JOBS, {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {}})
+        owner = {"kind": "Job", "name": "train", "uid": "train", "controller": True}
+        self.workload: Json = {
+            "metadata": {"name": "job-train", "namespace": "team", "ownerReferences": [owner]},
+            "spec": {"queueName": "lq", "podSets": []},
+        }
+
+    def put(self, resource: Any, obj: Json) -> None:
+        obj["metadata"] |= {"uid": obj["metadata"]["name"], "resourceVersion": "1"}
+        self.mirror.upsert(resource, obj)
+
+    def kinds(self) -> list[str]:
+        for kind in KINDS:
+            self.notices.tell(kind, self.workload, "text")
+        return [notice.kind for _, _, notice in self.told]
+
+
+RULE: Json = {"secretRef": {"name": "slack"}, "on": ["Failed", "Stalled"]}
+
+
+def test_a_policy_says_who_is_told_what() -> None:
+    desk = Desk(RULE, {"secretRef": {"name": "mail", "namespace": "ops"}, "on": ["Failed"], "digest": "5m"})
+    assert sorted(desk.kinds()) == ["Failed", "Failed", "Stalled"]
+    receiver, terms, notice = desk.told[1] if desk.told[1][2].kind == "Failed" else desk.told[2]
+    assert {told[0] for told in desk.told} == {Receiver("gangline-system", "slack"), Receiver("ops", "mail")}
+    assert (notice.subject, notice.queue) == ("Job team/train", "cq")
+    assert (receiver, terms.digest) in {(Receiver("ops", "mail"), 300.0), (Receiver("gangline-system", "slack"), 0.0)}
+
+
+def test_without_a_policy_nobody_is_told() -> None:
+    assert Desk().kinds() == []
+    assert not Desk().notices.wants("Failed")
+    assert Desk(RULE).notices.wants("Failed")
+
+
+@pytest.mark.parametrize(
+    ("wish", "kinds"),
+    [("off", []), ("Failed", ["Failed"]), ("Finished, Stalled", ["Stalled"]), ("", ["Stalled", "Failed"])],
+)
+def test_a_job_chooses_what_is_told_of_it(wish: str, kinds: list[str]) -> None:
+    assert Desk(RULE, notify=wish).kinds() == kinds
+
+
+@pytest.mark.parametrize(
+    ("address", "to"), [("alice@example.org", "alice@example.org"), ("x?to=evil", ""), ("a b", ""), ("", "")]
+)
+def test_a_job_gives_its_own_address_but_no_part_of_a_url(address: str, to: str) -> None:
+    desk = Desk(RULE, notify_to=address)
+    desk.kinds()
+    assert {receiver.to for receiver, _, _ in desk.told} == {to}
+
+
+def test_an_expected_start_is_told_when_it_moved_far_enough() -> None:
+    desk = Desk({**RULE, "on": ["StartMoved"], "startMovedBy": "20m"})
+    minute = 60_000
+    for start in (60, 75, 79, 81, 95, 50):
+        desk.notices.expects(desk.workload, start * minute, "node n7 is busy")
+    assert [notice.text for _, _, notice in desk.told] == [
+        "later by 21m: now expected in 1h21m (node n7 is busy)",
+        "earlier by 31m: now expected in 50m (node n7 is busy)",
+    ]
+    desk.notices.forget("team/job-train")
+    desk.notices.expects(desk.workload, 500 * minute)
+    assert len(desk.told) == 2, "what is seen first is what later ones are compared with"
+
+
+def test_messages_read_well() -> None:
+    notice = Notice("Preempted", "cq", "GPUJob team/llama", "For team/urgent. Its pods have 30s to stop", 0)
+    assert compose([notice]) == Message(
+        "GPUJob team/llama is preempted", "For team/urgent. Its pods have 30s to stop\nClusterQueue: cq", True
+    )
+
+
+# --- gangline notify test ---------------------------------------------------------------------------------------------
+
+
+def test_the_command_sends_a_test_message(inbox: Inbox) -> None:
+    ran = CliRunner().invoke(command, ["test", "--url", inbox.url("{to}"), "--to", "alice", "--kind", "Stalled"])
+    assert (ran.exit_code, ran.stdout) == (0, "--url: sent\n")
+    assert inbox.bodies[0]["title"] == "Job test/hello seems to hang"
+
+
+def test_the_command_says_what_failed(inbox: Inbox) -> None:
+    inbox.status = 404
+    ran = CliRunner().invoke(command, ["test", "--url", inbox.url()])
+    assert ran.exit_code == 1
+    assert "the receiver did not take it" in ran.output
+    assert CliRunner().invoke(command, ["test", "--url", "json://h/{to}"]).exit_code == 1
+    assert CliRunner().invoke(command, ["test"]).exit_code == 2
+    assert CliRunner().invoke(command, ["test", "p", "--url", "json://h"]).exit_code == 2

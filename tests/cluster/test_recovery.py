@@ -1,0 +1,221 @@
+"""Jobs of every kind whose nodes fail, in every awkward way: what is lost is replaced, once, and nothing else is touched."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.cluster.conftest import System
+from tests.cluster.harness import Api, cluster_queue, condition, condition_row, flavor, job, local_queue
+
+from gangline.api import recovery
+from gangline.devcluster.nodes import NodePool, create_pools, delete_pool, fail_node, recover_node
+from gangline.kube import resources as kube
+from gangline.kube.errors import NotFound
+
+pytestmark = pytest.mark.cluster
+
+Json = dict[str, Any]
+FIELD = "swap-field"
+
+
+@pytest.fixture
+async def nodes(system: System, api: Api) -> AsyncIterator[list[str]]:
+    """Six nodes with eight GPUs each, and a queue for them whose policy trusts a repaired node at once."""
+    pool = NodePool("swap", 6, {"nvidia.com/gpu": 8}, {"field": FIELD})
+    await create_pools(api.client, [pool])
+    policy = {
+        "apiVersion": "gangline.io/v1alpha1",
+        "kind": "QueuePolicy",
+        "metadata": {"name": "swap"},
+        "spec": {"clusterQueues": {"names": ["swap"]}, "recovery": {"soak": "1s", "tolerationSeconds": 120}},
+    }
+    queue = cluster_queue("swap", 48, preemption={"withinClusterQueue": "LowerPriority"})
+    await api.apply(flavor(labels={"field": FIELD}), queue, local_queue("swap", "swap"), policy)
+    yield pool.node_names
+    system.kill_operators()
+    for pod in await api.all(kube.PODS, "default"):  # those on dead nodes wait for a node that will not answer
+        with contextlib.suppress(NotFound):
+            await api.client.delete(kube.PODS, "default", pod["metadata"]["name"], grace_seconds=0)
+    await api.wipe()
+    await delete_pool(api.client, pool.name)
+    with contextlib.suppress(NotFound):
+        await api.client.delete(kube.QUEUE_POLICIES, None, "swap")
+
+
+def gang(name: str, pods: int, **changes: Any) -> Json:
+    """An Indexed Job of pods that fill a node each and run until they are told to end; no failure is forgiven."""
+    made = job(name, "swap", pods=pods, gpus=8, **changes)
+    made["spec"]["completionMode"] = "Indexed"
+    del made["spec"]["template"]["metadata"]["annotations"]["gangline.io/simulated-runtime"]
+    return made
+
+
+async def up(api: Api, name: str) -> list[Json]:
+    pods = await api.all(kube.PODS, "default", f"batch.kubernetes.io/job-name={name}")
+    return [p for p in pods if p["status"].get("phase") == "Running" and "deletionTimestamp" not in p["metadata"]]
+
+
+async def runs(api: Api, name: str, pods: int, off: set[str] = frozenset()) -> list[Json]:
+    async def complete() -> list[Json]:
+        found = await up(api, name)
+        good = len(found) == pods and not {pod["spec"]["nodeName"] for pod in found} & off
+        return found if good else []
+
+    return await api.until(complete, f"{name} runs with {pods} pods off {sorted(off)}", 45)
+
+
+async def recovered(api: Api, name: str, times: int = 1) -> Json:
+    async def done() -> Json | None:
+        found = await api.workload_of(name)
+        assert found is not None
+        over = [swap for swap in recovery.of(found).log if not swap.open]
+        return found if len(over) >= times and condition(found, "Recovered") else None
+
+    return await api.until(done, f"{name} has recovered {times} times", 45)
+
+
+def uids(pods: list[Json]) -> dict[str, str]:
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods}
+
+
+async def test_only_the_lost_pods_of_an_indexed_job_move(system: System, api: Api, nodes: list[str]) -> None:
+    await api.create(gang("train", 3))
+    system.operator().wait_ready()
+    before = await runs(api, "train", 3)
+    tolerations = before[0]["spec"]["tolerations"]
+    assert {t.get("tolerationSeconds") for t in tolerations} == {120}, "as the policy has it"
+    victim = before[1]
+    await fail_node(api.client, victim["spec"]["nodeName"])
+    workload = await recovered(api, "train")
+    after = await runs(api, "train", 3, {victim["spec"]["nodeName"]})
+    stayed = uids(before).items() & uids(after).items()
+    assert len(stayed) == 2, "the others went on"
+    [fresh] = [pod for pod in after if pod["metadata"]["name"] not in uids(before)]
+    index = "batch.kubernetes.io/job-completion-index"
+    assert fresh["metadata"]["labels"][index] == victim["metadata"]["labels"][index]
+    found = await api.get(kube.JOBS, "train")
+    assert not condition(found, "Failed"), "a pod lost with its node is no failure of the job: backoffLimit is 0"
+    assert not found["status"].get("failed")
+    assert condition(workload, "Admitted")
+    assert condition_row(workload, "Recovered")["reason"] == "Swapped"
+    swap = recovery.of(workload).log[0]
+    assert (swap.how, swap.cause, swap.lost) == ("Replace", "NotReady", (victim["spec"]["nodeName"],))
+    assert swap.to == (fresh["spec"]["nodeName"],)
+
+    await recover_node(api.client, victim["spec"]["nodeName"])
+
+    async def gone() -> bool:
+        names = [pod["metadata"]["name"] for pod in await api.all(kube.PODS, "default")]
+        return victim["metadata"]["name"] not in names
+
+    await api.until(gone, "the pod that was left behind ends with its node's return")
+    assert uids(await up(api, "train")) == uids(after)
+
+
+async def test_a_failure_while_no_operator_runs_is_healed_by_the_next_one(
+    system: System, api: Api, nodes: list[str]
+) -> None:
+    await api.create(gang("train", 2))
+    system.operator("first").wait_ready()
+    lost = (await runs(api, "train", 2))[0]["spec"]["nodeName"]
+    system.kill_operators()
+    await fail_node(api.client, lost)
+    system.operator("second").wait_ready()
+    await recovered(api, "train")
+    await runs(api, "train", 2, {lost})
+    assert (await api.get(kube.JOBS, "train"))["status"].get("failed", 0) == 0
+
+
+async def test_several_nodes_at_once_and_then_the_node_that_took_over(
+    system: System, api: Api, nodes: list[str]
+) -> None:
+    await api.create(gang("train", 3))
+    system.operator().wait_ready()
+    before = await runs(api, "train", 3)
+    lost = {pod["spec"]["nodeName"] for pod in before[:2]}
+    for node in sorted(lost):
+        await fail_node(api.client, node)
+    after = await runs(api, "train", 3, lost)
+    [third] = (
+        {pod["spec"]["nodeName"] for pod in after}
+        - lost
+        - {before[2]["spec"]["nodeName"]}
+        - {sorted({pod["spec"]["nodeName"] for pod in after} - {before[2]["spec"]["nodeName"]})[0]}
+    )
+    await recovered(api, "train")
+    await fail_node(api.client, third)
+    await runs(api, "train", 3, lost | {third})
+    workload = await recovered(api, "train", 2)
+    assert recovery.of(workload).swaps == 3
+    assert not (await api.get(kube.JOBS, "train"))["status"].get("failed")
+
+
+async def test_a_node_that_is_deleted(system: System, api: Api, nodes: list[str]) -> None:
+    await api.create(gang("train", 2))
+    system.operator().wait_ready()
+    lost = (await runs(api, "train", 2))[0]
+    await fail_node(api.client, lost["spec"]["nodeName"])
+    await api.client.delete(kube.NODES, None, lost["spec"]["nodeName"])
+    await runs(api, "train", 2, {lost["spec"]["nodeName"]})
+    await recovered(api, "train")
+
+    async def gone() -> bool:
+        return lost["metadata"]["name"] not in [pod["metadata"]["name"] for pod in await api.all(kube.PODS, "default")]
+
+    await api.until(gone, "the pod on the node that is gone is deleted by force")
+    assert not (await api.get(kube.JOBS, "train"))["status"].get("failed")
+
+
+async def test_a_gpu_job_starts_anew_as_a_whole_and_says_why(system: System, api: Api, nodes: list[str]) -> None:
+    container = {"name": "main", "image": "example.com/train"}
+    pods = {"spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}}
+    made = {
+        "apiVersion": "gangline.io/v1alpha1",
+        "kind": "GPUJob",
+        "metadata": {"name": "llama", "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "swap"}},
+        "spec": {"workers": 3, "gpusPerWorker": 8, "template": pods},
+    }
+    await api.create(made)
+    system.operator().wait_ready()
+    before = await runs(api, "llama-worker", 3)
+    lost = before[0]["spec"]["nodeName"]
+    await fail_node(api.client, lost)
+    after = await runs(api, "llama-worker", 3, {lost})
+    assert not uids(before).keys() & uids(after).keys()
+    workload = await recovered(api, "llama")
+    assert condition_row(workload, "Recovered")["reason"] == "Restarted"
+    assert after[0]["metadata"]["annotations"]["gangline.io/attempt"] == "1"
+    found = await api.get(kube.GPU_JOBS, "llama")
+    assert found["status"]["swaps"] == 1
+    [interruption] = found["status"]["interruptions"]
+    assert interruption["reason"] == "NodeRestart"
+    assert lost in interruption["message"]
+    assert not condition(found, "Failed")
+
+
+async def test_without_room_lower_priority_makes_room_and_comes_back(
+    system: System, api: Api, nodes: list[str]
+) -> None:
+    for name, value in (("minor", 1), ("major", 10)):
+        await api.apply({**_priority(name, value)})
+    await api.create(gang("low", 3, priority="minor"), gang("high", 3, priority="major"))
+    system.operator().wait_ready()
+    await runs(api, "low", 3)
+    before = await runs(api, "high", 3)
+    lost = before[0]["spec"]["nodeName"]
+    await fail_node(api.client, lost)
+    await runs(api, "high", 3, {lost})
+    assert len(uids(before).items() & uids(await up(api, "high")).items()) == 2
+    low = await api.workload_of("low")
+    assert low is not None
+    assert condition(low, "Evicted")
+    await recover_node(api.client, lost)
+    await runs(api, "low", 3)
+
+
+def _priority(name: str, value: int) -> Json:
+    head = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}}
+    return {**head, "value": value}

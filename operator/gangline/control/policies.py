@@ -89,6 +89,7 @@ def ordering(policy: Json | None) -> model.Ordering | None:
     return model.Ordering(
         key=said.get("key", defaults.key),
         age_weight=quantity.parse_number(said.get("ageWeight", defaults.age_weight)),
+        age_cap_seconds=quantity.parse_duration(said["ageCap"]) if said.get("ageCap") else None,
         half_life_seconds=quantity.parse_duration(said["halfLife"])
         if "halfLife" in said
         else defaults.half_life_seconds,
@@ -113,6 +114,20 @@ def backfill(policy: Json | None) -> model.Backfill | None:
         candidate=float(chances.get("candidate", defaults.candidate)),
         revoke=said.get("revoke", defaults.revoke),
         overdue_factor=quantity.parse_number(said.get("overdueFactor", defaults.overdue_factor)),
+        give_way=_give_way(said.get("giveWay")),
+    )
+
+
+def _give_way(said: Json | None) -> model.GiveWay | None:
+    if said is None:
+        return None
+    defaults = model.GiveWay()
+    return model.GiveWay(
+        longer_than=quantity.parse_number(said.get("longerThan", defaults.longer_than)),
+        loss_share=float(said.get("lossShare", defaults.loss_share)),
+        min_runtime_seconds=quantity.parse_duration(said["minRuntime"])
+        if "minRuntime" in said
+        else defaults.min_runtime_seconds,
     )
 
 

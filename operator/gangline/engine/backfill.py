@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from gangline.engine import giveway
 from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.cycle import Attempt, Objection
 from gangline.engine.flavors import WAITING, Assigner, Assignment, Mode
@@ -15,6 +16,7 @@ from gangline.engine.gang import Gang
 from gangline.engine.headdelay import HeadDelays
 from gangline.engine.model import UNLIMITED, Backfill, Decision, Millis, Preempt
 from gangline.engine.ordering import Estimates
+from gangline.engine.overrun import trusted
 from gangline.engine.preemption import Preemptor, put_back, take_out
 from gangline.engine.quota import Node
 from gangline.engine.runtime import NEVER
@@ -40,6 +42,7 @@ class BackfillPlanner:
         self.timeline = Timeline(store, self.estimates)
         self.delays = HeadDelays()
         self._plain = Preemptor(store.settings, store.topology, lambda need: [])
+        self._giving_way = giveway.GivingWay(self.timeline, self.estimates, self._fits)
         self._now: Millis = 0
         #: gangs of queues without a policy that are held back, by root
         self._held: dict[int, list[Gang]] = {}
@@ -89,6 +92,9 @@ class BackfillPlanner:
         """When a reserved start has come, or somebody that was let in early is overdue."""
         starts = [r.start for r in self.timeline.reservations if now < r.start < FAR]
         starts += [when for r in self.timeline.reservations for when in self._overdue_times(r) if when > now]
+        again = self._giving_way.next_due(now)
+        if again is not None:
+            starts.append(again)
         return min(starts, default=None)
 
     def guards(self, root: Node) -> bool:
@@ -194,24 +200,34 @@ class BackfillPlanner:
 
     def objection(self, attempt: Attempt) -> Objection | None:
         """Why a gang that fits may not start now; None if it may."""
-        subject = [r for r in self.timeline.reservations if self._yields(attempt, r)]
+        passed = [r for r in self.timeline.reservations if self._yields(attempt, r)]
+        subject = passed + self._promised_with(attempt.gang)
         if not subject:
             return None
         gang, queue = attempt.gang, attempt.queue
         self.timeline.sync(self._now)
         policy = queue.config.backfill or _policy(self._store.queues[subject[0].queue])
         tried = self._tried[queue.name] = self._tried.get(queue.name, 0) + 1
-        length = self.estimates.length(gang, policy.candidate)
+        length = self.estimates.length(gang, policy.candidate if trusted(gang) else 1.0)
         end = min(NEVER, self._now + length)
         collides: Reservation | None = subject[0]
         if tried <= policy.max_candidates:
             collides = self.timeline.collision(gang.key, hold_of(attempt.assignment, queue.name), end, subject)
         if collides is None:
-            attempt.backfilled = True
-            for reservation in subject:
+            attempt.backfilled = bool(passed)
+            for reservation in passed:
                 reservation.passed_by.add(gang.key)
             return None
         return Objection(collides.start, _held_back_text(collides))
+
+    def _promised_with(self, gang: Gang) -> list[Reservation]:
+        """Where several are reserved, the first may not take what was promised to a later one for an earlier time."""
+        reservations = self.timeline.reservations
+        mine = next((r for r in reservations if r.gang is gang), None)
+        if mine is None or len(reservations) == 1:
+            return []
+        later = reservations[reservations.index(mine) + 1 :]
+        return [r for r in later if r.queue == mine.queue and r.start < mine.start]
 
     def _yields(self, attempt: Attempt, reservation: Reservation) -> bool:
         """Whether the gang must not delay this reservation: it goes after it in its queue, or it borrows what is another's."""
@@ -259,18 +275,26 @@ class BackfillPlanner:
         for reservation in self._first_of_each_queue():
             queue = self._store.queues[reservation.queue]
             policy = _policy(queue)
-            if policy.revoke == "Never":
-                continue
-            for gang in self._in_the_way(reservation, policy.revoke == "Any", now):
-                gang.evicting = True
-                self._store.touch(queue)
-                self._store.moved_holders[gang.key] = None
-                overdue = self._overdue_at(gang) <= now
-                decisions.append(_revocation(gang, reservation, overdue=overdue))
+            found: list[Decision] = []
+            if policy.revoke != "Never":
+                for gang in self._in_the_way(reservation, policy.revoke == "Any", now):
+                    found.append(_revocation(gang, reservation, overdue=self._overdue_at(gang) <= now))
+                    self._send_away(gang, queue)
+            if not found and policy.give_way is not None:
+                leaving = self._leaving(reservation)
+                for gang in self._giving_way.victims(reservation, queue, policy.give_way, leaving, now):
+                    found.append(giveway.decision(gang, reservation.gang))
+                    self._send_away(gang, queue)
+            decisions += found
         if decisions:
             self.timeline.sync(now)
             self._move_reservations(now)
         return decisions
+
+    def _send_away(self, gang: Gang, queue: ClusterQueueState) -> None:
+        gang.evicting = True
+        self._store.touch(queue)
+        self._store.moved_holders[gang.key] = None
 
     def _first_of_each_queue(self) -> Iterator[Reservation]:
         seen: set[str] = set()

@@ -131,9 +131,20 @@ class Ordering:
     #: Priority | FairShare | ShortestFirst | AgedShortestFirst | SmallestFirst | HighestResponseRatio
     key: str = "Priority"
     age_weight: float = 10.0
+    #: AgedShortestFirst: longer ones count as if they were expected to run this long; None = as forecast
+    age_cap_seconds: float | None = None
     half_life_seconds: float = 604_800.0
     #: who waited this long goes before all others of its priority, whatever the key
     max_wait_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GiveWay:
+    """Running gangs that declare checkpoints stand back for a reserved head (QueuePolicy.spec.backfill.giveWay)."""
+
+    longer_than: float = 3.0  # they are expected to go on for so many times the head's own expected runtime
+    loss_share: float = 0.2  # all of them lose at most this share of what the head has waited, in resource seconds
+    min_runtime_seconds: float = 900.0  # they have run for at least this long
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +159,7 @@ class Backfill:
     revoke: str = "Never"  # Never | Overdue | Any
     #: a backfilled workload is overdue when it ran this many times its candidate quantile
     overdue_factor: float = 1.0
+    give_way: GiveWay | None = None
 
 
 @dataclass(frozen=True, slots=True)

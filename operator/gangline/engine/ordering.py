@@ -64,6 +64,10 @@ def size(gang: Gang) -> int:
     return total or cpu
 
 
+def _largest(gang: Gang) -> float:
+    return -float(size(gang))
+
+
 _ORDINARY = frozenset({"memory", "ephemeral-storage", "pods"})
 
 
@@ -77,12 +81,13 @@ class Ranking:
         self._level = backfill.candidate if backfill is not None else 0.9
         order = backfill.candidates if backfill is not None else "QueueOrder"
         #: None = candidates are tried in queue order
-        self.candidate_rank: Callable[[Gang], float] | None = {
+        orders: dict[str, Callable[[Gang], float]] = {
             "ShortestFirst": self._median,
-            "LargestFirst": lambda gang: -float(size(gang)),
+            "LargestFirst": _largest,
             "BestFit": self._area,
             "AgedShortestFirst": self._aged,
-        }.get(order)
+        }
+        self.candidate_rank = orders.get(order)
         self._minute: Millis = 0
 
     @property
@@ -128,7 +133,22 @@ class Ranking:
         return float(self._estimates.length(gang, 0.5))
 
     def _aged(self, gang: Gang) -> float:
-        return gang.since + self.ordering.age_weight * self._median(gang)
+        return self._aged_by(gang, self._estimates.length(gang, 0.5))
+
+    def _aged_by(self, gang: Gang, length: Millis) -> float:
+        cap = self.ordering.age_cap_seconds
+        counted = float(length) if cap is None else min(float(length), cap * 1000)
+        return gang.since + self.ordering.age_weight * counted
+
+    def rank_with(self, gang: Gang, length: Millis) -> float:
+        """Its rank if it were expected to run for `length`, which only matters where the order goes by runtime."""
+        match self.ordering.key:
+            case "ShortestFirst":
+                return float(length)
+            case "AgedShortestFirst":
+                return self._aged_by(gang, length)
+            case _:
+                return self.rank(gang)
 
     def _area(self, gang: Gang) -> float:
         """Largest first, of what it takes and for how long; nothing known = last."""

@@ -137,6 +137,11 @@ class TimedQueue(PendingQueue):
         rank = gang.entry[0].order[1] if gang.entry is not None else self.ranking.rank(gang)
         return (-gang.priority, self._usage(gang.local_queue), rank, gang.since, gang.uid)
 
+    def turn_with(self, gang: Gang, length: Millis) -> Turn:
+        """Where it would stand if it waited here and were expected to run for `length`."""
+        rank = self.ranking.rank_with(gang, length)
+        return (-gang.priority, self._usage(gang.local_queue), rank, gang.since, gang.uid)
+
     def head(self) -> Gang | None:
         sticky = self._sticky()
         if sticky is not None:
@@ -201,11 +206,11 @@ class TimedQueue(PendingQueue):
 
     def _block(self, gang: Gang, horizon: Millis | None) -> bool:
         self.arrive(gang)
-        others = False
+        mine, others = cast(TimedBucket, gang.bucket), False
         for bucket in self._of_shape[gang.shape]:
             if not bucket.blocked:
                 self.active -= bucket.line.size
-            others = others or bucket.line.size > 1 or bucket is not gang.bucket
+            others = others or bucket.line.size > 1 or bucket is not mine
             bucket.parked, bucket.horizon, bucket.spokesman = horizon is None, horizon, gang
         return others
 

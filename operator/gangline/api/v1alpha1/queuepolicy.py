@@ -78,6 +78,8 @@ class Order(Model):
     age_weight: Quantity = "10"
     """AgedShortestFirst: a workload that is expected to run an hour longer lets others pass that come up to this many
     hours later."""
+    age_cap: Duration | None = None
+    """AgedShortestFirst: workloads that are expected to run for longer count as if they ran for this long."""
     half_life: Duration = "168h"
     """FairShare: after this time past use counts half."""
     max_wait: Duration | None = None
@@ -91,6 +93,17 @@ class Quantiles(Model):
     """How long running workloads will still take: the higher, the later a reservation starts."""
     candidate: Fraction = "0.9"
     """How long a candidate will take: the higher, the less it can delay a reservation."""
+
+
+class GiveWay(Model):
+    """Running workloads that declare checkpoints stand back for a reserved one that will be done long before them."""
+
+    longer_than: Quantity = "3"
+    """They are expected to go on for at least this many times the expected runtime of the reserved one."""
+    loss_share: Fraction = "0.2"
+    """All of them together lose at most this share of what the reserved one has waited, in resource seconds."""
+    min_runtime: Duration = "15m"
+    """They have run for at least this long since they last started."""
 
 
 class Backfill(Model):
@@ -110,6 +123,8 @@ class Backfill(Model):
     every backfilled workload is, as soon as a reserved one could start in its place."""
     overdue_factor: Quantity = "1"
     """Overdue: it may run this many times its forecast (at the candidate's quantile) before it counts as overdue."""
+    give_way: GiveWay | None = None
+    """Whether running workloads give way to a reserved one at their checkpoints. Left out: they don't."""
 
 
 class Preemption(Model):

@@ -1,0 +1,179 @@
+"""Running gangs that give way to a reserved head at their checkpoints: time sharing where it costs next to nothing.
+
+Backfill alone can't help a head that waits behind runs that were there first. A gang that declares checkpoints loses little
+when it stops, so it may be asked to stand back for one that is expected to be done long before it. Whoever gives way goes
+after the head by the queue's own order, reckoned with what it still has to run: nobody is stopped only to start again at once.
+
+The price is bounded: the work that all victims lose since their last checkpoints is at most a share of what the head has
+waited so far, both in resource seconds of what the head needs most of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from gangline.engine.cluster_queue import ClusterQueueState
+from gangline.engine.gang import Gang
+from gangline.engine.model import GiveWay, Millis, Preempt
+from gangline.engine.ordering import Estimates
+from gangline.engine.preemption import put_back, take_out
+from gangline.engine.runtime import NEVER
+from gangline.engine.timed_queue import TimedQueue
+from gangline.engine.timeline import Reservation, Timeline
+
+#: the reason of these evictions
+GAVE_WAY = "GaveWay"
+#: A head for which nobody can give way is not looked at again for this time, in milliseconds; then with whatever happens,
+#: and after this long in any case.
+PAUSE: Millis = 10_000
+RECHECK: Millis = 60_000
+#: Heads that are expected to run for less count as if they ran for this long, in milliseconds.
+SHORTEST: Millis = 60_000
+
+Fits = Callable[[Reservation], bool]
+
+
+class _Offer(NamedTuple):
+    """A gang that may be asked, and what it would lose: resource · milliseconds."""
+
+    cost: int
+    newest: int
+    uid: str
+    gang: Gang
+
+
+class GivingWay:
+    """Finds who gives way. `fits` says whether a reserved head could start in the ledger as it is."""
+
+    def __init__(self, timeline: Timeline, estimates: Estimates, fits: Fits) -> None:
+        self._timeline = timeline
+        self._estimates = estimates
+        self._fits = fits
+        #: reserved gangs by uid, and when to look again
+        self._not_before: dict[str, Millis] = {}
+
+    def next_due(self, now: Millis) -> Millis | None:
+        """When a head that found nobody may find somebody, though nothing else happened."""
+        waits = [self._not_before.get(r.gang.uid) for r in self._timeline.reservations]
+        times = [wait + RECHECK - PAUSE for wait in waits if wait is not None]
+        return min((time for time in times if time > now), default=None)
+
+    def victims(
+        self, reservation: Reservation, queue: ClusterQueueState, policy: GiveWay, leaving: Sequence[Gang], now: Millis
+    ) -> list[Gang]:
+        """As few as possible, those that lose least, so that the head fits once they and those `leaving` have gone.
+
+        [] if it does not help, if it costs too much, or if the head fits without.
+        """
+        uid = reservation.gang.uid
+        if now < self._not_before.get(uid, 0):
+            return []
+        found = self._search(reservation, queue, policy, leaving, now)
+        if found:
+            self._not_before.pop(uid, None)
+        else:
+            self._not_before = {r.gang.uid: self._not_before.get(r.gang.uid, 0) for r in self._timeline.reservations}
+            self._not_before[uid] = now + PAUSE
+        return found
+
+    def _search(
+        self, reservation: Reservation, queue: ClusterQueueState, policy: GiveWay, leaving: Sequence[Gang], now: Millis
+    ) -> list[Gang]:
+        resource, amount = _scarcest(reservation.gang, queue)
+        budget = round(policy.loss_share * amount * max(0, now - reservation.gang.since))
+        offers = sorted(self._offers(reservation, queue, policy, resource, budget, now))
+        gangs = [offer.gang for offer in offers]
+        if not gangs or not self._timeline.might_fit_without(reservation, [*gangs, *leaving]):
+            return []
+        take_out(leaving)
+        try:
+            count = 0 if self._fits(reservation) else self._fewest(reservation, gangs)
+            needed = self._spared(reservation, gangs[:count])
+        finally:
+            put_back(leaving)
+        cost = {offer.uid: offer.cost for offer in offers}
+        return needed if sum(cost[gang.uid] for gang in needed) <= budget else []
+
+    def _offers(
+        self,
+        reservation: Reservation,
+        queue: ClusterQueueState,
+        policy: GiveWay,
+        resource: str,
+        budget: int,
+        now: Millis,
+    ) -> Iterator[_Offer]:
+        """Those that may be asked, each alone within the budget."""
+        head, pending = reservation.gang, queue.pending
+        assert isinstance(pending, TimedQueue)
+        turn = pending.turn(head)
+        expected = max(SHORTEST, self._estimates.length(head, 0.5))
+        for gang in queue.holders.values():
+            checkpoint, ran = gang.workload.checkpoint_seconds, now - gang.admitted_at
+            amount = sum(held for (_, name), held in gang.usage.items() if name == resource)
+            if not checkpoint or not amount or gang.evicting or not gang.admitted:
+                continue
+            if gang.priority > head.priority or ran < policy.min_runtime_seconds * 1000:
+                continue
+            left = self._timeline.end_of(gang.key) - now
+            if left < policy.longer_than * expected or pending.turn_with(gang, min(left, NEVER)) <= turn:
+                continue
+            cost = amount * (ran % max(1, round(checkpoint * 1000)))
+            if cost <= budget:
+                yield _Offer(cost, -gang.reserved, gang.uid, gang)
+
+    def _fewest(self, reservation: Reservation, gangs: Sequence[Gang]) -> int:
+        """Of how many of the first the head fits in the place; 0 if not even of all."""
+        if not self._fits_without(reservation, gangs):
+            return 0
+        low, high = 1, len(gangs)
+        while low < high:
+            middle = (low + high) // 2
+            if self._fits_without(reservation, gangs[:middle]):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _spared(self, reservation: Reservation, gangs: Sequence[Gang]) -> list[Gang]:
+        """Without those that are not needed after all; who would lose most is spared first."""
+        needed = list(gangs)
+        for gang in reversed(gangs):
+            fewer = [other for other in needed if other is not gang]
+            if fewer and self._fits_without(reservation, fewer):
+                needed = fewer
+        return needed
+
+    def _fits_without(self, reservation: Reservation, gone: Sequence[Gang]) -> bool:
+        if not self._timeline.might_fit_without(reservation, gone):
+            return False
+        take_out(gone)
+        try:
+            return self._fits(reservation)
+        finally:
+            put_back(gone)
+
+
+def _scarcest(gang: Gang, queue: ClusterQueueState) -> tuple[str, int]:
+    """The resource that the gang asks for most of, measured by what its queue can have of it, and how much it asks for."""
+    nominal: dict[str, int] = {}
+    for (_, resource), cell in queue.cells.items():
+        nominal[resource] = nominal.get(resource, 0) + cell.nominal
+    wanted: dict[str, int] = {}
+    for demand in gang.demands:
+        for resource, amount in demand.pod_set.requests.items():
+            wanted[resource] = wanted.get(resource, 0) + amount * demand.count
+    shares = [(amount / nominal[name], name) for name, amount in wanted.items() if amount and nominal.get(name)]
+    if not shares:
+        return "", 0
+    _, scarcest = max(shares)
+    return scarcest, wanted[scarcest]
+
+
+def decision(gang: Gang, head: Gang) -> Preempt:
+    message = (
+        f"It gives way, at its last checkpoint, to workload {head.key} (UID: {head.uid}), "
+        "which is expected to be done long before it"
+    )
+    return Preempt(gang.key, gang.uid, GAVE_WAY, message, by=head.key, by_uid=head.uid)

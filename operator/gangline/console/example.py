@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +137,7 @@ def _manifest(document: Any, source: str) -> Manifest:
     group, _, version = str(document.get("apiVersion", "")).rpartition("/")
     if known is None or known.group != group:
         raise ExampleError(f"{source}: kind {document['kind']} of {document.get('apiVersion')!r} is not supported here")
-    return Manifest(document, replace(known, version=version), source, _arrival(metadata, source))
+    return Manifest(document, known._replace(version=version), source, _arrival(metadata, source))
 
 
 def _arrival(metadata: Json, source: str) -> float:

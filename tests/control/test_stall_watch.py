@@ -90,8 +90,8 @@ class Place:
             Notices(self.mirror, lambda receiver, terms, notice: self.told.append(notice.kind), now=lambda: self.now),
             now=lambda: self.now,
             source=self.source,
-            withdraw=self.withdrawn.append,
         )
+        self.watch.withdraw = self.withdrawn.append
         self.put(kube.CLUSTER_QUEUES, {"kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {}})
         notify = [{"secretRef": {"name": "s"}, "on": ["Stalled", "Idle"]}]
         spec = {"clusterQueues": {"names": ["cq"]}, "notify": notify} | ({"stall": stall} if stall else {})

@@ -83,6 +83,8 @@ class Forecasts:
         self.records: dict[str, Record] = {}
         #: uids of finished runs that the store has
         self.stored: set[str] = set()
+        #: of a workload: somebody else told the engine how long it runs, and better
+        self.knows_better: Callable[[str], bool] = lambda key: False
         self._mirror = mirror
         self._observe = observe
         self._now = now
@@ -297,13 +299,21 @@ class Forecasts:
         told = 0
         for key, known in opened.items():
             estimate = estimates.get(known.uid)
-            if estimate is not None and _differs(known.estimate, estimate):
+            if estimate is not None and not self.knows_better(key) and _differs(known.estimate, estimate):
                 known.estimate = estimate
                 self._observe(model.Put(fact(key, estimate)))
                 told += 1
             if known.at_start is None and known.start is not None and now - known.start < AT_START:
                 known.at_start = known.estimate
         return told
+
+    def tell_again(self, key: str) -> None:
+        """Whoever knew better does so no more."""
+        known = self._open.get(key)
+        if known is not None:
+            known.estimate = None
+            self._unasked[key] = None
+            self._noted()
 
     def take(self, key: str, estimate: Forecast) -> None:
         """Somebody who knows better says how long a workload runs."""

@@ -71,9 +71,9 @@ class StallWatch:
         *,
         now: Callable[[], model.Millis],
         source: Source | None = None,
-        withdraw: Callable[[str], None] = lambda workload: None,
     ) -> None:
-        """`withdraw` is called when the estimate by its own pace no longer holds for a workload."""
+        #: called with a workload of which the estimate by its own pace holds no more
+        self.withdraw: Callable[[str], None] = lambda workload: None
         self._mirror = mirror
         self._writes = writes
         self._footprints = footprints
@@ -83,7 +83,6 @@ class StallWatch:
         self._notices = notices
         self._now = now
         self._source = source
-        self._withdraw = withdraw
         self._runs: dict[str, _Run] = {}
         self._vitals: dict[str, PodVitals] = {}
         self._source_failed = False
@@ -217,7 +216,7 @@ class StallWatch:
                 del self._runs[key]
                 if run.told is not None:
                     self._observe(model.Gone(model.RuntimeForecast, key))
-                    self._withdraw(key)
+                    self.withdraw(key)
         horizon = self._now() - 3_600_000
         for key in [key for key, vitals in self._vitals.items() if vitals.at < horizon]:
             del self._vitals[key]

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from gangline.control.events import EventRecorder
-from gangline.control.forecasts import Forecasts
+from gangline.control.expected import Expected
+from gangline.control.forecasts import Forecasts, Record
 from gangline.control.history import History
 from gangline.control.mirror import Mirror
+from gangline.control.writes import Writes
 from gangline.engine import model
+from gangline.engine.engine import Engine
 from gangline.forecast import Forecast, Forecaster, Run, Verdict
 from gangline.kube import resources as kube
 
@@ -38,6 +42,8 @@ TRAIN_FIRST: Final = 60.0
 TRAIN_EVERY: Final = 6 * 3600.0
 #: the model is compared with the baseline this often, in seconds
 JUDGE_EVERY: Final = 60.0
+#: whoever asks waits so long at most for estimates that are being made, in seconds
+SETTLE: Final = 3.0
 #: what waits to be written may take so long at the end, in seconds
 PATIENCE: Final = 5.0
 
@@ -47,8 +53,9 @@ class Forecasting:
 
     def __init__(
         self,
+        engine: Engine,
         mirror: Mirror,
-        observe: Callable[[model.Change], None],
+        writes: Writes,
         recorder: EventRecorder,
         *,
         history: str,
@@ -71,27 +78,32 @@ class Forecasting:
         self.training_seconds = 0.0
         self.forecasts = Forecasts(
             mirror,
-            observe,
+            engine.observe,
             now=now,
             forecaster=Forecaster(enabled=use_model),
             store=self._keep,
             noted=self._arrived.set,
         )
+        self.expected = Expected(engine, mirror, writes, now=now, estimate=self.forecasts.estimate)
 
     # --- in -----------------------------------------------------------------------------------------------------------
 
     def note(self, change: model.Change) -> None:
         self.forecasts.note(change)
+        self.expected.note(change)
 
     def ask(self) -> None:
         """Somebody wants estimates, whether or not a policy needs them."""
         self.forecasts.ask()
+        self.expected.ask()
         self._arrived.set()
 
     async def settled(self) -> None:
-        """Returns once everything that is known now has an estimate."""
+        """Returns once everything that is known now has an estimate, or after a few seconds."""
         await self.ready.wait()
-        while self.forecasts.behind:
+        for _ in range(round(SETTLE / PAUSE)):
+            if not self.forecasts.behind:
+                return
             await asyncio.sleep(PAUSE)
 
     def lead(self) -> None:
@@ -116,6 +128,7 @@ class Forecasting:
                     group.create_task(self._learn(), name="training")
                     group.create_task(self._watch_model(), name="verdict")
                 group.create_task(self._follow(), name="forecasts")
+                group.create_task(self._expect(), name="expected starts")
         except Exception:
             log.exception("forecasts ended; decisions go on without them")
 
@@ -163,6 +176,16 @@ class Forecasting:
             await asyncio.sleep(PAUSE)
         if moved:
             self._wake()
+
+    async def _expect(self) -> None:
+        """Keep expected starts, and tell the GPUJobs."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            if not self._leading() or self.forecasts.behind:
+                continue
+            if self.expected.due:
+                await self.expected.look()
+            self.expected.flush()
 
     # --- learning -----------------------------------------------------------------------------------------------------
 
@@ -217,3 +240,16 @@ def as_json(estimates: Mapping[str, Forecast]) -> Json:
         key: {"quantiles": list(estimate.values), "source": estimate.source, "samples": estimate.samples}
         for key, estimate in estimates.items()
     }
+
+
+def accuracy_as_json(records: Mapping[str, Record]) -> list[Json]:
+    """How forecasts turned out, by source: runs, the share within each quantile, the typical factor between both."""
+    return [
+        {
+            "source": source,
+            "runs": record.ended,
+            "within": {f"{level:g}": count / max(1, record.ended) for level, count in record.below.items()},
+            "factor": math.exp(record.log_error / max(1, record.ended)),
+        }
+        for source, record in sorted(records.items())
+    ]

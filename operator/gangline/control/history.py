@@ -128,10 +128,12 @@ class History:
 
     async def model(self) -> Model | None:
         """The model that was trained last; None where there is none, or none that this version can use."""
+        if not self._model_file.exists():
+            return None
         try:
             return await asyncio.to_thread(load, self._model_file)
         except ModelError as error:
-            log.info("no model yet: %s", error)
+            log.warning("the model is not used: %s", error)
             return None
 
     async def train(self) -> Model | None:

@@ -30,6 +30,8 @@ from gangline.control.forecast_metrics import ForecastMetrics
 from gangline.control.heartbeats import BadReportError
 from gangline.control.lease import Elector, default_identity
 from gangline.control.metrics import Metrics
+from gangline.control.visibility import Visibility
+from gangline.control.whereabouts import publish
 from gangline.control.writer import Writer
 from gangline.engine import model
 from gangline.engine.engine import Engine
@@ -110,6 +112,8 @@ class Operator:
         self.leading = asyncio.Event()
         self._client = client
         self._lost = False
+        self._port = 0
+        self._serving = asyncio.Event()
         self._elector: Elector | None = None
         self.writer = Writer(client, max_concurrency=options.max_writes, gate=self._may_write)
         self.metrics.count_requests(lambda: client.requests, lambda: self.writer.counts)
@@ -128,6 +132,9 @@ class Operator:
         self.controller.mirror.progress_url = options.progress_url.rstrip("/")
         self.forecasting = self._make_forecasting(options.forecasts) if options.forecasts is not None else None
         self.controller.forecasting = self.forecasting
+        if self.forecasting is not None:
+            self.forecasting.forecasts.knows_better = self.controller.stalls.knows_better
+            self.controller.stalls.withdraw = self.forecasting.forecasts.tell_again
         self.reflectors = ReflectorGroup()
         self._pods = Reflector(client, kube.PODS)
         self._by_resource: dict[Resource, Reflector] = {}
@@ -149,8 +156,9 @@ class Operator:
             log.warning("nothing is forecast: %s", error)
             return None
         forecasting = Forecasting(
+            self.engine,
             self.controller.mirror,
-            self.engine.observe,
+            self.controller.writes,
             self.recorder,
             history=chosen.history,
             model_file=chosen.model_file,
@@ -220,7 +228,8 @@ class Operator:
         gc.collect()
         gc.freeze()  # what has been read at the start stays; it need not be looked at again and again
         gc.set_threshold(*COLLECT)
-        port = await self._serve()
+        port = self._port = await self._serve()
+        self._serving.set()
         if self.options.ready_file is not None:
             _write_atomically(self.options.ready_file, json.dumps({"pid": os.getpid(), "port": port}))
         log.info("ready as %s, http://%s:%d", self.options.identity, self.options.listen[0], port)
@@ -267,6 +276,9 @@ class Operator:
         self.leading.set()
         self.metrics.leader.set(1)
         log.info("leading")
+        if self.forecasting is not None:
+            await self._serving.wait()
+            await publish(self._client, self.options.namespace, self.options.listen[0], self._port)
 
     async def _know_pods(self) -> None:
         """Where pods matter, the first decision waits for them, but not for ever."""
@@ -320,6 +332,7 @@ class Operator:
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/healthz", lambda _: _ok())
         app.router.add_get("/readyz", lambda _: _ok())
+        Visibility(self.controller, self.forecasting).add_to(app)
         app.router.add_post("/progress/{namespace}/{name}/{uid}", self._progress)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()

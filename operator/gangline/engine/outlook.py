@@ -103,19 +103,26 @@ def outlook(
     horizon: Millis = HORIZON,
     courses: int = COURSES,
     seconds: float = 10.0,
+    patience: float = 60.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Outlook:
     """Play `facts` forward from `now`. `only`: a course is over when these workloads have started.
 
-    `seconds` is the time that may be spent on further courses once there is one; with less time the chances are coarser.
+    `seconds` is the time that may be spent on further courses once there is one; with less time the chances are coarser. A
+    single course is broken off after `patience` seconds: of what comes later in it, nothing is said.
     """
+
+    def course(level: Level) -> _Sight:
+        end = clock() + patience
+        return Course(facts, settings, now, level).play(horizon, only, lambda: clock() > end)
+
     deadline = clock() + seconds
-    median = Course(facts, settings, now, _fixed(0.5)).play(horizon, only)
+    median = course(_fixed(0.5))
     sights = [median]
     while len(sights) < courses and clock() < deadline:
-        sights.append(Course(facts, settings, now, _drawn(len(sights))).play(horizon, only))
+        sights.append(course(_drawn(len(sights))))
     if len(sights) < LEAST:
-        sights = [median, Course(facts, settings, now, _fixed(LATE)).play(horizon, only)]
+        sights = [median, course(_fixed(LATE))]
     waiting = sorted({key for sight in sights for key in sight.starts} & (only or _all(sights)))
     reasons = {stretch.workload: _because(stretch) for stretch in reversed(median.stretches)}
     starts = {key: start for key in waiting if (start := _expected(key, sights, reasons.get(key, ""))) is not None}
@@ -180,7 +187,12 @@ class Course:
             if workload.admission is not None and workload.admitted:
                 self._begin(workload, workload.admitted_at, ())
 
-    def play(self, horizon: Millis, only: frozenset[str] | None = None) -> _Sight:
+    def play(
+        self,
+        horizon: Millis,
+        only: frozenset[str] | None = None,
+        out_of_time: Callable[[], bool] = lambda: False,
+    ) -> _Sight:
         """Follow it for so long, or until all of `only` have started."""
         until, rounds = self._now + horizon, 0
         wanted = set(only) if only is not None else None
@@ -190,7 +202,7 @@ class Course:
             if wanted is not None and len(self._sight.starts) > before:
                 wanted -= self._sight.starts.keys()
             moment = self._next()
-            if moment is None or moment > until or (wanted is not None and not wanted):
+            if moment is None or moment > until or (wanted is not None and not wanted) or out_of_time():
                 break
             rounds = rounds + 1 if moment <= self._now else 0
             if rounds > _PATIENCE:

@@ -41,6 +41,7 @@ def running(job: Json, gang: Gang, infos: Sequence[PodSetInfo], jobs: Sequence[J
     """While the job is admitted; `jobs` are the children of this run."""
     status = _counts(gang, infos, jobs)
     status["phase"] = _phase(job, gang, status["roles"], jobs)
+    status["expectedStart"] = None  # it has come true
     if jobs:
         created = max(child["metadata"].get("creationTimestamp") or latest(job) for child in jobs)
         status["conditions"] = _with(job, SUSPENDED, "False", "Admitted", "The job was admitted", created)

@@ -1,0 +1,182 @@
+"""Runs that outlast what was expected of them, and gangs that hang: said, and acted on, on a real control plane."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.cluster import harness
+from tests.cluster.conftest import System
+from tests.cluster.harness import Api, cluster_queue, condition_row, flavor, local_queue
+
+from gangline.control.operator import ForecastOptions
+from gangline.kube import resources as kube
+from gangline.kube.errors import NotFound
+
+pytestmark = pytest.mark.cluster
+
+Json = dict[str, Any]
+
+
+class Inbox:
+    """Receives what is told to json:// addresses."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        inbox = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                inbox.texts.append(f"{body['title']}\n{body['message']}")
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+
+@pytest.fixture
+def inbox() -> Iterator[Inbox]:
+    started = Inbox()
+    yield started
+    started.server.shutdown()
+    started.server.server_close()
+
+
+@pytest.fixture
+async def policy(api: Api, inbox: Inbox) -> AsyncIterator[Json]:
+    """A policy for `cq`, and the Secret that it names; both are removed."""
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "inbox", "namespace": "default"},
+        "stringData": {"url": f"json://127.0.0.1:{inbox.server.server_port}"},
+    }
+    await api.apply(secret)
+    told = ["Admitted", "Overrun", "Stalled", "Evicted", "Finished"]
+    yield {
+        "apiVersion": "gangline.io/v1alpha1",
+        "kind": "QueuePolicy",
+        "metadata": {"name": "runaway"},
+        "spec": {
+            "clusterQueues": {"names": ["cq"]},
+            "notify": [{"secretRef": {"name": "inbox", "namespace": "default"}, "on": told}],
+        },
+    }
+    for resource, namespace, name in ((kube.QUEUE_POLICIES, None, "runaway"), (kube.SECRETS, "default", "inbox")):
+        with contextlib.suppress(NotFound):
+            await api.client.delete(resource, namespace, name)
+
+
+def gpujob(name: str, *, simulated: str, **spec: Any) -> Json:
+    template = {
+        "metadata": {"annotations": {"gangline.io/simulated-runtime": simulated}},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "t", "image": "example.com/t"}],
+        },
+    }
+    labels = {"kueue.x-k8s.io/queue-name": "lq"}
+    return {
+        "apiVersion": "gangline.io/v1alpha1",
+        "kind": "GPUJob",
+        "metadata": {"name": name, "namespace": "default", "labels": labels},
+        "spec": {"workers": 2, "gpusPerWorker": 1, "template": template, **spec},
+    }
+
+
+async def events(api: Api, reason: str) -> list[str]:
+    return [event["note"] for event in await api.all(kube.EVENTS, "default") if event["reason"] == reason]
+
+
+async def stalled(api: Api, name: str) -> Json:
+    workload = await api.workload_of(name)
+    return condition_row(workload, "Stalled") if workload else {}
+
+
+async def test_a_run_that_outlasts_its_hint_is_told_and_left_to_run(
+    system: System, api: Api, policy: Json, inbox: Inbox, tmp_path: Path
+) -> None:
+    forecasts = ForecastOptions(str(tmp_path / "history.db"), tmp_path / "model.gz", use_model=False)
+    system.operator(forecasts=forecasts).wait_ready()
+    policy["spec"]["overrun"] = {"warnAt": "0.5", "overdueFactor": "2", "action": "Notify"}
+    await api.apply(flavor(), cluster_queue("cq", 8), local_queue("lq", "cq"), policy)
+    job = gpujob("long", simulated="1h", runtime={"expected": "2s"})
+    await api.create(job)
+
+    async def overdue() -> bool:
+        workload = await api.workload_of("long")
+        row = condition_row(workload, "Overrun") if workload else {}
+        return row.get("status") == "True" and row["reason"] == "Overdue"
+
+    await api.until(overdue, "the run is overdue", 60)
+    assert await api.until(lambda: events(api, "Overdue"), "an event says so")
+    await api.until(lambda: _told(inbox, "GPUJob default/long runs longer than forecast"), "people are told")
+    workload = await api.workload_of("long")
+    assert workload is not None
+    assert harness.condition(workload, "Admitted"), "a prediction alone stops nothing"
+    assert not harness.condition(workload, "Evicted")
+
+
+async def test_a_gang_whose_heartbeat_stops_is_queued_again_and_finishes(
+    system: System, api: Api, policy: Json, inbox: Inbox, tmp_path: Path
+) -> None:
+    operator = system.operator(progress_url="http://operator.example").wait_ready()
+    port = json.loads(operator.ready_file.read_text())["port"]
+    policy["spec"]["stall"] = {"after": "2s", "startup": "0s", "grace": "1s", "action": "Requeue"}
+    await api.apply(flavor(), cluster_queue("cq", 8), local_queue("lq", "cq"), policy)
+    job = gpujob("train", simulated="20s", progress={"heartbeat": "3s"})
+    await api.create(job)
+
+    async def reports_to() -> str:
+        pods = await api.all(kube.PODS, "default", "gangline.io/gpujob=train")
+        running = [pod for pod in pods if pod["status"].get("phase") == "Running"]
+        return running[0]["metadata"]["annotations"]["gangline.io/progress-url"] if len(running) == 2 else ""
+
+    url = await api.until(reports_to, "its pods run and know where to report to")
+    async with aiohttp.ClientSession() as session:
+        for step in range(6):
+            local = url.replace("http://operator.example", f"http://127.0.0.1:{port}")
+            async with session.post(local, json={"step": step, "total": 1000}) as answer:
+                assert answer.status == 204
+            await asyncio.sleep(0.5)
+        assert (await stalled(api, "train")).get("status") != "True", "it reports, so it is alive"
+
+    async def requeued() -> bool:
+        return any("it is stopped and queued again" in note for note in await events(api, "Stalled"))
+
+    await api.until(requeued, "it is found to hang", 60)
+    await api.until(lambda: events(api, "EvictedDueToStalled"), "it is evicted")
+
+    async def done() -> bool:
+        found = await api.get(kube.GPU_JOBS, "train")
+        return harness.condition(found, "Complete")
+
+    # from now on it only has to run for its simulated time, which a promise of silence allows
+    await api.client.patch(
+        kube.GPU_JOBS, "default", "train", {"metadata": {"annotations": {"gangline.io/stall": "off"}}}
+    )
+    await api.until(done, "it runs again and finishes", 90)
+    workload = await api.workload_of("train")
+    assert workload is not None
+    evictions = workload["status"]["schedulingStats"]["evictions"]
+    assert sum(row["count"] for row in evictions if row["reason"] == "Stalled") >= 1
+    await api.until(lambda: _told(inbox, "GPUJob default/train has finished"), "people are told that it has finished")
+    assert await _told(inbox, "GPUJob default/train seems to hang")
+
+
+async def _told(inbox: Inbox, said: str) -> bool:
+    return any(said in text for text in inbox.texts)

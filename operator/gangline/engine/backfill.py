@@ -69,14 +69,19 @@ class BackfillPlanner:
         self.timeline.level = max(_policy(queue).running for queue in queues)
         self.timeline.sync(now)
         self._drop_done(now)
+        for queue in queues:
+            self._reserve_heads(queue, [])
         self._move_reservations(now)
         return self._revoke(now)
 
     def end(self, now: Millis) -> None:
         """After everybody was tried: who is kept waiting by backfill from now on?"""
-        if self.timeline.reservations:
+        queues = self._queues()
+        if queues:
             self.timeline.sync(now)
             self._drop_done(now)
+            for queue in queues:
+                self._reserve_heads(queue, [])
             self._move_reservations(now)
             self._note_delays(now)
 
@@ -155,6 +160,7 @@ class BackfillPlanner:
 
     def nominated(self, root: Node, attempts: Sequence[Attempt]) -> None:
         """Heads were tried alone: those that can't start are reserved a start, as deep as the policy wants."""
+        self._drop_done(self._now)
         for queue in root.leaves():
             if reserves(queue):
                 failing = [a.gang for a in attempts if a.queue is queue and a.assignment.mode is not Mode.FIT]
@@ -308,9 +314,11 @@ class BackfillPlanner:
         own = self._store.queues[reservation.queue]
         found = [
             gang
-            for queue in own.root.leaves()
-            for gang in queue.holders.values()
-            if gang.backfilled and not gang.evicting and self._passed(gang, queue, reservation, own)
+            for gang in self.timeline.let_in.values()
+            if gang.queue is not None
+            and gang.queue.root is own.root
+            and not gang.evicting
+            and self._passed(gang, gang.queue, reservation, own)
         ]
         return sorted(found, key=lambda gang: (-gang.reserved, gang.uid))
 

@@ -87,6 +87,7 @@ class Gang:
         "priority",
         "progress",
         "queue",
+        "ranked",
         "requeue_assumed",
         "reserved",
         "review_at",
@@ -126,6 +127,9 @@ class Gang:
         #: when its life cycle is to be looked at again
         self.review_at: Millis | None = None
 
+        #: its rank in a timed queue, its estimate there, and its rank as a candidate; None = to be computed
+        self.ranked: tuple[object, float, Millis, float] | None = None
+
         # holding
         self.admission: Admission | None = None
         self.reserved = 0  # seconds
@@ -158,6 +162,7 @@ class Gang:
         """Take in a new fact; where the gang is does not change here."""
         self.workload = workload
         self.backfilled = self.backfilled or workload.backfilled
+        self.ranked = None
         self.local_queue = f"{workload.namespace}/{workload.queue}"
         self.requeue_assumed = False
         self.priority = workload.priority + (workload.boost if settings.gates.get("PriorityBoost", False) else 0)

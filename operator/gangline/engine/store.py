@@ -36,8 +36,10 @@ from gangline.engine.ordering import Estimates
 from gangline.engine.placement import DELAYING, has_placements
 from gangline.engine.quota import FlavorResource
 from gangline.engine.quota import Node as QuotaNode
+from gangline.engine.timed_queue import TimedQueue
 from gangline.engine.topology import Topologies
 from gangline.engine.topology_filter import expression_matches
+from gangline.engine.vacancy import question_of
 
 
 class Store:
@@ -235,6 +237,8 @@ class Store:
     def _put_in_service(self, queue: ClusterQueueState) -> None:
         """A queue in a tree that was made anew: its holders are counted again."""
         queue.bind(self.flavors)
+        if isinstance(queue.pending, TimedQueue):
+            queue.pending.ask(lambda gang: question_of(gang, queue, self.topology))
         queue.rehold()
         for gang in self._homeless.pop(queue.name, {}).values():
             self.hold(gang)

@@ -13,17 +13,29 @@ from itertools import islice
 from typing import Any, TypeAlias, cast
 
 from gangline.engine.gang import Gang, Shape
-from gangline.engine.line import Line, Order, Place
+from gangline.engine.line import Line, Place
 from gangline.engine.model import Millis
 from gangline.engine.ordering import Ranking
 from gangline.engine.queues import PendingQueue
+from gangline.engine.vacancy import Question, could_fit
 
 #: (-priority, usage of its LocalQueue, rank, since, uid)
 Turn: TypeAlias = tuple[int, float, float, Millis, str]
 
 
 class TimedBucket:
-    __slots__ = ("candidates", "horizon", "key", "line", "local_queue", "parked", "shape", "spokesman", "told")
+    __slots__ = (
+        "candidates",
+        "horizon",
+        "key",
+        "line",
+        "local_queue",
+        "parked",
+        "question",
+        "shape",
+        "spokesman",
+        "told",
+    )
 
     def __init__(self, key: tuple[str, Shape], apart: bool) -> None:
         self.key = key
@@ -37,6 +49,8 @@ class TimedBucket:
         self.spokesman: Gang | None = None
         #: the reason that all in it have been told, "" if somebody came since
         self.told = ""
+        #: how to find out quickly that its shape can't fit (see `vacancy`), None = not known yet
+        self.question: Question | None = None
 
     @property
     def blocked(self) -> bool:
@@ -52,6 +66,8 @@ class TimedQueue(PendingQueue):
         self.now: Millis = 0
         #: the turn of the last gang that has a reservation, None while more could get one
         self.fence: Turn | None = None
+        #: what to ask of a shape; None = nothing is asked
+        self.question_of: Callable[[Gang], Question] | None = None
         self._table: dict[tuple[str, Shape], TimedBucket] = {}
         self._of_shape: dict[Shape, list[TimedBucket]] = {}
         self._alone: dict[str, Gang] = {}
@@ -60,6 +76,12 @@ class TimedQueue(PendingQueue):
         """With reservations nobody in front starves: a strict queue needs no strictness."""
         del strict, hashing
         self.usage_of = usage_of
+
+    def ask(self, question_of: Callable[[Gang], Question]) -> None:
+        """From now on this is what tells quickly that a shape can't fit."""
+        self.question_of = question_of
+        for bucket in self._table.values():
+            bucket.question = None
 
     def total(self) -> int:
         return sum(bucket.line.size for bucket in self._table.values()) + len(self._alone)
@@ -78,17 +100,23 @@ class TimedQueue(PendingQueue):
                 bucket.parked, bucket.horizon = mates[0].parked, mates[0].horizon
                 bucket.spokesman = mates[0].spokesman
             mates.append(bucket)
-        order: Order = (-gang.priority, ranking.rank(gang), gang.since, gang.uid)
-        place = Place(order, ranking.estimate(gang), gang)
+        _, rank, estimate, second_rank = self._ranked(gang)
+        place = second = Place((-gang.priority, rank, gang.since, gang.uid), estimate, gang)
         bucket.line.add(place)
-        second = place
-        if ranking.candidate_rank is not None:
-            second = Place((-gang.priority, ranking.candidate_rank(gang), gang.since, gang.uid), place.estimate, gang)
+        if bucket.candidates is not bucket.line:
+            second = Place((-gang.priority, second_rank, gang.since, gang.uid), estimate, gang)
             bucket.candidates.add(second)
         gang.bucket, gang.entry = cast(Any, bucket), (place, second)
         if not bucket.blocked:
             bucket.told = ""
             self.active += 1
+
+    def _ranked(self, gang: Gang) -> tuple[object, float, Millis, float]:
+        ranking = self.ranking
+        if gang.ranked is None or gang.ranked[0] is not ranking:
+            second = ranking.candidate_rank(gang) if ranking.candidate_rank is not None else 0.0
+            gang.ranked = ranking, ranking.rank(gang), ranking.estimate(gang), second
+        return gang.ranked
 
     def put_aside(self, gang: Gang) -> None:
         gang.parked = True
@@ -121,21 +149,22 @@ class TimedQueue(PendingQueue):
             del self._of_shape[bucket.shape]
 
     def rank_again(self, gang: Gang) -> None:
-        """Its forecast changed."""
+        """Its forecast changed, or time went by."""
+        gang.ranked = None
         if gang.bucket is not None:
             self.take_out(gang)
             self.arrive(gang)
 
     def rank_all_again(self) -> None:
-        for gang in [place.gang for bucket in self._table.values() for place in bucket.line]:
+        waiting = [place.gang for bucket in self._table.values() for place in bucket.line]
+        for gang in [*waiting, *self._alone.values()]:
             self.rank_again(gang)
 
     # --- the head -----------------------------------------------------------------------------------------------------
 
     def turn(self, gang: Gang) -> Turn:
         """Where it stands in the queue's order, wherever it is."""
-        rank = gang.entry[0].order[1] if gang.entry is not None else self.ranking.rank(gang)
-        return (-gang.priority, self._usage(gang.local_queue), rank, gang.since, gang.uid)
+        return (-gang.priority, self._usage(gang.local_queue), self._ranked(gang)[1], gang.since, gang.uid)
 
     def turn_with(self, gang: Gang, length: Millis) -> Turn:
         """Where it would stand if it waited here and were expected to run for `length`."""
@@ -221,12 +250,19 @@ class TimedQueue(PendingQueue):
         return bucket.spokesman
 
     def flush(self, may_try: Callable[[Gang], bool]) -> bool:
-        moved = self._unblock(self._table.values())
+        moved = self._unblock(bucket for bucket in self._table.values() if bucket.blocked and self._could_fit(bucket))
         for gang in [gang for gang in self._alone.values() if may_try(gang)]:
             self.take_out(gang)
             self.arrive(gang)
             moved = True
         return moved
+
+    def _could_fit(self, bucket: TimedBucket) -> bool:
+        if not bucket.parked or self.question_of is None or bucket.spokesman is None:
+            return True
+        if bucket.question is None:
+            bucket.question = self.question_of(bucket.spokesman)
+        return could_fit(bucket.question)
 
     def release_held(self) -> bool:
         """Reservations changed: those that were held back for one may be tried again."""

@@ -102,6 +102,8 @@ class Timeline:
         self._reviews: list[tuple[Millis, str]] = []
         self._cursor: Millis = 0
         self._stays = Stays()
+        #: holders that were let in before a reserved gang
+        self.let_in: dict[str, Gang] = {}
         #: version of the nodes that is known here
         self._nodes = -1
         self.reservations: list[Reservation] = []
@@ -143,7 +145,7 @@ class Timeline:
         store.replanted, store.moved_holders = False, {}
         self._world = World(store)
         self._tenants, self._ends, self._reviews, self._cursor = {}, [], [], now
-        self._stays = Stays()
+        self._stays, self.let_in = Stays(), {}
         for reservation in self.reservations:
             reservation.hold = None
         self._note_nodes()
@@ -169,8 +171,13 @@ class Timeline:
         gang = self._store.gangs.get(key)
         before = old.end if old is not None else 0
         if gang is None or gang.admission is None or gang.queue is None:
+            self.let_in.pop(key, None)
             self._note(before, 0, key)
             return
+        if gang.backfilled:
+            self.let_in[key] = gang
+        else:
+            self.let_in.pop(key, None)
         end, review = self._end_of(gang, now)
         same = old is not None and old.hold.usage == gang.usage and old.hold.places == gang.admission
         hold = old.hold if same and old is not None else Hold(gang.queue.name, dict(gang.usage), gang.admission)

@@ -15,16 +15,19 @@ PYTEST_ARGS ?=
 #: which of bench/admission.yaml's loads and sizes the benchmarks run
 LOAD ?= baseline
 SIZE ?= full
+#: of bench-soak
+MINUTES ?= 30
+SEED ?= 1
 #: of bench-hotswap
 TRIALS ?= 20
 
-.PHONY: help run test check venv bench bench-engine bench-admission bench-jobs bench-hotswap bench-idle crds lock clean
+.PHONY: help run test check venv bench bench-engine bench-admission bench-jobs bench-hotswap bench-idle bench-soak crds lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: venv ## a local cluster, two teams, thirty jobs, a live table (Ctrl-C ends it)
-	@$(BIN)/gangline run
+run: venv ## a local cluster, two teams, thirty jobs, a live table (Ctrl-C ends it); DEMO=backfill: another story
+	@$(BIN)/gangline run $(if $(DEMO),--example examples/$(DEMO) --end)
 
 test: check ## all checks, then all tests
 	@$(BIN)/gangline cluster build
@@ -63,6 +66,10 @@ bench-hotswap: venv ## a node fails under a gang, TRIALS=20 times each way, besi
 bench-idle: venv ## CPU of an operator at rest with everything waiting (SIZE=…); JSON on stdout
 	@$(BIN)/gangline cluster build >&2
 	@$(BIN)/python -m bench.idle --size $(SIZE)
+
+bench-soak: venv ## a steady load while operator, API server and watches are disturbed (MINUTES=30 SEED=1); JSON on stdout
+	@$(BIN)/gangline cluster build >&2
+	@$(BIN)/python -m bench.soak --minutes $(MINUTES) --seed $(SEED)
 
 crds: venv ## regenerate crds/ from the models
 	@$(BIN)/gangline crds --out crds

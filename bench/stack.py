@@ -54,6 +54,8 @@ class Process:
 
     def start(self) -> Process:
         """Returns when its ready file is there. Raises BenchError."""
+        if self.ready_file is not None:
+            self.ready_file.unlink(missing_ok=True)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
         with self.log.open("ab") as log:
             self.child = subprocess.Popen(self.command, stdout=log, stderr=log, cwd=ROOT, env=environment)
@@ -85,6 +87,12 @@ class Process:
                 self.child.kill()
                 self.child.wait()
 
+    def kill(self) -> None:
+        """kill -9; returns when it is gone."""
+        if self.child is not None:
+            self.child.kill()
+            self.child.wait()
+
     def tail(self, lines: int = 25) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
@@ -99,6 +107,8 @@ class Stack:
     load: Load
     simulate: bool = False
     parameters: Path = FILE
+    #: which the operator logs in with; the control plane's own unless it is changed
+    kubeconfig: Path = field(init=False)
     processes: dict[str, Process] = field(default_factory=dict[str, Process])
 
     def __post_init__(self) -> None:
@@ -112,6 +122,7 @@ class Stack:
             if not self.simulate:
                 for component in SIMULATION:
                     self._plane.kill(component)
+            self.kubeconfig = self._plane.kubeconfig
             asyncio.run(self._prepare())
             stack.callback(self._stop_processes)
             self._exit = stack.pop_all()
@@ -132,7 +143,7 @@ class Stack:
         """The operator as it is installed; with `profile`, its stacks are sampled into that file."""
         ready = self.directory / "operator.ready"
         runner = ["-m", "bench.sampler", str(profile), "--"] if profile else ["-m", "gangline.console.cli"]
-        arguments = ["operator", "--kubeconfig", str(self._plane.kubeconfig), "--ready-file", str(ready)]
+        arguments = ["operator", "--kubeconfig", str(self.kubeconfig), "--ready-file", str(ready)]
         arguments += ["--history", str(self.directory / "history.db")]
         return self._start("operator", [*runner, *arguments], ready)
 
@@ -199,6 +210,10 @@ class Stack:
     def create(self, bodies: Iterable[Json]) -> None:
         """Create these objects, a few at a time."""
         asyncio.run(self._create(bodies))
+
+    def restart_apiserver(self, *, graceful: bool, down: float) -> None:
+        """See LocalControlPlane."""
+        self._plane.restart_apiserver(graceful=graceful, down=down)
 
     # --- before the run ---
 

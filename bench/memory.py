@@ -1,0 +1,58 @@
+"""Does a process grow? Resident memory over its lives, and the slope of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+Json: TypeAlias = dict[str, Any]
+
+#: Seconds of each life that don't count: it is still being filled.
+WARM_UP = 60.0
+_RESIDENT = re.compile(r"^VmRSS:\s+(\d+) kB", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class MemoryTrend:
+    """Samples (seconds, MB) of one life after the other. Each life has a level of its own, all share one slope."""
+
+    lives: list[list[tuple[float, float]]] = field(default_factory=list[list[tuple[float, float]]])
+
+    def new_life(self) -> None:
+        self.lives.append([])
+
+    def note(self, seconds: float, pid: int) -> None:
+        """Look at a process; one that has just ended is passed over."""
+        try:
+            found = _RESIDENT.search(Path(f"/proc/{pid}/status").read_text())
+        except OSError:
+            return
+        if found:
+            self.lives[-1].append((seconds, int(found.group(1)) * 1024 / 1e6))
+
+    def summary(self) -> Json:
+        """`slope_mb_per_hour` is None where no life outlasted its warm-up."""
+        all_samples = [megabytes for life in self.lives for _, megabytes in life]
+        spans = [life[-1][0] - life[0][0] for life in self.lives if life]
+        return {
+            "lives": len(self.lives),
+            "longest_life_seconds": max(spans, default=0.0),
+            "mean_mb": sum(all_samples) / len(all_samples) if all_samples else 0.0,
+            "max_mb": max(all_samples, default=0.0),
+            "slope_mb_per_hour": self.slope(),
+        }
+
+    def slope(self) -> float | None:
+        """Least squares over all lives, in MB per hour, each life seen from its own mean."""
+        covariance = variance = 0.0
+        for life in self.lives:
+            warm = [sample for sample in life if sample[0] - life[0][0] >= WARM_UP]
+            if len(warm) < 2:
+                continue
+            middle = sum(x for x, _ in warm) / len(warm)
+            level = sum(y for _, y in warm) / len(warm)
+            covariance += sum((x - middle) * (y - level) for x, y in warm)
+            variance += sum((x - middle) ** 2 for x, _ in warm)
+        return 3600 * covariance / variance if variance else None

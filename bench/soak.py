@@ -1,0 +1,468 @@
+"""Hours in minutes: a steady load while the operator is killed, the API server restarts and watches are cut.
+
+    python -m bench.soak --minutes 30 --seed 1
+
+Workloads arrive at random (seeded) at a share of what quota and API server could take, run, finish, and are deleted a while
+later. `bench.invariants` watches every event. Every so often the world is held still until all is at rest: then every queue's
+status has to say exactly what its workloads add up to. In the last third the operator is not killed, so that its memory shows.
+A table of faults goes to stderr, one JSON object to stdout. Exit status 1 where an invariant broke.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+from bench.drivers import Workloads, finished_patch
+from bench.invariants import Ledger, differences
+from bench.load import quantile
+from bench.memory import MemoryTrend
+from bench.parameters import FILE, Load, ParameterError, WorkloadClass, read
+from bench.proxy import CuttingProxy
+from bench.report import rounded
+from bench.stack import BenchError, Process, Stack
+from gangline.kube import config
+from gangline.kube import resources as kube
+from gangline.kube.client import ApiClient
+from gangline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from gangline.kube.reflector import Event, Reflector, Removed, Synced, Upsert
+from gangline.kube.resources import key_of
+
+Json: TypeAlias = dict[str, Any]
+
+#: Seconds between two faults, two checks at rest, and two looks at the operator's memory.
+FAULTS, CHECKS, LOOKS = (12.0, 30.0), 60.0, 2.0
+#: Finished workloads are deleted after so many seconds.
+RETENTION = 10.0
+#: So long may everything take to come to rest for a check, and to finish at the end, in seconds. A killed operator's lease
+#: alone holds for 15.
+REST, DRAIN = 60.0, 180.0
+#: Workloads that find out what the API server can take.
+PROBE = 300
+CONCURRENCY = 24
+RETRY = 0.1
+#: The share of the run in which the operator may be killed.
+KILLS_UNTIL = 2 / 3
+
+
+@dataclass(slots=True)
+class Life:
+    """One workload as the load sees it."""
+
+    kind: WorkloadClass
+    runtime: float
+    created: float
+    latest: Json = field(default_factory=dict[str, Any])
+    admitted: float = 0.0
+    running: bool = False
+    finished: bool = False
+
+
+class Population:
+    """Creates workloads, ends each its runtime after it was admitted, deletes what finished. Insists where the API server
+    is away. `going` holds creating, ending and deleting back while it is not set."""
+
+    def __init__(self, client: ApiClient, load: Load, chance: random.Random) -> None:
+        self.ledger = Ledger(load)
+        self.lives: dict[str, Life] = {}
+        self.created = self.finished = 0
+        self.waits: list[float] = []
+        self.last_admission = time.monotonic()
+        self.going = asyncio.Event()
+        self.going.set()
+        self._client = client
+        self._load = load
+        self._chance = chance
+        self._driver = Workloads()
+        self._gate = asyncio.Semaphore(CONCURRENCY)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reflector = Reflector(client, kube.WORKLOADS)
+        self._lists = 0
+        self._failure: BaseException | None = None
+
+    async def open(self) -> None:
+        self._spawn(self._reflector.run(self._take))
+        await self._reflector.synced.wait()
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    @property
+    def alive(self) -> int:
+        """Created and not finished."""
+        return self.created - self.finished
+
+    def raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    # --- the load -----------------------------------------------------------------------------------------------------
+
+    def arrive(self, kind: WorkloadClass, queue: str) -> None:
+        """One more of this class; runtimes differ by a half up or down."""
+        number = self.created
+        self.created += 1
+        body = self._driver.build(kind, queue, number)
+        runtime = kind.runtime * self._chance.uniform(0.5, 1.5)
+        self.lives[key_of(body)] = Life(kind, runtime, time.monotonic())
+        self._spawn(self._create(queue, body))
+
+    async def probe(self, kind: WorkloadClass) -> float:
+        """Workloads per second that get through when nothing but the API server holds them up."""
+        start = time.monotonic()
+        quick = replace(kind, runtime=0.0)
+        for number in range(PROBE):
+            self.arrive(quick, self._load.queues[number % len(self._load.queues)][1])
+        while self.alive:
+            self.raise_failure()
+            await asyncio.sleep(0.05)
+        return PROBE / (time.monotonic() - start)
+
+    async def _create(self, queue: str, body: Json) -> None:
+        async with self._gate:
+            await self._insist(lambda: self._client.create(kube.WORKLOADS, queue, body), AlreadyExists)
+
+    async def _end(self, key: str, life: Life, admitted: float) -> None:
+        await asyncio.sleep(life.runtime)
+
+        async def finish() -> None:
+            while life.running and life.admitted == admitted:
+                meta = life.latest["metadata"]
+                body = finished_patch(life.latest, int(time.time() * 1000))
+                with contextlib.suppress(Conflict):
+                    await self._client.patch(
+                        kube.WORKLOADS, meta["namespace"], meta["name"], body, subresource="status"
+                    )
+                    return
+                await asyncio.sleep(RETRY)  # the watch will show what came between
+
+        await self.going.wait()
+        async with self._gate:
+            await self._insist(finish)
+
+    async def _bury(self, workload: Json) -> None:
+        await asyncio.sleep(RETENTION)
+        await self.going.wait()
+        meta = workload["metadata"]
+        async with self._gate:
+            await self._insist(
+                lambda: self._client.delete(kube.WORKLOADS, meta["namespace"], meta["name"], uid=meta["uid"]), NotFound
+            )
+
+    async def _insist(self, send: Callable[[], Awaitable[Any]], *fine: type[ApiError]) -> None:
+        while True:
+            try:
+                await send()
+                return
+            except ApiError as error:
+                if isinstance(error, fine):
+                    return
+                if not error.retryable:
+                    raise
+                await asyncio.sleep(max(RETRY, error.retry_after or 0.0))
+
+    # --- what the watch shows -----------------------------------------------------------------------------------------
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Synced):
+            self._lists += 1
+            self.ledger.check_quotas()
+        elif isinstance(event, Removed):
+            self.ledger.remove(event.key)
+            self.lives.pop(event.key, None)
+        elif isinstance(event, Upsert):
+            self.ledger.upsert(event.obj, exact=self._lists == self._reflector.counters.lists)
+            self._follow(event.obj)
+
+    def _follow(self, workload: Json) -> None:
+        key, now = key_of(workload), time.monotonic()
+        life = self.lives.get(key)
+        if life is None or life.finished:
+            return
+        phase = self._driver.phase(workload)
+        life.latest = workload
+        if phase == "finished":
+            life.finished, life.running, life.latest = True, False, {}
+            self.finished += 1
+            self._spawn(self._bury(workload))
+        elif phase == "running" and not life.running:
+            life.running, life.admitted = True, now
+            self.last_admission = now
+            self.waits.append(now - life.created)
+            self._spawn(self._end(key, life, now))
+        elif phase == "waiting":
+            life.running = False
+
+    def _spawn(self, work: Any) -> None:
+        task: asyncio.Task[None] = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = self._failure or error
+
+
+class Soak:
+    """One run. `run()` returns its results."""
+
+    def __init__(self, stack: Stack, load: Load, *, minutes: float, share: float, seed: int) -> None:
+        self._stack = stack
+        self._load = load
+        self._seconds = 60 * minutes
+        self._share = share
+        self._chance = random.Random(seed)
+        self._seed = seed
+        self._faults: Counter[str] = Counter()
+        self._recoveries: list[float] = []
+        self._memory = MemoryTrend()
+        self._checks = 0
+        self._violations: list[str] = []
+        self._operator: Process | None = None
+        #: held while a fault happens or a check at rest is made: one thing at a time
+        self._quiet = asyncio.Lock()
+
+    async def run(self) -> Json:
+        address = urlsplit(config.load(self._stack.kubeconfig).server)
+        async with (
+            ApiClient(config.load(self._stack.kubeconfig), user_agent="gangline-bench-load") as client,
+            CuttingProxy(address.port or 443) as proxy,
+        ):
+            self._proxy = proxy
+            self._client = client
+            self._stack.kubeconfig = self._through(proxy.port)
+            self._population = Population(client, self._load, self._chance)
+            await self._population.open()
+            await self._start_operator()
+            return await self._live()
+
+    def _through(self, port: int) -> Path:
+        """The kubeconfig with the proxy's address."""
+        text = self._stack.kubeconfig.read_text()
+        path = self._stack.directory / "through-proxy.kubeconfig"
+        server = config.load(self._stack.kubeconfig).server
+        path.write_text(text.replace(server, f"https://127.0.0.1:{port}"))
+        path.chmod(0o600)
+        return path
+
+    async def _live(self) -> Json:
+        population = self._population
+        most = await population.probe(self._load.classes[0])
+        rate = self._share * min(most, self._rate_of_quota())
+        print(f"{most:.0f} workloads/s at most; now {rate:.0f}/s for {self._seconds:.0f} s", file=sys.stderr)
+        population.waits.clear()
+        start, created = time.monotonic(), population.created
+        work = [
+            asyncio.ensure_future(job)
+            for job in (self._arrivals(rate), self._disturb(start), self._check_often(), self._look(start))
+        ]
+        try:
+            while time.monotonic() - start < self._seconds and not any(task.done() for task in work):
+                population.raise_failure()
+                await asyncio.sleep(0.2)
+            for task in work:
+                if task.done():
+                    task.result()
+            work[0].cancel()  # nobody arrives any more
+            async with self._quiet:
+                await self._drain()
+                await self._check_at_rest()
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+            population.close()
+        return self._results(time.monotonic() - start, rate, most, population.created - created)
+
+    def _rate_of_quota(self) -> float:
+        """Workloads per second that would keep all of the quota busy."""
+        work = sum(kind.cores * kind.runtime / kind.every for kind in self._load.classes)  # cores per queue
+        per_queue = sum(1 / kind.every for kind in self._load.classes)
+        return len(self._load.queues) * per_queue * self._load.nominal_cpu / work
+
+    # --- what goes on at the same time --------------------------------------------------------------------------------
+
+    async def _arrivals(self, rate: float) -> None:
+        weights = [1 / kind.every for kind in self._load.classes]
+        due = time.monotonic()
+        while True:
+            due += self._chance.expovariate(rate)
+            await asyncio.sleep(due - time.monotonic())
+            if not self._population.going.is_set():
+                await self._population.going.wait()
+                due = time.monotonic()
+            kind = self._chance.choices(self._load.classes, weights)[0]
+            self._population.arrive(kind, self._chance.choice(self._load.queues)[1])
+
+    async def _disturb(self, start: float) -> None:
+        while True:
+            await asyncio.sleep(self._chance.uniform(*FAULTS))
+            kinds = ["watches cut", "watches cut", "API server restarted"]
+            if time.monotonic() - start < KILLS_UNTIL * self._seconds:
+                kinds.append("operator killed")
+            fault = self._chance.choice(kinds)
+            async with self._quiet:
+                await self._inflict(fault)
+                await self._recovered()
+
+    async def _inflict(self, fault: str) -> None:
+        self._faults[fault] += 1
+        print(f"{fault} ({self._population.alive} unfinished)", file=sys.stderr)
+        if fault == "watches cut":
+            self._proxy.cut()
+        elif fault == "API server restarted":
+            graceful, down = self._chance.random() < 0.3, self._chance.uniform(0, 1.5)
+            await asyncio.to_thread(self._stack.restart_apiserver, graceful=graceful, down=down)
+        else:
+            assert self._operator is not None
+            self._operator.kill()
+            await asyncio.sleep(self._chance.uniform(0, 1))
+            await self._start_operator()
+
+    async def _recovered(self) -> None:
+        """Until somebody is admitted again: how long that took, or after `REST` seconds a violation."""
+        since = time.monotonic()
+        while self._population.last_admission < since:
+            if time.monotonic() - since > REST:
+                self._violations.append(f"nobody was admitted for {REST:.0f} s after a fault")
+                return
+            await asyncio.sleep(0.05)
+        self._recoveries.append(self._population.last_admission - since)
+
+    async def _start_operator(self) -> None:
+        self._operator = await asyncio.to_thread(self._stack.operator)
+        self._memory.new_life()
+
+    async def _look(self, start: float) -> None:
+        """The operator's memory; and it is started again where it ended by itself, as Kubernetes would do."""
+        while True:
+            await asyncio.sleep(LOOKS)
+            if self._quiet.locked() or self._operator is None:
+                continue
+            if not self._operator.alive():
+                self._faults["operator ended by itself"] += 1
+                await self._start_operator()
+            else:
+                self._memory.note(time.monotonic() - start, self._operator.pid)
+
+    async def _check_often(self) -> None:
+        while True:
+            await asyncio.sleep(CHECKS)
+            async with self._quiet:
+                self._population.going.clear()
+                await self._check_at_rest()
+                self._population.going.set()
+
+    # --- checks -------------------------------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        deadline = time.monotonic() + DRAIN
+        while self._population.alive and time.monotonic() < deadline:
+            self._population.raise_failure()
+            if self._operator is not None and not self._operator.alive():
+                await self._start_operator()
+            await asyncio.sleep(0.2)
+        if self._population.alive:
+            left = ", ".join(self._population.ledger.unfinished[:10])
+            self._violations.append(f"{self._population.alive} did not finish, such as {left}")
+
+    async def _check_at_rest(self) -> None:
+        """The statuses may lag behind by a second or two; they must come right without anything else happening."""
+        self._checks += 1
+        deadline = time.monotonic() + REST
+        while found := await self._compare():
+            if time.monotonic() > deadline:
+                self._violations += [f"at rest after {REST:.0f} s: {text}" for text in found]
+                return
+            await asyncio.sleep(0.5)
+
+    async def _compare(self) -> list[str]:
+        try:
+            cluster_queues = (await self._client.list(kube.CLUSTER_QUEUES)).items
+            local_queues = (await self._client.list(kube.LOCAL_QUEUES)).items
+            workloads = (await self._client.list(kube.WORKLOADS)).items
+        except ApiError as error:
+            return [f"the queues can't be read: {error}"]
+        where = {key_of(queue): queue["spec"]["clusterQueue"] for queue in local_queues}
+        return differences(workloads, [*cluster_queues, *local_queues], where)
+
+    def _results(self, seconds: float, rate: float, most: float, created: int) -> Json:
+        ledger, waits = self._population.ledger, sorted(self._population.waits)
+        recoveries = sorted(self._recoveries)
+        violations = [*ledger.violations, *self._violations]
+        return rounded(
+            {
+                "load": self._load.name,
+                "seed": self._seed,
+                "seconds": seconds,
+                "workloads_per_second": {"at_most": most, "offered": rate, "created": created / seconds},
+                "created": self._population.created,
+                "finished": self._population.finished,
+                "admissions": ledger.admissions,
+                "evictions": ledger.evictions,
+                "wait_seconds": {"p50": quantile(waits, 0.5), "p95": quantile(waits, 0.95)} if waits else {},
+                "faults": dict(self._faults),
+                "recovery_seconds": {"p50": quantile(recoveries, 0.5), "max": recoveries[-1]} if recoveries else {},
+                "checks_at_rest": self._checks,
+                "operator_memory": self._memory.summary(),
+                "violations": violations[:50],
+                "violation_count": len(violations),
+            }
+        )
+
+
+async def soak(load: Load, *, minutes: float, share: float, seed: int, parameters: Path = FILE) -> Json:
+    stack = Stack(load, parameters=parameters)
+    await asyncio.to_thread(stack.__enter__)
+    try:
+        return await Soak(stack, load, minutes=minutes, share=share, seed=seed).run()
+    finally:
+        await asyncio.to_thread(stack.__exit__, None, None, None)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="A steady load with faults; nothing may get lost.")
+    parser.add_argument("--load", default="soak", help="a load of the parameter file (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=30.0, help="how long (default: %(default)s)")
+    parser.add_argument("--share", type=float, default=0.6, help="of the most that gets through (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of arrivals and faults (default: %(default)s)")
+    parser.add_argument("--parameters", type=Path, default=FILE, help="YAML file with loads and sizes")
+    options = parser.parse_args(arguments)
+    if options.minutes <= 0 or not 0 < options.share <= 1:
+        print("error: --minutes above 0 and --share above 0 and at most 1 are wanted", file=sys.stderr)
+        return 2
+    try:
+        load = read(options.load, "full", options.parameters)
+        result = asyncio.run(
+            soak(
+                load,
+                minutes=options.minutes,
+                share=options.share,
+                seed=options.seed,
+                parameters=options.parameters,
+            )
+        )
+    except (ParameterError, BenchError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    for text in result["violations"]:
+        print(f"VIOLATION: {text}", file=sys.stderr)
+    print(json.dumps(result))
+    return 1 if result["violation_count"] else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

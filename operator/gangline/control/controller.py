@@ -35,6 +35,7 @@ from gangline.control.writer import Priority, Write, Writer
 from gangline.control.writes import Writes
 from gangline.engine import model
 from gangline.engine.engine import Engine
+from gangline.engine.outlook import ExpectedStart
 from gangline.jobs.base import Create, Delete, JobError
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
@@ -194,6 +195,7 @@ class Controller:
                 self.writes.gone(resource, event.key)
                 if resource == kube.WORKLOADS:
                     self.decisions.forget(event.key)
+                    self.notices.forget(event.key)
         self.footprints.tell()
         if not self.needs_pods.is_set() and (
             self.mirror.objects[kube.TOPOLOGIES] or self.mirror.take_ground() or self.stalls.needs_pods()
@@ -361,6 +363,12 @@ class Controller:
         row = conditions.find(workload["status"].get("conditions"), names.FINISHED) if workload is not None else None
         if workload is not None and row is not None:
             self.notices.tell("Finished" if row["reason"] == "Succeeded" else "Failed", workload, row["message"])
+
+    def foresees(self, workload: str, start: ExpectedStart) -> None:
+        """It is expected to start then: whoever was told another time may want to know."""
+        raw = self.mirror.get(kube.WORKLOADS, workload)
+        if raw is not None and self.leading:
+            self.notices.expects(raw, start.p50, start.because)
 
     async def _read_secret(self, namespace: str, name: str) -> Mapping[str, str]:
         return (await self._client.get(kube.SECRETS, namespace, name)).get("data") or {}

@@ -66,6 +66,8 @@ class Decisions:
                 after, "Normal", "Admitted", f"Admitted by ClusterQueue {queue}, wait time since reservation was 0s"
             )
             self._notify("Admitted", after, f"Admitted by ClusterQueue {queue} after a wait of {waited}s")
+            if self.notices is not None:
+                self.notices.forget(decision.workload)
         self._metrics.reserved(queue, waited, admitted=decision.admitted)
 
     @carry_out.register

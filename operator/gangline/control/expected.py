@@ -123,6 +123,9 @@ class Expected:
         self._estimate = estimate
         self._clock = clock
         self._foresee = foresee or in_process
+        #: whether somebody beside GPUJobs wants to know, and who is told of every start that is foreseen
+        self.wanted: Callable[[], bool] = lambda: False
+        self.foreseen: Callable[[str, ExpectedStart], None] = lambda workload, start: None
         self._first: dict[str, ExpectedStart] = {}
         self._changed = True
         self._made = self._good_until = self._asked_until = float("-inf")
@@ -157,7 +160,7 @@ class Expected:
         now = self._clock()
         if now < self._good_until or not (self._changed or now > self._made + STALE):
             return False
-        return now < self._asked_until or self._gpujob_waits()
+        return now < self._asked_until or self._gpujob_waits() or self.wanted()
 
     def _gpujob_waits(self) -> bool:
         for job in self._mirror.objects[kube.GPU_JOBS].values():
@@ -187,6 +190,7 @@ class Expected:
         self.starts = {key: start for key, start in seen.starts.items() if self._waits(key)}
         for key, start in self.starts.items():
             self._first.setdefault(key, start)
+            self.foreseen(key, start)
 
     def _waits(self, key: str) -> bool:
         value = self._mirror.workload_value(key)

@@ -135,6 +135,10 @@ class Operator:
         if self.forecasting is not None:
             self.forecasting.forecasts.knows_better = self.controller.stalls.knows_better
             self.controller.stalls.withdraw = self.forecasting.forecasts.tell_again
+            self.forecasting.expected.wanted = lambda: (
+                self.leading.is_set() and self.controller.notices.wants("StartMoved")
+            )
+            self.forecasting.expected.foreseen = self.controller.foresees
         self.reflectors = ReflectorGroup()
         self._pods = Reflector(client, kube.PODS)
         self._by_resource: dict[Resource, Reflector] = {}

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.engine.world import START, World, group
 
+from gangline.engine.engine import Engine
 from gangline.engine.model import (
     Admit,
     BoundPod,
@@ -22,6 +23,7 @@ from gangline.engine.model import (
     Node,
     PodSet,
     PreemptionPolicy,
+    Put,
     Recovery,
     Settings,
     Swap,
@@ -70,12 +72,13 @@ def slices(name: str, children: int = 2, pods: int = 4, queue: str = "q", **fiel
 class NodeWorld(World):
     """Binds pods where there is room, as a scheduler would; heals as it is told."""
 
-    def __init__(self, *items: Any, settings: Settings | None = None) -> None:
+    def __init__(self, *items: Any, settings: Settings | None = None, follow_seats: bool = False) -> None:
         super().__init__(FLAVOR, *items, settings=settings)
         self.warnings: list[Warn] = []
         #: workload -> pods: (pod set, child, name, node or "" while it waits)
         self.pods: dict[str, list[BoundPod]] = {}
         self.serial = 0
+        self.follow_seats = follow_seats
 
     @property
     def nodes(self) -> dict[str, Node]:
@@ -92,8 +95,15 @@ class NodeWorld(World):
             self.put(replace(self.nodes[name], ready=True, conditions={"Ready": ("True", self.now)}))
 
     def remove_node(self, name: str) -> None:
-        """The node is deleted, and its pods with it."""
+        """The node is deleted. Its pods stay in the API for a while."""
         self.engine.observe(Gone(Node, name))
+
+    def collect_pods(self) -> None:
+        """The API lets go of the pods of nodes that are gone."""
+        for key, pods in self.pods.items():
+            if any(pod.node not in self.nodes for pod in pods):
+                self.pods[key] = [pod for pod in pods if pod.node in self.nodes]
+                self.tell(key)
 
     def tick(self, seconds: float) -> None:
         self.now += round(seconds * 1000)
@@ -105,12 +115,25 @@ class NodeWorld(World):
         for workload in sorted(self.workloads.values(), key=lambda w: (-w.priority, w.reserved_at, w.uid)):
             if workload.admission is None or workload.evicted:
                 continue
+            if self.follow_seats:
+                self._bind_as_kept(workload)
+                self.tell(workload.key)
+                continue
             for pod_set in workload.pod_sets:
                 if pod_set.exclusive:
                     self._bind_domains(workload, pod_set)
                 else:
                     self._bind_pods(workload, pod_set)
             self.tell(workload.key)
+
+    def _bind_as_kept(self, workload: Workload) -> None:
+        """A scheduler that puts pods exactly where the engine keeps room for them."""
+        holding = self.engine._store.capacity._holdings[workload.key]
+        for (pod_set, name), count in sorted(holding.seats.kept.items()):
+            lacking = workload.pod_sets[0].count - len(self.pods.get(workload.key, []))
+            for _ in range(min(count, lacking)):
+                if name in self.nodes and self.free(name) >= workload.pod_sets[0].requests[TPU]:
+                    self._add(workload.key, pod_set, name)
 
     def _bind_pods(self, workload: Workload, pod_set: PodSet) -> None:
         pods = self.pods.setdefault(workload.key, [])
@@ -164,8 +187,6 @@ class NodeWorld(World):
         )
 
     def tell(self, key: str) -> None:
-        from gangline.engine.model import Put
-
         pods = self.pods.get(key)
         if pods is None:
             self.engine.observe(Gone(Footprint, key))
@@ -182,6 +203,16 @@ class NodeWorld(World):
         """The pools that its pods are in."""
         pods = self.pods.get(f"team/{name}", [])
         return {self.nodes[pod.node].labels[POOL] for pod in pods if pod.node in self.nodes}
+
+    def restart(self) -> None:
+        """The operator dies; another one reads everything anew."""
+        old = self.engine._store
+        self.engine = Engine(old.settings)
+        for table in (old.flavors, old.cluster_queues, old.local_queues, old.nodes, self.workloads):
+            for item in table.values():
+                self.engine.observe(Put(item))
+        for key in self.pods:
+            self.tell(key)
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 
@@ -202,7 +233,11 @@ class NodeWorld(World):
                 workload = self.workloads[key]
                 self.put(
                     replace(
-                        workload, swaps=workload.swaps + len(lost), avoid=(*workload.avoid, *lost), healed_at=self.now, pods_were_ready=True
+                        workload,
+                        swaps=workload.swaps + len(lost),
+                        avoid=(*workload.avoid, *lost),
+                        healed_at=self.now,
+                        pods_were_ready=True,
                     )
                 )
                 kept = [] if how == "Restart" else [pod for pod in self.pods.get(key, []) if pod.node not in lost]

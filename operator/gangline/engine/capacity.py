@@ -348,12 +348,11 @@ class Capacity:
 
     def _bound_of(self, holding: Holding, member: Member, lost: Collection[str]) -> dict[str, int]:
         """Pods of a member per node, as many as it has; those on lost nodes, and those given up already, don't count."""
-        stale = self.presence.stale(holding.gang.key)
         gone = {*lost, *self.given_up(holding.gang)}
         pods = [
             pod
-            for pod in self.presence.pods(holding.gang.key)
-            if pod.pod_set == member.name and pod.node not in gone and pod.name not in stale
+            for pod in self.presence.lasting(holding.gang.key)
+            if pod.pod_set == member.name and pod.node not in gone
         ]
         pods.sort(key=lambda pod: (pod.terminating, pod.name))
         return dict(Counter(pod.node for pod in pods[: member.count]))

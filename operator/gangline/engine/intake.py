@@ -49,6 +49,7 @@ class Intake:
         if gang is not None:
             gang.evicting = False
             gang.healed.clear()
+            self._store.capacity.presence.recall(key)
             gang.told = ("", "")
             self._update(gang, gang.workload, anew=True)
 

@@ -23,6 +23,8 @@ class Presence:
         self._on: dict[str, set[str]] = {}
         #: workload -> pods that sat on a node that is another one by now
         self._stale: dict[str, set[str]] = {}
+        #: workload -> pods that are to go since all of it starts again
+        self._leaving: dict[str, set[str]] = {}
         #: nodes of which pods may tell something new
         self._recheck: set[str] = set()
 
@@ -33,18 +35,16 @@ class Presence:
             if not self._on[node]:
                 del self._on[node]
         self._recheck.update(_nodes(old))
+        for marked in (self._stale, self._leaving):
+            left = marked.pop(key, set[str]()) & {pod.name for pod in footprint.pods} if footprint else set[str]()
+            if left:
+                marked[key] = left
         if footprint is None:
-            self._stale.pop(key, None)
             return
         self._footprints[key] = footprint
         for node in _nodes(footprint):
             self._on.setdefault(node, set()).add(key)
         self._recheck.update(_nodes(footprint))
-        stale = self._stale.get(key, set[str]()) & {pod.name for pod in footprint.pods}
-        if stale:
-            self._stale[key] = stale
-        else:
-            self._stale.pop(key, None)
 
     def put_node(self, old: Node | None, new: Node | None, name: str) -> None:
         """A node came, changed or went. One of the same name but another identity does not have the pods of the first."""
@@ -62,13 +62,22 @@ class Presence:
         footprint = self._footprints.get(key)
         return footprint.pods if footprint is not None else ()
 
-    def stale(self, key: str) -> Collection[str]:
-        """Its pods that sat on a node that is another one by now."""
-        return self._stale.get(key, ())
+    def dismiss(self, key: str) -> None:
+        """All of it starts again: the pods that it has now no longer count."""
+        self._leaving[key] = {pod.name for pod in self.pods(key)}
 
-    def nodes_before(self, key: str) -> set[str]:
-        """The nodes that those sat on."""
-        stale = self.stale(key)
+    def recall(self, key: str) -> None:
+        """It does not start again, after all."""
+        self._leaving.pop(key, None)
+
+    def lasting(self, key: str) -> list[BoundPod]:
+        """Its pods without those that sat on a node which is another one by now, and those that are to go."""
+        gone = self._stale.get(key, set[str]()) | self._leaving.get(key, set[str]())
+        return [pod for pod in self.pods(key) if pod.name not in gone]
+
+    def replaced(self, key: str) -> set[str]:
+        """The nodes of its pods that are other ones by now."""
+        stale = self._stale.get(key)
         return {pod.node for pod in self.pods(key) if pod.name in stale} if stale else set()
 
     def on(self, node: str) -> Collection[str]:

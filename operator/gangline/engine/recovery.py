@@ -12,12 +12,16 @@ from __future__ import annotations
 from gangline.engine.breaker import Breaker
 from gangline.engine.gang import Gang
 from gangline.engine.model import Decision, Evict, Heal, Millis, Preempt, Recovery, Toleration, Warn
-from gangline.engine.recovery_plan import Plan
+from gangline.engine.recovery_plan import REPLACE, RESTART, Plan
 from gangline.engine.recovery_victims import cheapest
 from gangline.engine.store import Store
 
 #: the reason of a preemption that makes room for a gang that lost nodes
 TO_HEAL = "InRecovery"
+#: the cause where pods are gone and no node is there to be blamed
+PODS_LOST = "PodsLost"
+#: How long a gang that never had room for all of its pods is waited for, in milliseconds.
+PATIENCE = 30_000
 #: the cause where a node is another one of the same name by now
 REPLACED = "Replaced"
 
@@ -28,17 +32,22 @@ class Healing:
         self.breaker = Breaker(store)
         #: nodes of which it was said that they are lost
         self._told: set[str] = set()
+        #: running gangs without room for all of their pods, and since when that is known
+        self._short: dict[str, Millis] = {}
 
     def next_due(self, now: Millis) -> Millis | None:
         """When time alone may change what is to be done."""
-        health = self._store.health
-        return now if health.unsettled else health.next_due()
+        if self._store.health.unsettled:
+            return now
+        times = (self._store.health.next_due(), *(since + PATIENCE for since in self._short.values()))
+        return min((time for time in times if time is not None and time > now), default=None)
 
     def run(self, now: Millis) -> list[Decision]:
         """Heal whoever has to be healed and can be."""
         store = self._store
         if not store.health.nodes and not store.health.lost():
             return []
+        self._short = {key: since for key, since in self._short.items() if key in store.capacity.unseated}
         decisions: list[Decision] = self.breaker.watch(now)
         for gang in sorted(self._ailing(), key=lambda gang: (-gang.priority, gang.since, gang.uid)):
             decisions += self._heal(gang, now)
@@ -97,11 +106,11 @@ class Healing:
 
     def _order(self, gang: Gang, lost: dict[str, tuple[str, Millis]], nodes: tuple[str, ...], now: Millis) -> Heal:
         cause, detected = min(lost.values(), key=lambda found: (found[1], found[0]))
-        how = "Restart" if gang.workload.restarts_whole else "Replace"
+        how = RESTART if gang.workload.restarts_whole else REPLACE
         gang.healed.update(nodes)
-        names = ", ".join(nodes)
-        message = f"Lost {'node' if len(nodes) == 1 else 'nodes'} {names} ({cause}): " + (
-            "starting again on healthy nodes" if how == "Restart" else "replacing the pods that ran there"
+        what = f"{'node' if len(nodes) == 1 else 'nodes'} {', '.join(nodes)} ({cause})" if nodes else "pods"
+        message = f"Lost {what}: " + (
+            "starting again on healthy nodes" if how == RESTART else "replacing the pods that ran there"
         )
         return Heal(gang.key, gang.uid, how, nodes, cause, message, detected, now)
 
@@ -112,7 +121,7 @@ class Healing:
         gang.healed &= nodes
         found: dict[str, tuple[str, Millis]] = {}
         uses_devices = any("/" in resource for demand in gang.demands for resource in demand.pod_set.requests)
-        replaced = store.capacity.presence.nodes_before(gang.key)
+        replaced = store.capacity.presence.replaced(gang.key)
         for node in sorted(nodes - gang.healed):
             loss = store.health.loss(node)
             if loss is not None and (uses_devices or not loss.devices_only):
@@ -145,14 +154,17 @@ class Healing:
         return plan.carry_out(self._order(gang, leaving, nodes, now)) if plan.fits() else []
 
     def _fill_up(self, gang: Gang, policy: Recovery, now: Millis) -> list[Decision]:
-        """Pods of it are gone, nobody knows from where (the operator was down), and nothing has room for new ones."""
-        workload = gang.workload
-        if gang.key not in self._store.capacity.unseated or not (workload.pods_were_ready or workload.avoid):
+        """Nodes have no room for all of it: they went before it came, or while the operator was down."""
+        if gang.key not in self._store.capacity.unseated:
             return []
-        if self.breaker.open_for(gang):
+        since = self._short.setdefault(gang.key, now)
+        had_room = gang.workload.pods_were_ready or gang.workload.avoid
+        if (not had_room and now < since + PATIENCE) or self.breaker.open_for(gang):
             return []
         plan = Plan(self._store, gang, ())
         if plan.fits():
+            if plan.moves():
+                return plan.carry_out(self._order(gang, {"": (PODS_LOST, since)}, (), now))
             plan.keep_room()
             return []
         return self._make_room(gang, plan, policy, (), now)

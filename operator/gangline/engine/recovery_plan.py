@@ -8,6 +8,9 @@ from gangline.engine.placement import has_placements, mend, on_host
 from gangline.engine.seating import Seats, Shortage
 from gangline.engine.store import Store
 
+#: `Heal.how`: only what was lost is made anew, or all of it
+REPLACE, RESTART = "Replace", "Restart"
+
 
 class Plan:
     """Asked as things are, and again with others thought away; `keep_room` takes what the last answer found."""
@@ -56,8 +59,18 @@ class Plan:
         if self._admission is not None:
             self._store.topology.put_holder(self._gang.key, self._admission)
 
+    def moves(self) -> bool:
+        """Pods that sit on a node that is fine would have to go, too."""
+        holding = self._store.capacity.holding(self._gang)
+        if holding is None or self._seats is None:
+            return False
+        stay = self._seats.bound
+        return any(count > stay.get(place, 0) for place, count in self._store.capacity.bound(holding).items())
+
     def carry_out(self, heal: Heal) -> list[Decision]:
         self.keep_room()
+        if heal.how == RESTART:
+            self._store.capacity.presence.dismiss(self._gang.key)
         if self._admission is None or self._admission == self._gang.admission:
             return [heal]
         self._store.swap(self._gang, self._admission)

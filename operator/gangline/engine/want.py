@@ -120,7 +120,7 @@ class Want:
         flavor = " and ".join(each.flavors)
         health = self._capacity.health
         sick = [name for name in each.ground.names if not health.usable(name)]
-        because = f" ({len(sick)} of its {len(each.ground.names)} nodes are not in use)" if sick else ""
+        because = f" ({len(sick)} of its {len(each.ground.names)} nodes can't be used)" if sick else ""
         kept = f", {short.spares} held back as spare" if short.spares else ""
         if each.exclusive:
             return (

@@ -1,0 +1,231 @@
+"""Signals of nodes: what each means, when it counts, and when a node is trusted again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.engine.node_world import TPU, NodeWorld, node, plain, queue
+
+from gangline.engine.health import DEGRADED, LEAVING, LOST, SUSPECT, TABLE, Health
+from gangline.engine.model import BoundPod, Footprint, HealthPolicy, Node, Put, Taint, Toleration
+
+NOW = 1_000_000_000
+
+
+def health(*nodes: Node, policy: HealthPolicy | None = None, soak: float = 60.0) -> Health:
+    found = Health(policy or HealthPolicy(), lambda _: soak)
+    for each in nodes or (node("n"),):
+        found.put_node(each, each.name)
+    found.advance(NOW)
+    return found
+
+
+def means(found: Health, name: str = "n") -> str:
+    """What a node counts as, in a word."""
+    loss = found.loss(name)
+    if loss is not None:
+        return DEGRADED if loss.devices_only else LOST
+    if found.leaving(name):
+        return LEAVING
+    return "" if found.usable(name) else SUSPECT
+
+
+def tainted(key: str, effect: str = "NoSchedule") -> dict[str, Any]:
+    return {"taints": (Taint(key, effect=effect),)}
+
+
+SHOWN: dict[str, dict[str, Any]] = {
+    "NotReady": {"ready": False, "conditions": {"Ready": ("False", NOW)}},
+    "Unreachable": {"ready": False, "conditions": {"Ready": ("Unknown", NOW)}},
+    "OutOfService": tainted("node.kubernetes.io/out-of-service", "NoExecute"),
+    "UnreachableTaint": tainted("node.kubernetes.io/unreachable", "NoExecute"),
+    "NotReadyTaint": tainted("node.kubernetes.io/not-ready", "NoExecute"),
+    "Cordoned": {"unschedulable": True},
+    "ImpendingTermination": tainted("cloud.google.com/impending-node-termination"),
+    "SpotInterruption": tainted("aws-node-termination-handler/spot-itn"),
+    "ScaleDown": tainted("ToBeDeletedByClusterAutoscaler"),
+    "Disrupted": tainted("karpenter.sh/disrupted"),
+    "Maintenance": {"labels": {"cloud.google.com/active-node-maintenance": "ONGOING"}},
+    "MaintenanceDue": {"labels": {"cloud.google.com/scheduled-maintenance-time": str(NOW // 1000 + 600)}},
+    "Quarantined": {"labels": {"dgxc.nvidia.com/nvsentinel-state": "quarantined"}},
+    "QuarantineEvent": {"annotations": {"quarantineHealthEvent": "{}"}},
+}
+
+
+@pytest.mark.parametrize("signal", TABLE, ids=lambda signal: signal.kind)
+def test_every_signal_counts_when_its_grace_is_over(signal: Any) -> None:
+    found = health()
+    if signal.read in ("Object", "Pods"):
+        found.note("n", signal.kind, active=True)
+    elif signal.read == "Condition":
+        found.put_node(node("n", conditions={signal.key: ("True", NOW)}), "n")
+    else:
+        found.put_node(node("n", **SHOWN[signal.kind]), "n")
+    found.advance(NOW)
+    grace = round(signal.grace_seconds * 1000)
+    if grace:
+        found.advance(NOW + grace - 1)
+        assert means(found) in ("", SUSPECT)
+        assert found.usable("n") == (signal.means == SUSPECT)
+        assert found.next_due() == NOW + grace
+    found.advance(NOW + grace)
+    assert means(found) == signal.means
+    assert not found.usable("n")
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {"labels": {"cloud.google.com/active-node-maintenance": "false"}},
+        {"labels": {"dgxc.nvidia.com/nvsentinel-state": "remediation-succeeded"}},
+        {"labels": {"cloud.google.com/scheduled-maintenance-time": "soon"}},
+        {"conditions": {"Ready": ("True", NOW), "KernelDeadlock": ("False", NOW), "MemoryPressure": ("True", NOW)}},
+        tainted("dedicated"),
+    ],
+)
+def test_what_is_no_signal(shown: dict[str, Any]) -> None:
+    assert means(health(node("n", **shown))) == ""
+
+
+def test_grace_runs_from_when_the_node_says() -> None:
+    found = health(node("n", ready=False, conditions={"Ready": ("False", NOW - 10_000)}))
+    loss = found.loss("n")
+    assert loss is not None
+    assert (loss.kind, loss.detected_at, loss.at) == ("NotReady", NOW - 10_000, NOW - 8_000)
+
+
+def test_maintenance_is_heeded_an_hour_before() -> None:
+    found = health(node("n", labels={"cloud.google.com/scheduled-maintenance-time": str(NOW // 1000 + 7200)}))
+    assert found.usable("n")
+    assert found.next_due() == NOW + 3_600_000
+    found.advance(NOW + 3_600_000)
+    assert means(found) == LEAVING
+
+
+def test_the_policy_has_the_last_word() -> None:
+    policy = HealthPolicy({"FpgaBroken": LOST, "KernelDeadlock": "Ignore", "GpuMemWatch": LOST}, {"NotReady": 30.0})
+    broken = dict.fromkeys(("FpgaBroken", "KernelDeadlock", "GpuMemWatch"), ("True", NOW))
+    found = health(
+        *(node(kind, conditions={kind: told}) for kind, told in broken.items()),
+        node("late", ready=False, conditions={"Ready": ("False", NOW)}),
+        policy=policy,
+    )
+    assert means(found, "FpgaBroken") == LOST
+    assert means(found, "KernelDeadlock") == ""
+    found.advance(NOW + 10_000)
+    assert means(found, "GpuMemWatch") == LOST
+    assert found.loss("late") is None
+    found.advance(NOW + 30_000)
+    assert means(found, "late") == LOST
+
+
+def flap(found: Health, at: int) -> None:
+    found.put_node(node("n", ready=False, conditions={"Ready": ("Unknown", at)}), "n")
+    found.advance(at + 1_000)
+    found.put_node(node("n", conditions={"Ready": ("True", at + 1_000)}), "n")
+    found.advance(at + 1_000)
+
+
+def test_a_node_that_returns_soaks_and_a_flapping_one_soaks_longer() -> None:
+    found = health(soak=60)
+    for number, soak in enumerate((60, 120, 240)):
+        start = NOW + number * 1000
+        flap(found, start)
+        assert found.loss("n") is None
+        assert found.why_unusable("n") == "Soaking"
+        assert found.next_due() == start + 1000 + soak * 1000
+    found.advance(NOW + 3_000 + 240_000)
+    assert found.usable("n")
+    flap(found, NOW + 2_000_000)  # the others are long ago
+    assert found.next_due() == NOW + 2_001_000 + 60_000
+
+
+def test_a_short_doubt_is_no_loss() -> None:
+    found = health(node("n", ready=False, conditions={"Ready": ("False", NOW)}))
+    assert not found.usable("n")
+    found.put_node(node("n"), "n")
+    found.advance(NOW + 1_000)
+    assert found.usable("n")
+
+
+def test_a_deleted_node_is_lost_at_once_until_it_is_forgotten_or_returns() -> None:
+    found = health()
+    found.put_node(None, "n")
+    found.advance(NOW)
+    assert found.lost()["n"].kind == "Deleted"
+    found.put_node(node("n"), "n")
+    found.advance(NOW)
+    assert means(found) == SUSPECT  # it soaks
+    found.put_node(None, "n")
+    found.advance(NOW)
+    found.forget("n")
+    assert found.lost() == {}
+    assert list(found.last_known()) == []
+
+
+def test_lost_devices_become_a_lost_node() -> None:
+    found = health(node("n", conditions={"GpuMemWatch": ("True", NOW - 60_000)}))
+    assert means(found) == DEGRADED
+    found.put_node(replace(node("n"), ready=False, conditions={"Ready": ("Unknown", NOW)}), "n")
+    found.advance(NOW + 1_000)
+    assert means(found) == LOST
+
+
+def test_a_taint_counts_only_for_those_who_do_not_tolerate_it() -> None:
+    found = health(node("n", taints=(Taint("broken", effect="NoExecute"), Taint("x", effect="NoSchedule"))))
+    assert found.untolerated("n", ()) == Taint("broken", effect="NoExecute")
+    assert found.untolerated("n", (Toleration("broken", "Exists"),)) is None
+    assert found.unfit() == ["n"]
+
+
+# --- what pods tell ---------------------------------------------------------------------------------------------------
+
+
+def world() -> NodeWorld:
+    found = NodeWorld(node("n1"), node("n2"), queue(8))
+    found.put(plain("w1", 1))
+    found.settle(2)
+    assert [pod.node for pod in found.pods["team/w1"]] == ["n1"]
+    return found
+
+
+def test_fewer_devices_than_pods_use_degrade_the_node() -> None:
+    found = world()
+    found.put(replace(found.nodes["n1"], capacity={TPU: 4}, allocatable={TPU: 3, "pods": 110}))
+    found.decide()
+    assert found.engine._store.health.why_unusable("n1") == "DevicesMissing"
+    found.put(replace(found.nodes["n2"], capacity={TPU: 4}, allocatable={TPU: 3, "pods": 110}))
+    found.decide()
+    assert found.engine._store.health.usable("n2")  # nobody there lacks it
+
+
+def test_pods_that_do_not_end_keep_others_away() -> None:
+    found = world()
+    found.engine.observe(Put(Footprint("team/w1", (BoundPod("p", "main", "n1", terminating=True),))))
+    found.decide()
+    assert found.engine._store.health.usable("n1")
+    found.tick(120)
+    found.decide()
+    assert found.engine._store.health.why_unusable("n1") == "StuckTerminating"
+
+
+def test_pods_on_a_node_that_was_never_seen() -> None:
+    found = world()
+    found.engine.observe(Put(Footprint("team/w1", (BoundPod("p", "main", "elsewhere"),))))
+    found.decide()
+    assert found.engine._store.health.loss("elsewhere") is None
+    found.tick(10)
+    found.decide()
+    assert "elsewhere" in found.engine._store.health.lost()
+
+
+def test_without_any_node_nothing_is_known_of_nodes() -> None:
+    found = NodeWorld(queue(8))
+    found.put(plain("w1", 1))
+    found.decide()
+    found.engine.observe(Put(Footprint("team/w1", (BoundPod("p", "main", "elsewhere"),))))
+    found.tick(100)
+    assert found.decide() == []
+    assert found.running() == ["w1"]

@@ -1,0 +1,227 @@
+"""What must hold however nodes fail: random histories of gangs and nodes, with a cluster that does what the engine decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.engine.node_world import POOL, TPU, NodeWorld, node, plain, pools, queue, slices
+
+from gangline.engine.model import Admit, Decision, Evict, Heal, Preempt, Recovery, Warn, WriteFailed
+
+#: a breaker that never opens: here half of everything fails all the time
+POLICY = Recovery(soak_seconds=5, swap_budget=1_000, breaker_share=1.0)
+SIZE = 2
+POOLS = 3
+
+
+class Failures(RuleBasedStateMachine):
+    """Gangs come and finish, nodes fail, go, return, in any order; the operator is killed and started again."""
+
+    quota = 100
+
+    @initialize()
+    def start(self) -> None:
+        facts = (*pools(POOLS, SIZE), queue(self.quota, recovery=POLICY))
+        self.world = NodeWorld(*facts, follow_seats=True)
+        self.twin = NodeWorld(*facts, follow_seats=True)
+        self.count = 0
+        self.names = {n.name: n for n in pools(POOLS, SIZE)}
+        self.serial = 0
+        self.finished: list[str] = []
+        self.submitted: list[str] = []
+
+    def both(self, what: str, *arguments: Any, **fields: Any) -> None:
+        for world in (self.world, self.twin):
+            getattr(world, what)(*arguments, **fields)
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    @rule(pods=st.integers(1, 5), priority=st.integers(0, 2))
+    def submit(self, pods: int, priority: int) -> None:
+        self.count += 1
+        self.submitted.append(f"w{self.count}")
+        self.both("put", plain(f"w{self.count}", pods, priority=priority))
+
+    @rule(children=st.integers(1, 3), priority=st.integers(0, 2))
+    def submit_slices(self, children: int, priority: int) -> None:
+        self.count += 1
+        self.submitted.append(f"w{self.count}")
+        self.both("put", slices(f"w{self.count}", children, SIZE, priority=priority))
+
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        ready = sorted(name for name, found in self.world.nodes.items() if found.ready)
+        if ready:
+            names = data.draw(st.lists(st.sampled_from(ready), min_size=1, max_size=2, unique=True))
+            self.both("fail", *names)
+
+    @rule(data=st.data())
+    def delete_node(self, data: st.DataObject) -> None:
+        if self.world.nodes:
+            self.both("remove_node", data.draw(st.sampled_from(sorted(self.world.nodes))))
+
+    @rule(data=st.data())
+    def bring_back(self, data: st.DataObject) -> None:
+        away = sorted(n for n in self.names if n not in self.world.nodes or not self.world.nodes[n].ready)
+        if away:
+            self.repair(data.draw(st.sampled_from(away)))
+
+    def repair(self, name: str) -> None:
+        if name in self.world.nodes:
+            self.both("repair", name)
+        else:
+            self.serial += 1
+            self.both("collect_pods")
+            self.both("put", node(name, self.names[name].labels[POOL], uid=f"uid-{name}-{self.serial}"))
+
+    @rule()
+    def decide(self) -> None:
+        decisions = self.world.decide()
+        assert decisions == self.twin.decide(), "the same history, another decision"
+        self.check(decisions)
+
+    @rule(data=st.data())
+    def decide_and_lose_writes(self, data: st.DataObject) -> None:
+        self.both("tick", 1)
+        decisions = self.world.engine.decide(self.world.now)
+        assert decisions == self.twin.engine.decide(self.twin.now)
+        for decision in decisions:
+            lost = isinstance(decision, Admit | Heal | Preempt | Evict) and data.draw(st.booleans())
+            for world in (self.world, self.twin):
+                if isinstance(decision, Warn):
+                    continue
+                if lost:
+                    world.engine.observe(WriteFailed(decision.workload))
+                else:
+                    world.write(decision)
+
+    @rule()
+    def bind(self) -> None:
+        self.both("bind")
+
+    @rule()
+    def evictions_complete(self) -> None:
+        self.both("complete_evictions")
+
+    @rule()
+    def pods_are_collected(self) -> None:
+        self.both("collect_pods")
+
+    @rule()
+    def recover(self) -> None:
+        self.both("_recovered")
+
+    @rule(seconds=st.integers(1, 20))
+    def time_passes(self, seconds: int) -> None:
+        self.both("tick", seconds)
+
+    @precondition(lambda self: bool(self.world.running()))
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        whole = [name for name in self.world.running() if self.world.whole(name)]
+        if whole:
+            self.done(data.draw(st.sampled_from(whole)))
+
+    def done(self, name: str) -> None:
+        assert name not in self.finished
+        self.finished.append(name)
+        self.both("finish", name)
+
+    @rule()
+    def operator_dies(self) -> None:
+        self.both("restart")
+
+    # --- what must hold -----------------------------------------------------------------------------------------------
+
+    def check(self, decisions: list[Decision]) -> None:
+        told = [decision.workload for decision in decisions if isinstance(decision, Heal | Evict | Preempt)]
+        assert len(told) == len(set(told)), "one gang, two fates"
+        for decision in decisions:
+            if isinstance(decision, Heal):
+                assert decision.lost or decision.how == "Restart"
+
+    @invariant()
+    def no_node_is_given_twice(self) -> None:
+        """Seats may exceed a node only while somebody on it is on the way out."""
+        if not hasattr(self, "world"):
+            return
+        capacity = self.world.engine._store.capacity
+        leaving = {w.key for w in self.world.workloads.values() if w.evicted or w.admission is None}
+        for name in self.world.nodes:
+            room = capacity.rooms.get(name)
+            assert room is not None
+            if room.usable and not leaving.intersection(capacity.holders_on(name)):
+                assert room.held.get(TPU, 0) <= room.node.allocatable[TPU], (name, capacity.holders_on(name))
+
+    @invariant()
+    def kept_up_to_date_is_as_good_as_new(self) -> None:
+        if hasattr(self, "world"):
+            assert self.world.engine.snapshot() == self.world.engine.rebuilt().snapshot()
+
+    @rule()
+    def comes_to_rest(self) -> None:
+        """When nothing more happens, every gang that runs is whole, and nobody waits whom lower priorities keep from running."""
+        self.rest()
+        for name in self.world.running():
+            assert self.world.whole(name), name
+        self.check_priorities()
+
+    def rest(self) -> None:
+        """All that is under way comes to its end, and twice the longest soak passes."""
+        for _ in range(40):
+            self.both("tick", 20)
+            news = self.world.decide()
+            assert news == self.twin.decide()
+            self.both("bind")
+            self.both("complete_evictions")
+            self.both("collect_pods")
+            self.both("_recovered")
+            if (
+                not [d for d in news if not isinstance(d, Warn)]
+                and self.world.engine.next_wakeup(self.world.now) is None
+            ):
+                return
+        raise AssertionError("never comes to rest")
+
+    def check_priorities(self) -> None:
+        free = {name for name in self.world.nodes if self.world.free(name) == 4}
+        for waiting in self.world.workloads.values():
+            if waiting.admission is not None:
+                continue
+            lower = [w for w in self.world.workloads.values() if w.admission and w.priority < waiting.priority]
+            nodes = free | {pod.node for w in lower for pod in self.world.pods[w.key]}
+            pod_set = waiting.pod_sets[0]
+            if pod_set.exclusive:
+                whole = [p for p in range(POOLS) if all(f"p{p}-n{n}" in nodes for n in range(SIZE))]
+                assert len(whole) < pod_set.domains, (waiting.name, "would fit", sorted(nodes))
+            else:
+                assert len(nodes) < pod_set.count, (waiting.name, "would fit", sorted(nodes))
+
+    def teardown(self) -> None:
+        """With all nodes back every gang finishes exactly once."""
+        if not hasattr(self, "world"):
+            return
+        for name in sorted(self.names):
+            if name not in self.world.nodes or not self.world.nodes[name].ready:
+                self.repair(name)
+        for _ in range(2 * len(self.submitted) + 2):
+            self.rest()
+            for name in self.world.running():
+                assert self.world.whole(name), name
+                self.done(name)
+            if not self.world.workloads:
+                break
+        assert sorted(self.finished) == sorted(self.submitted)
+
+
+TestFailures = Failures.TestCase
+TestFailures.settings = settings(
+    max_examples=40,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    phases=(Phase.generate,),
+)

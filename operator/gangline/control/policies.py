@@ -74,7 +74,7 @@ def overrun(policy: Json | None) -> model.Overrun | None:
     defaults = model.Overrun()
     return model.Overrun(
         warn_at=float(said.get("warnAt", defaults.warn_at)),
-        overdue_factor=float(quantity.parse(said.get("overdueFactor", 3))),
+        overdue_factor=quantity.parse_number(said.get("overdueFactor", 3)),
         action=said.get("action", defaults.action),
         grace_seconds=quantity.parse_duration(said.get("grace", "0s")),
     )
@@ -184,5 +184,5 @@ def status(policy: Json, matched: Iterable[str], *, now: int, head_delay: float 
 
 def head_delays(seconds: Mapping[str, Mapping[str, float]], backfilling: Iterable[str]) -> dict[tuple[str, str], float]:
     """(ClusterQueue, cause) -> seconds, zeros included for the queues that backfill."""
-    found = {(queue, cause): 0.0 for queue in backfilling for cause in ("backfill", "overdue")}
+    found = {(queue, cause): 0.0 for queue in backfilling for cause in ("backfill", "overdue", "stopping")}
     return found | {(queue, cause): s for queue, causes in seconds.items() for cause, s in causes.items()}

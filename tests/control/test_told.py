@@ -1,0 +1,168 @@
+"""What decisions tell people beside what they write: conditions that last, events, counts and notices."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from gangline.control import conditions, policies, workload_status
+from gangline.control.decisions import Decisions, grace_of
+from gangline.control.metrics import Metrics
+from gangline.control.mirror import Mirror
+from gangline.control.notify import Notices
+from gangline.control.stall import Policy
+from gangline.engine import model
+from gangline.kube import resources as kube
+
+Json = dict[str, Any]
+NOW = 1_700_000_000_000
+KEY = "team/job-train"
+
+
+class Desk:
+    """Decisions about one admitted Workload; what they write is written at once."""
+
+    def __init__(self) -> None:
+        self.mirror = Mirror(observe=lambda change: None)
+        self.metrics = Metrics()
+        self.events: list[str] = []
+        self.told: list[tuple[str, str]] = []
+        self.version = 0
+        self.decisions = Decisions(self.mirror, self, None, self, self.metrics)  # type: ignore[arg-type]
+        deliver = lambda receiver, terms, notice: self.told.append((notice.kind, notice.text))  # noqa: E731
+        self.decisions.notices = Notices(self.mirror, deliver, now=lambda: NOW)
+        every = [{"secretRef": {"name": "s"}, "on": ["Admitted", "Overrun", "Evicted", "Preempted"]}]
+        policy = {"clusterQueues": {"names": ["cq"]}, "notify": every}
+        self.put(kube.QUEUE_POLICIES, {"metadata": {"name": "p"}, "spec": policy})
+        self.put(kube.CLUSTER_QUEUES, {"metadata": {"name": "cq"}, "spec": {}})
+        template = {"spec": {"containers": [{"name": "c"}], "terminationGracePeriodSeconds": 120}}
+        spec = {"queueName": "lq", "podSets": [{"name": "main", "count": 1, "template": template}]}
+        workload: Json = {"metadata": {"name": "job-train", "namespace": "team"}, "spec": spec, "status": {}}
+        self.assignment = (model.PodSetAssignment("main", 1, {"gpu": "f"}, {"gpu": 1}),)
+        workload_status.admit(self.admit())(workload["status"], NOW)
+        self.put(kube.WORKLOADS, workload)
+
+    def admit(self) -> model.Admit:
+        return model.Admit(KEY, "job-train", model.Admission("cq", self.assignment), True, NOW)
+
+    def put(self, resource: Any, obj: Json) -> None:
+        self.version += 1
+        obj["metadata"] |= {"uid": obj["metadata"]["name"], "resourceVersion": str(self.version)}
+        self.mirror.upsert(resource, obj)
+
+    def record(self, obj: Json, kind: str, reason: str, note: str) -> None:
+        self.events.append(reason)
+
+    def send(self, key: Any, verb: str, body: Json, *, done: Any, **_: Any) -> None:
+        done(None)
+
+    def change(self, key: str, slot: str, change: workload_status.Change, *, done: Any = None, **_: Any) -> None:
+        raw = copy.deepcopy(self.mirror.get(kube.WORKLOADS, key)) or {}
+        before = copy.deepcopy(raw["status"])
+        change(raw["status"], NOW)
+        self.put(kube.WORKLOADS, raw)
+        if done is not None:
+            done(None if raw["status"] == before else raw)
+
+    def row(self, kind: str) -> Json:
+        raw = self.mirror.get(kube.WORKLOADS, KEY) or {}
+        return conditions.find(raw["status"]["conditions"], kind) or {}
+
+    def count(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+def overdue() -> model.Warn:
+    return model.Warn("Workload", KEY, "Overdue", "has run for 3h; 90 % of such runs end within 1h")
+
+
+def test_an_overrun_becomes_a_condition_and_is_told_once() -> None:
+    desk = Desk()
+    desk.decisions.carry_out(overdue())
+    assert (desk.row("Overrun")["status"], desk.row("Overrun")["reason"]) == ("True", "Overdue")
+    assert desk.events == ["Overdue"]
+    assert desk.told == [("Overrun", "It has run for 3h; 90 % of such runs end within 1h")]
+    assert desk.count("gangline_overrun_total", state="Overdue") == 1
+    value = desk.mirror.workload_value(KEY)
+    assert value is not None
+    assert (value.overrun, value.overran) == ("Overdue", True)
+    desk.decisions.carry_out(overdue())
+    assert len(desk.told) == 1, "nothing was written, so nothing is told"
+
+
+def test_a_run_that_ended_leaves_only_the_memory_that_it_was_overdue() -> None:
+    desk = Desk()
+    desk.decisions.carry_out(overdue())
+    desk.change(KEY, "stalled", workload_status.stalled(False, "Idle", "idle"))
+    desk.change(KEY, "release", workload_status.release)
+    value = desk.mirror.workload_value(KEY)
+    assert value is not None
+    assert (value.overrun, value.overran, value.stalled) == ("", True, "")
+    assert desk.row("Stalled") == {}
+
+
+def test_a_warning_about_something_else_is_only_an_event() -> None:
+    desk = Desk()
+    desk.decisions.carry_out(model.Warn("ClusterQueue", "cq", "Breaker", "too many nodes"))
+    assert desk.events == ["Breaker"]
+    assert desk.told == []
+
+
+def test_who_reached_the_hard_limit_is_counted_and_told() -> None:
+    desk = Desk()
+    cause = "MaximumExecutionTimeExceeded"
+    over = model.Evict(KEY, "job-train", "Deactivated", "over", deactivate=True, underlying_cause=cause)
+    desk.decisions.carry_out(over)
+    assert desk.told == [("Evicted", "over")]
+    assert desk.count("gangline_overrun_total", state="Limit") == 1
+
+
+def test_who_is_preempted_hears_how_long_is_left() -> None:
+    desk = Desk()
+    desk.decisions.carry_out(model.Preempt(KEY, "job-train", "InClusterQueue", "For team/urgent", "team/urgent", "u"))
+    assert desk.told == [("Preempted", "For team/urgent. Its pods have 120s to stop")]
+    assert grace_of({"spec": {"podSets": [{"template": {"spec": {}}}]}}) == 30, "Kubernetes' default"
+
+
+def test_an_admission_is_told() -> None:
+    desk = Desk()
+    raw = copy.deepcopy(desk.mirror.get(kube.WORKLOADS, KEY)) or {}
+    raw["status"] = {}
+    desk.put(kube.WORKLOADS, raw)
+    desk.decisions.carry_out(desk.admit())
+    ((kind, text),) = desk.told
+    assert kind == "Admitted"
+    assert text.startswith("Admitted by ClusterQueue cq after a wait of ")
+
+
+# --- policies ---------------------------------------------------------------------------------------------------------
+
+
+def policy(**spec: Any) -> Json:
+    return {"metadata": {"name": "p"}, "spec": {"clusterQueues": {"names": ["cq"]}, **spec}}
+
+
+def test_what_a_policy_says_of_overruns_reaches_the_engine() -> None:
+    said = {"warnAt": "0.8", "overdueFactor": "2500m", "action": "Requeue", "grace": "10m"}
+    assert policies.overrun(policy(overrun=said)) == model.Overrun(0.8, 2.5, "Requeue", 600.0)
+    assert policies.overrun(policy(overrun={})) == model.Overrun()
+    assert policies.overrun(policy()) is None
+    assert policies.overrun(None) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({}, Policy()),
+        (
+            {"after": "20m", "startup": "1h", "grace": "0s", "action": "Restart", "maxActions": 1},
+            Policy(1_200_000, 3_600_000, 0, "Restart", 1),
+        ),
+        ({"action": "None"}, None),
+        (None, None),
+    ],
+)
+def test_what_a_policy_says_of_stalls(said: Json | None, expected: Policy | None) -> None:
+    assert policies.stall(policy(**({"stall": said} if said is not None else {}))) == expected

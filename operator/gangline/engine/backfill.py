@@ -46,6 +46,9 @@ class BackfillPlanner:
         self._now: Millis = 0
         #: gangs of queues without a policy that are held back, by root
         self._held: dict[int, list[Gang]] = {}
+        #: grows when reservations come or go; by queue, with what its heads were last looked up
+        self._changes = 0
+        self._settled: dict[str, tuple[int, int]] = {}
         #: attempts to backfill in this `decide`, by queue
         self._tried: dict[str, int] = {}
 
@@ -118,6 +121,7 @@ class BackfillPlanner:
                 self._drop(reservation)
 
     def _drop(self, reservation: Reservation) -> None:
+        self._changes += 1
         self.timeline.cancel(reservation)
         queue = self._store.queues.get(reservation.queue)
         if queue is not None:
@@ -170,6 +174,10 @@ class BackfillPlanner:
     def _reserve_heads(self, queue: ClusterQueueState, failing: list[Gang]) -> None:
         pending, depth = queue.pending, _depth(_policy(queue))
         assert isinstance(pending, TimedQueue)
+        state = (pending.version, self._changes)
+        if not failing and self._settled.get(queue.name) == state:
+            return
+        self._settled[queue.name] = state
         present = [r for r in self.timeline.reservations if r.queue == queue.name]
         candidates = {id(gang): gang for gang in (*(r.gang for r in present), *failing)}
         for gang in pending.blocked(depth, _hopeless_gang):
@@ -177,6 +185,7 @@ class BackfillPlanner:
         heads = sorted(candidates.values(), key=pending.turn)[:depth]
         if heads == [r.gang for r in present]:
             return
+        self._changes += 1
         self.timeline.sync(self._now)
         for reservation in present:
             if reservation.gang not in heads:
@@ -397,11 +406,15 @@ class BackfillPlanner:
         self.delays.note(now, waiting)
 
     def _cause_of_delay(self, reservation: Reservation, now: Millis) -> str:
-        """Who keeps the head from starting right now: "overdue" or "backfill" gangs; "" = it could not start without them."""
+        """Who keeps the head from starting right now: gangs that are "stopping", "overdue" or "backfill" ones.
+
+        "" = it could not start without them.
+        """
         gangs_of = self._store.gangs
         everyone = [gang for key in reservation.passed_by if (gang := gangs_of.get(key)) and gang.backfilled]
         overdue = [gang for gang in everyone if self._overdue_at(gang) <= now]
-        for cause, gangs in (("overdue", overdue), ("backfill", everyone)):
+        stopping = [gang for gang in everyone if gang.evicting]
+        for cause, gangs in (("stopping", stopping), ("overdue", overdue), ("backfill", everyone)):
             if gangs and self.timeline.might_fit_without(reservation, gangs):
                 take_out(gangs)
                 fits = self._fits(reservation)

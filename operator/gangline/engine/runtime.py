@@ -31,6 +31,8 @@ TICK: Millis = 1000
 _TAIL_HEAVIEST, _TAIL_LIGHTEST = 0.5, 8.0
 #: Beyond the last point the staircase has a step each time the run has grown by this factor.
 _STEP = 1.5
+#: Quantiles remembered per run; policies ask for a few.
+_KNOWN = 4
 _SHORTEST = 0.1  # of the first quantile: the time at level 0
 
 
@@ -44,7 +46,7 @@ class Estimate(NamedTuple):
 class Runtime:
     """The distribution of one run's length; `limit` is enforced, so that nothing lasts longer."""
 
-    __slots__ = ("_alpha", "_levels", "_logs", "_times", "limit")
+    __slots__ = ("_alpha", "_known", "_levels", "_logs", "_times", "limit")
 
     def __init__(self, quantiles: Sequence[tuple[float, Millis]], limit: Millis | None = None) -> None:
         """ValueError unless there are quantiles, levels rise strictly within (0, 1), and times don't fall."""
@@ -61,6 +63,8 @@ class Runtime:
         self._times = [times[0] * _SHORTEST, *times]
         self._logs = [log(time) for time in self._times]
         self._alpha = self._tail()
+        #: quantiles that were asked for before
+        self._known: dict[float, Millis] = {}
 
     @classmethod
     def of(cls, forecast: RuntimeForecast | None, limit: Millis | None) -> Runtime | None:
@@ -79,6 +83,14 @@ class Runtime:
 
     def quantile(self, level: float) -> Millis:
         """The run time that is not exceeded with this chance; never more than the limit."""
+        known = self._known.get(level)
+        if known is None:
+            known = self._quantile(level)
+            if len(self._known) < _KNOWN:
+                self._known[level] = known
+        return known
+
+    def _quantile(self, level: float) -> Millis:
         levels, logs = self._levels, self._logs
         last = levels[-1]
         if level >= 1.0:

@@ -66,6 +66,8 @@ class TimedQueue(PendingQueue):
         self.now: Millis = 0
         #: the turn of the last gang that has a reservation, None while more could get one
         self.fence: Turn | None = None
+        #: grows with everything that may change who is blocked
+        self.version = 0
         #: what to ask of a shape; None = nothing is asked
         self.question_of: Callable[[Gang], Question] | None = None
         self._table: dict[tuple[str, Shape], TimedBucket] = {}
@@ -90,6 +92,7 @@ class TimedQueue(PendingQueue):
 
     def arrive(self, gang: Gang) -> None:
         """To its place by order; its bucket stays what it is."""
+        self.version += 1
         ranking = self.ranking
         key = (gang.local_queue if self.usage_of is not None else "", gang.shape)
         bucket = self._table.get(key)
@@ -126,6 +129,7 @@ class TimedQueue(PendingQueue):
         bucket = cast("TimedBucket | None", gang.bucket)
         if bucket is not None:
             place, second = gang.entry
+            self.version += 1
             gang.bucket = gang.entry = None
             bucket.line.remove(place)
             if bucket.candidates is not bucket.line:
@@ -270,6 +274,7 @@ class TimedQueue(PendingQueue):
 
     def _unblock(self, buckets: Iterable[TimedBucket]) -> bool:
         moved = False
+        self.version += 1
         for bucket in buckets:
             if bucket.blocked:
                 bucket.parked, bucket.horizon, bucket.spokesman = False, None, None

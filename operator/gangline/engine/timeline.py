@@ -357,6 +357,11 @@ class Timeline:
             if world.has_room(hold):
                 passed.append(reservation)
                 continue
+            spots = taken(world.topologies, hold.admission)
+            if reservation.outlook is not None and not reservation.outlook.fits_beside(
+                reservation.start, spots, self._stays
+            ):
+                return reservation
             world.drop(reservation.key)
             other: Hold | None = None
             if world.has_room(hold):

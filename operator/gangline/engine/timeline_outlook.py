@@ -83,6 +83,10 @@ class Stays:
         self.log.extend(spots)
 
 
+#: who takes what in a what-if
+_SOMEBODY = ""
+
+
 @dataclass(slots=True, eq=False)
 class _Part:
     """One pod set: when, leaf by leaf, its pods find room."""
@@ -137,6 +141,20 @@ class _Part:
             total += bisect_right(self._times(leaf.idle, left), 0) - before
         return total
 
+    def pods_beside(
+        self, moment: Millis, spots: Mapping[Spot, dict[str, int]], at: Mapping[Spot, Mapping[str, Stay]]
+    ) -> int:
+        """How many pods would find room at a moment if somebody took this of these spots, and stayed."""
+        total = bisect_right(self.times, moment)
+        for spot, amounts in spots.items():
+            leaf = self.ledger.leaf(spot[1])
+            if leaf is None or spot != self.spot(spot[1]):
+                continue
+            more = {**at.get(spot, _NOTHING), _SOMEBODY: Stay(_NEVER, amounts)}
+            total -= bisect_right(self.by_spot.get(spot, _NO_TIMES), moment)
+            total += bisect_right(self._times(leaf.idle, more), moment)
+        return total
+
 
 class Outlook:
     """Of one gang in one queue. It says nothing (0) about what it can't count: several flavors to choose from."""
@@ -176,6 +194,11 @@ class Outlook:
         keys = frozenset(gone)
         spots = sorted({spot for where in gone.values() for spot in where})
         return all(part.pods_without(keys, spots, stays.at) >= part.count for part in self._parts)
+
+    def fits_beside(self, moment: Millis, spots: Mapping[Spot, dict[str, int]], stays: Stays) -> bool:
+        """Whether, by counting, there could be room at a moment if somebody else took this as well."""
+        self._catch_up(stays)
+        return all(part.pods_beside(moment, spots, stays.at) >= part.count for part in self._parts)
 
     def _catch_up(self, stays: Stays) -> None:
         if self._epoch != stays.epoch:

@@ -1,0 +1,154 @@
+"""What backfill promises, tried on random days."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gangline.engine.model import Backfill, Ordering
+from gangline.engine.snapshot import snapshot
+from gangline.engine.timeline import FAR, Reservation, Timeline
+from tests.engine.clockwork import Clockwork, Job, not_overcommitted
+from tests.engine.world import START, cluster_queue
+
+ORDERS = ("QueueOrder", "ShortestFirst", "LargestFirst", "BestFit", "AgedShortestFirst")
+KEYS = ("Priority", "ShortestFirst", "AgedShortestFirst", "SmallestFirst", "HighestResponseRatio")
+RELAXED = settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+
+
+@st.composite
+def jobs(draw: st.DrawFn, *, sure: bool = False, queues: tuple[str, ...] = ("q",), limit: int = 12) -> list[Job]:
+    """`sure`: limits that are never exceeded; else forecasts that may be wrong either way."""
+    found: list[Job] = []
+    for _ in range(draw(st.integers(3, limit))):
+        lasts = draw(st.integers(1, 300))
+        gpus, pods = draw(st.sampled_from([(1, 1), (2, 1), (4, 1), (8, 1), (8, 2), (2, 3), (8, 3)]))
+        guess = max(1, round(lasts * draw(st.sampled_from([0.1, 0.5, 1.0, 2.0, 5.0]))))
+        known = draw(st.booleans()) or sure
+        forecast = ((0.1, max(1, guess // 4)), (0.5, guess), (0.9, guess * 3)) if known and not sure else ()
+        found.append(
+            Job(
+                draw(st.integers(0, 400)),
+                lasts,
+                gpus,
+                pods,
+                draw(st.sampled_from(queues)),
+                forecast,
+                lasts + draw(st.integers(1, 300)) if sure else None,
+                draw(st.sampled_from([0, 0, 0, 1])) if not sure else 0,
+            )
+        )
+    return found
+
+
+def single(nodes: int, policy: Backfill, ordering: Ordering | None = None, **fields: object) -> Clockwork:
+    queue = cluster_queue("q", 8 * (nodes or 3), backfill=policy, ordering=ordering, **fields)
+    clock = Clockwork(queue, nodes=nodes)
+    clock.checks.append(not_overcommitted)
+    return clock
+
+
+@RELAXED
+@given(jobs(), st.sampled_from([0, 3]), st.sampled_from(ORDERS), st.sampled_from(KEYS))
+def test_any_backfill_that_is_in_the_way_goes_at_once(day: list[Job], nodes: int, candidates: str, key: str) -> None:
+    clock = single(nodes, Backfill(candidates=candidates, revoke="Any"), Ordering(key))
+    clock.run(day)
+    assert all(run.end is not None for run in clock.runs.values())
+    assert clock.engine.head_delay_seconds() == {}
+
+
+@RELAXED
+@given(jobs(), st.sampled_from([0, 3]), st.sampled_from(ORDERS), st.sampled_from([1.0, 2.0]))
+def test_overdue_backfill_delays_nobody(day: list[Job], nodes: int, candidates: str, factor: float) -> None:
+    clock = single(nodes, Backfill(candidates=candidates, revoke="Overdue", overdue_factor=factor))
+    clock.run(day)
+    assert all(run.end is not None for run in clock.runs.values())
+    assert "overdue" not in clock.engine.head_delay_seconds().get("q", {})
+
+
+@RELAXED
+@given(jobs(sure=True), st.sampled_from([0, 3]), st.sampled_from(ORDERS))
+def test_with_sure_limits_every_first_promise_is_kept(day: list[Job], nodes: int, candidates: str) -> None:
+    clock = single(nodes, Backfill(candidates=candidates))
+    clock.run(day)
+    for start in clock.engine.head_starts():
+        assert start.promised is not None and start.started <= start.promised, start
+
+
+@RELAXED
+@given(jobs(sure=True), st.sampled_from([0, 3]), st.sampled_from([2, 4]))
+def test_promises_are_kept_at_any_depth(day: list[Job], nodes: int, depth: int) -> None:
+    clock = single(nodes, Backfill(depth=depth))
+    clock.run(day)
+    for start in clock.engine.head_starts():
+        assert start.promised is not None and start.started <= start.promised, start
+
+
+@RELAXED
+@given(jobs(), st.sampled_from([0, 3]), st.sampled_from(KEYS))
+def test_what_is_kept_up_to_date_equals_what_is_built_anew(day: list[Job], nodes: int, key: str) -> None:
+    clock = single(nodes, Backfill(candidates="ShortestFirst", revoke="Overdue"), Ordering(key))
+
+    def compare(clock: Clockwork) -> None:
+        store, planner = clock.engine._store, clock.engine._scheduler.backfill
+        for kept in planner.timeline.reservations:
+            moved, store.moved_holders, replanted = store.moved_holders, {}, store.replanted
+            fresh = Timeline(store, store.estimates)
+            fresh.level = planner.timeline.level
+            fresh.sync(clock.now)
+            anew = Reservation(kept.gang, kept.queue, kept.length)
+            fresh.reservations.append(anew)
+            fresh.reserve(anew, clock.now)
+            assert anew.start == kept.start
+            store.moved_holders, store.replanted = moved, replanted
+        assert snapshot(store) == clock.engine.rebuilt().snapshot()
+
+    clock.checks.append(compare)
+    clock.run(day)
+
+
+@RELAXED
+@given(jobs(queues=("a", "b", "plain")), st.sampled_from([0, 3]))
+def test_across_a_cohort_nothing_is_overcommitted_and_everybody_ends(day: list[Job], nodes: int) -> None:
+    policy = Backfill(revoke="Any")
+    queues = (
+        cluster_queue("a", 8, "pool", backfill=policy),
+        cluster_queue("b", 8, "pool", backfill=policy),
+        cluster_queue("plain", 8, "pool"),
+    )
+    clock = Clockwork(*queues, nodes=nodes)
+    clock.checks.append(not_overcommitted)
+    clock.run(day)
+    assert all(run.end is not None for run in clock.runs.values())
+
+
+@RELAXED
+@given(jobs(queues=("a", "b")), st.sampled_from([0, 3]))
+def test_the_same_day_is_decided_the_same_way(day: list[Job], nodes: int) -> None:
+    def once() -> list[tuple[int, str, str]]:
+        policy = Backfill(depth=2, candidates="BestFit", revoke="Any")
+        queues = (cluster_queue("a", 16, "pool", backfill=policy), cluster_queue("b", 8, "pool", backfill=policy))
+        clock = Clockwork(*queues, nodes=nodes)
+        clock.run(day)
+        return clock.log
+
+    assert once() == once()
+
+
+def test_the_counterfactual_is_told() -> None:
+    """Without revocation, a head that waits for a job that was let in and overstays counts every second of it."""
+    clock = Clockwork(cluster_queue("q", 8, backfill=Backfill()))
+    sure = ((0.5, 100), (0.9, 100))
+    clock.run(
+        [
+            Job(0, 100, 4, forecast=sure),
+            Job(1, 100, 8, forecast=sure),
+            Job(2, 400, 4, forecast=((0.5, 50), (0.9, 60))),  # let in, says that it is gone by 62
+        ]
+    )
+    assert (START + 2000, "Backfill", "j2") in clock.log
+    assert clock.runs["j1"].starts == [402]
+    # j0 ended at 100; j2 was overdue since 62
+    assert clock.engine.head_delay_seconds() == {"q": {"overdue": 302.0}}
+    (start,) = clock.engine.head_starts()
+    assert start.promised is not None and start.promised < FAR and start.started == START + 402_000

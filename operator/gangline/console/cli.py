@@ -19,12 +19,15 @@ COMMANDS: dict[str, str] = {
     "forecast": "gangline.console.forecast:command",
     "notify": "gangline.console.notify:command",
     "operator": "gangline.console.operator:command",
+    "plan": "gangline.console.plan:command",
     "queue": "gangline.console.queue:command",
+    "replay": "gangline.console.replay:command",
     "run": "gangline.console.run:command",
     "swap": "gangline.console.swap:command",
     "up": "gangline.console.up:command",
     "vectors": "gangline.console.vectors:command",
     "webhooks": "gangline.console.webhooks:command",
+    "whatif": "gangline.console.whatif:command",
     "why": "gangline.console.why:command",
 }
 

@@ -13,6 +13,7 @@ import click
 
 from gangline import traces
 from gangline.console.operator import DIRECTORY
+from gangline.console.options import Instant, Span
 from gangline.console.table import Rows, age, plain
 from gangline.forecast import (
     Forecast,
@@ -32,48 +33,6 @@ from gangline.forecast import (
 from gangline.forecast.dataset import known_at
 from gangline.forecast.evaluate import Report, Scores, Window, evaluate
 from gangline.forecast.worker import TIMEOUT
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-
-
-class _Instant(click.ParamType[float]):
-    """A date or date and time, read as UTC unless it names a zone; or seconds of the trace's clock."""
-
-    name = "date"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        try:
-            return float(value)
-        except ValueError:
-            pass
-        try:
-            parsed = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(
-                f"{value!r} is no date such as 2020-08-01 or 2020-08-01T12:00, and no number of seconds", param, ctx
-            )
-        return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
-
-
-class _Span(click.ParamType[float]):
-    """A span such as 30m, 12h or 7d."""
-
-    name = "span"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        number, unit = value[:-1], value[-1:]
-        try:
-            seconds = float(number) * _UNITS[unit]
-        except (KeyError, ValueError):
-            self.fail(f"{value!r} is no span such as 30m, 12h or 7d", param, ctx)
-        if not 0 < seconds < math.inf:
-            self.fail(f"{value!r} must be positive", param, ctx)
-        return seconds
-
 
 _db = click.option(
     "--db",
@@ -121,7 +80,7 @@ def import_(files: tuple[Path, ...], format_: str, db: str, keep_all: bool) -> N
 @command.command("train")
 @_db
 @_model
-@click.option("--until", type=_Instant(), default=None, help="Learn only from what was known then (default: now).")
+@click.option("--until", type=Instant(), default=None, help="Learn only from what was known then (default: now).")
 @_output
 def train_(db: str, model_path: Path, until: float | None, output: str | None) -> None:
     """Train the model on the history, in a process of its own."""
@@ -158,12 +117,10 @@ def _model_json(model: Model) -> dict[str, Any]:
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @_format
 @_db
-@click.option("--train-until", type=_Instant(), required=True, help="The model knows nothing that came later.")
-@click.option(
-    "--from", "first", type=_Instant(), default=None, help="First submission tested. [default: --train-until]"
-)
-@click.option("--to", "last", type=_Instant(), default=None, help="End of the test window. [default: the last run]")
-@click.option("--retrain-every", type=_Span(), default=None, help="Train anew during the test, as an operator does.")
+@click.option("--train-until", type=Instant(), required=True, help="The model knows nothing that came later.")
+@click.option("--from", "first", type=Instant(), default=None, help="First submission tested. [default: --train-until]")
+@click.option("--to", "last", type=Instant(), default=None, help="End of the test window. [default: the last run]")
+@click.option("--retrain-every", type=Span(), default=None, help="Train anew during the test, as an operator does.")
 @_output
 def eval_(
     file: Path | None,

@@ -233,6 +233,11 @@ class Forecaster:
                 self._calibrator.add(Record(uid, at, asked.logs, group=asked.group))
         self._unrecorded.clear()
 
+    def asked(self, uid: str) -> tuple[list[float], float]:
+        """The features and the last-two estimate (log seconds) of an open run, as of its submission. KeyError if unknown."""
+        asked = self._asked[uid]
+        return asked.vector, asked.last_two
+
     def foretold(self, logs: Mapping[str, Logs]) -> None:
         """What the model says of open runs, asked beforehand in one batch: for evaluation and replay."""
         for uid, row in logs.items():

@@ -1,42 +1,226 @@
-"""What is thought of runtimes during a replay: the forecaster of the product, or a stand-in for it."""
+"""What is thought of runtimes during a replay: stand-ins for the product's forecaster (which is in `learned`).
+
+Every estimate is of the time from a job's next start to its end. A job that was evicted is known to take longer than it ran;
+what it saved by then need not be done again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+import math
+import random
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
 
 from gangline.engine.model import Millis, RuntimeForecast
+from gangline.forecast import LEVELS, Forecast, from_trace
+from gangline.forecast.baselines import last_two
+from gangline.forecast.quantiles import log_normal
+from gangline.forecast.runs import Run
+from gangline.forecast.tracker import Tracker
 from gangline.replay.model import Job
+
+#: of an estimate that is one number: all quantiles up to the second level are that number
+_POINT: Final = (0.5, 0.99)
+#: standard deviation of log runtimes around the drawn medians
+_SPREAD: Final = 1.5
 
 
 class Foresight(Protocol):
     """Hears of everything that happens, in the order of time; never of what is still to come."""
 
+    #: what was forecast at submission, by job number
+    said: dict[int, Forecast]
+    #: what the mean of the owner's last two runtimes said then, in log seconds; NaN or absent where it said nothing
+    compared: dict[int, float]
+
     def submitted(self, job: Job, now: Millis) -> None: ...
 
     def started(self, job: Job, now: Millis) -> None: ...
 
-    def stopped(self, job: Job, saved: Millis, now: Millis) -> None:
-        """Evicted: of its work, `saved` need not be done again."""
+    def stopped(self, job: Job, ran: Millis, saved: Millis, now: Millis) -> None:
+        """Evicted after `ran` of its work was done, in all its runs; of that, `saved` need not be done again."""
         ...
 
     def finished(self, job: Job, now: Millis) -> None: ...
 
-    def news(self, now: Millis, waiting: bool) -> Iterable[RuntimeForecast]:
-        """Estimates that are new or have changed. `waiting` says that somebody waits: nobody needs one otherwise."""
+    def news(self, now: Millis, wanted: bool) -> Iterable[RuntimeForecast]:
+        """Estimates that are new or have changed. `wanted` says that somebody waits: they can come later otherwise."""
         ...
 
 
 class Blind:
     """Nothing is forecast."""
 
+    def __init__(self) -> None:
+        self.said: dict[int, Forecast] = {}
+        self.compared: dict[int, float] = {}
+
     def submitted(self, job: Job, now: Millis) -> None: ...
 
     def started(self, job: Job, now: Millis) -> None: ...
 
-    def stopped(self, job: Job, saved: Millis, now: Millis) -> None: ...
+    def stopped(self, job: Job, ran: Millis, saved: Millis, now: Millis) -> None: ...
 
     def finished(self, job: Job, now: Millis) -> None: ...
 
-    def news(self, now: Millis, waiting: bool) -> Iterable[RuntimeForecast]:
+    def news(self, now: Millis, wanted: bool) -> Iterable[RuntimeForecast]:
         return ()
+
+
+class _Spoken(Blind):
+    """Says at submission what it thinks of a job, and again when it was evicted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._news: list[RuntimeForecast] = []
+
+    def submitted(self, job: Job, now: Millis) -> None:
+        self._say(job, self._total(job, now))
+
+    def stopped(self, job: Job, ran: Millis, saved: Millis, now: Millis) -> None:
+        self._say(job, self._left(job, ran, saved))
+
+    def news(self, now: Millis, wanted: bool) -> Iterable[RuntimeForecast]:
+        news, self._news = self._news, []
+        return news
+
+    def _say(self, job: Job, quantiles: tuple[tuple[float, Millis], ...]) -> None:
+        self._news.append(RuntimeForecast(job.key, quantiles))
+
+    def _total(self, job: Job, now: Millis) -> tuple[tuple[float, Millis], ...]:
+        raise NotImplementedError
+
+    def _left(self, job: Job, ran: Millis, saved: Millis) -> tuple[tuple[float, Millis], ...]:
+        raise NotImplementedError
+
+
+class Truth(_Spoken):
+    """Knows every duration: what is attainable at best."""
+
+    def __init__(self, restart: Millis = 0) -> None:
+        super().__init__()
+        self._restart = restart
+
+    def _total(self, job: Job, now: Millis) -> tuple[tuple[float, Millis], ...]:
+        return _point(job.duration)
+
+    def _left(self, job: Job, ran: Millis, saved: Millis) -> tuple[tuple[float, Millis], ...]:
+        return _point(job.duration - saved + self._restart)
+
+
+class Limits(_Spoken):
+    """A job's requested time; `default` for those that request none. Who outlives it is given as long again."""
+
+    def __init__(self, default: Millis) -> None:
+        super().__init__()
+        self._default = default
+
+    def _total(self, job: Job, now: Millis) -> tuple[tuple[float, Millis], ...]:
+        return _point(job.limit or self._default)
+
+    def _left(self, job: Job, ran: Millis, saved: Millis) -> tuple[tuple[float, Millis], ...]:
+        return _point(max(1000, (job.limit or self._default) - saved))
+
+
+class LastTwo(_Spoken):
+    """The mean of the last two finished runs of the same owner, at most what the job requests (EASY++)."""
+
+    def __init__(self, history: Sequence[Run], default: Millis) -> None:
+        super().__init__()
+        self._default = default
+        self._tracker = Tracker()
+        for run in history:
+            if run.start is not None and run.finish is not None:
+                self._tracker.submitted(run)
+                self._tracker.started(run.uid, run.start)
+                self._tracker.finished(run.uid, run.finish)
+
+    def _total(self, job: Job, now: Millis) -> tuple[tuple[float, Millis], ...]:
+        run = run_of(job)
+        seconds = last_two(run, self._tracker)
+        self._tracker.submitted(run)
+        limit = job.limit or self._default
+        return _point(limit if math.isnan(seconds) else min(limit, round(seconds * 1000)))
+
+    def _left(self, job: Job, ran: Millis, saved: Millis) -> tuple[tuple[float, Millis], ...]:
+        limit = job.limit or self._default
+        return _point(max(1000, min(limit, 2 * ran) - saved))
+
+    def started(self, job: Job, now: Millis) -> None:
+        self._tracker.started(job.key, now / 1000)
+
+    def finished(self, job: Job, now: Millis) -> None:
+        self._tracker.finished(job.key, now / 1000)
+
+
+class Drawn(_Spoken):
+    """Medians that are drawn at random, with the same wide spread around each."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._random = random.Random(seed)
+        self._drawn: dict[int, Forecast] = {}
+
+    def _total(self, job: Job, now: Millis) -> tuple[tuple[float, Millis], ...]:
+        median = max(1.0, self._median(job.duration / 1000))
+        forecast = log_normal(math.log(median), _SPREAD, "Drawn", 0)  # type: ignore[arg-type]
+        self._drawn[job.number] = self.said[job.number] = forecast
+        return quantiles_of(forecast)
+
+    def _left(self, job: Job, ran: Millis, saved: Millis) -> tuple[tuple[float, Millis], ...]:
+        return quantiles_of(self._drawn[job.number].after(ran / 1000), saved)
+
+    def _median(self, seconds: float) -> float:
+        raise NotImplementedError
+
+
+class Guess(Drawn):
+    """Nothing but chance: the median is the duration of any job of the past."""
+
+    def __init__(self, seed: int, past: Sequence[float]) -> None:
+        super().__init__(seed)
+        self._past = past
+
+    def _median(self, seconds: float) -> float:
+        del seconds
+        return self._random.choice(self._past)
+
+
+class Noisy(Drawn):
+    """The truth with the noise of the Helios artifact, too long or too short by chance."""
+
+    #: (share of jobs, least and greatest error)
+    CLASSES: Final = ((0.1, 0.0, 0.1), (0.4, 0.1, 0.5), (0.2, 0.5, 1.0), (0.2, 1.0, 10.0), (0.1, 10.0, 100.0))
+
+    def _median(self, seconds: float) -> float:
+        shares = [share for share, _, _ in self.CLASSES]
+        _, least, greatest = self._random.choices(self.CLASSES, shares)[0]
+        factor = 1 + self._random.uniform(least, greatest)
+        return seconds * factor if self._random.random() < 0.5 else seconds / factor
+
+
+def run_of(job: Job) -> Run:
+    """The job as the forecaster's room knows it: submitted, neither started nor ended."""
+    assert job.trace is not None, job
+    told = from_trace(job.trace)
+    return Run(
+        uid=job.key,
+        submit=job.submit / 1000,
+        gpus=told.gpus,
+        pods=told.pods,
+        user=told.user,
+        queue=told.queue,
+        name=told.name,
+        flavor=told.flavor,
+        limit=told.limit,
+    )
+
+
+def quantiles_of(forecast: Forecast, saved: Millis = 0) -> tuple[tuple[float, Millis], ...]:
+    """Of a forecast of the whole runtime (seconds), what is left after `saved` was done."""
+    values = (max(1000, round(value * 1000) - saved) for value in forecast.values)
+    return tuple(zip(LEVELS, values, strict=True))
+
+
+def _point(millis: Millis) -> tuple[tuple[float, Millis], ...]:
+    return tuple((level, millis) for level in _POINT)

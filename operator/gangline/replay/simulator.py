@@ -31,8 +31,8 @@ from gangline.replay.model import Cluster, Job, Outcome, Result, Sample, Stint, 
 from gangline.replay.world import GPU, SETTINGS, Workloads, facts, node_number
 
 _FINISH, _SUBMIT = 0, 1
-#: jobs between two reports of progress
-_STEP: Final = 250
+#: starts after which the engine is asked how its reserved heads fared
+_HEARING: Final = 500
 #: decisions at one instant after which something is wrong with the policy
 _PATIENCE: Final = 10_000
 
@@ -68,6 +68,7 @@ class Simulator:
         *,
         rules: Rules = Rules(),
         quotas: Mapping[str, int] | None = None,
+        ranked: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         self._jobs = jobs
@@ -76,7 +77,9 @@ class Simulator:
         self._foresight = foresight
         self._progress = progress
         checkpoint = None if rules.checkpoint is None else rules.checkpoint / 1000
-        self._workloads = Workloads(cluster, queue.name, by_tenant=quotas is not None, checkpoint=checkpoint)
+        self._workloads = Workloads(
+            cluster, queue.name, by_tenant=quotas is not None, checkpoint=checkpoint, ranked=ranked
+        )
         self._engine = Engine(SETTINGS)
         for fact in facts(cluster, queue, quotas):
             self._engine.observe(fact)
@@ -84,12 +87,14 @@ class Simulator:
         self._outcomes = [Outcome(job) for job in jobs]
         self._running: dict[int, _Running] = {}
         self._left: dict[int, Millis] = {}  # work still to do, of jobs that were stopped
+        self._saved: dict[int, Millis] = {}  # … and what they need not do again
         self._waiting: dict[int, Workload] = {}
         self._allocated = 0
         self._waiting_gpus = 0
         self._version = 0
         self._decided = 0
         self._samples: list[Sample] = []
+        self._promises: dict[int, tuple[Millis, Millis]] = {}
 
     def run(self) -> Result:
         begun = time.perf_counter()
@@ -98,19 +103,36 @@ class Simulator:
         wake: Millis | None = None
         while self._events or wake is not None:
             now = self._next(wake)
+            crowded = bool(self._waiting)
             self._happen(now)
-            self._settle(now)
+            self._settle(now, crowded)
             self._sample(now)
             wake = self._engine.next_wakeup(now) if self._waiting or self._running else None
             if not self._events and self._waiting and not self._running and wake is None:
                 break
+        self._hear_of_heads()
         return Result(
             cluster=self._cluster,
             outcomes=self._outcomes,
             samples=self._samples,
             decisions=self._decided,
             seconds=time.perf_counter() - begun,
+            head_delay=self._head_delay(),
+            promises=self._promises,
         )
+
+    def _head_delay(self) -> dict[str, float]:
+        total: dict[str, float] = {}
+        for causes in self._engine.head_delay_seconds().values():
+            for cause, seconds in causes.items():
+                total[cause] = total.get(cause, 0.0) + seconds
+        return total
+
+    def _hear_of_heads(self) -> None:
+        """The engine remembers its last thousand reserved heads; asked often enough, none is missed."""
+        for head in self._engine.head_starts():
+            if head.promised is not None:
+                self._promises.setdefault(number_of(head.workload), (head.promised, head.started))
 
     def _arrivals(self) -> None:
         for job in self._jobs:
@@ -161,15 +183,20 @@ class Simulator:
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 
-    def _settle(self, now: Millis) -> None:
-        """Decide until nothing more follows at this instant."""
+    def _settle(self, now: Millis, crowded: bool) -> None:
+        """Decide until nothing more follows at this instant.
+
+        `crowded`: somebody waited before; otherwise those that arrived may simply fit, and estimates can wait.
+        """
         for _ in range(_PATIENCE):
-            for forecast in self._foresight.news(now, bool(self._waiting)):
+            for forecast in self._foresight.news(now, crowded):
                 self._engine.observe(Put(forecast))
             decisions = self._engine.decide(now)
             self._decided += len(decisions)
             self._apply(decisions, now)
-            if self._engine.next_wakeup(now) != now:
+            settled = crowded or not self._waiting
+            crowded = bool(self._waiting)
+            if settled and self._engine.next_wakeup(now) != now:
                 return
         raise StuckError(f"the engine is still deciding at {now} ms after {_PATIENCE} calls")
 
@@ -192,6 +219,8 @@ class Simulator:
         stint = Stint(now, now, backfilled, _places(admission))
         outcome.stints.append(stint)
         self._version += 1
+        if self._version % _HEARING == 0:
+            self._hear_of_heads()
         self._running[number] = _Running(outcome, stint, self._version)
         heappush(self._events, (now + self._left.get(number, job.duration), _FINISH, number, self._version))
         self._foresight.started(job, now)
@@ -202,15 +231,16 @@ class Simulator:
         if running is None:
             return
         job, stint, every = running.outcome.job, running.stint, self._rules.checkpoint
+        before = self._saved.get(number, 0)
         ran = now - stint.start
         saved = 0 if every is None else ran // every * every
         stint.end, stint.lost = now, ran - saved + self._rules.restart
         running.outcome.evictions += 1
+        self._saved[number] = before + saved
         self._left[number] = self._left.get(number, job.duration) - saved + self._rules.restart
         self._allocated -= job.gpus
-        self._foresight.stopped(job, saved, now)
-        evicted = replace(self._workloads.of(job), evicted=reason, evicted_at=now)
-        self._wait(job, evicted)
+        self._foresight.stopped(job, before + ran, before + saved, now)
+        self._wait(job, replace(self._workloads.of(job), evicted=reason, evicted_at=now))
 
     def _sample(self, now: Millis) -> None:
         sample = Sample(now, self._allocated, len(self._waiting), self._waiting_gpus)

@@ -85,9 +85,9 @@ def queue_of(tenant: str) -> str:
     return f"tenant-{tenant or 'none'}"
 
 
-def quotas_by_use(jobs: Iterable[Job], cluster: Cluster) -> dict[str, int]:
+def quotas_by_use(jobs: Iterable[Job], cluster: Cluster, tenants: Iterable[str]) -> dict[str, int]:
     """The cluster shared out to the tenants in proportion to the GPU time that they asked for, whole nodes at a time."""
-    asked: dict[str, float] = {}
+    asked: dict[str, float] = dict.fromkeys(tenants, 0.0)
     for job in jobs:
         asked[job.tenant] = asked.get(job.tenant, 0.0) + job.gpus * job.duration
     unit = cluster.per_node or 1
@@ -103,11 +103,14 @@ def quotas_by_use(jobs: Iterable[Job], cluster: Cluster) -> dict[str, int]:
 class Workloads:
     """Workloads of jobs; gangs of one size share their pod sets."""
 
-    def __init__(self, cluster: Cluster, queue: str, *, by_tenant: bool, checkpoint: float | None) -> None:
+    def __init__(
+        self, cluster: Cluster, queue: str, *, by_tenant: bool, checkpoint: float | None, ranked: bool
+    ) -> None:
         self._cluster = cluster
         self._queue = queue
         self._by_tenant = by_tenant
         self._checkpoint = checkpoint
+        self._ranked = ranked  # priorities by true duration, the shortest highest
         self._pod_sets: dict[int, tuple[PodSet, ...]] = {}
 
     def of(self, job: Job) -> Workload:
@@ -121,6 +124,7 @@ class Workloads:
             name=name,
             queue=queue_of(job.tenant) if self._by_tenant else self._queue,
             pod_sets=pod_sets,
+            priority=-job.duration // 1000 if self._ranked else 0,
             created=job.submit,
             checkpoint_seconds=self._checkpoint,
         )

@@ -1,0 +1,50 @@
+"""Kinds of option values that several commands share."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+class Instant(click.ParamType[float]):
+    """A date or date and time, read as UTC unless it names a zone; or seconds of the trace's clock."""
+
+    name = "date"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        try:
+            return float(value)
+        except ValueError:
+            pass
+        try:
+            parsed = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(
+                f"{value!r} is no date such as 2020-08-01 or 2020-08-01T12:00, and no number of seconds", param, ctx
+            )
+        return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
+
+
+class Span(click.ParamType[float]):
+    """A span such as 30m, 12h or 7d."""
+
+    name = "span"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        number, unit = value[:-1], value[-1:]
+        try:
+            seconds = float(number) * _UNITS[unit]
+        except (KeyError, ValueError):
+            self.fail(f"{value!r} is no span such as 30m, 12h or 7d", param, ctx)
+        if not 0 < seconds < math.inf:
+            self.fail(f"{value!r} must be positive", param, ctx)
+        return seconds

@@ -1,0 +1,78 @@
+"""How good the forecasts of a replay were, as they were said at submission. Errors are of natural logarithms of seconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gangline.forecast import LEVELS
+from gangline.forecast import metrics as scores
+from gangline.replay.foresight import Foresight
+from gangline.replay.model import Job
+
+Floats = NDArray[np.float64]
+
+#: tenants with fewer jobs are not shown by themselves
+_LEAST: Final = 200
+
+
+def of(jobs: Sequence[Job], believed: Foresight) -> dict[str, Any]:
+    """Scores of all jobs that something was forecast for; empty where that is none."""
+    told = [job for job in jobs if job.number in believed.said]
+    if not told:
+        return {}
+    actual = np.log(np.array([max(1.0, job.duration / 1000) for job in told]))
+    logs = np.log(np.array([believed.said[job.number].values for job in told]))
+    gpus = np.array([job.gpus for job in told])
+    compared = believed.compared
+    last_two = np.array([compared.get(job.number, math.nan) for job in told])
+    found = _scores(logs, actual, last_two, np.log(gpus))
+    sizes = {"1": gpus == 1, "2-8": (gpus >= 2) & (gpus <= 8), ">8": gpus > 8}
+    found["by_size"] = {
+        name: _scores(logs[mask], actual[mask], last_two[mask], np.log(gpus[mask]))
+        for name, mask in sizes.items()
+        if mask.any()
+    }
+    tenants = np.array([job.tenant for job in told])
+    names, counts = np.unique(tenants, return_counts=True)
+    found["by_tenant"] = {
+        str(name): _scores(*(part[tenants == name] for part in (logs, actual, last_two, np.log(gpus))))
+        for name, count in zip(names, counts, strict=True)
+        if count >= _LEAST and len(names) > 1
+    }
+    sources: dict[str, int] = {}
+    for job in told:
+        source = str(believed.said[job.number].source)
+        sources[source] = sources.get(source, 0) + 1
+    return {**found, "sources": sources}
+
+
+def _scores(logs: Floats, actual: Floats, last_two: Floats, log_gpus: Floats) -> dict[str, Any]:
+    median = logs[:, LEVELS.index(0.5)]
+    quantile, point = scores.quantiles(logs, actual), scores.point(median, actual)
+    naive = scores.point(last_two, actual)
+    assert point is not None  # there is a median for every job
+    off = np.abs(np.expm1(median - actual))
+    return {
+        "jobs": len(actual),
+        "coverage": quantile.coverage,
+        "pinball": quantile.pinball,
+        "width": quantile.width,
+        "mean_abs_log_error": point.error,
+        "median_ape": float(np.median(off)),
+        "within_two": point.within_two,
+        "under": point.under,
+        "spearman": _number(point.spearman),
+        "spearman_gpu_time": _number(scores.spearman(median + log_gpus, actual + log_gpus)),
+        "last_two_mean_abs_log_error": naive.error if naive else None,
+        "last_two_spearman": _number(naive.spearman) if naive else None,
+        "gain_over_last_two": _number(scores.gain(median, last_two, actual)),
+    }
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,190 @@
+"""The product's forecaster in a replay: it hears of submissions, starts and ends as they happen, and learns anew on the way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from gangline.engine.model import Millis, RuntimeForecast
+from gangline.forecast import Forecast, Forecaster, Run, TooFewRunsError, dataset, flavors, training
+from gangline.forecast.dataset import Table
+from gangline.forecast.flavors import FlavorScale
+from gangline.forecast.tracker import Tracker
+from gangline.replay.foresight import quantiles_of, run_of
+from gangline.replay.model import Job
+
+#: estimates that nobody waits for are made so many at a time
+_BATCH: Final = 256
+
+
+@dataclass(slots=True)
+class Schooling:
+    """A forecaster at the beginning of a replay, and what it was trained on."""
+
+    forecaster: Forecaster
+    table: Table
+    scale: FlavorScale
+    settings: training.Settings
+    note: str = ""  #: why there is no model, if there is none
+
+
+def school(
+    runs: Sequence[Run], until: float, first: float, settings: training.Settings = training.DEFAULTS
+) -> Schooling:
+    """Trained on what of these runs was known at `until`, with the history of all that was known at `first` (Unix seconds).
+
+    Without a model if that is too little.
+    """
+    known = [dataset.known_at(run, until) for run in runs if run.submit < until]
+    scale = flavors.learn(run for run in known if run.seconds is not None)
+    table = dataset.build(known, Tracker(scale), settings.rows)
+    forecaster, note = Forecaster(), ""
+    forecaster.restore(dataset.known_at(run, first) for run in runs if run.submit < first)
+    try:
+        forecaster.use(training.fit(table, scale, until, settings))
+    except TooFewRunsError as error:
+        note = str(error)
+    return Schooling(forecaster, table, scale, settings, note)
+
+
+@dataclass(slots=True)
+class _Row:
+    """A job of the window as it will be learned from."""
+
+    run: Run
+    vector: list[float]
+    last_two: float
+    start: float | None = None
+    finish: float | None = None
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Jobs of the window, in the order of submission."""
+
+    by_number: dict[int, _Row] = field(default_factory=dict[int, _Row])
+
+    def table(self, scale: FlavorScale) -> Table:
+        rows = list(self.by_number.values())
+        runs = [replace(row.run, start=row.start, finish=row.finish) for row in rows]
+        target = [run.log_seconds - scale.offset(run.flavor) if run.seconds is not None else math.nan for run in runs]
+        return Table(
+            tuple(runs),
+            np.array([row.vector for row in rows], dtype=np.float32),
+            np.array(target, dtype=np.float64),
+            np.array([row.last_two for row in rows], dtype=np.float64),
+        )
+
+
+class Learned:
+    """See `foresight.Foresight`. `retrain` is in milliseconds; None = the model stays what it is, calibration goes on."""
+
+    def __init__(self, schooling: Schooling, retrain: Millis | None = None) -> None:
+        self.said: dict[int, Forecast] = {}
+        self.compared: dict[int, float] = {}
+        self.models = 1 if schooling.forecaster.model is not None else 0
+        self._forecaster = schooling.forecaster
+        self._schooling = schooling
+        self._retrain = retrain
+        self._due: Millis | None = None
+        self._rows = _Rows()
+        self._untold: dict[str, Job] = {}
+        self._open: dict[str, Job] = {}
+        self._news: list[RuntimeForecast] = []
+        #: jobs that were evicted: how much of their work was done by then, and how much of that was saved
+        self._done: dict[int, tuple[Millis, Millis]] = {}
+
+    # --- facts --------------------------------------------------------------------------------------------------------
+
+    def submitted(self, job: Job, now: Millis) -> None:
+        run, forecaster = run_of(job), self._forecaster
+        if self._retrain is not None:
+            if self._due is None:
+                self._due = now + self._retrain
+            elif now >= self._due:
+                self._learn(now)
+        forecaster.submitted(run)
+        row = self._rows.by_number[job.number] = _Row(run, *forecaster.asked(run.uid))
+        self.compared[job.number] = row.last_two
+        self._untold[run.uid] = self._open[run.uid] = job
+
+    def started(self, job: Job, now: Millis) -> None:
+        """What an earlier run saved counts as if it had run just before."""
+        start = (now - self._done.get(job.number, (0, 0))[1]) / 1000
+        self._rows.by_number[job.number].start = start
+        self._forecaster.started(job.key, start)
+
+    def stopped(self, job: Job, ran: Millis, saved: Millis, now: Millis) -> None:
+        """It will take longer than it ran: that much is known of it."""
+        self._tell(now)
+        self._done[job.number] = ran, saved
+        self._rows.by_number[job.number].start = None
+        self._forecaster.stopped(job.key)
+        self._tell_again([job], now)
+
+    def finished(self, job: Job, now: Millis) -> None:
+        if job.key in self._untold:
+            self._tell(now)  # before its end can teach anything
+        del self._open[job.key]
+        self._rows.by_number[job.number].finish = now / 1000
+        self._forecaster.finished(job.key, now / 1000)
+
+    # --- estimates ----------------------------------------------------------------------------------------------------
+
+    def news(self, now: Millis, wanted: bool) -> Iterable[RuntimeForecast]:
+        if wanted or len(self._untold) >= _BATCH:
+            self._tell(now)
+        news, self._news = self._news, []
+        return news
+
+    def _tell(self, now: Millis) -> None:
+        if not self._untold:
+            return
+        jobs, self._untold = self._untold, {}
+        told = self._forecaster.forecasts(jobs, now / 1000, conditional=False)
+        for uid, forecast in told.items():
+            job = jobs[uid]
+            self.said[job.number] = forecast
+            self._news.append(RuntimeForecast(job.key, quantiles_of(forecast), forecast.source, forecast.samples))
+
+    def _tell_again(self, jobs: Iterable[Job], now: Millis) -> None:
+        by_key = {job.key: job for job in jobs}
+        for key, forecast in self._forecaster.forecasts(by_key, now / 1000, conditional=False).items():
+            ran, saved = self._done.get(by_key[key].number, (0, 0))
+            quantiles = quantiles_of(forecast.after(ran / 1000), saved)
+            self._news.append(RuntimeForecast(key, quantiles, forecast.source, forecast.samples))
+
+    # --- learning -----------------------------------------------------------------------------------------------------
+
+    def _learn(self, now: Millis) -> None:
+        """Train anew on the past and on what has happened in the window; all open jobs are forecast again."""
+        assert self._retrain is not None and self._due is not None
+        while self._due <= now:
+            self._due += self._retrain
+        schooling = self._schooling
+        table = _joined(schooling.table, self._rows.table(schooling.scale)).last(schooling.settings.rows)
+        try:
+            model = training.fit(table, schooling.scale, now / 1000, schooling.settings)
+        except TooFewRunsError:
+            return
+        self._forecaster.use(model)
+        self.models += 1
+        self._tell(now)
+        self._tell_again(self._open.values(), now)
+
+
+def _joined(past: Table, window: Table) -> Table:
+    """One after the other. Runs of the past that had not finished are left out: the replay does not know of them."""
+    past = past.where(np.array([run.finish is not None for run in past.runs], dtype=bool))
+    if not len(window):
+        return past
+    return Table(
+        past.runs + window.runs,
+        np.concatenate([past.matrix, window.matrix]),
+        np.concatenate([past.target, window.target]),
+        np.concatenate([past.baseline, window.baseline]),
+    )

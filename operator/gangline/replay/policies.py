@@ -1,0 +1,77 @@
+"""The policies that a replay can compare, by name. Each is a ClusterQueue's settings and whose word on runtimes it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from gangline.engine.model import UNLIMITED, Backfill, ClusterQueue, Ordering
+from gangline.replay.model import ReplayError
+
+QUEUE: Final = "replay"
+#: whose word a policy takes where it names none: that of --predictor
+CHOSEN: Final = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    name: str
+    about: str
+    strategy: str = "BestEffortFIFO"
+    ordering: Ordering | None = None
+    backfill: Backfill | None = None
+    predictor: str = CHOSEN  #: blind | true | limit | last-two | "" (as --predictor says)
+    #: priorities by true duration: the only order that a strict queue knows besides age
+    ranked: bool = False
+
+    @property
+    def queue(self) -> ClusterQueue:
+        return ClusterQueue(QUEUE, strategy=self.strategy, ordering=self.ordering, backfill=self.backfill)
+
+
+_SHORTEST = Ordering("ShortestFirst")
+_EASY = Backfill(depth=1, running=0.5, candidate=0.5)
+_SJBF = Backfill(depth=1, candidates="ShortestFirst", running=0.5, candidate=0.5)
+_CONSERVATIVE = Backfill(depth=UNLIMITED, running=0.5, candidate=0.5)
+
+#: the policy that `gangline` stands for; its constants were chosen on Venus May-July and Philly 1-15 October (docs/replay.md)
+ORDER: Final = Ordering("AgedShortestFirst", age_weight=30.0)
+BACKFILL: Final = Backfill(depth=1, running=0.5, candidate=0.9, revoke="Overdue")
+ANY: Final = Backfill(depth=1, running=0.5, candidate=0.9, revoke="Any")
+
+GANGLINE: Final = "forecasts, aged shortest first, a reserved head, overdue backfill is revoked"
+
+_ALL: Final = (
+    Policy("fifo", "strict FIFO: nobody passes the head", "StrictFIFO", predictor="blind"),
+    Policy("besteffort", "best-effort FIFO, Kueue's default: whoever fits starts", predictor="blind"),
+    Policy("sjf", "shortest first by true durations, whoever fits starts", ordering=_SHORTEST, predictor="true"),
+    Policy(
+        "sjf-strict", "shortest first by true durations, nobody passes", "StrictFIFO", predictor="blind", ranked=True
+    ),
+    Policy("sjf-predicted", "shortest first by forecast, whoever fits starts", ordering=_SHORTEST),
+    Policy("easy", "EASY backfilling with requested times", backfill=_EASY, predictor="limit"),
+    Policy("easy-true", "EASY backfilling with true durations", backfill=_EASY, predictor="true"),
+    Policy("easy-sjbf", "EASY, shortest candidate first, requested times", backfill=_SJBF, predictor="limit"),
+    Policy("easy-sjbf-true", "the same with true durations", backfill=_SJBF, predictor="true"),
+    Policy("easy++", "EASY, shortest candidate first, last two runtimes", backfill=_SJBF, predictor="last-two"),
+    Policy("conservative", "a reservation for everybody, requested times", backfill=_CONSERVATIVE, predictor="limit"),
+    Policy("gangline", GANGLINE, ordering=ORDER, backfill=BACKFILL),
+    Policy("gangline-any", "the same; backfill gives way whenever the head could start", ordering=ORDER, backfill=ANY),
+    Policy("gangline-true", "gangline with true durations", ordering=ORDER, backfill=BACKFILL, predictor="true"),
+)
+POLICIES: Final = {policy.name: policy for policy in _ALL}
+
+
+def chosen(names: str) -> list[Policy]:
+    """Policies by a comma list of names, each once. Raises ReplayError."""
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    unknown = [name for name in wanted if name not in POLICIES]
+    if unknown or not wanted:
+        raise ReplayError(f"--policy {', '.join(unknown) or names!r}: use some of {', '.join(POLICIES)}")
+    return [POLICIES[name] for name in dict.fromkeys(wanted)]
+
+
+def table() -> str:
+    """All policies, for people."""
+    width = max(map(len, POLICIES))
+    return "\n".join(f"{policy.name:<{width}}  {policy.about}" for policy in _ALL)

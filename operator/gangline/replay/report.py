@@ -1,0 +1,371 @@
+"""The report: one HTML file with everything in it, to be opened anywhere and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from html import escape
+from typing import Any, Final
+
+import numpy as np
+
+from gangline.replay.charts import Axis, Plot, colour, legend, span_axis, thinned
+from gangline.replay.model import Outcome, Result
+from gangline.replay.run import Replay, Story
+
+_DAY: Final = 86_400_000
+#: of the Gantt chart
+_STRETCH: Final = 12 * 3_600_000
+_ROWS: Final = 40
+_TENANTS: Final = 12
+_POINTS: Final = 800
+
+_ORDINARY, _BACKFILLED, _EVICTED, _HEAD = "#9fb8cc", "#e6b566", "#d55e00", "#1b1b1b"
+
+_STYLE: Final = """
+:root{color-scheme:light dark;--fg:#1b1b1b;--bg:#fff;--dim:#667;--line:#8884}
+@media(prefers-color-scheme:dark){:root{--fg:#e8e8e8;--bg:#16181b;--dim:#9aa}}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--fg);background:var(--bg);max-width:820px;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin:2.2rem 0 .3rem}h3{font-size:1rem;margin:1.2rem 0 .2rem}
+p.note{color:var(--dim);margin:.2rem 0 .6rem}svg{width:100%;height:auto;display:block}
+svg text{font-size:11px;fill:var(--dim)}svg .grid{stroke:var(--line);stroke-width:1;fill:none}
+div.scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:13px}
+th,td{padding:.2rem .55rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
+th:first-child,td:first-child{text-align:left}th{color:var(--dim);font-weight:600}
+.legend span{margin-right:1rem;white-space:nowrap}
+.legend i{display:inline-block;width:.8em;height:.8em;margin-right:.35em;border-radius:2px}
+"""
+
+
+def html(done: Replay, name: str) -> str:
+    """The whole page."""
+    sections = [
+        _head(done, name),
+        _table(done.stories),
+        _delays(done.stories),
+        _use(done.stories),
+        _gantt(done.stories),
+        _fairness(done.stories),
+        _calibration(done.forecast),
+        _notes(done),
+    ]
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>Replay of {escape(name)}</title><style>{_STYLE}</style>{''.join(sections)}</html>\n"
+    )
+
+
+def _head(done: Replay, name: str) -> str:
+    plan = done.plan
+    shape = f" in nodes of {plan.cluster.per_node}" if plan.cluster.per_node else ", a flat pool"
+    jobs = done.stories[0].measures["jobs"] if done.stories else 0
+    saved = "never" if plan.checkpoint is None else f"every {_span(plan.checkpoint)}"
+    return (
+        f"<h1>Replay of {escape(name)}</h1><p>{jobs:,} jobs submitted from {_date(plan.first * 1000)} to "
+        f"{_date(plan.last * 1000)} on {plan.cluster.gpus:,} GPUs{shape}. Jobs save their work {saved}; "
+        f"a restart costs {_span(plan.restart)}. Requested time where none is known: {_span(done.limit)}.</p>"
+    )
+
+
+# --- numbers ------------------------------------------------------------------------------------------------------------
+
+
+def _table(stories: Sequence[Story]) -> str:
+    waits = ("mean", "p50", "p90", "p99", "max", ">8 GPUs", "≤8 GPUs")
+    columns = ("policy", *waits, "slowdown", "allocated", "evicted", "lost", "head delay")
+    rows: list[Sequence[str]] = []
+    for story in stories:
+        m = story.measures
+        slowdown = m["bounded_slowdown"]
+        rows.append(
+            (
+                story.policy,
+                *(_span(m["wait"][key]) for key in ("mean", "p50", "p90", "p99", "max")),
+                _span(m["wait_gt8"]["mean"]),
+                _span(m["wait_le8"]["mean"]),
+                "–" if slowdown is None else f"{slowdown:.1f}",
+                f"{m['utilisation']:.1%}",
+                f"{m['evictions']:,}",
+                f"{m['gpu_hours_lost_share']:.2%}",
+                _span(m["head_delay_backfill_seconds"]),
+            )
+        )
+    note = (
+        "Queue delay: completion time less duration. Allocated: of all GPUs while somebody waited. Head delay: for how long "
+        "reserved heads could have started but for jobs that backfill let in before them."
+    )
+    return f'<h2>Policies</h2><p class="note">{note}</p>{_html_table(columns, rows)}'
+
+
+def _html_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
+
+
+# --- queue delay --------------------------------------------------------------------------------------------------------
+
+
+def _delays(stories: Sequence[Story]) -> str:
+    parts = ['<h2>Queue delay</h2><p class="note">Share of jobs that waited longer.</p>', _names(stories)]
+    for title, least, most in (("All jobs", 0, 10**9), ("Jobs on more than 8 GPUs", 9, 10**9)):
+        waits = [_waits(story.result, least, most) for story in stories]
+        longest = max((float(wait[-1]) for wait in waits if len(wait)), default=0.0)
+        if not any(len(wait) for wait in waits):
+            continue
+        plot = Plot(
+            span_axis(longest), Axis(0, 1, words=lambda value: f"{value:.0%}"), label=f"Queue delay, {title.lower()}"
+        )
+        for number, (story, wait) in enumerate(zip(stories, waits, strict=True)):
+            beyond = 1 - (np.arange(len(wait)) + 1) / max(1, len(wait))
+            points = thinned(list(zip(wait.tolist(), beyond.tolist(), strict=True)), _POINTS)
+            plot.line(points, colour(number), steps=True, title=story.policy)
+        parts.append(f"<h3>{title}</h3>{plot.text()}")
+    return "".join(parts)
+
+
+def _waits(result: Result, least: int, most: int) -> np.ndarray:
+    waits = [o.wait / 1000 for o in result.outcomes if o.wait is not None and least <= o.job.gpus <= most]
+    return np.sort(np.array(waits))
+
+
+def _names(stories: Sequence[Story]) -> str:
+    return legend([(story.policy, colour(number)) for number, story in enumerate(stories)])
+
+
+# --- use over time ------------------------------------------------------------------------------------------------------
+
+
+def _use(stories: Sequence[Story]) -> str:
+    last = max((outcome.job.submit for story in stories for outcome in story.result.outcomes), default=0)
+    first = min((outcome.job.submit for story in stories for outcome in story.result.outcomes), default=0)
+    x = Axis(first, last, words=_day, ticks=_days(first, last))
+    parts = ["<h2>Utilisation over time</h2>", _names(stories)]
+    for title, of in (("Allocated GPUs", "allocated"), ("GPUs that waiting jobs ask for", "waiting_gpus")):
+        series = [[(s.at, float(getattr(s, of))) for s in story.result.samples if s.at <= last] for story in stories]
+        high = max((y for points in series for _, y in points), default=1.0) or 1.0
+        plot = Plot(x, Axis(0, high), height=200, label=title)
+        for number, points in enumerate(series):
+            plot.line(_averaged(points, first, last), colour(number), steps=True, title=stories[number].policy)
+        parts.append(f"<h3>{title}</h3>{plot.text()}")
+    return "".join(parts)
+
+
+def _averaged(points: Sequence[tuple[float, float]], first: float, last: float) -> list[tuple[float, float]]:
+    """A step function as its means over 240 equal stretches."""
+    if len(points) < 2 or last <= first:
+        return list(points)
+    at = np.array([x for x, _ in points])
+    value = np.array([y for _, y in points])
+    total = np.concatenate([[0.0], np.cumsum(value[:-1] * np.diff(at))])
+    edges = np.linspace(first, last, 241)
+    means = np.diff(np.interp(edges, at, total)) / np.diff(edges)
+    return list(zip(edges[:-1].tolist(), means.tolist(), strict=True))
+
+
+def _days(first: float, last: float) -> tuple[float, ...]:
+    days = int((last - first) // _DAY) + 1
+    step = next((step for step in (1, 2, 5, 7, 14, 30) if days / step <= 8), 60) * _DAY
+    start = -(-first // _DAY) * _DAY
+    return tuple(np.arange(start, last, step).tolist()) or (first,)
+
+
+# --- Gantt --------------------------------------------------------------------------------------------------------------
+
+
+def _gantt(stories: Sequence[Story]) -> str:
+    drawn = [story for story in stories if story.result.cluster.per_node]
+    if not drawn:
+        return ""
+    start = _busiest(drawn)
+    rows = min(_ROWS, drawn[0].result.cluster.nodes)
+    parts = [
+        f'<h2>Nodes</h2><p class="note">The first {rows} nodes around the time at which most was waiting. '
+        "The reserved head's box is outlined; the stroke before or in it is the start that it was promised first.</p>",
+        legend(
+            [("in turn", _ORDINARY), ("backfilled", _BACKFILLED), ("evicted later", _EVICTED), ("reserved head", _HEAD)]
+        ),
+    ]
+    for story in drawn:
+        parts.append(f"<h3>{escape(story.policy)}</h3>{_nodes(story.result, start, rows)}")
+    return "".join(parts)
+
+
+def _busiest(stories: Sequence[Story]) -> int:
+    """Where to look: half a stretch before the moment at which most was waiting under the last policy."""
+    samples = stories[-1].result.samples
+    peak = max(samples, key=lambda sample: sample.waiting_gpus, default=None)
+    return (peak.at if peak else 0) - _STRETCH // 2
+
+
+def _nodes(result: Result, start: int, rows: int) -> str:
+    end, per_node = start + _STRETCH, result.cluster.per_node
+    hours = tuple(start + hour * 3_600_000 for hour in range(0, 13, 2))
+    x = Axis(start, end, words=lambda at: datetime.fromtimestamp(at / 1000, UTC).strftime("%d %H:%M"), ticks=hours)
+    plot = Plot(
+        x,
+        Axis(0, rows, words=lambda row: f"node {row:.0f}"),
+        height=60 + 9 * rows,
+        label="Which jobs ran on which nodes",
+    )
+    filled = _Lanes(per_node)
+    promises = result.promises
+    spans = sorted(
+        ((stint, outcome) for outcome in result.outcomes for stint in outcome.stints),
+        key=lambda pair: pair[0].start,
+    )
+    for stint, outcome in spans:
+        places = [(node, gpus) for node, gpus in stint.places if node < rows]
+        lanes = {node: filled.take(node, gpus, stint.start, stint.end) for node, gpus in places}
+        if stint.end <= start or stint.start >= end:
+            continue
+        fill = _EVICTED if stint.lost else _BACKFILLED if stint.backfilled else _ORDINARY
+        promised = (
+            promises[outcome.job.number][0] if outcome.job.number in promises and stint.start == outcome.start else None
+        )
+        for node, gpus in places:
+            lane = lanes[node]
+            bottom, top = node + lane / per_node, node + (lane + gpus) / per_node
+            edge = _HEAD if promised is not None else ""
+            plot.box(stint.start, stint.end, bottom, top, fill, title=_words(outcome), stroke=edge)
+            if promised is not None and start <= promised <= end:
+                plot.tick(promised, bottom, top, _HEAD, f"promised to {outcome.job.id}")
+    return plot.text()
+
+
+class _Lanes:
+    """Which of a node's GPUs a job is drawn on: the lowest free ones. (Which they were is nobody's business.)"""
+
+    def __init__(self, per_node: int) -> None:
+        self._per_node = per_node
+        self._free_at: dict[int, list[float]] = {}
+
+    def take(self, node: int, gpus: int, start: float, end: float) -> int:
+        free_at = self._free_at.setdefault(node, [0.0] * self._per_node)
+        for lane in range(self._per_node - gpus + 1):
+            if all(at <= start for at in free_at[lane : lane + gpus]):
+                break
+        else:
+            lane = 0
+        free_at[lane : lane + gpus] = [end] * gpus
+        return lane
+
+
+def _words(outcome: Outcome) -> str:
+    job = outcome.job
+    wait = "" if outcome.wait is None else f", waited {_span(outcome.wait / 1000)}"
+    owner = f" of {job.tenant}" if job.tenant else ""
+    return f"{job.id}{owner}: {job.gpus} GPUs for {_span(job.duration / 1000)}{wait}"
+
+
+# --- fairness -----------------------------------------------------------------------------------------------------------
+
+
+def _fairness(stories: Sequence[Story]) -> str:
+    tenants = _largest_tenants(stories[0].result) if stories else []
+    if len(tenants) < 2:
+        return ""
+    waits = {story.policy: story.measures["wait_by_tenant"] for story in stories}
+    longest = max((waits[s.policy].get(t, {}).get("mean") or 0.0 for s in stories for t in tenants), default=1.0)
+    width = len(stories) + 1
+    plot = Plot(
+        Axis(
+            0,
+            len(tenants) * width,
+            words=lambda at: tenants[int(at // width)][:10],
+            ticks=tuple(number * width + width / 2 for number in range(len(tenants))),
+        ),
+        Axis(0, longest or 1.0, words=_span),
+        label="Mean queue delay of each tenant",
+    )
+    for number, tenant in enumerate(tenants):
+        for place, story in enumerate(stories):
+            mean = waits[story.policy].get(tenant, {}).get("mean") or 0.0
+            left = number * width + 0.5 + place
+            plot.box(left, left + 0.9, 0, mean, colour(place), title=f"{tenant}, {story.policy}: {_span(mean)}")
+    columns = ("policy", "Jain, 1 h", "6 h", "24 h", "worst 24 h")
+    keys = ("jain_1h", "jain_6h", "jain_24h", "jain_24h_min")
+    rows = [(story.policy, *(_share(story.measures["fairness"].get(key)) for key in keys)) for story in stories]
+    note = (
+        "Mean queue delay of the tenants that asked for most GPU time. "
+        "Jain's index of GPU time received over GPU time wanted: 1 is even."
+    )
+    return f'<h2>Fairness</h2><p class="note">{note}</p>{_names(stories)}{plot.text()}{_html_table(columns, rows)}'
+
+
+def _largest_tenants(result: Result) -> list[str]:
+    asked: dict[str, int] = {}
+    for outcome in result.outcomes:
+        asked[outcome.job.tenant] = asked.get(outcome.job.tenant, 0) + outcome.job.gpus * outcome.job.duration
+    return sorted((t for t in asked if t), key=lambda tenant: -asked[tenant])[:_TENANTS]
+
+
+# --- forecasts ----------------------------------------------------------------------------------------------------------
+
+
+def _calibration(told: dict[str, Any]) -> str:
+    if not told:
+        return ""
+    share = Axis(0, 1, words=lambda value: f"{value:.0%}")
+    plot = Plot(share, share, width=420, height=320, label="Forecast calibration")
+    plot.line([(0, 0), (1, 1)], "#888888", dashed=True)
+    for number, (size, scores) in enumerate({"all": told, **told["by_size"]}.items()):
+        points = [(int(name[1:]) / 100, covered) for name, covered in scores["coverage"].items()]
+        plot.line(points, colour(number), title=size)
+        for x, y in points:
+            plot.dot(x, y, colour(number), f"{size}: q{x * 100:.0f} covers {y:.1%}")
+    names = legend(
+        [
+            (f"{size} GPUs" if size != "all" else "all jobs", colour(n))
+            for n, size in enumerate(["all", *told["by_size"]])
+        ]
+    )
+    columns = ("jobs", "runs", "q50", "q90", "log error", "last-two's", "Spearman", "within 2x")
+    rows = [
+        (
+            size,
+            f"{s['jobs']:,}",
+            _share(s["coverage"]["q50"]),
+            _share(s["coverage"]["q90"]),
+            _share(s["mean_abs_log_error"]),
+            _share(s["last_two_mean_abs_log_error"]),
+            _share(s["spearman"]),
+            f"{s['within_two']:.1%}",
+        )
+        for size, s in {"all": told, **told["by_size"]}.items()
+    ]
+    note = "How many runs took no longer than each quantile said at their submission; on the diagonal is honest."
+    return f'<h2>Forecasts</h2><p class="note">{note}</p>{names}{plot.text()}{_html_table(columns, rows)}'
+
+
+def _notes(done: Replay) -> str:
+    return "".join(f'<p class="note">{escape(note)}</p>' for note in done.notes)
+
+
+# --- words --------------------------------------------------------------------------------------------------------------
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _span(seconds: float | None) -> str:
+    """A span in at most two units."""
+    if seconds is None:
+        return "–"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.1f} min"
+    if seconds < 86400:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.1f} d"
+
+
+def _date(millis: float) -> str:
+    return datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def _day(millis: float) -> str:
+    return datetime.fromtimestamp(millis / 1000, UTC).strftime("%d %b")

@@ -26,8 +26,8 @@ from gangline.engine.timeline import Reservation, Timeline
 GAVE_WAY = "GaveWay"
 #: A head for which nobody can give way is not looked at again for this time, in milliseconds; then with whatever happens,
 #: and after this long in any case.
-PAUSE: Millis = 10_000
-RECHECK: Millis = 60_000
+PAUSE: Millis = 20_000
+RECHECK: Millis = 300_000
 #: Heads that are expected to run for less count as if they ran for this long, in milliseconds.
 SHORTEST: Millis = 60_000
 
@@ -108,19 +108,20 @@ class GivingWay:
         head, pending = reservation.gang, queue.pending
         assert isinstance(pending, TimedQueue)
         turn = pending.turn(head)
-        expected = max(SHORTEST, self._estimates.length(head, 0.5))
+        least = policy.longer_than * max(SHORTEST, self._estimates.length(head, 0.5))
+        latest = now - round(policy.min_runtime_seconds * 1000)
+        end_of = self._timeline.end_of
         for gang in queue.holders.values():
-            checkpoint, ran = gang.workload.checkpoint_seconds, now - gang.admitted_at
-            amount = sum(held for (_, name), held in gang.usage.items() if name == resource)
-            if not checkpoint or not amount or gang.evicting or not gang.admitted:
+            checkpoint = gang.workload.checkpoint_seconds
+            if not checkpoint or gang.admitted_at > latest or gang.evicting or not gang.admitted:
                 continue
-            if gang.priority > head.priority or ran < policy.min_runtime_seconds * 1000:
+            left = end_of(gang.key) - now
+            if left < least or gang.priority > head.priority:
                 continue
-            left = self._timeline.end_of(gang.key) - now
-            if left < policy.longer_than * expected or pending.turn_with(gang, min(left, NEVER)) <= turn:
-                continue
-            cost = amount * (ran % max(1, round(checkpoint * 1000)))
-            if cost <= budget:
+            lost = (now - gang.admitted_at) % max(1, round(checkpoint * 1000))
+            held = _held(gang, resource)
+            cost = lost * held
+            if held and cost <= budget and pending.turn_with(gang, min(left, NEVER)) > turn:
                 yield _Offer(cost, -gang.reserved, gang.uid, gang)
 
     def _fewest(self, reservation: Reservation, gangs: Sequence[Gang]) -> int:
@@ -153,6 +154,10 @@ class GivingWay:
             return self._fits(reservation)
         finally:
             put_back(gone)
+
+
+def _held(gang: Gang, resource: str) -> int:
+    return sum(amount for (_, name), amount in gang.usage.items() if name == resource)
 
 
 def _scarcest(gang: Gang, queue: ClusterQueueState) -> tuple[str, int]:

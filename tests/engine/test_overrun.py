@@ -131,10 +131,18 @@ def test_grace_is_given_before_anything_is_done() -> None:
     assert after(world, 4 * HOUR) == [], "it is being evicted already"
 
 
-def test_nobody_is_stopped_for_a_forecast_that_nothing_stands_behind() -> None:
-    world = running(Overrun(action="Deactivate"), known=forecast(samples=0, source="Global"))
-    assert warned(after(world, 3 * HOUR)) == ["Overdue"]
-    assert of(after(world, 50 * HOUR), Evict) == []
+@pytest.mark.parametrize(("samples", "source"), [(0, ""), (0, "Default"), (900, "Global")])
+def test_no_run_is_late_by_a_forecast_that_is_not_its_own(samples: int, source: str) -> None:
+    world = running(Overrun(action="Deactivate"), known=forecast(samples=samples, source=source))
+    assert after(world, 100 * HOUR) == []
+
+
+def test_the_authors_own_word_is_enough() -> None:
+    world = running(Overrun(action="Deactivate"), known=forecast(samples=0, source="Hint"))
+    decisions = after(world, 3 * HOUR)
+    assert warned(decisions) == ["Overdue"], "first it is said, then done"
+    evicted = [decision.workload for decision in decisions if isinstance(decision, Evict)]
+    assert evicted == ["team/a"]
 
 
 def test_a_new_run_starts_with_a_clean_slate() -> None:

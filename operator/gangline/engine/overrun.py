@@ -2,7 +2,7 @@
 
 A run is warned once it has lasted longer than the policy's quantile of its own forecast, and overdue after a multiple of that.
 Most overdue runs are legitimate: in the published GPU traces 3 to 5 % of all jobs run beyond three times their q90. So nothing
-is ever stopped for it unless a policy says so, and never on a forecast that nothing stands behind. The state of a run never
+is ever stopped for it unless a policy says so, and no run is late by a forecast that is not its own. The state of a run never
 falls back, whatever is forecast later, so that everything is said once.
 
 Hard limits (`Workload.max_execution_seconds`) are kept by `engine.lifecycle`.
@@ -46,7 +46,7 @@ class Overruns:
             return None, None
         forecast = self._store.forecasts.get(gang.key)
         runtime = Runtime.of(forecast, None)
-        if forecast is None or runtime is None:
+        if forecast is None or runtime is None or not founded(forecast):
             return None, None
         expected = runtime.quantile(policy.warn_at)
         warned_at = gang.admitted_at + expected
@@ -60,7 +60,7 @@ class Overruns:
             return None, warned_at
         if state == WARNED:
             return None, overdue_at
-        if policy.action == "Notify" or not founded(forecast):
+        if policy.action == "Notify":
             return None, None
         due = overdue_at + round(policy.grace_seconds * 1000)
         if now < due:
@@ -85,8 +85,11 @@ class Overruns:
 
 
 def founded(forecast: RuntimeForecast) -> bool:
-    """Somebody or something stands behind it: earlier runs, the user's own word, or the steps that it reports."""
-    return forecast.samples > 0 or forecast.source in ("Hint", "Limit", "Progress")
+    """It is the run's own: runs like it, its author's word, or the steps that it reports stand behind it. What is forecast of
+    any job (Global, Default) makes none late."""
+    if forecast.source in ("Hint", "Limit", "Progress"):
+        return True
+    return forecast.samples > 0 and forecast.source not in ("Global", "Default")
 
 
 def trusted(gang: Gang) -> bool:

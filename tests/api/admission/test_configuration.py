@@ -143,6 +143,11 @@ def test_admission_checks_keep_their_controller():
             'spec.fixes.disable[1]: Invalid value: "HoldQuota": can\'t be in both enable and disable',
         ),
         ({"notify": [{"on": ["Admitted"]}]}, "spec.notify[0].secretRef.name: Required value"),
+        ({"notify": [{"on": ["Idle"], "secretRef": {"name": "s"}, "digest": "now"}]}, "spec.notify[0].digest: Invalid"),
+        ({"overrun": {"overdueFactor": "500m"}}, "spec.overrun.overdueFactor: Invalid value: \"500m\": must be at least 1"),
+        ({"overrun": {"overdueFactor": "2.5"}}, ""),
+        ({"overrun": {"overdueFactor": "twice"}}, "spec.overrun.overdueFactor: Invalid value"),
+        ({"stall": {"grace": "1"}}, "spec.stall.grace: Invalid value"),
     ],
 )  # fmt: skip
 def test_policies(spec: Json, said: str):

@@ -216,6 +216,42 @@ async def test_without_room_lower_priority_makes_room_and_comes_back(
     await runs(api, "low", 3)
 
 
+async def test_a_gang_in_one_rack_gets_another_host_of_that_rack(system: System, api: Api) -> None:
+    pools = [NodePool(f"rack{n}", 4, {"nvidia.com/gpu": 8}, {"field": "racks", "rack": f"r{n}"}) for n in range(2)]
+    await create_pools(api.client, pools)
+    levels = [{"nodeLabel": "rack"}, {"nodeLabel": "kubernetes.io/hostname"}]
+    topology = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "racks"}}
+    placed = flavor(labels={"field": "racks"})
+    placed["spec"]["topologyName"] = "racks"
+    await api.apply(
+        {**topology, "spec": {"levels": levels}}, placed, cluster_queue("swap", 64), local_queue("swap", "swap")
+    )
+    made = gang("train", 3)
+    annotations = made["spec"]["template"]["metadata"]["annotations"]
+    annotations["kueue.x-k8s.io/podset-required-topology"] = "rack"
+    await api.create(made)
+    system.operator().wait_ready()
+    before = await runs(api, "train", 3)
+    racks = {pod["spec"]["nodeName"].rpartition("-")[0] for pod in before}
+    assert len(racks) == 1
+    victim = before[0]
+    await fail_node(api.client, victim["spec"]["nodeName"])
+    after = await runs(api, "train", 3, {victim["spec"]["nodeName"]})
+    assert {pod["spec"]["nodeName"].rpartition("-")[0] for pod in after} == racks
+    assert len(uids(before).items() & uids(after).items()) == 2
+    workload = await recovered(api, "train")
+    assert condition_row(workload, "Recovered")["reason"] == "Swapped"
+    assert not workload["status"].get("unhealthyNodes")
+
+    system.kill_operators()
+    for pod in await api.all(kube.PODS, "default"):
+        with contextlib.suppress(NotFound):
+            await api.client.delete(kube.PODS, "default", pod["metadata"]["name"], grace_seconds=0)
+    await api.client.delete(kube.TOPOLOGIES, None, "racks")
+    for pool in pools:
+        await delete_pool(api.client, pool.name)
+
+
 def _priority(name: str, value: int) -> Json:
     head = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}}
     return {**head, "value": value}

@@ -123,3 +123,24 @@ def test_pods_of_a_placed_gang_are_not_strangers() -> None:
     assert told == []
     subject.remove("ns/p")
     assert subject.of("ns/w") == []
+
+
+def test_after_a_swap_the_new_pod_gets_the_free_place_and_not_its_ranks() -> None:
+    """h1 was lost and h9 taken for it: by rank the new pod of rank 1 would be sent to where rank 2 sits."""
+    domains = tuple(model.Domain(("r", host), 1) for host in ("h0", "h2", "h9"))
+    stayed = [a_pod(f"p{index}", index=index, at=host, gated=False) for index, host in ((0, "h0"), (2, "h2"))]
+    gang = [*stayed, a_pod("new", index=1)]
+    found = pods.places(model.TopologyAssignment(("rack", "host"), domains), gang, pods.rank_of({"count": 3}))
+    assert hosts(found) == {"new": "h9"}
+
+
+def test_a_pod_that_no_longer_belongs_to_its_gang_is_a_stranger() -> None:
+    told: list[model.Change] = []
+    store = pods.Pods(observe=told.append)
+    store.upsert(a_pod("p0", gated=False))
+    left = a_pod("p0", gated=False, phase="Running")
+    left["metadata"]["annotations"] = {}
+    left["spec"] |= {"nodeName": "n", "containers": [{"resources": {"requests": {"cpu": "1"}}}]}
+    store.upsert(left)
+    assert store.of("ns/w") == []
+    assert [change.item.key for change in told if isinstance(change, model.Put)] == ["ns/p0"]  # type: ignore[union-attr]

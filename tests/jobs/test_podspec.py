@@ -157,3 +157,57 @@ def test_difference_is_the_patch_between_two_objects(current: dict[str, Any], wa
 @given(objects)
 def test_there_is_no_difference_to_itself(current: dict[str, Any]):
     assert podspec.difference(current, copy.deepcopy(current)) == {}
+
+
+PATIENCE = [
+    {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+    for state in ("not-ready", "unreachable")
+]
+
+
+def test_patience_with_failing_nodes_is_added_and_taken_back():
+    original = template(tolerations=[{"key": "own"}])
+    merged = podspec.merge(original, PodSetInfo("main", 1, patience=PATIENCE))
+    assert merged["spec"]["tolerations"] == [{"key": "own"}, *PATIENCE]
+    assert podspec.same(merged, original, injected=True)
+    assert podspec.restore(merged, original) == original
+
+
+@pytest.mark.parametrize(
+    ("own", "added"),
+    [
+        ({"key": "node.kubernetes.io/not-ready", "operator": "Exists", "tolerationSeconds": 5}, ["unreachable"]),
+        ({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}, ["not-ready", "unreachable"]),
+        ({"operator": "Exists"}, []),
+    ],
+)
+def test_what_a_user_says_of_failing_nodes_stands(own, added):
+    merged = podspec.merge(template(tolerations=[own]), PodSetInfo("main", 1, patience=PATIENCE))
+    assert [row["key"].rpartition("/")[2] for row in merged["spec"]["tolerations"][1:]] == added
+
+
+def test_nodes_are_kept_off_by_every_way_that_leads_to_a_node():
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    other = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["a", "b"]}
+    plain = podspec.keep_off(template(), ["b", "a"])
+    assert plain["spec"]["affinity"]["nodeAffinity"][required] == {"nodeSelectorTerms": [{"matchExpressions": [other]}]}
+    zones = [
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["x"]}]},
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]},
+    ]
+    original = template(affinity={"nodeAffinity": {required: {"nodeSelectorTerms": zones}}, "podAffinity": {"x": 1}})
+    kept = podspec.keep_off(original, ["a", "b"])
+    assert kept["spec"]["affinity"]["nodeAffinity"][required]["nodeSelectorTerms"] == [
+        {"matchExpressions": [*zones[0]["matchExpressions"], other]},
+        {**zones[1], "matchExpressions": [other]},
+    ]
+    assert kept["spec"]["affinity"]["podAffinity"] == {"x": 1}
+    assert podspec.same(kept, original, injected=True)
+    assert podspec.restore(kept, original) == original
+    assert podspec.keep_off(original, []) is original
+
+
+@pytest.mark.parametrize(("said", "attempt"), [(None, 0), ("3", 3), ("-1", 0), ("x", 0)])
+def test_the_attempt_of_a_template(said, attempt):
+    annotations = {names.ATTEMPT: said} if said is not None else {}
+    assert podspec.attempt_of({"metadata": {"annotations": annotations}, "spec": {}}) == attempt

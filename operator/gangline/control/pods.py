@@ -147,14 +147,17 @@ INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 def places(
     topology: model.TopologyAssignment, pods: Sequence[Json], rank: Callable[[Json], int | None]
 ) -> list[tuple[Json, Selector]]:
-    """A place for each gated pod, as node labels. Never more pods in a domain than the gang has there."""
+    """A place for each gated pod, as node labels. Never more pods in a domain than the gang has there.
+
+    Once nodes were replaced, pods may sit elsewhere than their rank says now: then what is missing is filled up.
+    """
     living = [pod for pod in pods if not ended(pod)]
     waiting = [pod for pod in living if gated(pod)]
     selectors = [dict(zip(topology.levels, domain.values, strict=True)) for domain in topology.domains]
     ranks = [rank(pod) for pod in living]
     seats = [number for number, domain in enumerate(topology.domains) for _ in range(domain.count)]
     numbered = all(number is not None and number < len(seats) for number in ranks) and len(set(ranks)) == len(ranks)
-    if numbered:
+    if numbered and all(_seat(pod, selectors) == seats[rank(pod) or 0] for pod in living if not gated(pod)):
         return [(pod, selectors[seats[rank(pod) or 0]]) for pod in waiting]
     taken = Counter(_seat(pod, selectors) for pod in living if not gated(pod))
     free = [number for number in range(len(selectors)) for _ in range(topology.domains[number].count - taken[number])]

@@ -63,7 +63,7 @@ def lines(outcome: Outcome) -> list[str]:
 
 def _decisions(outcome: Outcome) -> Rows:
     rows = [(name, str(count)) for name, count in sorted(outcome.decisions.items())]
-    rows += [("of these backfilled", str(outcome.backfilled)), ("of these revoked", str(outcome.revoked))]
+    rows += [("of these backfilled", str(len(outcome.early))), ("of these revoked", str(len(outcome.revocations)))]
     return Rows(("DECISION", "COUNT"), tuple(rows), (), frozenset({"COUNT"}))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from gangline.console import example as examples
-from gangline.console import stack, table
+from gangline.console import promises, stack, table
 from gangline.console.example import Example, ExampleError
 from gangline.console.progress import Tally
 from gangline.console.screen import Screen, screen
@@ -19,6 +19,7 @@ from gangline.console.snapshot import Snapshot
 from gangline.console.stack import Stack
 from gangline.console.up import readable_errors, say
 from gangline.console.watch import Watch, changes, watching
+from gangline.control.audit import FLUSH_EVERY
 from gangline.devcluster.connect import Choice
 from gangline.devcluster.nodes import create_pools
 from gangline.devcluster.progress import narrate
@@ -42,19 +43,20 @@ class RunError(Exception):
     default=None,
     help="Directory of manifests (default: the quickstart).",
 )
+@click.option("--end", is_flag=True, help="End when all is done, on a terminal too.")
 @click.option(
     "--timeout", default=300, show_default=True, type=click.IntRange(min=1), help="Seconds for the jobs to end."
 )
-def command(directory: Path | None, timeout: int) -> None:
+def command(directory: Path | None, end: bool, timeout: int) -> None:
     """Bring up a local cluster, run an example on it and show queues and workloads live.
 
-    On a terminal it stays up until Ctrl-C. In a pipe it ends when every job that can run has finished: exit status 0, or 1
-    with the reason.
+    On a terminal it stays up until Ctrl-C. In a pipe, or with --end, it ends when every job that can run has finished: exit
+    status 0, or 1 with the reason. Where a QueuePolicy backfills, that reserved jobs start when promised is part of it.
     """
     with readable_errors():
         try:
             example = examples.load(directory or examples.bundled())
-            _run(ExampleRun(example, patience=timeout, stay=sys.stdout.isatty()))
+            _run(ExampleRun(example, patience=timeout, stay=sys.stdout.isatty() and not end))
         except (ExampleError, RunError) as error:
             raise click.ClickException(str(error)) from error
 
@@ -92,7 +94,7 @@ class ExampleRun:
             with screen() as shown:
                 async with watching(api) as watch:
                     elapsed = await self._follow(standing, api, watch, shown)
-                    await self._conclude(watch, shown, elapsed)
+                    await self._conclude(standing, watch, shown, elapsed)
                     while self._stay:
                         await watch.wait(LOOK_EVERY)
                         standing.services.check()
@@ -134,7 +136,17 @@ class ExampleRun:
         self._before = seen
         return seen
 
-    async def _conclude(self, watch: Watch, shown: Screen, elapsed: float) -> None:
+    async def _show_promises(self, standing: Stack, seen: Snapshot, shown: Screen) -> None:
+        """What was promised to reserved jobs, and what came of it. Raises RunError when a promise was broken."""
+        await asyncio.sleep(2 * FLUSH_EVERY)
+        told = await asyncio.to_thread(promises.kept, stack.record(standing.services), seen.workloads)
+        for line in told.lines:
+            shown.say(line)
+        if told.broken:
+            self.settled = False
+            raise RunError("a promise was broken:\n  " + "\n  ".join(told.broken))
+
+    async def _conclude(self, standing: Stack, watch: Watch, shown: Screen, elapsed: float) -> None:
         """The last table and the result. Raises RunError when a job failed."""
         deadline = time.monotonic() + SETTLE
         while any(f.used for q in watch.now().queues for f in q.flavors) and time.monotonic() < deadline:
@@ -148,5 +160,7 @@ class ExampleRun:
         self.settled = True
         for line in self._tally.summary(seen, elapsed):
             shown.say(line)
+        if promises.matter(self._example):
+            await self._show_promises(standing, seen, shown)
         if self._stay:
             shown.say("\nThe cluster stays up for you to look around; Ctrl-C ends it.")

@@ -93,7 +93,7 @@ def bring_up(
             services.start("webhooks", [*_login(connection), "--mode", "url", *address, "--unregister-on-exit"])
         say("✓ the webhooks answer")
     with narrate("Starting the operator"):
-        services.start("operator", [*_login(connection), *_election(connection), *_history(services)])
+        services.start("operator", [*_login(connection), *_election(connection), *_kept(connection, services)])
     say("✓ the operator decides")
     if jobset:
         services.wait("jobset")
@@ -116,9 +116,15 @@ def _election(connection: Connection) -> list[str]:
     return [] if connection.source == "kubeconfig" else ["--no-leader-election"]
 
 
-def _history(services: Services) -> list[str]:
-    """What runs on this cluster is remembered with it, apart from what others have run."""
-    return ["--history", str(services.directory / "history.db")]
+def _kept(connection: Connection, services: Services) -> list[str]:
+    """What runs on this cluster is remembered with it, apart from what others have run; on one of our own, all is recorded."""
+    audit = ["--audit", str(record(services))] if connection.source == "local" else []
+    return ["--history", str(services.directory / "history.db"), *audit]
+
+
+def record(services: Services) -> Path:
+    """What the operator was told and what it decided, for `gangline audit`."""
+    return services.directory / "audit.jsonl"
 
 
 def _webhook_address(connection: Connection, url: str | None) -> list[str] | None:

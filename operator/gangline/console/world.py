@@ -20,7 +20,7 @@ from gangline.control.mirror import OPTIONAL, SELECTORS, Mirror, resources
 from gangline.control.pods import Pods
 from gangline.engine import model
 from gangline.engine.engine import Engine
-from gangline.engine.outlook import Outlook, outlook
+from gangline.engine.outlook import HORIZON, Outlook, outlook
 from gangline.forecast import LEVELS, Forecast
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
@@ -73,9 +73,10 @@ class World:
                 estimate = Forecast(*values, source=body.get("source", ""), samples=body.get("samples", 0))
                 self.forecasts.take(key, estimate)
 
-    def outlook(self, only: frozenset[str] | None = None, *, seconds: float = 6.0) -> Outlook:
+    def outlook(self, only: frozenset[str] | None = None, *, seconds: float = 6.0, horizon: int = HORIZON) -> Outlook:
         """Who starts when, as it looks now; with `only`, no further than until these have started."""
-        return outlook(self.engine.facts(), self.engine.settings, self.now, only=only, seconds=seconds)
+        facts = self.engine.facts()
+        return outlook(facts, self.engine.settings, self.now, only=only, seconds=seconds, horizon=horizon)
 
     def estimate(self, key: str) -> Forecast | None:
         """Of a workload's whole runtime."""

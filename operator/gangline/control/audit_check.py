@@ -43,8 +43,9 @@ class Outcome:
     first: model.Millis = 0
     last: model.Millis = 0
     decisions: Counter[str] = field(default_factory=Counter[str])
-    backfilled: int = 0
-    revoked: int = 0
+    #: when workloads were backfilled, and which
+    early: list[tuple[model.Millis, str]] = field(default_factory=list[tuple[model.Millis, str]])
+    revocations: list[str] = field(default_factory=list[str])  # workloads whose backfill was revoked, in order
     differing: int = 0  # rounds
     differences: list[Difference] = field(default_factory=list[Difference])
     #: ClusterQueue -> cause -> seconds
@@ -79,8 +80,8 @@ class Outcome:
             "from": self.first,
             "to": self.last,
             "decisions": dict(sorted(self.decisions.items())),
-            "backfilled": self.backfilled,
-            "revoked": self.revoked,
+            "backfilled": len(self.early),
+            "revoked": len(self.revocations),
             "roundsThatDiffer": self.differing,
             "headDelaySeconds": self.head_delay,
             "headDelaySecondsAgainstPolicy": self.broken,
@@ -185,8 +186,10 @@ class _Replayed:
         outcome.rounds += 1
         for decision in entry.decisions:
             outcome.decisions[type(decision).__name__] += 1
-            outcome.backfilled += isinstance(decision, model.Admit) and decision.backfilled
-            outcome.revoked += isinstance(decision, model.Preempt) and decision.reason == REVOKED
+            if isinstance(decision, model.Admit) and decision.backfilled:
+                outcome.early.append((entry.now, decision.workload))
+            if isinstance(decision, model.Preempt) and decision.reason == REVOKED:
+                outcome.revocations.append(decision.workload)
         repeated = tuple(self._engine.decide(entry.now))
         if self._catching_up:  # an engine that begins with facts alone says anew why everybody waits
             self._catching_up = False

@@ -211,6 +211,16 @@ class BackfillPlanner:
 
         self.timeline.reservations[:] = sorted(self.timeline.reservations, key=turn)
 
+    def remark(self, gang: Gang) -> str:
+        """What a gang that is reserved a start is told beside why it waits; "" for others."""
+        reservation = next((r for r in self.timeline.reservations if r.gang is gang), None)
+        if reservation is None or reservation.start >= FAR:
+            return "" if reservation is None else ". It goes first, but nobody knows when those before it will end"
+        return f". Reserved to start {moment_text(reservation.start)}"
+
+    def reserved_gangs(self) -> list[Gang]:
+        return [reservation.gang for reservation in self.timeline.reservations]
+
     # --- candidates ---------------------------------------------------------------------------------------------------
 
     def objection(self, attempt: Attempt) -> Objection | None:

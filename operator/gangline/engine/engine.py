@@ -55,7 +55,7 @@ class Engine:
         self._lifecycle = Lifecycle(store)
         self._scheduler = Scheduler(store)
         self._healing = Healing(store)
-        self._parking = Parking(store)
+        self._parking = Parking(store, self._scheduler.backfill)
         self._tables: dict[type, tuple[dict[str, Any], Any]] = {
             Flavor: (store.flavors, store.put_flavor),
             Cohort: (store.cohorts, store.forest.put_cohort),
@@ -108,6 +108,7 @@ class Engine:
         self._sample(now)
         decisions += self._scheduler.run(now, self._parking.note)
         decisions += self._parking.tell_tried()
+        decisions += self._parking.tell_reserved(now)
         for gang in reviewed:
             if self._store.gangs.get(gang.key) is gang:
                 park = self._parking.tell_unplaced(gang)
@@ -160,12 +161,8 @@ class Engine:
             return explanation
         return replace(explanation, position=gang.queue.pending.position(gang))
 
-    def head_delay(self) -> dict[str, dict[str, float]]:
-        """ClusterQueue -> cause -> seconds for which its reserved head was kept waiting by those let in before it."""
-        return self._scheduler.backfill.delays.seconds()
-
     def head_delay_seconds(self) -> dict[str, dict[str, float]]:
-        """ClusterQueue -> cause ("backfill", "overdue") -> for how long its reserved heads waited for that alone, so far."""
+        """ClusterQueue -> cause (stopping, overdue, backfill) -> for how long its reserved heads waited for that alone, so far."""
         return self._scheduler.backfill.delays.seconds()
 
     def head_starts(self) -> list[HeadStart]:

@@ -1,7 +1,8 @@
 """By how much backfill delays those at the head: counted exactly, moment by moment, against the same moment without it.
 
 A reserved head is *delayed* while it would fit if those that were let in before it were not there. What is counted is the time
-for which that is so: under the cause "overdue" if those that outstayed their estimate suffice for it, else "backfill".
+for which that is so: under the cause "stopping" if those suffice for it that were told to go and whose pods are ending, "overdue"
+if those do that outstayed their estimate, else "backfill".
 """
 
 from __future__ import annotations

@@ -1,0 +1,289 @@
+"""`gangline whatif -f JOB.yaml`: when this job would start, and what would let it start earlier. Nothing is submitted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import yaml
+
+from gangline.api import names, parse
+from gangline.console import access, world
+from gangline.console.eta import named, runtime_text, view_of
+from gangline.console.table import Rows, age, plain
+from gangline.console.world import World
+from gangline.control.forecasts import fact
+from gangline.engine.model import Change, Gone, PodSet, Put, RuntimeForecast, Workload
+from gangline.engine.outlook import ExpectedStart, outlook
+from gangline.forecast import Forecast
+from gangline.jobs import kind_of
+from gangline.jobs import workload as workloads
+from gangline.jobs.base import JobError, JobKind
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json
+
+#: shares of the size, and of the runtime, that are tried
+SHARES: Final = (0.5, 0.25)
+#: so many suggestions are made
+BEST: Final = 3
+_UID: Final = "whatif"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """The job, changed in one way."""
+
+    kind: str  # smaller | shorter | queue
+    change: str  # what to do, in words
+    workload: Workload
+    forecast: Forecast
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """When a variant would start, in seconds from now; None = not within sight. `gained` is against the job as it is."""
+
+    change: str
+    p50: float | None
+    p90: float | None
+    gained: float
+    runs: Forecast
+
+
+@click.command("whatif")
+@click.option(
+    "-f",
+    "--filename",
+    "file",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="Manifest of a Job, JobSet or GPUJob; - reads standard input.",
+)
+@access.cluster_options
+@click.option("-o", "--output", type=click.Choice(["json"]), default=None)
+def command(
+    file: Path, kubeconfig: Path | None, context: str | None, namespace: str | None, output: str | None
+) -> None:
+    """Say when the job in FILE would start if it were submitted now, and what would let it start earlier: smaller, shorter,
+    or in another queue.
+    """
+    job, kind = read(file)
+    here, where = access.run(_world(kubeconfig, context, namespace))
+    try:
+        original = put(here, job, kind, where)
+    except (JobError, parse.ParseError) as error:
+        raise click.ClickException(f"{file}: {error}") from error
+    base, because = _start(here, original)
+    answers = best(_answers(here, original, base))
+    first = _answer(here, original, base, base)
+    if output == "json":
+        click.echo(json.dumps(_as_json(first, because, answers), indent=2))
+        return
+    _show(here, original, first, because, answers)
+
+
+async def _world(kubeconfig: Path | None, context: str | None, namespace: str | None) -> tuple[World, str]:
+    async with access.client(kubeconfig, context) as api:
+        return await world.load(api), namespace or api.login.namespace
+
+
+# --- from a manifest to a workload --------------------------------------------------------------------------------------
+
+
+def read(file: Path) -> tuple[Json, JobKind]:
+    """The one job in a file of manifests. Raises click.ClickException."""
+    try:
+        with click.open_file(str(file)) as stream:
+            documents = [document for document in yaml.safe_load_all(stream) if isinstance(document, dict)]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise click.ClickException(f"{file}: {error}") from error
+    jobs = [
+        (document, kind)
+        for document in documents
+        if (kind := kind_of(str(document.get("apiVersion")), str(document.get("kind")))) is not None
+    ]
+    if len(jobs) != 1:
+        found = f"{len(jobs)} jobs" if jobs else "no job"
+        raise click.ClickException(f"{file}: there is {found} in it; one Job, JobSet or GPUJob is wanted")
+    job, kind = jobs[0]
+    if not isinstance(job.get("metadata"), dict) or not isinstance(job.get("spec"), dict):
+        raise click.ClickException(f"{file}: metadata or spec is missing")
+    return job, kind
+
+
+def put(here: World, job: Json, kind: JobKind, namespace: str) -> Variant:
+    """Submit the job to our copy of the cluster. Raises JobError, ParseError, click.ClickException."""
+    meta = job["metadata"]
+    meta.setdefault("namespace", namespace)
+    meta.setdefault("name", f"{meta.get('generateName', '')}{_UID}")
+    meta |= {"uid": _UID, "resourceVersion": "0", "creationTimestamp": _stamp(here.now)}
+    queue = workloads.queue_name(job) or _default_queue(here, meta["namespace"])
+    if kind.resource == kube.JOBS or kind.resource == kube.GPU_JOBS:
+        job["spec"]["suspend"] = True
+    pod_sets = kind.pod_sets(job)
+    priority, class_ref = here.mirror.priority(job, pod_sets)
+    raw = workloads.build(kind, job, pod_sets, queue=queue, priority=priority, priority_class_ref=class_ref)
+    raw["metadata"] |= {"uid": f"{_UID}-workload", "resourceVersion": "0", "creationTimestamp": _stamp(here.now)}
+    key = kube.key_of(raw)
+    here.mirror.upsert(kind.resource, job)
+    here.mirror.upsert(kube.WORKLOADS, raw)
+    here.forecasts.tell_all()
+    value, estimate = here.mirror.workload_value(key), here.estimate(key)
+    if value is None or estimate is None:
+        raise click.ClickException(f"{kind.kind} {meta['name']} can't be read as a workload")
+    return Variant("", "as it is", value, estimate)
+
+
+def _default_queue(here: World, namespace: str) -> str:
+    if here.mirror.get(kube.LOCAL_QUEUES, f"{namespace}/{names.LOCAL_QUEUE_DEFAULT}") is None:
+        raise click.ClickException(f"the job names no queue (label {names.QUEUE_NAME})")
+    return names.LOCAL_QUEUE_DEFAULT
+
+
+def _stamp(millis: int) -> str:
+    return datetime.fromtimestamp(millis // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# --- what could be changed ----------------------------------------------------------------------------------------------
+
+
+def variants(here: World, original: Variant) -> Iterator[Variant]:
+    """The job smaller (and so much longer), shorter, and in each other queue of its namespace."""
+    for share in SHARES:
+        if (smaller := _smaller(original, share)) is not None:
+            yield smaller
+    for share in SHARES:
+        forecast = original.forecast.scaled(share)
+        limit = original.workload.max_execution_seconds
+        shorter = replace(original.workload, max_execution_seconds=max(1, round(limit * share)) if limit else None)
+        yield Variant("shorter", f"let it run for {runtime_text(forecast)} at a time", shorter, forecast)
+    for key, queue in sorted(here.mirror.objects[kube.LOCAL_QUEUES].items()):
+        namespace, _, name = key.partition("/")
+        if namespace == original.workload.namespace and name != original.workload.queue:
+            elsewhere = replace(original.workload, queue=name)
+            where = f"submit it to queue {name} (ClusterQueue {queue['spec'].get('clusterQueue', '')})"
+            yield Variant("queue", where, elsewhere, original.forecast)
+
+
+def _smaller(original: Variant, share: float) -> Variant | None:
+    """With so many of its pods; where there is one, with so much of its GPUs. The same work takes so much longer."""
+    pods = original.workload.pod_sets
+    several = any(entry.count > 1 for entry in pods)
+    reduced = tuple(_fewer(entry, share) if several else _thinner(entry, share) for entry in pods)
+    before, after = _gpus(pods), _gpus(reduced)
+    if after >= before or not after:
+        return None
+    change = f"ask for {after} GPUs instead of {before}"
+    return Variant(
+        "smaller", change, replace(original.workload, pod_sets=reduced), original.forecast.scaled(before / after)
+    )
+
+
+def _fewer(pods: PodSet, share: float) -> PodSet:
+    return replace(pods, count=max(1, round(pods.count * share)), min_count=None)
+
+
+def _thinner(pods: PodSet, share: float) -> PodSet:
+    requests = {r: max(1, round(n * share)) if "/" in r else n for r, n in pods.requests.items()}
+    return replace(pods, requests=requests)
+
+
+def _gpus(pod_sets: Iterable[PodSet]) -> int:
+    return sum(pods.count * n for pods in pod_sets for resource, n in pods.requests.items() if "/" in resource)
+
+
+# --- when it would start ------------------------------------------------------------------------------------------------
+
+
+def _answers(here: World, original: Variant, base: ExpectedStart | None) -> Iterator[tuple[str, Answer]]:
+    for variant in variants(here, original):
+        start, _ = _start(here, variant)
+        yield variant.kind, _answer(here, variant, start, base)
+
+
+def best(answers: Iterable[tuple[str, Answer]]) -> list[Answer]:
+    """The most helpful of each kind, the most helpful first; those that gain less than a minute are no suggestion."""
+    helpful: dict[str, Answer] = {}
+    for kind, answer in answers:
+        known = helpful.get(kind)
+        if answer.gained >= 60 and (known is None or answer.gained > known.gained):
+            helpful[kind] = answer
+    return sorted(helpful.values(), key=lambda answer: -answer.gained)[:BEST]
+
+
+def _start(here: World, variant: Variant) -> tuple[ExpectedStart | None, str]:
+    key = variant.workload.key
+    told: Sequence[Change] = [
+        *here.engine.facts(),
+        Gone(RuntimeForecast, key),
+        Put(fact(key, variant.forecast)),
+        Put(variant.workload),
+    ]
+    seen = outlook(told, here.engine.settings, here.now, only=frozenset({key}), seconds=1.0)
+    start = seen.starts.get(key)
+    return start, start.because if start is not None else ""
+
+
+def _answer(here: World, variant: Variant, start: ExpectedStart | None, base: ExpectedStart | None) -> Answer:
+    p50 = (start.p50 - here.now) / 1000 if start is not None else None
+    p90 = (start.p90 - here.now) / 1000 if start is not None and start.p90 is not None else None
+    if start is None:
+        gained = 0.0
+    else:
+        gained = (base.p50 - start.p50) / 1000 if base is not None else float("inf")
+    return Answer(variant.change, p50, p90, gained, variant.forecast)
+
+
+# --- showing ------------------------------------------------------------------------------------------------------------
+
+
+def _show(here: World, original: Variant, first: Answer, because: str, answers: list[Answer]) -> None:
+    value = original.workload
+    jobs = {f"{view.namespace}/{view.name}": view.job_name for view in view_of(here).workloads}
+    start = _span(first)
+    if first.p50 is None:
+        explanation = here.engine.explain(value.key)
+        start += f": {explanation.message}" if explanation is not None and explanation.message else ""
+    click.echo(
+        f"Submitted now to queue {value.queue}, it would start {start}"
+        + (f", {named(because, jobs)}" if because else "")
+    )
+    source = f"{original.forecast.source}, {original.forecast.samples} finished runs behind it"
+    click.echo(f"and run for {runtime_text(original.forecast)} ({source}).")
+    if not answers:
+        click.echo("\nNeither smaller nor shorter nor in another queue would it start earlier.")
+        return
+    cells = tuple(
+        (str(rank), answer.change, _span(answer), _gained(answer), runtime_text(answer.runs))
+        for rank, answer in enumerate(answers, start=1)
+    )
+    click.echo(f"\n{plain(Rows(('', 'WHAT IF', 'STARTS', 'GAINED', 'RUNS FOR'), cells, (), frozenset()))}")
+
+
+def _span(answer: Answer) -> str:
+    if answer.p50 is None:
+        return "no time that is in sight"
+    last = "?" if answer.p90 is None else age(answer.p90)
+    return "at once" if answer.p90 is not None and answer.p90 < 1 else f"in {age(answer.p50)} – {last}"
+
+
+def _gained(answer: Answer) -> str:
+    return age(answer.gained) if answer.gained != float("inf") else "all"
+
+
+def _as_json(first: Answer, because: str, answers: list[Answer]) -> dict[str, Any]:
+    def told(answer: Answer) -> dict[str, Any]:
+        gained = answer.gained / 3600 if answer.gained != float("inf") else None
+        return {
+            "change": answer.change,
+            "startsInSeconds": None if answer.p50 is None else {"p50": answer.p50, "p90": answer.p90},
+            "gainedHours": gained,
+            "runsForSeconds": {"p50": answer.runs.q50, "p90": answer.runs.q90},
+        }
+
+    return {**told(first), "because": because, "suggestions": [told(answer) for answer in answers]}

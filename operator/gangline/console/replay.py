@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,8 @@ def command(
             train_until=train_until,
             checkpoint=None if math.isinf(checkpoint) else checkpoint,
             jitter=jitter,
+            workers=workers or os.cpu_count() or 1,
             **options,
-            **({} if workers is None else {"workers": workers}),
         )
         with console.status("Learning from the past …" if plan.needs("model") else "Reading …"):
             prepared, notes = prepare(jobs, plan)

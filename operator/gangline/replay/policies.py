@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from gangline.engine.model import UNLIMITED, Backfill, ClusterQueue, Ordering
+from gangline.engine.model import UNLIMITED, Backfill, ClusterQueue, GiveWay, Ordering
 from gangline.replay.model import ReplayError
 
 QUEUE: Final = "replay"
@@ -34,12 +34,13 @@ _EASY = Backfill(depth=1, running=0.5, candidate=0.5)
 _SJBF = Backfill(depth=1, candidates="ShortestFirst", running=0.5, candidate=0.5)
 _CONSERVATIVE = Backfill(depth=UNLIMITED, running=0.5, candidate=0.5)
 
-#: the policy that `gangline` stands for; its constants were chosen on Venus May-July and Philly 1-15 October (docs/replay.md)
-ORDER: Final = Ordering("AgedShortestFirst", age_weight=30.0)
-BACKFILL: Final = Backfill(depth=1, running=0.5, candidate=0.9, revoke="Overdue")
-ANY: Final = Backfill(depth=1, running=0.5, candidate=0.9, revoke="Any")
-
-GANGLINE: Final = "forecasts, aged shortest first, a reserved head, overdue backfill is revoked"
+#: what `gangline` stands for; the constants were chosen on Venus May to July and Philly 1-15 October (docs/replay.md)
+ORDER: Final = Ordering("AgedShortestFirst", age_weight=10.0, age_cap_seconds=43_200.0)
+GIVE_WAY: Final = GiveWay(longer_than=10.0, loss_share=0.2, min_runtime_seconds=1800.0)
+BACKFILL: Final = Backfill(depth=1, running=0.5, candidate=0.9, revoke="Overdue", give_way=GIVE_WAY)
+STAY: Final = replace(BACKFILL, revoke="Never", give_way=None)
+ANY: Final = replace(BACKFILL, revoke="Any")
+GANGLINE: Final = "forecasts, aged shortest first, reservation; overdue backfill and long runs give way"
 
 _ALL: Final = (
     Policy("fifo", "strict FIFO: nobody passes the head", "StrictFIFO", predictor="blind"),
@@ -57,6 +58,7 @@ _ALL: Final = (
     Policy("conservative", "a reservation for everybody, requested times", backfill=_CONSERVATIVE, predictor="limit"),
     Policy("gangline", GANGLINE, ordering=ORDER, backfill=BACKFILL),
     Policy("gangline-any", "the same; backfill gives way whenever the head could start", ordering=ORDER, backfill=ANY),
+    Policy("gangline-stay", "gangline, but nobody is ever evicted", ordering=ORDER, backfill=STAY),
     Policy("gangline-true", "gangline with true durations", ordering=ORDER, backfill=BACKFILL, predictor="true"),
 )
 POLICIES: Final = {policy.name: policy for policy in _ALL}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import os
 import pickle
 import random
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from multiprocessing.queues import Queue
 from pathlib import Path
 from queue import Empty
@@ -50,7 +49,7 @@ class Plan:
     tenants: bool = False
     jitter: int = 0
     seed: int = 1
-    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
+    workers: int = 1
 
     def __post_init__(self) -> None:
         if not self.first < self.last:

@@ -156,6 +156,12 @@ def mend(
     return with_placements(admission, mended)
 
 
+def hosts_of(admission: Admission | None) -> set[str]:
+    """The lowest domains that an admission names: hosts, in topologies that end there."""
+    placements = (each.topology for each in admission.pod_sets) if admission is not None else ()
+    return {domain.values[-1] for placed in placements if placed is not None for domain in placed.domains}
+
+
 def on_host(admission: Admission, host: str) -> bool:
     return any(each.topology is not None and _on_host(each.topology, host) for each in admission.pod_sets)
 

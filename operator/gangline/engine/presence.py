@@ -80,6 +80,10 @@ class Presence:
         stale = self._stale.get(key)
         return {pod.node for pod in self.pods(key) if pod.name in stale} if stale else set()
 
+    def of_replaced(self) -> Collection[str]:
+        """Workloads with such pods."""
+        return self._stale.keys()
+
     def on(self, node: str) -> Collection[str]:
         """Workloads with pods on a node."""
         return self._on.get(node, ())

@@ -12,6 +12,7 @@ from __future__ import annotations
 from gangline.engine.breaker import Breaker
 from gangline.engine.gang import Gang
 from gangline.engine.model import Decision, Evict, Heal, Millis, Preempt, Recovery, Toleration, Warn
+from gangline.engine.placement import hosts_of
 from gangline.engine.recovery_plan import REPLACE, RESTART, Plan
 from gangline.engine.recovery_victims import cheapest
 from gangline.engine.store import Store
@@ -32,6 +33,8 @@ class Healing:
         self.breaker = Breaker(store)
         #: nodes of which it was said that they are lost
         self._told: set[str] = set()
+        #: those for which room is kept that others still use
+        self._awaiting: set[str] = set()
         #: running gangs without room for all of their pods, and since when that is known
         self._short: dict[str, Millis] = {}
 
@@ -48,20 +51,20 @@ class Healing:
         if not store.health.nodes and not store.health.lost():
             return []
         self._short = {key: since for key, since in self._short.items() if key in store.capacity.unseated}
-        decisions: list[Decision] = self.breaker.watch(now)
+        decisions: list[Decision] = [*self.breaker.watch(now), *self._warn()]
         for gang in sorted(self._ailing(), key=lambda gang: (-gang.priority, gang.since, gang.uid)):
             decisions += self._heal(gang, now)
-        decisions += self._warn()
         self._tidy(now)
         return decisions
 
     def _ailing(self) -> list[Gang]:
         """Running gangs with pods on nodes that are lost or, if their policy says so, leaving; and those short of seats."""
         store, health = self._store, self._store.health
-        keys = set(store.capacity.unseated)
+        keys = {*store.capacity.unseated, *store.capacity.presence.of_replaced(), *self._awaiting}
         for node in (*health.lost(), *health.unfit()):
             keys.update(store.capacity.holders_on(node))
             keys.update(store.topology.holders_on(node))
+        self._awaiting &= store.gangs.keys()
         gangs = (store.gangs.get(key) for key in sorted(keys))
         return [
             gang
@@ -76,6 +79,10 @@ class Healing:
         if not policy.enabled:
             return []
         lost = self._lost_under(gang, now)
+        if gang.key in self._awaiting:
+            self._awaiting.discard(gang.key)
+            if not lost:
+                Plan(self._store, gang, ()).let_go()
         if not lost:
             return self._foresee(gang, policy, now) or self._fill_up(gang, policy, now)
         if self.breaker.open_for(gang):
@@ -102,6 +109,7 @@ class Healing:
                 victim.evicting = True
                 decisions.append(_preempt(victim, gang, nodes))
         plan.keep_room()
+        self._awaiting.add(gang.key)
         return decisions
 
     def _order(self, gang: Gang, lost: dict[str, tuple[str, Millis]], nodes: tuple[str, ...], now: Millis) -> Heal:
@@ -120,7 +128,11 @@ class Healing:
         nodes = _nodes_with_pods(store, gang)
         gang.healed &= nodes
         found: dict[str, tuple[str, Millis]] = {}
-        uses_devices = any("/" in resource for demand in gang.demands for resource in demand.pod_set.requests)
+        uses_devices = any(
+            amount > 0 and "/" in resource
+            for demand in gang.demands
+            for resource, amount in demand.pod_set.requests.items()
+        )
         replaced = store.capacity.presence.replaced(gang.key)
         for node in sorted(nodes - gang.healed):
             loss = store.health.loss(node)
@@ -134,6 +146,10 @@ class Healing:
             taint = store.health.untolerated(node, _tolerations(store, gang))
             if taint is not None and node not in gang.workload.avoid:
                 found[node] = f"Taint {taint.key}", now
+        if found:  # a placement is mended as a whole, off all nodes that can't be used any more
+            for node in sorted(hosts_of(gang.admission) - gang.healed - found.keys()):
+                if why := store.health.why_unusable(node):
+                    found[node] = why, now
         return found
 
     def _foresee(self, gang: Gang, policy: Recovery, now: Millis) -> list[Decision]:
@@ -203,7 +219,7 @@ def _nodes_with_pods(store: Store, gang: Gang) -> set[str]:
     """Where its pods sit, by its footprint and by its topology assignment."""
     footprint = store.footprints.get(gang.key)
     nodes = {pod.node for pod in footprint.pods} if footprint is not None else set[str]()
-    return nodes | store.topology.hosts_of(gang.key)
+    return nodes | hosts_of(gang.admission)
 
 
 def _tolerations(store: Store, gang: Gang) -> list[Toleration]:

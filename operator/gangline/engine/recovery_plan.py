@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from gangline.engine.gang import Gang
-from gangline.engine.model import Admission, Decision, Heal, Swap
+from gangline.engine.model import Admission, Decision, Domain, Heal, PodSetAssignment, Swap
 from gangline.engine.placement import has_placements, mend, on_host
 from gangline.engine.seating import Seats, Shortage
 from gangline.engine.store import Store
@@ -36,19 +39,17 @@ class Plan:
         return True
 
     def _mended(self, admission: Admission) -> Admission | None:
-        """The pods of one lost host after the other are placed elsewhere."""
+        """The pods of all lost hosts are placed elsewhere, as if they had been on one."""
         store, gang = self._store, self._gang
         assert gang.queue is not None, gang
+        hosts = [host for host in self._lost if on_host(admission, host)]
+        if not hosts:
+            return admission
         pod_sets = {demand.name: demand.pod_set for demand in gang.demands}
-        mended: Admission | None = admission
+        gathered = _gathered(admission, hosts)
+        store.topology.put_holder(gang.key, gathered)
         try:
-            for host in self._lost:
-                if on_host(mended, host):
-                    store.topology.put_holder(gang.key, mended)
-                    mended = mend(store.topology, gang.queue, pod_sets, mended, host, store.settings.gates)
-                    if mended is None:
-                        return None
-            return mended
+            return mend(store.topology, gang.queue, pod_sets, gathered, hosts[0], store.settings.gates)
         finally:
             store.topology.put_holder(gang.key, admission)
 
@@ -58,6 +59,15 @@ class Plan:
             self._store.capacity.keep(self._gang, self._seats)
         if self._admission is not None:
             self._store.topology.put_holder(self._gang.key, self._admission)
+
+    def let_go(self) -> None:
+        """No room is kept for it beyond what it has."""
+        if self._gang.admission is None:
+            return
+        if has_placements(self._gang.admission):
+            self._store.topology.put_holder(self._gang.key, self._gang.admission)
+        self._store.capacity.hold(self._gang, self._gang.admission)
+        self._store.capacity.settle()
 
     def moves(self) -> bool:
         """Pods that sit on a node that is fine would have to go, too."""
@@ -75,3 +85,18 @@ class Plan:
             return [heal]
         self._store.swap(self._gang, self._admission)
         return [Swap(self._gang.key, self._gang.uid, self._admission), heal]
+
+
+def _gathered(admission: Admission, hosts: Sequence[str]) -> Admission:
+    """The admission with all pods on these hosts on the first of them."""
+
+    def gathered(pod_set: PodSetAssignment) -> PodSetAssignment:
+        placed = pod_set.topology
+        if placed is None:
+            return pod_set
+        lost = sum(domain.count for domain in placed.domains if domain.values[-1] in hosts)
+        rest = tuple(domain for domain in placed.domains if domain.values[-1] not in hosts)
+        domains = (Domain((hosts[0],), lost), *rest) if lost else rest
+        return replace(pod_set, topology=replace(placed, domains=domains))
+
+    return replace(admission, pod_sets=tuple(gathered(pod_set) for pod_set in admission.pod_sets))

@@ -202,19 +202,12 @@ class Topologies:
             self._above_hosts.discard(key)
             self._shift(admission, -1)
 
-    def hosts_of(self, key: str) -> set[str]:
-        """The hosts that a holder's placements name."""
-        admission = self._holders.get(key)
-        placements = (pod_set.topology for pod_set in admission.pod_sets) if admission else ()
-        return {
-            domain.values[-1]
-            for placement in placements
-            if placement is not None and _names_hosts(placement)
-            for domain in placement.domains
-        }
-
     def holders_on(self, host: str) -> list[str]:
-        return sorted(key for key in self._holders if host in self.hosts_of(key))
+        return sorted(
+            key
+            for key, admission in self._holders.items()
+            if any(each.topology is not None and _is_on(each.topology, host) for each in admission.pod_sets)
+        )
 
     def _shift(self, admission: Admission, sign: int) -> None:
         for pod_set in admission.pod_sets:
@@ -295,6 +288,10 @@ class Topologies:
 def per_pod(pod_set: PodSetAssignment) -> Requests:
     """What one pod of an admitted pod set uses; its place (`pods`) is counted by the topology itself."""
     return {name: amount // pod_set.count for name, amount in pod_set.usage.items() if name != PODS}
+
+
+def _is_on(assignment: TopologyAssignment, host: str) -> bool:
+    return _names_hosts(assignment) and any(domain.values[-1] == host for domain in assignment.domains)
 
 
 def _names_hosts(assignment: TopologyAssignment) -> bool:

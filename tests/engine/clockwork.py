@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
+from tests.engine.world import GPU, START
+
 from gangline.engine.engine import Engine
 from gangline.engine.model import (
     Admission,
@@ -24,7 +26,6 @@ from gangline.engine.model import (
     TopologyRequest,
     Workload,
 )
-from tests.engine.world import GPU, START
 
 HOST = "kubernetes.io/hostname"
 

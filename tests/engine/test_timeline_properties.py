@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.engine.clockwork import Clockwork, Job, not_overcommitted
+from tests.engine.world import START, cluster_queue
 
 from gangline.engine.model import Backfill, Ordering
 from gangline.engine.snapshot import snapshot
 from gangline.engine.timeline import FAR, Reservation, Timeline
-from tests.engine.clockwork import Clockwork, Job, not_overcommitted
-from tests.engine.world import START, cluster_queue
 
 ORDERS = ("QueueOrder", "ShortestFirst", "LargestFirst", "BestFit", "AgedShortestFirst")
 KEYS = ("Priority", "ShortestFirst", "AgedShortestFirst", "SmallestFirst", "HighestResponseRatio")

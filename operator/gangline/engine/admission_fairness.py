@@ -14,6 +14,10 @@ from gangline.engine.gang import Gang
 from gangline.engine.model import AdmissionFairSharing, LocalQueue, Millis
 
 
+#: What counts where only QueuePolicies ask for it: accelerator time; a core of cpu counts a hundredth of one.
+BY_POLICY = AdmissionFairSharing(resource_weights={"cpu": 0.01, "memory": 0.0, "ephemeral-storage": 0.0, "pods": 0.0})
+
+
 @dataclass(slots=True)
 class _Account:
     """One LocalQueue's; amounts in engine units."""
@@ -22,6 +26,8 @@ class _Account:
     sampled_at: Millis
     weight: float
     penalties: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
+    #: where a QueuePolicy says another one than the policy of the cluster
+    half_life: float | None = None
 
 
 class AdmissionFairness:
@@ -61,7 +67,7 @@ class AdmissionFairness:
         """Its LocalQueue pays the share of one sampling interval in advance."""
         account = self._accounts.get(gang.local_queue)
         if account is not None:
-            part = self._decay(self._policy.sampling_interval_seconds)
+            part = self._decay(account, self._policy.sampling_interval_seconds)
             account.penalties[gang.uid] = {
                 resource: _rounded(amount * part) for resource, amount in _requests(gang).items()
             }
@@ -83,10 +89,10 @@ class AdmissionFairness:
         account = self._accounts.get(key)
         if account is None or now < self.due(key):
             return False
-        if self._policy.half_life_seconds <= 0:
+        if self._half_life(account) <= 0:
             account.consumed, account.sampled_at = {}, now
             return False
-        new = self._decay((now - account.sampled_at) / 1000)
+        new = self._decay(account, (now - account.sampled_at) / 1000)
         running: dict[str, int] = {}
         for gang in admitted:
             for (_, resource), amount in gang.usage.items():
@@ -112,9 +118,18 @@ class AdmissionFairness:
     def forget(self, key: str) -> None:
         self._accounts.pop(key, None)
 
-    def _decay(self, seconds: float) -> float:
+    def set_half_life(self, key: str, seconds: float | None) -> None:
+        """A LocalQueue's own half-life; None = that of the cluster."""
+        account = self._accounts.get(key)
+        if account is not None:
+            account.half_life = seconds
+
+    def _half_life(self, account: _Account) -> float:
+        return self._policy.half_life_seconds if account.half_life is None else account.half_life
+
+    def _decay(self, account: _Account, seconds: float) -> float:
         """The weight of what is new after this time."""
-        half_life = self._policy.half_life_seconds
+        half_life = self._half_life(account)
         return 1.0 - 0.5 ** (seconds / half_life) if half_life > 0 else 0.0
 
 

@@ -142,7 +142,7 @@ class BackfillPlanner:
         moved = False
         for queue in root.leaves():
             if isinstance(queue.pending, TimedQueue):
-                queue.pending.fence = self._fence(queue)
+                queue.pending.reserved = self._reserved(queue)
                 moved = queue.pending.release_held() or moved
         for gang in self._held.pop(id(root), ()):
             queue = gang.queue
@@ -153,14 +153,11 @@ class BackfillPlanner:
         if moved:
             self._store.touched[id(root)] = root
 
-    def _fence(self, queue: ClusterQueueState) -> tuple[int, float, float, Millis, str] | None:
-        pending = queue.pending
-        assert isinstance(pending, TimedQueue)
+    def _reserved(self, queue: ClusterQueueState) -> tuple[Gang, ...]:
+        """Those of a queue that are reserved a start; none while there are fewer than may be."""
         policy = queue.config.backfill
-        heads = [r.gang for r in self.timeline.reservations if r.queue == queue.name]
-        if policy is None or not heads or len(heads) < _depth(policy):
-            return None
-        return max(pending.turn(gang) for gang in heads)
+        heads = tuple(r.gang for r in self.timeline.reservations if r.queue == queue.name)
+        return () if policy is None or len(heads) < _depth(policy) else heads
 
     def nominated(self, root: Node, attempts: Sequence[Attempt]) -> None:
         """Heads were tried alone: those that can't start are reserved a start, as deep as the policy wants."""
@@ -175,7 +172,7 @@ class BackfillPlanner:
         pending, depth = queue.pending, _depth(_policy(queue))
         assert isinstance(pending, TimedQueue)
         state = (pending.version, self._changes)
-        if not failing and self._settled.get(queue.name) == state:
+        if not failing and self._settled.get(queue.name) == state and not pending.ranking.by_usage:
             return
         self._settled[queue.name] = state
         present = [r for r in self.timeline.reservations if r.queue == queue.name]
@@ -196,7 +193,7 @@ class BackfillPlanner:
                 self.timeline.reservations.append(Reservation(gang, queue.name, length))
         self._put_in_order()
         self._move_reservations(self._now)
-        pending.fence = self._fence(queue)
+        pending.reserved = self._reserved(queue)
 
     def _put_in_order(self) -> None:
         """Within a queue by turn; among queues by priority and age of their heads."""

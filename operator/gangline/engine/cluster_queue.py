@@ -99,7 +99,8 @@ class ClusterQueueState(Node):
         self.config = config
         self._set_order(config, estimates)
         self.weight = config.weight
-        self.fair_usage = usage if config.admission_mode == "UsageBasedAdmissionFairSharing" else None
+        by_usage = isinstance(self.pending, TimedQueue) and self.pending.ranking.by_usage
+        self.fair_usage = usage if by_usage or config.admission_mode == "UsageBasedAdmissionFairSharing" else None
         strict = config.strategy == "StrictFIFO"
         hashing = not strict and settings.gates.get("SchedulingEquivalenceHashing", True)
         self.pending.configure(strict=strict, hashing=hashing, usage_of=self.fair_usage)

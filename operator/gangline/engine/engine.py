@@ -159,7 +159,8 @@ class Engine:
         explanation = why(gang, self._store)
         if explanation is None or gang.queue is None:
             return explanation
-        return replace(explanation, position=gang.queue.pending.position(gang))
+        message = explanation.message + self._scheduler.backfill.remark(gang)
+        return replace(explanation, message=message, position=gang.queue.pending.position(gang))
 
     def head_delay_seconds(self) -> dict[str, dict[str, float]]:
         """ClusterQueue -> cause (stopping, overdue, backfill) -> for how long its reserved heads waited for that alone, so far."""

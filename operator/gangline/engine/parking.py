@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Protocol
 
 from gangline.engine.cluster_queue import ClusterQueueState
-from gangline.engine.cycle import Attempt
+from gangline.engine.cycle import HELD_BACK, Attempt
 from gangline.engine.explain import Holders, attempted, message_of, reason_of, unplaced
 from gangline.engine.gang import Gang
 from gangline.engine.model import Decision, Explanation, Millis, Park
@@ -17,9 +18,23 @@ ECHOES = 64
 ECHO_PAUSE = 1000
 
 
+#: How soon one that is reserved a start is told that it has moved, in milliseconds.
+MOVED_PAUSE = 60_000
+
+
+class Reserving(Protocol):
+    """Who knows of reservations (`engine.backfill`)."""
+
+    def remark(self, gang: Gang) -> str: ...
+    def reserved_gangs(self) -> list[Gang]: ...
+
+
 class Parking:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, reserving: Reserving) -> None:
         self._store = store
+        self._reserving = reserving
+        #: when those that are reserved a start were last told of it
+        self._told_start: dict[str, Millis] = {}
         self._tried: dict[str, Attempt] = {}
         #: gangs to be told what their shape's spokesman was told
         self._echoes: deque[Gang] = deque()
@@ -53,11 +68,39 @@ class Parking:
             gang.answer = (reason_of(attempt) or "NoMatchingFlavor", message_of(attempt))
             if attempt.parked_others:
                 self._echoes.extend(attempt.queue.pending.untold_mates(gang, gang.answer[0]))
+            if attempt.queue.timed and self._reserving.remark(gang):
+                continue
             if gang.told != gang.answer:
                 reason, message = gang.answer
                 explanation = attempted(attempt.queue, reason, message, attempt.assignment, known)
                 decisions.append(Park(gang.key, gang.uid, explanation))
                 gang.told = gang.answer
+        return decisions
+
+    def tell_reserved(self, now: Millis) -> list[Decision]:
+        """Those that are reserved a start: why they can't start now, and when they will. Moves are told once a minute."""
+        decisions: list[Decision] = []
+        known: Holders = {}
+        told: dict[str, Millis] = {}
+        for gang in self._reserving.reserved_gangs():
+            queue, last = gang.queue, self._told_start.get(gang.key)
+            if last is not None:
+                told[gang.key] = last
+            if queue is None or gang.holds or (last is not None and now < last + MOVED_PAUSE):
+                continue
+            speaker = queue.pending.spokesman(gang)
+            if (
+                speaker.verdict is None
+                or not speaker.answer[0]
+                or (speaker is not gang and speaker.answer[0] == HELD_BACK)
+            ):
+                continue
+            reason, message = speaker.answer[0], speaker.answer[1] + self._reserving.remark(gang)
+            if gang.told != (reason, message):
+                gang.told = (reason, message)
+                decisions.append(Park(gang.key, gang.uid, attempted(queue, reason, message, speaker.verdict, known)))
+            told[gang.key] = now
+        self._told_start = told
         return decisions
 
     def tell_echoes(self) -> list[Decision]:

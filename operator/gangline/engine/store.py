@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gangline.engine.admission_fairness import AdmissionFairness
+from gangline.engine.admission_fairness import BY_POLICY, AdmissionFairness
 from gangline.engine.capacity import Capacity
 from gangline.engine.claims import settle_claim
 from gangline.engine.cluster_queue import ClusterQueueState
@@ -192,12 +192,26 @@ class Store:
         if local_queue is not None:
             self.local_queues_of.setdefault(local_queue.cluster_queue, set()).add(key)
         self.changed_local_queues.add(key)
-        if self.fairness is not None:
-            self.fairness.put(local_queue) if local_queue is not None else self.fairness.forget(key)
+        self._count_usage(key, local_queue)
         if old is None or local_queue is None or _where(old) != _where(local_queue):
             for gang in list(self.gangs_of.get(key, {}).values()):
                 self.place(gang)
                 self.reviews[gang.key] = gang
+
+    def _count_usage(self, key: str, local_queue: LocalQueue | None) -> None:
+        """Usage over time is counted where the cluster or a QueuePolicy orders by it."""
+        config = self.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None
+        own = config.ordering if config is not None and config.ordering is not None else None
+        shares = own is not None and own.key == "FairShare"
+        if self.fairness is None and shares:
+            self.fairness = AdmissionFairness(BY_POLICY)
+        if self.fairness is None:
+            return
+        if local_queue is None or not (shares or self.settings.admission_fair_sharing is not None):
+            self.fairness.forget(key)
+            return
+        self.fairness.put(local_queue)
+        self.fairness.set_half_life(key, own.half_life_seconds if own is not None and shares else None)
 
     # --- the forest ---------------------------------------------------------------------------------------------------
 
@@ -218,6 +232,10 @@ class Store:
             self._look_again(name)
 
     def _set_up(self, queue: ClusterQueueState, config: ClusterQueue) -> None:
+        for key in sorted(self.local_queues_of.get(queue.name, ())):
+            self._count_usage(key, self.local_queues[key])
+        if self.fairness is None and config.ordering is not None and config.ordering.key == "FairShare":
+            self.fairness = AdmissionFairness(BY_POLICY)
         usage = self.fairness.usage if self.fairness is not None else None
         queue.configure(config, self.settings, usage, self.estimates)
         checks = (self.checks.get(reference.name) for reference in config.checks)

@@ -23,6 +23,10 @@ from gangline.engine.vacancy import Question, could_fit
 Turn: TypeAlias = tuple[int, float, float, Millis, str]
 
 
+#: How soon all of a shape are told that they wait for another reason now: reasons may change with every start and end.
+RETELL: Millis = 600_000
+
+
 class TimedBucket:
     __slots__ = (
         "candidates",
@@ -35,6 +39,7 @@ class TimedBucket:
         "shape",
         "spokesman",
         "told",
+        "told_at",
     )
 
     def __init__(self, key: tuple[str, Shape], apart: bool) -> None:
@@ -49,6 +54,7 @@ class TimedBucket:
         self.spokesman: Gang | None = None
         #: the reason that all in it have been told, "" if somebody came since
         self.told = ""
+        self.told_at: Millis = -RETELL
         #: how to find out quickly that its shape can't fit (see `vacancy`), None = not known yet
         self.question: Question | None = None
 
@@ -64,8 +70,8 @@ class TimedQueue(PendingQueue):
         super().__init__()
         self.ranking = ranking
         self.now: Millis = 0
-        #: the turn of the last gang that has a reservation, None while more could get one
-        self.fence: Turn | None = None
+        #: the gangs that have a reservation; none while more could get one
+        self.reserved: tuple[Gang, ...] = ()
         #: grows with everything that may change who is blocked
         self.version = 0
         #: what to ask of a shape; None = nothing is asked
@@ -77,7 +83,13 @@ class TimedQueue(PendingQueue):
     def configure(self, *, strict: bool, hashing: bool, usage_of: Callable[[str], float] | None) -> None:
         """With reservations nobody in front starves: a strict queue needs no strictness."""
         del strict, hashing
+        regroup = (usage_of is None) != (self.usage_of is None)
+        gangs = [place.gang for bucket in self._table.values() for place in bucket.line] if regroup else []
+        for gang in gangs:
+            self.take_out(gang)
         self.usage_of = usage_of
+        for gang in gangs:
+            self.arrive(gang)
 
     def ask(self, question_of: Callable[[Gang], Question]) -> None:
         """From now on this is what tells quickly that a shape can't fit."""
@@ -179,10 +191,12 @@ class TimedQueue(PendingQueue):
         sticky = self._sticky()
         if sticky is not None:
             return sticky
-        first = min(self._offers(), default=None, key=_first)
+        #: the turn of the last one that has a reservation: whoever goes before it is no candidate for backfill
+        fence = max((self.turn(gang) for gang in self.reserved), default=None)
+        first = min(self._offers(fence), default=None, key=_first)
         if first is None:
             return None
-        if self.ranking.candidate_rank is None or self.fence is None or first[0] <= self.fence:
+        if self.ranking.candidate_rank is None or fence is None or first[0] <= fence:
             return first[1]
         best = min(self._candidates(), default=None, key=_first)
         return best[1] if best else None
@@ -192,22 +206,18 @@ class TimedQueue(PendingQueue):
         bucket = cast("TimedBucket | None", gang.bucket) if gang is not None else None
         return None if bucket is None or bucket.blocked else gang
 
-    def _offers(self) -> Iterator[tuple[Turn, Gang]]:
+    def _offers(self, fence: Turn | None) -> Iterator[tuple[Turn, Gang]]:
         """Of every bucket the first one that may be tried."""
         for bucket in self._table.values():
             if bucket.parked:
                 continue
             place = bucket.line.first()
             usage = self._usage(bucket.local_queue)
-            if bucket.horizon is not None and place is not None and not self._ahead(place, usage):
+            if bucket.horizon is not None and place is not None and not _ahead(place, usage, fence):
                 place = bucket.line.first(bucket.horizon - self.now)
             if place is not None:
                 order = place.order
                 yield (order[0], usage, order[1], order[2], order[3]), place.gang
-
-    def _ahead(self, place: Place, usage: float) -> bool:
-        order = place.order
-        return self.fence is None or (order[0], usage, order[1], order[2], order[3]) <= self.fence
 
     def _candidates(self) -> Iterator[tuple[Turn, Gang]]:
         for bucket in self._table.values():
@@ -326,12 +336,23 @@ class TimedQueue(PendingQueue):
         yield from self._alone.values()
 
     def untold_mates(self, gang: Gang, reason: str) -> Iterator[Gang]:
+        """As in any queue; but those that were told something lately are not told another reason so soon."""
         for bucket in self._of_shape.get(gang.shape, ()):
-            if bucket.blocked and bucket.told != reason:
-                bucket.told = reason
-                yield from (
-                    place.gang for place in bucket.line if place.gang is not gang and place.gang.told[0] != reason
-                )
+            if not bucket.blocked or bucket.told == reason:
+                continue
+            due = self.now >= bucket.told_at + RETELL
+            if due:
+                bucket.told_at = self.now
+            bucket.told = reason
+            for place in bucket.line:
+                told = place.gang.told[0]
+                if place.gang is not gang and told != reason and (due or not told):
+                    yield place.gang
+
+
+def _ahead(place: Place, usage: float, fence: Turn | None) -> bool:
+    order = place.order
+    return fence is None or (order[0], usage, order[1], order[2], order[3]) <= fence
 
 
 def _first(offer: tuple[Turn, Gang]) -> Turn:

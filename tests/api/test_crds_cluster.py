@@ -128,7 +128,7 @@ POLICY = {
         "recovery": {
             "spares": 1, "lend": True, "preemptToHeal": True, "soak": "5m", "swapBudget": 5, "tolerationSeconds": 10,
         },
-        "notify": [{"secretRef": {"name": "slack"}, "on": ["Admitted", "StartMoved", "Finished"]}],
+        "notify": [{"secretRef": {"name": "slack"}, "events": ["Admitted", "StartMoved", "Finished"]}],
     },
 }  # fmt: skip
 

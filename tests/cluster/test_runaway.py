@@ -72,7 +72,7 @@ async def policy(api: Api, inbox: Inbox) -> AsyncIterator[Json]:
         "metadata": {"name": "runaway"},
         "spec": {
             "clusterQueues": {"names": ["cq"]},
-            "notify": [{"secretRef": {"name": "inbox", "namespace": "default"}, "on": told}],
+            "notify": [{"secretRef": {"name": "inbox", "namespace": "default"}, "events": told}],
         },
     }
     for resource, namespace, name in ((kube.QUEUE_POLICIES, None, "runaway"), (kube.SECRETS, "default", "inbox")):

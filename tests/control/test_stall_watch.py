@@ -93,7 +93,7 @@ class Place:
         )
         self.watch.withdraw = self.withdrawn.append
         self.put(kube.CLUSTER_QUEUES, {"kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {}})
-        notify = [{"secretRef": {"name": "s"}, "on": ["Stalled", "Idle"]}]
+        notify = [{"secretRef": {"name": "s"}, "events": ["Stalled", "Idle"]}]
         spec = {"clusterQueues": {"names": ["cq"]}, "notify": notify} | ({"stall": stall} if stall else {})
         self.put(kube.QUEUE_POLICIES, {"kind": "QueuePolicy", "metadata": {"name": "p"}, "spec": spec})
         self.job = gpu_job(suspend=False, **job)

@@ -33,7 +33,7 @@ class Desk:
         self.decisions = Decisions(self.mirror, self, None, self, self.metrics)  # type: ignore[arg-type]
         deliver = lambda receiver, terms, notice: self.told.append((notice.kind, notice.text))  # noqa: E731
         self.decisions.notices = Notices(self.mirror, deliver, now=lambda: NOW)
-        every = [{"secretRef": {"name": "s"}, "on": ["Admitted", "Overrun", "Evicted", "Preempted"]}]
+        every = [{"secretRef": {"name": "s"}, "events": ["Admitted", "Overrun", "Evicted", "Preempted"]}]
         policy = {"clusterQueues": {"names": ["cq"]}, "notify": every}
         self.put(kube.QUEUE_POLICIES, {"metadata": {"name": "p"}, "spec": policy})
         self.put(kube.CLUSTER_QUEUES, {"metadata": {"name": "cq"}, "spec": {}})

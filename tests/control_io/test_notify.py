@@ -283,11 +283,11 @@ class Desk:
         return [notice.kind for _, _, notice in self.told]
 
 
-RULE: Json = {"secretRef": {"name": "slack"}, "on": ["Failed", "Stalled"]}
+RULE: Json = {"secretRef": {"name": "slack"}, "events": ["Failed", "Stalled"]}
 
 
 def test_a_policy_says_who_is_told_what() -> None:
-    desk = Desk(RULE, {"secretRef": {"name": "mail", "namespace": "ops"}, "on": ["Failed"], "digest": "5m"})
+    desk = Desk(RULE, {"secretRef": {"name": "mail", "namespace": "ops"}, "events": ["Failed"], "digest": "5m"})
     assert sorted(desk.kinds()) == ["Failed", "Failed", "Stalled"]
     receiver, terms, notice = desk.told[1] if desk.told[1][2].kind == "Failed" else desk.told[2]
     assert {told[0] for told in desk.told} == {Receiver("gangline-system", "slack"), Receiver("ops", "mail")}
@@ -303,7 +303,13 @@ def test_without_a_policy_nobody_is_told() -> None:
 
 @pytest.mark.parametrize(
     ("wish", "kinds"),
-    [("off", []), ("Failed", ["Failed"]), ("Finished, Stalled", ["Stalled"]), ("", ["Stalled", "Failed"])],
+    [
+        ("none", []),
+        ("off", []),
+        ("Failed", ["Failed"]),
+        ("Finished, Stalled", ["Stalled"]),
+        ("", ["Stalled", "Failed"]),
+    ],
 )
 def test_a_job_chooses_what_is_told_of_it(wish: str, kinds: list[str]) -> None:
     assert Desk(RULE, notify=wish).kinds() == kinds
@@ -319,7 +325,7 @@ def test_a_job_gives_its_own_address_but_no_part_of_a_url(address: str, to: str)
 
 
 def test_an_expected_start_is_told_when_it_moved_far_enough() -> None:
-    desk = Desk({**RULE, "on": ["StartMoved"], "startMovedBy": "20m"})
+    desk = Desk({**RULE, "events": ["StartMoved"], "startMovedBy": "20m"})
     minute = 60_000
     for start in (60, 75, 79, 81, 95, 50):
         desk.notices.expects(desk.workload, start * minute, "node n7 is busy")

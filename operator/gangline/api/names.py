@@ -66,8 +66,8 @@ ATTEMPT: Final = f"{OWN_GROUP}/attempt"  # on pods: how often their gang was sta
 PROGRESS: Final = f"{OWN_GROUP}/progress"  # job or pod annotation: a sign of life, `step=120 total=5000`
 PROGRESS_URL: Final = f"{OWN_GROUP}/progress-url"  # pod annotation: where gangline.progress reports to
 HEARTBEAT: Final = f"{OWN_GROUP}/heartbeat"  # job annotation, Go duration: it reports at least this often
-STALL: Final = f"{OWN_GROUP}/stall"  # job annotation: "off" = never taken for stalled
-NOTIFY: Final = f"{OWN_GROUP}/notify"  # job annotation: "off", or the only kinds that are told of it
+STALL: Final = f"{OWN_GROUP}/stall"  # job annotation: "none" = never taken for stalled
+NOTIFY: Final = f"{OWN_GROUP}/notify"  # job annotation: "none", or the only kinds that are told of it
 NOTIFY_TO: Final = f"{OWN_GROUP}/notify-to"  # job annotation: the address put into receivers that ask for one
 LEFT_BEHIND: Final = f"{OWN_GROUP}/left-behind"  # on pods that can't be ended: the Workload that goes on without them
 LEGACY_RECLAIM: Final = f"{OWN_GROUP}/reclaim-out-of-cohort"  # keeps v1beta1's reclaimOutOfCohort through conversion

@@ -22,7 +22,7 @@ from gangline.kube.resources import key_of
 
 Json: TypeAlias = dict[str, Any]
 
-#: what one may be told, in the words of QueuePolicy.spec.notify.on
+#: what one may be told, in the words of QueuePolicy.spec.notify.events
 KINDS: Final = (
     *("Admitted", "StartMoved", "Overrun", "Idle", "Stalled"),
     *("Preempted", "Evicted", "Swapped", "Finished", "Failed"),
@@ -31,7 +31,8 @@ KINDS: Final = (
 WARNINGS: Final = frozenset({"Overrun", "Idle", "Stalled", "Preempted", "Evicted", "Failed"})
 #: what may stand for {to}: an address, a channel, a phone number; nothing that could change the rest of a URL
 ADDRESS: Final = re.compile(r"[A-Za-z0-9@._+#-]{1,254}")
-OFF: Final = "off"
+#: what a job's annotation says to be left alone
+NOTHING: Final = frozenset({"none", "off", "false"})
 
 _WORDS: Final = {
     "Admitted": "was admitted",
@@ -120,7 +121,7 @@ class Notices:
     def wants(self, kind: str) -> bool:
         """Whether any policy has somebody told of this kind."""
         policies = self._mirror.objects[kube.QUEUE_POLICIES].values()
-        return any(kind in rule.get("on", ()) for policy in policies for rule in policy["spec"].get("notify") or ())
+        return any(kind in rule.get("events", ()) for policy in policies for rule in policy["spec"].get("notify") or ())
 
     # --- whom ---
 
@@ -128,15 +129,15 @@ class Notices:
         if not self._mirror.objects[kube.QUEUE_POLICIES]:
             return
         rules = self._rules(workload)
-        if not any(kind in rule.get("on", ()) for rule in rules):
+        if not any(kind in rule.get("events", ()) for rule in rules):
             return
         wish = self._annotation(workload, names.NOTIFY)
-        if wish == OFF or (wish and kind not in wish.replace(",", " ").split()):
+        if wish.lower() in NOTHING or (wish and kind not in wish.replace(",", " ").split()):
             return
         address = self._annotation(workload, names.NOTIFY_TO)
         to = address if ADDRESS.fullmatch(address) else ""
         for rule in rules:
-            if kind in rule.get("on", ()):
+            if kind in rule.get("events", ()):
                 secret = rule["secretRef"]
                 receiver = Receiver(secret.get("namespace", names.SYSTEM_NAMESPACE), secret["name"], to)
                 yield receiver, _terms(rule), rule

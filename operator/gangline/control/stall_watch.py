@@ -40,6 +40,8 @@ LOOKS: Final = 5
 SOONEST, LATEST = 1.0, 30.0
 #: Without a policy, it is looked for one this often, in seconds.
 IDLE_PERIOD: Final = 5.0
+#: what a job's annotation says to be left alone
+OPTED_OUT: Final = frozenset({"none", "off", "false"})
 #: The engine is told of an estimate that a run's own pace gives when its q50 moved by this share, and at most this often.
 MATERIAL, PACE_PERIOD = 0.05, 10_000
 
@@ -237,7 +239,7 @@ class StallWatch:
             return
         job = self._job(raw)
         annotations = ((job or raw)["metadata"].get("annotations")) or {}
-        if annotations.get(names.STALL) == "off":
+        if annotations.get(names.STALL, "").lower() in OPTED_OUT:
             return
         if said := annotations.get(names.PROGRESS):
             self._read_annotation(value, "", said)

@@ -235,7 +235,7 @@ class Notify(Model):
     secret_ref: SecretRef
     """The Secret with the receiver: key `url` has one or more Apprise URLs, one a line. Where a URL contains {to}, the
     address of the job's annotation gangline.io/notify-to is put there, else what key `to` says."""
-    on: Annotated[list[Event], Field(min_length=1, max_length=16), LIST_SET]
+    events: Annotated[list[Event], Field(min_length=1, max_length=16), LIST_SET]
     """What to tell."""
     digest: Duration = "0s"
     """Messages within this time are told in one. 0s: each at once."""

@@ -41,7 +41,7 @@ class BackfillPlanner:
         self.estimates: Estimates = store.estimates
         self.timeline = Timeline(store, self.estimates)
         self.delays = HeadDelays()
-        self._plain = Preemptor(store.settings, store.topology, lambda need: [])
+        self._plain = Preemptor(store.settings, store.topology, lambda need: [], store.capacity)
         self._giving_way = giveway.GivingWay(self.timeline, self.estimates, self._fits)
         self._now: Millis = 0
         #: gangs of queues without a policy that are held back, by root
@@ -77,16 +77,19 @@ class BackfillPlanner:
         self._move_reservations(now)
         return self._revoke(now)
 
-    def end(self, now: Millis) -> None:
-        """After everybody was tried: who is kept waiting by backfill from now on?"""
+    def end(self, now: Millis) -> list[Decision]:
+        """After everybody was tried: who stands back for the heads there are now, and who is kept waiting by backfill?"""
         queues = self._queues()
-        if queues:
-            self.timeline.sync(now)
-            self._drop_done(now)
-            for queue in queues:
-                self._reserve_heads(queue, [])
-            self._move_reservations(now)
-            self._note_delays(now)
+        if not queues:
+            return []
+        self.timeline.sync(now)
+        self._drop_done(now)
+        for queue in queues:
+            self._reserve_heads(queue, [])
+        self._move_reservations(now)
+        decisions = self._revoke(now)
+        self._note_delays(now)
+        return decisions
 
     def _queues(self) -> list[ClusterQueueState]:
         return [queue for queue in self._store.queues.values() if reserves(queue)]

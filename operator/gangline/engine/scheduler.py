@@ -58,7 +58,7 @@ class Scheduler:
                 continue
             _, seen = self._unfinished.pop(id(root), (root, set[State]()))
             patience = self._run_tree(root, now, note, seen, decisions, patience)
-        self.backfill.end(now)
+        decisions += self.backfill.end(now)
         return decisions
 
     @property

@@ -9,6 +9,8 @@ import pytest
 from tests.jobs.gangs import KIND as GPU_KIND
 from tests.jobs.gangs import gpu_job
 
+from gangline.api import names, recovery
+from gangline.api.recovery import Swap
 from gangline.control import conditions, plan, workload_status
 from gangline.engine import model
 from gangline.jobs import KINDS
@@ -305,3 +307,72 @@ def test_pods_are_told_where_to_report_to_only_if_the_operator_says_so() -> None
     )
     (info,) = plan.pod_set_infos(workload, Lookups())
     assert "gangline.io/progress-url" not in info.annotations
+
+
+# --- nodes that were lost ---------------------------------------------------------------------------------------------
+
+
+def restarted(workload: Json, *lost: str) -> Json:
+    """The engine said that the gang has to start anew."""
+    swap = Swap("Restart", "NotReady", lost or ("n1",), NOW, NOW)
+    annotations = {names.RECOVERY: recovery.write(recovery.of(workload).with_loss(swap))}
+    return {**workload, "metadata": {**workload["metadata"], "annotations": annotations}}
+
+
+def test_a_gang_that_has_to_start_anew_stops_and_starts_on_the_same_admission() -> None:
+    workload = a_workload(a_job(), a=admitted)
+    job = running_job(workload)
+    lost = restarted(workload)
+    stopping = steps(job, lost)
+    assert kinds(stopping) == ["PatchJob"]
+    assert stopping[0].patch.body["spec"] == {"suspend": True}  # type: ignore[union-attr]
+    _merge(job, stopping[0].patch.body)  # type: ignore[union-attr]
+    while not JOB_KIND.is_suspended(job):
+        [step] = steps(job, lost)
+        _merge(job, step.patch.body)  # type: ignore[union-attr]
+    starting = steps(job, lost)
+    assert kinds(starting) == ["PatchJob", "Note"]
+    _merge(job, starting[0].patch.body)  # type: ignore[union-attr]
+    pods = job["spec"]["template"]
+    assert pods["metadata"]["annotations"][names.ATTEMPT] == "1"
+    [term] = pods["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    assert term["matchExpressions"] == [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n1"]}]
+    assert kinds(steps(job, lost)) == ["ChangeStatus"], "it runs: nothing but its readiness is told"
+
+
+def test_a_gang_that_only_replaces_pods_goes_on() -> None:
+    workload = a_workload(a_job(), a=admitted)
+    swap = Swap("Replace", "NotReady", ("n1",), NOW, NOW)
+    annotations = {names.RECOVERY: recovery.write(recovery.Record().with_loss(swap))}
+    lost = {**workload, "metadata": {**workload["metadata"], "annotations": annotations}}
+    assert "PatchJob" not in kinds(steps(running_job(workload), lost))
+
+
+def test_the_next_attempt_waits_for_the_pods_of_the_last() -> None:
+    lost = restarted(a_workload(a_job(), a=admitted))
+    view = plan.JobView(JOB_KIND, a_job(), [lost], Children(), held_back=True)
+    assert plan.plan(view, Lookups()) == []
+
+
+def test_a_waiting_workload_follows_what_its_job_says_of_lost_pods() -> None:
+    job = a_job(annotations={names.NODE_LOSS: "Restart"})
+    old = a_workload(a_job())
+    [step] = steps(job, old)
+    assert step == plan.PatchWorkload(old, {"metadata": {"annotations": {names.NODE_LOSS: "Restart"}}})
+    assert steps(job, a_workload(job)) == []
+    [step] = steps(a_job(), a_workload(job))
+    assert step.body == {"metadata": {"annotations": {names.NODE_LOSS: None}}}  # type: ignore[union-attr]
+
+
+def test_patience_with_failing_nodes_comes_from_the_queues_policy() -> None:
+    class Patient(Lookups):
+        def patience(self, queue: str) -> int | None:
+            return {"cq": 15}.get(queue)
+
+    [info] = plan.pod_set_infos(a_workload(a_job(), a=admitted), Patient())
+    assert {(row["key"], row["tolerationSeconds"]) for row in info.patience} == {
+        ("node.kubernetes.io/not-ready", 15),
+        ("node.kubernetes.io/unreachable", 15),
+    }

@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.jobs.gangs import KIND, FakeNamespace, admitted, gpu_job, pod_template, role
+from tests.jobs.gangs import CREATED, KIND, FakeNamespace, admitted, gpu_job, pod_template, role
 from tests.jobs.support import merge_patch
 
 from gangline.api import names
 from gangline.api.v1alpha1.gpujob import GPUJob as Model
 from gangline.jobs import workload
 from gangline.jobs.base import Children, Delete, JobError, Outcome, PodSetInfo
+from gangline.jobs.gpujob import children as owned
+from gangline.jobs.gpujob import status
 
 # --- what it asks for -------------------------------------------------------------------------------------------------
 
@@ -462,3 +464,32 @@ def test_a_stalled_gang_starts_anew_where_it_is_until_the_limit():
     assert space.admission("llama-worker") != before
     assert space.job["status"]["restarts"] == 1
     assert KIND.restart(space.job, "Stalled", "again", "2026-01-01T00:00:00Z") is None
+
+
+# --- lost nodes -------------------------------------------------------------------------------------------------------
+
+
+def test_a_gang_that_restarts_as_a_whole_says_so_and_one_that_replaces_pods_does_not():
+    assert KIND.marks(gpu_job()) == {"gangline.io/node-loss": "Restart"}
+    assert KIND.marks(gpu_job(restart={"onPodFailure": "RestartPod"})) == {}
+    assert KIND.attempt(gpu_job()) is None
+
+
+def test_a_new_attempt_makes_the_children_stale_and_no_attempt_keeps_those_of_older_versions():
+    plain = [PodSetInfo("worker", 2, node_selector={"pool": "a"})]
+    again = [PodSetInfo("worker", 2, node_selector={"pool": "a"}, annotations={"gangline.io/attempt": "1"})]
+    assert owned.stamp(plain, 3, owned.attempt(plain)) == owned.stamp(plain, 3)
+    assert owned.stamp(again, 3, owned.attempt(again)) != owned.stamp(plain, 3)
+    patient = [PodSetInfo("worker", 2, node_selector={"pool": "a"}, patience=[{"key": "x"}], avoid=["n"])]
+    assert owned.stamp(patient, 3) == owned.stamp(plain, 3), "an edited policy restarts no gang"
+
+
+def test_interruptions_are_told_with_their_reasons_the_latest_only():
+    job = gpu_job()
+    for number in range(10):
+        patch = status.interrupted(job, number, "Restart", f"lost node n{number}", CREATED)
+        job = merge_patch(job, patch.body)
+    assert job["status"]["swaps"] == 9
+    rows = job["status"]["interruptions"]
+    assert [row["message"] for row in rows] == [f"lost node n{number}" for number in range(2, 10)]
+    assert {row["reason"] for row in rows} == {"NodeRestart"}

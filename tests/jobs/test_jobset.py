@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.jobs.support import Json, merge_patch
 
+from gangline.api import recovery
 from gangline.jobs import kind_of, workload
 from gangline.jobs.base import Children, JobError, Patch, PodSetInfo
 from gangline.jobs.jobset import JobSet
 
+ATTEMPT = "gangline.io/attempt"
 KIND = JobSet()
 PRIORITY = "kueue.x-k8s.io/priority-class"
 
@@ -272,3 +275,28 @@ def test_priority_by_label_on_the_job_set_or_on_its_pods():
     assert source(on_pods) == "PriorityClass/mine"
     on_pods["metadata"]["labels"] = {PRIORITY: "high"}
     assert source(on_pods, *both) == "WorkloadPriorityClass/high"
+
+
+# --- lost nodes -------------------------------------------------------------------------------------------------------
+
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+
+
+def test_a_lost_pod_means_that_all_of_it_starts_anew():
+    assert KIND.marks(job_set()) == {"gangline.io/node-loss": "Restart"}
+
+
+def test_whole_domains_are_those_of_the_jobset_or_of_the_replicated_job():
+    slices, driver = group("Slice", replicas=3), group("driver", replicas=None)
+    driver["template"]["metadata"] = {"annotations": {EXCLUSIVE: "rack"}}
+    found = recovery.whole_domains(KIND.marks(job_set(slices, driver, annotations={EXCLUSIVE: "pool"})))
+    assert found == {"slice": ("pool", 3), "driver": ("rack", 1)}
+
+
+def test_the_attempt_is_that_of_every_replicated_job():
+    job = job_set(group("a"), group("b"))
+    assert KIND.attempt(job) == 0
+    infos = [info("a"), info("b")]
+    started = patched(job, KIND.start(job, [replace(i, annotations={**i.annotations, ATTEMPT: "2"}) for i in infos]))
+    assert KIND.attempt(started) == 2
+    assert KIND.attempt(patched(started, KIND.stop(started, KIND.pod_sets(job)))) == 0

@@ -1,0 +1,64 @@
+"""`gangline swap`: from the records of Workloads to what people read."""
+
+from __future__ import annotations
+
+from tests.console.objects import NOW, workload
+
+from gangline.api import names, recovery
+from gangline.api.recovery import Record, Swap
+from gangline.console import swap, table
+
+AT = int(NOW * 1000)
+
+
+def struck(name: str, *swaps: Swap, **more: object) -> dict[str, object]:
+    found = workload(name, admitted_to="gpus", **more)  # type: ignore[arg-type]
+    record = Record(attempt=1, swaps=2, at=AT, log=swaps)
+    found["metadata"]["annotations"] = {names.RECOVERY: recovery.write(record)}
+    return found
+
+
+OVER = Swap("Restart", "NotReady", ("n1", "n2"), AT - 90_000, AT - 88_000, AT - 86_500, AT - 86_000, ("n7",))
+OPEN = Swap("Replace", "Deleted", tuple(f"n{i}" for i in range(5)), AT - 1000, AT - 900)
+
+
+def test_the_latest_come_first_and_every_stage_is_told():
+    found = swap.entries([struck("train", OVER), workload("quiet"), struck("tune", OPEN, namespace="team-b")])
+    rows = swap.rows(found, NOW)
+    assert rows.cells == (
+        ("team-b", "job/tune", "gpus", "1s", "Replace", "Deleted", "0.1s", "–", "–", "–", "n0, n1, n2 +2", "…"),
+        (
+            "team-vision",
+            "job/train",
+            "gpus",
+            "90s",
+            "Restart",
+            "NotReady",
+            "2.0s",
+            "1.5s",
+            "0.5s",
+            "4.0s",
+            "n1, n2",
+            "n7",
+        ),
+    )
+    assert "n0, n1, n2 +2" in table.plain(rows)
+
+
+def test_json_has_times_seconds_and_all_nodes():
+    [entry] = swap.entries([struck("train", OVER)])
+    found = entry.as_json()
+    assert (found["state"], found["from"], found["to"]) == ("Recovered", ["n1", "n2"], ["n7"])
+    assert found["seconds"] == {"decided": 2.0, "created": 1.5, "running": 0.5, "total": 4.0}
+    assert found["times"]["detected"].endswith("Z")
+    [unfinished] = swap.entries([struck("tune", OPEN)])
+    assert (unfinished.as_json()["state"], unfinished.as_json()["times"]["running"]) == ("Recovering", None)
+
+
+def test_the_story_of_one_gang():
+    text = "\n".join(swap.story(struck("train", OVER, OPEN)))
+    assert "job/train in namespace team-vision" in text
+    assert "2 node(s) replaced under it, started anew 1 time(s)" in text
+    assert "NotReady: lost n1, n2" in text
+    assert "now on n7" in text
+    assert text.endswith("not recovered yet")

@@ -1,0 +1,125 @@
+"""Pods that can't end: left behind, or deleted by force only where they can't be running."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.control.gang_pods import Json, Listener, Recorder, T, a_node, a_pod
+
+from gangline.control import fencing
+from gangline.control.fencing import Fencing
+from gangline.control.footprints import Footprints
+from gangline.control.mirror import Mirror
+from gangline.engine import model
+from gangline.kube import resources as kube
+
+OLD = T - 60_000
+
+
+class World:
+    def __init__(self, *nodes: Json, pods: tuple[Json, ...], **policy: Any) -> None:
+        self.mirror = Mirror(observe=lambda change: None)
+        self.footprints = Footprints(observe=lambda change: None, counts=lambda workload: {})
+        self.writer, self.recorder = Listener(), Recorder()
+        self.policy: model.Recovery | None = model.Recovery(**policy)
+        self.fencing = Fencing(
+            self.mirror,
+            self.footprints,
+            self.writer,
+            self.recorder,
+            lambda workload: self.policy,  # type: ignore[arg-type]
+        )
+        for node in nodes:
+            self.mirror.upsert(kube.NODES, node)
+        for pod in pods:
+            self.footprints.upsert(pod)
+
+    def act(self, now: int = T) -> list[tuple[str, str, Any]]:
+        self.fencing.act(now)
+        return self.writer.take()
+
+
+def going(name: str = "p", node: str = "n1", **more: Any) -> Json:
+    return a_pod(name, node, due=OLD, **more)
+
+
+def test_a_pod_that_cannot_be_ended_is_left_behind_not_deleted() -> None:
+    world = World(a_node("n1", ready="Unknown"), pods=(going(), a_pod("stays")))
+    [(verb, name, body)] = world.act()
+    assert (verb, name) == ("patch", "p")
+    meta = body["metadata"]
+    assert (meta["uid"], meta["ownerReferences"], meta["finalizers"]) == ("uid-p", None, None)
+    assert meta["annotations"] == {"kueue.x-k8s.io/workload": None, "gangline.io/left-behind": "ns/w"}
+    assert meta["labels"]["jobset.sigs.k8s.io/job-key"] is None
+    assert world.recorder.said == [], "there is no Workload to say it of"
+
+
+def test_other_finalizers_are_somebody_elses() -> None:
+    pod = going()
+    pod["metadata"]["finalizers"].append("example.com/mine")
+    [(_, _, body)] = World(a_node("n1", ready="False"), pods=(pod,)).act()
+    assert body["metadata"]["finalizers"] == ["example.com/mine"]
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        None,
+        a_node("n1", taint="node.kubernetes.io/out-of-service"),
+        a_node("n1", ready="Unknown", taint=fencing.OUT_OF_SERVICE),
+    ],
+)
+def test_where_it_cannot_be_running_it_is_deleted_by_force(node: Json | None) -> None:
+    world = World(*([node] if node else []), pods=(going(),))
+    assert world.act() == [("delete", "p", {"uid": "uid-p", "grace_seconds": 0})]
+
+
+def test_consent_is_needed_on_a_node_that_is_only_out_of_reach_and_grace_is_kept() -> None:
+    world = World(a_node("n1", ready="Unknown"), pods=(a_pod("p", due=T + 10_000),), force_delete=True)
+    assert world.act() == []
+    assert world.fencing.due == T + 10_000 + fencing.MERCY
+    assert world.act(T + 13_000) == [("delete", "p", {"uid": "uid-p", "grace_seconds": 0})]
+
+
+def test_nothing_is_done_to_pods_that_were_not_told_to_go_or_have_ended() -> None:
+    pods = (a_pod("runs"), going("ended", phase="Failed"))
+    assert World(a_node("n1", ready="Unknown"), pods=pods).act() == []
+
+
+def test_a_node_that_answers_ends_its_pods_itself() -> None:
+    world = World(a_node("n1"), pods=(going(),))
+    assert world.act() == []
+    assert world.fencing.due is None
+
+
+def test_a_node_gets_a_moment_to_come_back() -> None:
+    world = World(a_node("n1", ready="False", since=T - 1000), pods=(going(),))
+    assert world.act() == []
+    assert world.fencing.due == T - 1000 + fencing.PATIENCE
+    assert len(world.act(T + 1000)) == 1
+    world.mirror.upsert(kube.NODES, a_node("n1"))
+    assert world.act(T + 2000) == []
+
+
+def test_a_pod_with_a_write_under_way_is_asked_for_again_later() -> None:
+    world = World(a_node("n1", ready="Unknown"), pods=(going(),))
+    world.writer.busy.add(kube.ObjectKey(kube.PODS, "ns", "p"))
+    assert world.act() == []
+    assert world.fencing.due == T + fencing.RETRY
+
+
+def test_a_policy_may_leave_all_that_to_kubernetes() -> None:
+    assert World(a_node("n1", ready="Unknown"), pods=(going(),), enabled=False).act() == []
+    world = World(a_node("n1", ready="Unknown"), pods=(going(),))
+    world.policy = None
+    assert world.act() == []
+
+
+def test_a_node_fails_while_its_pod_is_going() -> None:
+    world = World(a_node("n1"), pods=(going(),))
+    assert world.act() == []
+    world.mirror.upsert(kube.NODES, a_node("n1", ready="Unknown", since=T))
+    assert world.act(T + 5000) != []
+    world.mirror.remove(kube.NODES, "n1")
+    assert [verb for verb, _, _ in world.act(T + 6000)] == ["delete"]

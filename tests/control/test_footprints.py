@@ -1,0 +1,81 @@
+"""Where the pods of gangs are, as the engine is told."""
+
+from __future__ import annotations
+
+from tests.control.gang_pods import T, a_pod
+
+from gangline.control import footprints
+from gangline.control.footprints import Footprints
+from gangline.engine import model
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+GROUP = {"jobset.sigs.k8s.io/job-index": "1", "jobset.sigs.k8s.io/replicatedjob-replicas": "2"}
+
+
+def store() -> tuple[Footprints, list[model.Change]]:
+    told: list[model.Change] = []
+    return Footprints(observe=told.append, counts=lambda workload: {"main": 8}), told
+
+
+def test_the_engine_is_told_of_a_gang_as_a_whole_and_only_when_something_changed() -> None:
+    found, told = store()
+    found.upsert(a_pod("b", "n2", ready=False))
+    found.upsert(a_pod("a", "n1", **{INDEX: "3"}))
+    assert told == []
+    found.tell()
+    pods = (model.BoundPod("a", "main", "n1", 3, ready=True), model.BoundPod("b", "main", "n2"))
+    assert told == [model.Put(model.Footprint("ns/w", pods))]
+    again = a_pod("a", "n1", **{INDEX: "3"})
+    again["metadata"]["labels"]["other"] = "label"
+    found.upsert(again)
+    found.tell()
+    assert len(told) == 1
+
+
+def test_pods_that_wait_or_have_ended_sit_on_no_node() -> None:
+    found, told = store()
+    found.upsert(a_pod("waits", "", phase="Pending"))
+    found.upsert(a_pod("ended", "n1", phase="Succeeded"))
+    found.tell()
+    assert told == []
+    found.upsert(a_pod("going", "n1", due=T))
+    found.tell()
+    [change] = told
+    assert isinstance(change, model.Put)
+    assert [(pod.name, pod.terminating) for pod in change.item.pods] == [("going", True)]  # type: ignore[union-attr]
+
+
+def test_the_last_pod_takes_the_footprint_with_it() -> None:
+    found, told = store()
+    found.upsert(a_pod("a"))
+    found.tell()
+    found.remove("ns/a")
+    found.tell()
+    assert told[1:] == [model.Gone(model.Footprint, "ns/w")]
+    assert found.on("n1") == found.of("ns/w") == []
+
+
+def test_a_pod_that_was_left_behind_is_no_longer_of_the_gang() -> None:
+    found, told = store()
+    found.upsert(a_pod("a"))
+    found.tell()
+    found.upsert(a_pod("a", workload=""))
+    found.tell()
+    assert told[1:] == [model.Gone(model.Footprint, "ns/w")]
+
+
+def test_the_index_counts_through_the_jobs_of_a_replicated_job() -> None:
+    found = footprints.read(a_pod("a", **{INDEX: "2"}, **GROUP))
+    assert found is not None
+    assert found.bound(8).index == 6
+    alone = footprints.read(a_pod("a", **{INDEX: "2"}))
+    assert alone is not None
+    assert alone.bound(8).index == 2
+
+
+def test_what_is_read_of_a_pod() -> None:
+    pod = footprints.read(a_pod("a", due=T, attempt=3, created=T - 5000))
+    assert pod is not None
+    assert (pod.workload, pod.attempt, pod.created, pod.due) == ("ns/w", 3, T - 5000, T)
+    assert (pod.terminating, pod.alive) == (True, False)
+    assert footprints.read(a_pod("a", workload="")) is None

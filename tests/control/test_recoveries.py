@@ -1,0 +1,245 @@
+"""What is done when the engine says that a gang lost nodes, and what is written down of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.control.gang_pods import Json, Listener, Recorder, Requests, T, a_pod
+
+from gangline.api import names, recovery
+from gangline.api.recovery import Record, Swap
+from gangline.control import workload_status
+from gangline.control.footprints import Footprints
+from gangline.control.metrics import Metrics
+from gangline.control.mirror import Mirror
+from gangline.control.recovery import Recoveries, describe, holds_back, wanted_pods
+from gangline.engine import model
+from gangline.kube import resources as kube
+
+NOTHING = Record()
+
+
+def a_workload(record: Record = NOTHING, *, pods: int = 3, admitted: bool = True, **status: Any) -> Json:
+    assignment = {"name": "main", "count": pods, "flavors": {}, "resourceUsage": {}}
+    said: Json = {"conditions": [{"type": "Admitted", "status": "True", "reason": "A", "message": ""}]}
+    said["conditions"].append({"type": "QuotaReserved", "status": "True", "reason": "Q", "message": ""})
+    if admitted:
+        said["admission"] = {"clusterQueue": "cq", "podSetAssignments": [assignment]}
+    template = {"spec": {"containers": [{"name": "c"}]}}
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {
+            "name": "w",
+            "namespace": "ns",
+            "uid": "uw",
+            "resourceVersion": recovery.write(record),
+            "annotations": {names.RECOVERY: recovery.write(record)} if record != NOTHING else {},
+        },
+        "spec": {"queueName": "lq", "podSets": [{"name": "main", "count": pods, "template": template}]},
+        "status": {**said, **status},
+    }
+
+
+class World:
+    def __init__(self, workload: Json, *pods: Json) -> None:
+        self.mirror = Mirror(observe=lambda change: None)
+        self.footprints = Footprints(observe=lambda change: None, counts=lambda workload: {})
+        self.writer, self.recorder, self.requests = Listener(), Recorder(), Requests()
+        self.metrics, self.failures = Metrics(), []
+        self.recoveries = Recoveries(
+            self.mirror,
+            self.footprints,
+            self.requests,  # type: ignore[arg-type]
+            self.writer,  # type: ignore[arg-type]
+            self.recorder,  # type: ignore[arg-type]
+            self.metrics,
+            note_failure=self.failures.append,
+            now=lambda: T,
+        )
+        self.mirror.upsert(kube.WORKLOADS, workload)
+        for pod in pods:
+            self.footprints.upsert(pod)
+
+    def record(self) -> Record:
+        workload = self.mirror.get(kube.WORKLOADS, "ns/w")
+        assert workload is not None
+        return recovery.of(workload)
+
+    def written(self) -> Json:
+        """The API server takes the last write."""
+        _, body, done, _ = self.requests.sent.pop()
+        assert body is not None
+        workload = self.mirror.get(kube.WORKLOADS, "ns/w")
+        assert workload is not None
+        said = body["metadata"]["annotations"]
+        meta = {**workload["metadata"], "annotations": said, "resourceVersion": said[names.RECOVERY]}
+        self.mirror.upsert(kube.WORKLOADS, {**workload, "metadata": meta})
+        done({**workload, "metadata": meta})
+        return body
+
+
+def heal(how: str = "Replace", *lost: str, uid: str = "uw") -> model.Heal:
+    return model.Heal("ns/w", uid, how, lost or ("n1",), "NotReady", "Lost node n1 (NotReady)", T - 3000, T)
+
+
+def gang() -> tuple[Json, ...]:
+    return (a_pod("p0", "n1"), a_pod("p1", "n2"), a_pod("p2", "n3"))
+
+
+def test_the_record_comes_first_and_nothing_is_deleted_before_it() -> None:
+    world = World(a_workload(), *gang())
+    world.recoveries.heal(heal())
+    world.recoveries.follow(T)
+    assert world.writer.take() == []
+    body = world.written()
+    assert body["metadata"]["resourceVersion"] == recovery.write(Record())
+    [swap] = world.record().log
+    assert (swap.how, swap.lost, swap.kept, swap.detected, swap.decided) == (
+        "Replace",
+        ("n1",),
+        ("n2", "n3"),
+        T - 3000,
+        T,
+    )
+    [(_, slot, change)] = world.requests.changes
+    status: Json = {}
+    change(status, T)
+    assert slot == "recovery"
+    assert [(row["type"], row["status"], row["reason"]) for row in status["conditions"]] == [
+        ("Recovered", "False", "Swapping")
+    ]
+    assert world.recorder.said == [("NodesLost", "Lost node n1 (NotReady)")]
+
+
+def test_a_lost_pod_loses_its_jobs_finalizer_before_it_is_deleted() -> None:
+    world = World(a_workload(Record().with_loss(Swap("Replace", "NotReady", ("n1",), T - 3000, T))), *gang())
+    world.recoveries.follow(T)
+    [(verb, name, body)] = world.writer.take()
+    assert (verb, name, body) == ("patch", "p0", {"metadata": {"uid": "uid-p0", "finalizers": None}})
+    bare = a_pod("p0", "n1")
+    bare["metadata"]["finalizers"] = []
+    world.footprints.upsert(bare)
+    world.recoveries.follow(T)
+    assert world.writer.take() == [("delete", "p0", {"uid": "uid-p0"})]
+    world.footprints.upsert(a_pod("p0", "n1", due=T + 30_000))
+    world.recoveries.follow(T)
+    assert world.writer.take() == [], "it was told"
+
+
+def test_pods_that_came_to_a_node_after_it_was_lost_stay() -> None:
+    record = Record().with_loss(Swap("Replace", "NotReady", ("n1",), T - 3000, T))
+    world = World(a_workload(record), a_pod("new", "n1", created=T + 5000))
+    world.recoveries.follow(T + 6000)
+    assert world.writer.take() == []
+
+
+def test_a_gang_is_recovered_when_all_its_pods_are_ready_again() -> None:
+    record = Record().with_loss(Swap("Replace", "NotReady", ("n1",), T - 3000, T, kept=("n2", "n3")))
+    lost, *kept = gang()
+    world = World(a_workload(record), lost, *kept)
+    world.footprints.remove("ns/p0")
+    world.footprints.upsert(a_pod("q0", "", ready=False, phase="Pending", created=T + 1000))
+    world.recoveries.follow(T + 1200)
+    assert world.requests.sent == [], "they exist, and are not ready"
+    world.footprints.upsert(a_pod("q0", "n4", created=T + 1000))
+    world.recoveries.follow(T + 2000)
+    world.recoveries.follow(T + 2100)
+    assert len(world.requests.sent) == 1
+    world.written()
+    [swap] = world.record().log
+    assert (swap.created, swap.running, swap.to, swap.kept) == (T + 1200, T + 2000, ("n4",), ())
+    [(_, _, change)] = world.requests.changes
+    status: Json = {}
+    change(status, T)
+    assert [(row["status"], row["reason"]) for row in status["conditions"]] == [("True", "Swapped")]
+    sample = world.metrics.registry.get_sample_value
+    assert sample("gangline_recovery_seconds_sum", {"cluster_queue": "cq"}) == 5.0
+    assert sample("gangline_swap_seconds_sum", {"stage": "created"}) == 1.2
+    world.footprints.upsert(a_pod("q0", "n4", ready=False, created=T + 1000))
+    world.recoveries.follow(T + 9000)
+    assert world.requests.sent == [], "that is another story"
+
+
+def test_after_a_restart_only_pods_of_the_new_attempt_count() -> None:
+    record = Record().with_loss(Swap("Restart", "NotReady", ("n1",), T - 3000, T))
+    old = (a_pod("p1", "n2"), a_pod("p2", "n3"))
+    world = World(a_workload(record, pods=2), *old)
+    world.recoveries.follow(T + 100)
+    assert world.requests.sent == []
+    for pod in old:
+        world.footprints.remove(f"ns/{pod['metadata']['name']}")
+        world.footprints.upsert(a_pod(f"q{pod['metadata']['name']}", "n4", attempt=1, created=T))
+    world.recoveries.follow(T + 4000)
+    world.written()
+    assert world.record().current is None
+
+
+def test_pods_of_the_attempt_before_hold_the_next_one_back() -> None:
+    raw = a_workload(Record().with_loss(Swap("Restart", "NotReady", ("n1",), T - 3000, T)))
+    world = World(raw, a_pod("old", "n2", due=T))
+    assert holds_back(raw, world.footprints.of("ns/w"))
+    world.footprints.upsert(a_pod("old", "n2", workload=""))  # left behind
+    assert not holds_back(raw, world.footprints.of("ns/w"))
+    assert not holds_back(a_workload(), [*World(raw, a_pod("p")).footprints.of("ns/w")])
+
+
+def test_a_gang_that_is_being_evicted_is_left_alone() -> None:
+    record = Record().with_loss(Swap("Replace", "NotReady", ("n1",), T - 3000, T))
+    raw = a_workload(record)
+    raw["status"]["conditions"].append({"type": "Evicted", "status": "True", "reason": "Preempted"})
+    world = World(raw, *gang())
+    world.recoveries.follow(T)
+    assert world.writer.take() == []
+
+
+def test_an_eviction_for_failed_nodes_remembers_them_until_the_gang_runs() -> None:
+    world = World(a_workload(), *gang())
+    world.recoveries.lost(model.Evict("ns/w", "uw", "NodeFailures", "no room", avoid=("n1",)))
+    world.written()
+    assert (world.record().avoid, world.record().attempt) == (("n1",), 0)
+    world.footprints.remove("ns/p0")
+    world.footprints.upsert(a_pod("q0", "n4", created=T + 1000))
+    world.footprints.upsert(a_pod("p1", "n2", created=T + 1000))
+    world.footprints.upsert(a_pod("p2", "n3", created=T + 1000))
+    world.recoveries.follow(T + 60_000)
+    world.written()
+    assert (world.record().avoid, world.record().log[0].how) == ((), "Requeue")
+
+
+def test_a_decision_about_another_workload_of_that_name_is_not_carried_out() -> None:
+    world = World(a_workload(), *gang())
+    world.recoveries.heal(heal(uid="another"))
+    assert world.requests.sent == []
+
+
+def test_the_engine_hears_of_a_record_that_could_not_be_written() -> None:
+    world = World(a_workload(), *gang())
+    world.recoveries.heal(heal())
+    _, _, _, failed = world.requests.sent.pop()
+    failed(RuntimeError("no"))
+    assert world.failures == ["ns/w"]
+
+
+def test_a_decision_that_was_written_unheard_is_not_written_again() -> None:
+    world = World(a_workload(), *gang())
+    world.recoveries.heal(heal("Restart"))
+    world.written()
+    world.recoveries.heal(heal("Restart"))
+    assert world.requests.sent.pop()[1] is None
+    assert world.record().attempt == 1
+
+
+def test_members_that_have_ended_for_good_are_not_waited_for() -> None:
+    raw = a_workload(reclaimablePods=[{"name": "main", "count": 1}])
+    assert wanted_pods(raw) == 2
+
+
+def test_what_is_told_of_a_swap() -> None:
+    swap = Swap("Replace", "NotReady", ("a", "b"), T, T + 500, T + 1500, T + 2000, ("c",))
+    assert describe(swap) == (
+        "Lost pods moved from a, b (NotReady) to c in 2.0 s: decided 0.5 s, created 1.0 s, running 0.5 s"
+    )
+    status: Json = {}
+    workload_status.swapping(Swap("Requeue", "NotReady", ("a",), T, T), "gone")(status, T)
+    assert status["conditions"][0]["reason"] == "Queued"

@@ -66,6 +66,11 @@ class Seats:
     domains: dict[DomainKey, int] = field(default_factory=dict[DomainKey, int])
     missing: dict[str, int] = field(default_factory=dict[str, int])
 
+    @property
+    def empty(self) -> bool:
+        """Nobody sits anywhere: most common, where no flavor selects nodes."""
+        return not (self.bound or self.kept or self.domains)
+
     def at(self, place: Place) -> int:
         return self.bound.get(place, 0) + self.kept.get(place, 0)
 

@@ -147,12 +147,19 @@ async def test_a_gang_whose_heartbeat_stops_is_queued_again_and_finishes(
         return running[0]["metadata"]["annotations"]["gangline.io/progress-url"] if len(running) == 2 else ""
 
     url = await api.until(reports_to, "its pods run and know where to report to")
+    local = url.replace("http://operator.example", f"http://127.0.0.1:{port}")
     async with aiohttp.ClientSession() as session:
+
+        async def post(where: str, body: Any) -> int:
+            async with session.post(where, json=body) as answer:
+                return answer.status
+
         for step in range(6):
-            local = url.replace("http://operator.example", f"http://127.0.0.1:{port}")
-            async with session.post(local, json={"step": step, "total": 1000}) as answer:
-                assert answer.status == 204
+            assert await post(local, {"step": step, "total": 1000}) == 204
             await asyncio.sleep(0.5)
+        assert await post(local, {"step": "six"}) == 400
+        assert await post(local.rpartition("/")[0] + "/another-uid", {"step": 6}) == 404
+        assert await post(local, {"phase": "x" * 5000}) == 413
         assert (await stalled(api, "train")).get("status") != "True", "it reports, so it is alive"
 
     async def requeued() -> bool:

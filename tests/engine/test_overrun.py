@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.engine.world import World, cluster_queue, gang, of
 
-from gangline.engine.model import Admit, Decision, Evict, Overrun, RuntimeForecast, Warn
+from gangline.engine.model import Admit, Backfill, Decision, Evict, Overrun, RuntimeForecast, Warn
 
 HOUR = 3_600_000
 MINUTE = 60_000
@@ -169,3 +169,18 @@ def test_a_stalled_workload_is_queued_again_at_its_old_place() -> None:
     world.change("a", stalled="", admission=None, admitted=False, reserved_at=0, requeued=True)
     world.decide()
     assert world.running() == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("said", "started"),
+    [({}, True), ({"overran": True}, False), ({"overran": True, "max_execution_seconds": 1200}, True)],
+    ids=["trusted", "was overdue", "was overdue, but has a limit"],
+)
+def test_who_was_overdue_is_not_started_ahead_of_a_reserved_one(said: dict[str, Any], started: bool) -> None:
+    world = World(cluster_queue("q", 8, backfill=Backfill()))
+    world.put(forecast("long1", HOUR), gang("long1", 4))
+    world.decide()
+    world.put(forecast("head2", HOUR), gang("head2", 8))
+    world.put(forecast("short3", HOUR // 3), gang("short3", 4, **said))
+    world.decide()
+    assert world.running() == (["long1", "short3"] if started else ["long1"])

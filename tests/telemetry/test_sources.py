@@ -125,3 +125,18 @@ async def test_a_source_that_answers_nothing_is_an_error_that_shows_no_password(
 def test_an_unknown_query_is_named() -> None:
     with pytest.raises(ValueError, match="temperature"):
         open_source("http://localhost:9090", {"temperature": "up"})
+
+
+def test_the_operators_options_name_a_source_and_its_queries(tmp_path: Path) -> None:
+    from click import ClickException
+
+    from gangline.console.operator import _telemetry
+
+    queries = tmp_path / "queries.yaml"
+    queries.write_text("gpu: my_gpu_busy\npower: ''\n")
+    assert _telemetry("", None) is None
+    assert isinstance(_telemetry("http://prometheus:9090", queries), PrometheusSource)
+    for wrong in ("temperature: up", "- gpu", "gpu: 3", "{"):
+        queries.write_text(wrong)
+        with pytest.raises(ClickException, match=r"queries\.yaml"):
+            _telemetry("http://prometheus:9090", queries)

@@ -185,5 +185,25 @@ async def test_a_gang_whose_heartbeat_stops_is_queued_again_and_finishes(
     assert await _told(inbox, "GPUJob default/train seems to hang")
 
 
+async def test_a_gpujob_that_reached_its_limit_has_failed(system: System, api: Api) -> None:
+    system.operator().wait_ready()
+    await api.apply(flavor(), cluster_queue("cq", 8), local_queue("lq", "cq"))
+    await api.create(gpujob("greedy", simulated="1h", runtime={"limit": "3s"}, restart={"maxRestarts": 5}))
+
+    async def failed() -> Json:
+        return condition_row(await api.get(kube.GPU_JOBS, "greedy"), "Failed")
+
+    assert (await api.until(failed, "the GPUJob has failed"))["reason"] == "DeadlineExceeded"
+
+    async def accounted() -> bool:
+        workload = await api.workload_of("greedy")
+        return workload is not None and harness.condition(workload, "Finished")
+
+    await api.until(accounted, "its Workload is finished")
+    workload = await api.workload_of("greedy")
+    assert workload is not None
+    assert workload["spec"]["maximumExecutionTimeSeconds"] == 3
+
+
 async def _told(inbox: Inbox, said: str) -> bool:
     return any(said in text for text in inbox.texts)

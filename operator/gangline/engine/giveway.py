@@ -26,8 +26,8 @@ from gangline.engine.timeline import Reservation, Timeline
 GAVE_WAY = "GaveWay"
 #: A head for which nobody can give way is not looked at again for this time, in milliseconds; then with whatever happens,
 #: and after this long in any case.
-PAUSE: Millis = 20_000
-RECHECK: Millis = 300_000
+PAUSE: Millis = 5_000
+RECHECK: Millis = 60_000
 #: Heads that are expected to run for less count as if they ran for this long, in milliseconds.
 SHORTEST: Millis = 60_000
 

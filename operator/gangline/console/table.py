@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from rich import box
@@ -84,6 +84,16 @@ def workload_rows(workloads: Iterable[WorkloadView], now: float, *, wide: bool =
         cells = tuple((*row[:reason], view.message, *row[reason + 1 :]) for row, view in zip(cells, shown, strict=True))
     styles = tuple("bold red" if view.never_fits else _STYLES[view.state] for view in shown)
     return Rows(tuple(name for name, _ in columns), cells, styles, frozenset({"GPUS", "PRIO", "POS", "AGE", "PODS"}))
+
+
+def with_columns(rows: Rows, header: Sequence[str], cells: Sequence[Cells]) -> Rows:
+    """The rows with more columns before the last one, which may be cut."""
+    return replace(
+        rows,
+        header=(*rows.header[:-1], *header, rows.header[-1]),
+        cells=tuple((*row[:-1], *more, row[-1]) for row, more in zip(rows.cells, cells, strict=True)),
+        right=rows.right | frozenset(header),
+    )
 
 
 def why(view: WorkloadView) -> str:

@@ -132,7 +132,7 @@ class _Replayed:
         self._run = ""
         self._serial = -1
         self._known = 0  # so many facts are no news
-        self._catching_up = False
+        self._from_facts = False
 
     def take(self, entry: Entry) -> None:
         match entry:
@@ -161,8 +161,8 @@ class _Replayed:
             self.end()
             self._engine = Engine(entry.settings)
             self._outcome.runs += 1
-            self._catching_up = entry.serial > 0
-            self._outcome.partial = self._outcome.partial or self._catching_up
+            self._from_facts = entry.serial > 0
+            self._outcome.partial = self._outcome.partial or self._from_facts
         self._run, self._serial = entry.run, entry.serial
 
     def _observe(self, change: model.Change) -> None:
@@ -191,8 +191,9 @@ class _Replayed:
             if isinstance(decision, model.Preempt) and decision.reason == REVOKED:
                 outcome.revocations.append(decision.workload)
         repeated = tuple(self._engine.decide(entry.now))
-        if self._catching_up:  # an engine that begins with facts alone says anew why everybody waits
-            self._catching_up = False
+        if (
+            self._from_facts
+        ):  # an engine that began with facts alone does not know what it has said to whom, and since when
             recorded, repeated = _without_words(entry.decisions), _without_words(repeated)
         else:
             recorded = entry.decisions

@@ -1,0 +1,234 @@
+"""The commands that speak of time, on a cluster that is made of JSON: eta, plan, whatif, queue -t."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from gangline.console import eta, plan, reach, table, whatif
+from gangline.console.snapshot import State
+from gangline.console.whatif import Answer, Variant
+from gangline.console.world import World
+from gangline.control.conditions import timestamp
+from gangline.forecast import Forecast
+from gangline.jobs import workload as workloads
+from gangline.jobs.gpujob import GPUJob
+from gangline.kube import resources as kube
+
+Json = dict[str, Any]
+NOW = 1_700_000_000
+GPU = "nvidia.com/gpu"
+
+
+def queue(name: str, gpus: int) -> list[tuple[kube.Resource, Json]]:
+    quotas = [{"name": "h100", "resources": [{"name": GPU, "nominalQuota": gpus}]}]
+    spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": [GPU], "flavors": quotas}]}
+    cluster_queue = {"kind": "ClusterQueue", "metadata": {"name": name, "uid": name}, "spec": spec}
+    local = {"kind": "LocalQueue", "metadata": {"name": name, "namespace": "ml", "uid": f"lq-{name}"}}
+    return [(kube.CLUSTER_QUEUES, cluster_queue), (kube.LOCAL_QUEUES, {**local, "spec": {"clusterQueue": name}})]
+
+
+def gpujob(name: str, workers: int, expected: str, queue: str = "a") -> Json:
+    template = {"spec": {"containers": [{"name": "main", "image": f"example.com/{name}"}]}}
+    return {
+        "apiVersion": "gangline.io/v1alpha1",
+        "kind": "GPUJob",
+        "metadata": {"name": name, "namespace": "ml", "labels": {"kueue.x-k8s.io/queue-name": queue}},
+        "spec": {"workers": workers, "gpusPerWorker": 8, "runtime": {"expected": expected}, "template": template},
+    }
+
+
+def submitted(
+    name: str, workers: int, expected: str, *, ago: int, started: int | None = None, queue: str = "a"
+) -> list[tuple[kube.Resource, Json]]:
+    """A GPUJob and its Workload, `ago` seconds old; `started` that many seconds ago, or waiting."""
+    job = gpujob(name, workers, expected, queue)
+    job["metadata"] |= {"uid": f"job-{name}"}
+    kind = GPUJob()
+    workload = workloads.build(kind, job, kind.pod_sets(job), queue=queue, priority=0)
+    workload["metadata"] |= {"uid": f"wl-{name}", "creationTimestamp": timestamp((NOW - ago) * 1000)}
+    if started is not None:
+        assigned = {"name": "worker", "count": workers, "flavors": {GPU: "h100"}, "resourceUsage": {GPU: 8 * workers}}
+        rows = [
+            {"type": kind_, "status": "True", "reason": kind_, "lastTransitionTime": timestamp((NOW - started) * 1000)}
+            for kind_ in ("QuotaReserved", "Admitted")
+        ]
+        workload["status"] = {
+            "conditions": rows,
+            "admission": {"clusterQueue": queue, "podSetAssignments": [assigned]},
+        }
+    return [(kube.GPU_JOBS, job), (kube.WORKLOADS, workload)]
+
+
+@pytest.fixture
+def here() -> World:
+    """32 GPUs: one job runs on all of them for 40 more minutes, and two wait; queue b has 16 GPUs that nobody uses."""
+    flavor = {"kind": "ResourceFlavor", "metadata": {"name": "h100", "uid": "h100"}, "spec": {}}
+    entries = [
+        (kube.RESOURCE_FLAVORS, flavor),
+        *queue("a", 32),
+        *queue("b", 16),
+        *submitted("runs", 4, "1h", ago=1300, started=1200),
+        *submitted("next", 4, "2h", ago=600),
+        *submitted("last", 2, "30m", ago=300),
+    ]
+    objects: dict[kube.Resource, list[Json]] = {}
+    for number, (resource, obj) in enumerate(entries):
+        obj["metadata"]["resourceVersion"] = str(number)
+        objects.setdefault(resource, []).append(obj)
+    world = World(now=NOW * 1000)
+    world.fill(objects)
+    world.forecast(None)
+    return world
+
+
+def views(here: World) -> dict[str, Any]:
+    return {view.job_name: view for view in eta.view_of(here).workloads}
+
+
+def test_eta_says_when_after_whom_and_for_how_long(here: World) -> None:
+    seen = views(here)
+    known = eta.times(here, here.outlook(), seen.values())
+    first = known[seen["next"].uid]
+    assert first.start is not None and first.latest is not None
+    assert 1200 < first.start - NOW < 3600 < first.latest - NOW
+    assert first.because == "after runs ends"
+    assert first.forecast is not None and first.forecast.source == "Hint"
+    assert known[seen["last"].uid].because == "after next ends"
+    running = known[seen["runs"].uid]
+    assert (running.elapsed, running.start) == (1200.0, None)
+    assert running.forecast is not None and running.forecast.q50 > 1200
+
+
+def test_the_operators_estimates_outrank_our_own(here: World) -> None:
+    seen = views(here)
+    key = eta.key_of(seen["runs"])
+    here.forecast({key: {"quantiles": [1500, 1800, 1900, 2000, 2100], "source": "Model", "samples": 7}})
+    assert here.from_operator
+    estimate = here.estimate(key)
+    assert estimate is not None and (estimate.source, estimate.q50) == ("Model", 1800)
+    start = here.outlook().starts[eta.key_of(seen["next"])]
+    assert 300 <= start.p50 / 1000 - NOW <= 900
+
+
+def test_the_table_is_in_the_order_of_starts(here: World) -> None:
+    seen = views(here)
+    known = eta.times(here, here.outlook(), seen.values())
+    rows = eta._rows([seen["last"], seen["next"]], known, NOW)
+    assert [row[1] for row in rows.cells] == ["next", "last"]
+    assert rows.cells[0][rows.header.index("BECAUSE")] == "after runs ends"
+
+
+def test_words_for_starts() -> None:
+    assert eta.start_text(eta.Times(), NOW) == "?"
+    assert eta.start_text(eta.Times(start=NOW, latest=NOW), NOW) == "now"
+    assert eta.start_text(eta.Times(start=NOW + 720, latest=NOW + 14_400), NOW) == "12m – 4h"
+    assert eta.start_text(eta.Times(start=NOW + 720), NOW) == "12m – ?"
+
+
+def test_queue_shows_times_before_its_last_column(here: World) -> None:
+    from gangline.console.queue import _times
+
+    seen = [view for view in views(here).values() if view.state is not State.SUCCEEDED]
+    known = eta.times(here, here.outlook(), seen)
+    rows = table.with_columns(
+        table.workload_rows(seen, NOW), ("ELAPSED", "RUNS FOR", "STARTS IN"), [_times(v, known, NOW) for v in seen]
+    )
+    assert rows.header[-4:] == ("ELAPSED", "RUNS FOR", "STARTS IN", "REASON")
+    by_name = {row[1]: row for row in rows.cells}
+    assert by_name["runs"][-4] == "20m" and by_name["runs"][-2] == ""
+    assert by_name["next"][-4] == "" and "–" in by_name["next"][-2]
+
+
+def test_the_plan_draws_what_runs_and_what_will(here: World) -> None:
+    seen = here.outlook(seconds=0.0)
+    names = {f"{view.namespace}/{view.name}": view for view in views(here).values()}
+    lines = plan.draw(here, seen.stretches, names, 86_400.0, 100)
+    assert lines[0].lstrip().startswith("|now")
+    runs, follows, last = lines[1:4]
+    assert "runs  32" in runs and plan.RUNS in runs and plan.WILL_RUN not in runs
+    assert follows.index(plan.WILL_RUN) > runs.rindex(plan.RUNS) - 2
+    assert last.index(plan.WILL_RUN) >= follows.rindex(plan.WILL_RUN) - 1
+    assert max(map(len, lines)) <= 100
+
+
+def test_a_plan_cut_short_says_that_it_goes_on(here: World) -> None:
+    seen = here.outlook(seconds=0.0)
+    (line,) = plan.draw(here, [s for s in seen.stretches if "runs" in s.workload], {}, 60.0, 80)[1:]
+    assert line.endswith(plan.PAST_EDGE)
+
+
+# --- what if ------------------------------------------------------------------------------------------------------------
+
+
+def asked(here: World, workers: int = 4, expected: str = "1h") -> Variant:
+    return whatif.put(here, gpujob("mine", workers, expected), GPUJob(), "ml")
+
+
+def test_what_if_finds_the_idle_queue_and_the_smaller_gang(here: World) -> None:
+    original = asked(here, workers=2)
+    base, because = whatif._start(here, original)
+    assert base is not None and because.startswith("after ")
+    answers = whatif.best(whatif._answers(here, original, base))
+    assert "queue b" in answers[0].change and answers[0].p50 is not None and answers[0].p50 < 1
+    assert answers[0].gained > 3600
+    assert [a.gained for a in answers] == sorted((a.gained for a in answers), reverse=True)
+    assert len(answers) <= 3
+
+
+def test_what_never_fits_may_fit_when_it_is_smaller(here: World) -> None:
+    original = asked(here, workers=8)
+    base, _ = whatif._start(here, original)
+    assert base is None
+    answers = whatif.best(whatif._answers(here, original, base))
+    assert [answer.change for answer in answers] == ["ask for 32 GPUs instead of 64"]
+    assert answers[0].runs.q50 == pytest.approx(7200)
+
+
+def test_variants_are_smaller_shorter_and_elsewhere(here: World) -> None:
+    original = asked(here)
+    found = list(whatif.variants(here, original))
+    assert [variant.kind for variant in found] == ["smaller", "smaller", "shorter", "shorter", "queue"]
+    assert [sum(p.count for p in v.workload.pod_sets) for v in found[:2]] == [2, 1]
+    assert found[2].forecast.q50 == original.forecast.q50 / 2
+
+
+def test_of_each_kind_the_best_is_suggested_and_nothing_that_does_not_help() -> None:
+    runs = Forecast(1, 2, 3, 4, 5, "Hint", 0)
+
+    def answer(change: str, gained: float) -> Answer:
+        return Answer(change, 10.0, 20.0, gained, runs)
+
+    offered = [("smaller", answer("s1", 600)), ("smaller", answer("s2", 900)), ("shorter", answer("t", 30))]
+    assert [a.change for a in whatif.best([*offered, ("queue", answer("q", 7200))])] == ["q", "s2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("kind: Pod\napiVersion: v1\n", "no job in it"),
+        ("{", "j.yaml: "),
+        ("kind: Job\napiVersion: batch/v1\n---\nkind: Job\napiVersion: batch/v1\n", "2 jobs in it"),
+        ("kind: Job\napiVersion: batch/v1\n", "metadata or spec is missing"),
+    ],
+)
+def test_a_manifest_that_is_no_job_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
+    (tmp_path / "j.yaml").write_text(text)
+    with pytest.raises(click.ClickException, match=complaint):
+        whatif.read(tmp_path / "j.yaml")
+
+
+def test_a_job_without_a_queue_is_refused(here: World) -> None:
+    job = gpujob("mine", 1, "1h")
+    del job["metadata"]["labels"]
+    with pytest.raises(click.ClickException, match="names no queue"):
+        whatif.put(here, job, GPUJob(), "ml")
+
+
+async def test_people_are_sent_nowhere_but_to_this_machine() -> None:
+    api: Any = None
+    assert await reach._directly(api, {"url": "http://example.com:80"}, "/forecasts") is None
+    assert await reach._directly(api, {}, "/forecasts") is None

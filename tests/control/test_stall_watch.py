@@ -146,7 +146,7 @@ class Place:
             if reading:
                 pods = [f"llama-worker-{index}" for index in range(2)]
                 self.watch.take_readings([Reading("team", pod, self.now / 1000, **reading) for pod in pods])  # type: ignore[arg-type]
-            self.watch.look(self.watch.policies())
+            self.watch.look(self.watch.policies(), [KEY])
 
     def report(self, **body: Any) -> None:
         self.watch.report("team", "gpujob-llama", "wuid", body)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -40,6 +40,8 @@ LOOKS: Final = 5
 SOONEST, LATEST = 1.0, 30.0
 #: Without a policy, it is looked for one this often, in seconds.
 IDLE_PERIOD: Final = 5.0
+#: so many workloads are looked at before others get their turn
+AT_ONCE: Final = 200
 #: what a job's annotation says to be left alone
 OPTED_OUT: Final = frozenset({"none", "off", "false"})
 #: The engine is told of an estimate that a run's own pace gives when its q50 moved by this share, and at most this often.
@@ -185,7 +187,10 @@ class StallWatch:
                 continue
             try:
                 self.take_readings(await self._readings())
-                self.look(chosen)
+                keys = list(self._mirror.objects[kube.WORKLOADS])
+                for first in range(0, len(keys), AT_ONCE):
+                    self.look(chosen, keys[first : first + AT_ONCE])
+                    await asyncio.sleep(0)  # decisions go first
             except Exception:
                 log.exception("running workloads could not be looked at")
 
@@ -223,9 +228,9 @@ class StallWatch:
         for key in [key for key, vitals in self._vitals.items() if vitals.at < horizon]:
             del self._vitals[key]
 
-    def look(self, chosen: dict[str, Policy]) -> None:
-        """Judge every run of the queues that ask for it."""
-        for key in list(self._mirror.objects[kube.WORKLOADS]):
+    def look(self, chosen: dict[str, Policy], workloads: Iterable[str]) -> None:
+        """Judge those of the workloads that run in queues that ask for it."""
+        for key in workloads:
             value = self._mirror.workload_value(key)
             if value is None or not value.admitted or value.admission is None or value.evicted or value.finished:
                 continue

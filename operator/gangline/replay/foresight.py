@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 from gangline.engine.model import Millis, RuntimeForecast
-from gangline.forecast import LEVELS, Forecast, from_trace
+from gangline.forecast import LEVELS, Forecast, Source, from_trace
 from gangline.forecast.baselines import last_two
 from gangline.forecast.quantiles import log_normal
 from gangline.forecast.runs import Run
@@ -163,7 +163,7 @@ class Drawn(_Spoken):
 
     def _total(self, job: Job, now: Millis) -> tuple[tuple[float, Millis], ...]:
         median = max(1.0, self._median(job.duration / 1000))
-        forecast = log_normal(math.log(median), _SPREAD, "Drawn", 0)  # type: ignore[arg-type]
+        forecast = log_normal(math.log(median), _SPREAD, Source.DEFAULT, 0)
         self._drawn[job.number] = self.said[job.number] = forecast
         return quantiles_of(forecast)
 

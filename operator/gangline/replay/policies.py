@@ -69,7 +69,8 @@ def chosen(names: str) -> list[Policy]:
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     unknown = [name for name in wanted if name not in POLICIES]
     if unknown or not wanted:
-        raise ReplayError(f"--policy {', '.join(unknown) or names!r}: use some of {', '.join(POLICIES)}")
+        wrong = ", ".join(unknown) or "names none"
+        raise ReplayError(f"--policy {wrong}: use some of {', '.join(POLICIES)}")
     return [POLICIES[name] for name in dict.fromkeys(wanted)]
 
 

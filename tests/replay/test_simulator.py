@@ -1,0 +1,155 @@
+"""The production engine under a virtual clock against rules that can be worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.replay.jobs import made, reference, trace_jobs
+
+from gangline.engine.model import Backfill, ClusterQueue
+from gangline.replay.foresight import Blind, Limits, Truth
+from gangline.replay.model import Cluster, Job, Outcome, ReplayError, Result, replayed
+from gangline.replay.policies import POLICIES, chosen
+from gangline.replay.simulator import Rules, Simulator
+from gangline.replay.world import quotas_by_use
+
+HOUR = 3_600_000
+
+
+def run(jobs: list[Job], policy: str, gpus: int, per_node: int = 8, **options: object) -> Result:
+    """With true durations wherever a policy wants to know any."""
+    chosen_policy = POLICIES[policy]
+    believed = Blind() if chosen_policy.predictor == "blind" else Truth()
+    simulator = Simulator(
+        jobs,
+        Cluster(gpus, per_node),
+        chosen_policy.queue,
+        believed,
+        ranked=chosen_policy.ranked,
+        **options,  # type: ignore[arg-type]
+    )
+    return simulator.run()
+
+
+def starts(result: Result) -> list[float | None]:
+    """In seconds."""
+    return [None if outcome.start is None else outcome.start / 1000 for outcome in result.outcomes]
+
+
+def oldest(job: Job) -> float:
+    return 0.0
+
+
+def shortest(job: Job) -> float:
+    return job.duration
+
+
+@pytest.mark.parametrize(
+    ("policy", "strict", "order"),
+    [
+        ("fifo", True, oldest),
+        ("besteffort", False, oldest),
+        ("sjf-strict", True, shortest),
+        ("sjf", False, shortest),
+    ],
+)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_every_start_is_that_of_the_reference_rule(
+    policy: str, strict: bool, order: Callable[[Job], float], seed: int
+) -> None:
+    jobs = replayed(trace_jobs(300, seed))
+    result = run(jobs, policy, 48)
+    assert [outcome.start for outcome in result.outcomes] == reference(jobs, 6, strict=strict, order=order)
+    assert all(outcome.finish == (outcome.start or 0) + outcome.job.duration for outcome in result.outcomes)
+
+
+def test_small_gangs_go_where_they_fit_most_tightly() -> None:
+    """3 free on one node, 5 on the other: a gang of 3 goes to the first, so that one of 5 still fits."""
+    jobs = made((0, 100, 5), (0, 100, 3), (1, 50, 3), (2, 50, 5))
+    result = run(jobs, "besteffort", 16)
+    assert [outcome.stints[0].places for outcome in result.outcomes] == [((0, 5),), ((0, 3),), ((1, 3),), ((1, 5),)]
+
+
+def test_large_gangs_take_whole_nodes_and_the_rest_elsewhere() -> None:
+    jobs = made((0, 100, 6), (1, 100, 18))
+    result = run(jobs, "besteffort", 32)
+    assert sorted(result.outcomes[1].stints[0].places) == [(0, 2), (1, 8), (2, 8)]
+
+
+def test_a_job_larger_than_the_cluster_is_told_apart_from_one_that_waits() -> None:
+    result = run(made((0, 10, 8), (0, 10, 24)), "fifo", 16)
+    assert result.outcomes[1].impossible == "asks for 24 of 16 GPUs"
+    assert result.outcomes[0].finish == 10_000
+
+
+def test_finishes_count_before_arrivals_of_the_same_instant() -> None:
+    assert starts(run(made((0, 10, 8), (10, 10, 8)), "fifo", 8)) == [0, 10]
+
+
+# --- backfill ---------------------------------------------------------------------------------------------------------
+
+
+def test_backfill_never_delays_the_reserved_head() -> None:
+    """The second job waits for the first; the third would outlast it, the fourth is gone by then."""
+    jobs = made((0, 100, 8), (1, 50, 16), (2, 200, 4), (3, 90, 4))
+    assert starts(run(jobs, "besteffort", 16)) == [0, 202, 2, 3]
+    assert starts(run(jobs, "easy-true", 16)) == [0, 100, 150, 3]
+
+
+def overstaying(revoke: str, **fields: object) -> tuple[Outcome, Outcome, Result]:
+    """A head is reserved for 1:40; who was let in before it said 1:30 and goes on for an hour."""
+    jobs = made((0, 100, 8, 100), (1, 50, 16, 50), (2, 3600, 8, 90))
+    queue = ClusterQueue("replay", backfill=Backfill(running=0.5, candidate=0.5, revoke=revoke))
+    result = Simulator(jobs, Cluster(16), queue, Limits(HOUR), **fields).run()  # type: ignore[arg-type]
+    return result.outcomes[1], result.outcomes[2], result
+
+
+def test_who_overstays_keeps_the_head_waiting_unless_that_is_revoked() -> None:
+    head, other, result = overstaying("Never")
+    assert head.start == 3_602_000 and other.evictions == 0
+    assert result.head_delay["overdue"] == pytest.approx(3502, abs=1)
+
+
+@pytest.mark.parametrize("revoke", ["Overdue", "Any"])
+def test_revoked_backfill_costs_the_head_nothing_and_starts_again(revoke: str) -> None:
+    head, other, result = overstaying(revoke, rules=Rules(restart=60_000))
+    assert head.start == 100_000
+    assert other.evictions == 1 and other.stints[0].end == 100_000
+    assert other.lost == 98_000 + 60_000
+    assert other.finish == 150_000 + 3_600_000 + 60_000
+    assert sum(result.head_delay.values()) == 0
+
+
+def test_saved_work_is_not_done_again() -> None:
+    _, other, _ = overstaying("Any", rules=Rules(checkpoint=30_000, restart=0))
+    assert other.lost == 98_000 - 90_000
+    assert other.finish == 150_000 + 3_600_000 - 90_000
+    assert other.wait == 150_000 - 100_000 + 8_000
+
+
+# --- tenants ----------------------------------------------------------------------------------------------------------
+
+
+def test_tenants_share_the_cluster_by_their_use_and_lend_the_rest() -> None:
+    jobs = replayed(trace_jobs(200, 3))
+    quotas = quotas_by_use(jobs, Cluster(48), {job.tenant for job in jobs})
+    assert sum(quotas.values()) == 48 and all(quota % 8 == 0 for quota in quotas.values())
+    alone = [job for job in jobs if job.tenant == jobs[0].tenant]
+    result = run(replayed(job.trace for job in alone if job.trace), "besteffort", 48, quotas=quotas)
+    assert all(outcome.finish is not None for outcome in result.outcomes)
+    assert max(sample.allocated for sample in result.samples) > quotas[jobs[0].tenant]
+
+
+def test_the_same_input_gives_the_same_replay() -> None:
+    jobs = replayed(trace_jobs(200, 5))
+    first, second = (run(jobs, "gangline-true", 32, rules=Rules(HOUR // 2)) for _ in range(2))
+    assert [outcome.stints for outcome in first.outcomes] == [outcome.stints for outcome in second.outcomes]
+    assert any(outcome.evictions for outcome in first.outcomes)
+
+
+def test_what_makes_no_sense_is_said() -> None:
+    with pytest.raises(ReplayError, match="--gpus 20 is no multiple of --gpus-per-node 8"):
+        Cluster(20)
+    with pytest.raises(ReplayError, match="--policy easiest: use some of fifo"):
+        chosen("fifo,easiest")

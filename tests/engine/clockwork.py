@@ -42,6 +42,8 @@ class Job:
     forecast: tuple[tuple[float, int], ...] = ()
     limit: int | None = None
     priority: int = 0
+    #: declared: work is saved this often
+    checkpoint: int | None = None
 
 
 @dataclass
@@ -112,6 +114,7 @@ class Clockwork:
             priority=job.priority,
             created=self.now,
             max_execution_seconds=job.limit,
+            checkpoint_seconds=job.checkpoint,
         )
         self.runs[name] = Run()
         self.workloads[name] = workload

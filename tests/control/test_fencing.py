@@ -50,7 +50,11 @@ def test_a_pod_that_cannot_be_ended_is_left_behind_not_deleted() -> None:
     assert (verb, name) == ("patch", "p")
     meta = body["metadata"]
     assert (meta["uid"], meta["ownerReferences"], meta["finalizers"]) == ("uid-p", None, None)
-    assert meta["annotations"] == {"kueue.x-k8s.io/workload": None, "gangline.io/left-behind": "ns/w"}
+    assert meta["annotations"] == {
+        "kueue.x-k8s.io/workload": None,
+        "alpha.jobset.sigs.k8s.io/exclusive-topology": None,
+        "gangline.io/left-behind": "ns/w",
+    }
     assert meta["labels"]["jobset.sigs.k8s.io/job-key"] is None
     assert world.recorder.said == [], "there is no Workload to say it of"
 

@@ -73,7 +73,11 @@ def left_behind(pod: GangPod) -> Json:
             "ownerReferences": None,
             "finalizers": rest or None,
             "labels": dict.fromkeys(_TIES),
-            "annotations": {names.WORKLOAD_ANNOTATION: None, names.LEFT_BEHIND: pod.workload},
+            "annotations": {
+                names.WORKLOAD_ANNOTATION: None,
+                names.EXCLUSIVE_TOPOLOGY: None,  # JobSet takes every pod that has it for one that its others must follow
+                names.LEFT_BEHIND: pod.workload,
+            },
         }
     }
 

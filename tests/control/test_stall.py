@@ -95,10 +95,18 @@ def test_the_start_is_exempt() -> None:
 
 
 def test_who_promised_a_heartbeat_and_never_gave_one_is_silent_from_the_start() -> None:
-    promised = replace(GANG, heartbeat=20 * MINUTE, running_for=19 * MINUTE)
-    assert not judge(promised, POLICY).suspect
-    assert judge(replace(promised, running_for=20 * MINUTE), POLICY).suspect
+    promised = replace(GANG, heartbeat=20 * MINUTE, unheard=19 * MINUTE)
+    assert not judge(promised, POLICY).suspect, "a process that has just begun has not listened for long"
+    assert judge(replace(promised, unheard=20 * MINUTE), POLICY).suspect
     assert not judge(replace(GANG, silence=None), POLICY).suspect, "who promised nothing is not silent"
+
+
+def test_silence_is_weak_evidence_while_the_pace_is_unknown() -> None:
+    slow = replace(GANG, silence=25 * MINUTE)
+    assert not judge(slow, POLICY).suspect, "its steps may be long"
+    verdict = judge(replace(slow, log_silence=25 * MINUTE), POLICY)
+    assert verdict.suspect
+    assert verdict.signs == ("NoReport", "SilentLogs")
 
 
 def test_a_phase_without_steps_is_no_silence_while_it_is_reported() -> None:
@@ -110,7 +118,7 @@ def test_a_phase_without_steps_is_no_silence_while_it_is_reported() -> None:
 
 
 def test_a_sign_of_life_ends_the_suspicion_and_the_stall() -> None:
-    hangs = judge(replace(GANG, silence=60 * MINUTE), POLICY)
+    hangs = judge(replace(GANG, silence=60 * MINUTE, median_step=1.0 * SECOND), POLICY)
     lives = judge(replace(GANG, silence=SECOND), POLICY)
     watch = Watch()
     assert watch.follow(hangs, POLICY, 0)

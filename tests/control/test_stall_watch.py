@@ -218,6 +218,21 @@ def test_a_restart_where_it_is_and_a_requeue_when_that_is_used_up() -> None:
     assert used_up.condition() == ("True", "Requeue")
 
 
+def test_a_gang_that_hangs_again_after_its_restart_is_restarted_again() -> None:
+    place = Place({"action": "Restart"})
+    place.pass_time(22, **IDLE)
+    for ready in (False, True):
+        place.now += MINUTE
+        place.writes.change(KEY, "pods-ready", workload_status.pods_ready(ready))
+    place.pass_time(1, **IDLE)
+    assert place.condition() == ("False", "Restarted")
+    place.pass_time(9, **IDLE)
+    assert len(place.writes.sent) == 1, "it has its time to start up"
+    place.pass_time(20, **IDLE)
+    assert place.condition() == ("True", "Restart")
+    assert len(place.writes.sent) == 2
+
+
 def test_after_so_many_actions_it_is_only_told() -> None:
     place = Place({"action": "Requeue", "maxActions": 2})
     raw = copy.deepcopy(place.mirror.get(kube.WORKLOADS, KEY)) or {}

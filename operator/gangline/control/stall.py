@@ -44,8 +44,10 @@ class Evidence:
     running_for: Millis
     #: since it last came further by its own word; None = it never reported in this run
     silence: Millis | None = None
-    #: it promised to report this often (GPUJob spec.progress.heartbeat)
+    #: it promised to report this often (GPUJob spec.progress.heartbeat) …
     heartbeat: Millis | None = None
+    #: … and for so long has been listened for it without a report; a process that has just begun has not heard much
+    unheard: Millis | None = None
     median_step: float | None = None
     #: it reports to be busy with something that makes no steps
     quiet: bool = False
@@ -66,6 +68,11 @@ class Evidence:
         """The silence that is no sign yet: what the run promised, else the policy's time; and always some of its own steps."""
         promised = policy.after if self.heartbeat is None else self.heartbeat
         return max(promised, round(STEPS * (self.median_step or 0.0)))
+
+    @property
+    def has_rhythm(self) -> bool:
+        """It is known how often it should be heard of: it said so, or its steps tell. Else it may just have long steps."""
+        return self.heartbeat is not None or self.median_step is not None
 
     def all_pods(self, spans: tuple[Millis, ...]) -> Millis:
         """For how long all of its pods have been so; 0 where some are not measured."""
@@ -91,8 +98,15 @@ SIGNS: Final[tuple[Sign, ...]] = (
         "NoProgress",
         "progress",
         True,
-        lambda e, p: _silence(e) is not None and (_silence(e) or 0) >= e.allowed(p),
-        lambda e: f"no progress for {span(_silence(e) or 0)}",
+        lambda e, p: e.has_rhythm and _silence(e) >= e.allowed(p),
+        lambda e: f"no progress for {span(_silence(e))}",
+    ),
+    Sign(
+        "NoReport",
+        "progress",
+        False,
+        lambda e, p: not e.has_rhythm and _silence(e) >= e.allowed(p),
+        lambda e: f"no report for {span(_silence(e))}",
     ),
     Sign(
         "GpuError",
@@ -169,11 +183,12 @@ def _progressing(evidence: Evidence, policy: Policy) -> bool:
     return evidence.silence is not None and evidence.silence < evidence.allowed(policy)
 
 
-def _silence(evidence: Evidence) -> Millis | None:
-    """A run that promised to report and never did is silent from its start on; one that promised nothing is not silent."""
-    if evidence.silence is None and evidence.heartbeat is not None:
-        return evidence.running_for
-    return evidence.silence
+def _silence(evidence: Evidence) -> Millis:
+    """A run that promised to report and never did is silent as long as it was listened for; one that never reported and
+    promised nothing is not silent."""
+    if evidence.silence is not None:
+        return evidence.silence
+    return evidence.unheard or 0 if evidence.heartbeat is not None else 0
 
 
 @dataclass(slots=True)

@@ -54,6 +54,8 @@ class _Run:
 
     uid: str
     admitted_at: model.Millis
+    #: since when this process listens for its reports
+    since: model.Millis
     watch: Watch = field(default_factory=Watch)
     progress: Progress | None = None
     #: the last annotation read, of the job ("") and of pods
@@ -150,7 +152,7 @@ class StallWatch:
         run = self._runs.get(value.key)
         if run is None or run.uid != value.uid or run.admitted_at != value.admitted_at:
             watch = Watch(STALLED, self._now()) if value.stalled else Watch()
-            run = self._runs[value.key] = _Run(value.uid, value.admitted_at, watch)
+            run = self._runs[value.key] = _Run(value.uid, value.admitted_at, self._now(), watch)
         return run
 
     def _take(self, value: model.Workload, beat: Beat) -> None:
@@ -249,20 +251,26 @@ class StallWatch:
         if said := annotations.get(names.PROGRESS):
             self._read_annotation(value, "", said)
         run, now = self._run_of(value), self._now()
+        if value.stalled and _since_stalled(raw) < value.pods_ready_at:
+            run.watch = Watch()
+            self._is_over(value, "Restarted", "Its pods have started anew since")
+            return
         verdict = stall.judge(self._evidence(value, run, job, now), policy)
         if run.watch.follow(verdict, policy, now):
             if run.watch.state == STALLED:
                 self._act(value, raw, job, policy, verdict)
             elif run.watch.state == RUNNING and value.stalled:
-                self._recovered(value)
+                self._is_over(value, "Recovered", "It shows signs of life again")
         if verdict.idle and run.watch.state == RUNNING:
             self._idle(value, raw, verdict)
 
     def _evidence(self, value: model.Workload, run: _Run, job: Json | None, now: model.Millis) -> Evidence:
         progress, admission = run.progress, value.admission
         pods = sum(p.count - value.reclaimable.get(p.name, 0) for p in admission.pod_sets) if admission else 0
+        started = max(value.pods_ready_at, value.admitted_at)
         evidence = Evidence(
-            running_for=now - max(value.pods_ready_at, value.admitted_at),
+            running_for=now - started,
+            unheard=now - max(started, run.since),
             silence=progress.silence(now) if progress is not None else None,
             heartbeat=_promised(job),
             median_step=progress.median_step if progress is not None else None,
@@ -313,8 +321,8 @@ class StallWatch:
         version = {"metadata": {"resourceVersion": job["metadata"]["resourceVersion"]}}
         return ObjectKey.of(ref[0], job), "status", {**version, **patch.body}
 
-    def _recovered(self, value: model.Workload) -> None:
-        change = workload_status.stalled(False, "Recovered", "It shows signs of life again")
+    def _is_over(self, value: model.Workload, reason: str, message: str) -> None:
+        change = workload_status.stalled(False, reason, message)
         self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE)
 
     def _idle(self, value: model.Workload, raw: Json, verdict: Verdict) -> None:
@@ -331,6 +339,11 @@ class StallWatch:
 
         change = workload_status.stalled(False, workload_status.IDLE, message)
         self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE, done=done)
+
+
+def _since_stalled(raw: Json) -> model.Millis:
+    row = conditions.find((raw.get("status") or {}).get("conditions"), names.STALLED) or {}
+    return conditions.millis_of(row.get("lastTransitionTime"))
 
 
 def _times_stalled(raw: Json) -> int:

@@ -177,3 +177,14 @@ def test_long_lists_are_cut():
 )
 def test_ordinals(n, word):
     assert ordinal(n) == word
+
+
+def test_a_run_that_is_late_or_hangs_says_so():
+    run = running("late")
+    late = condition("Overrun", True, "Overdue", "It has run for 3h")
+    idle = condition("Stalled", False, "Idle", "It holds GPUs that it does not use")
+    run["status"]["conditions"] += [late, idle]
+    assert told(run)["warning"] == "It has run for 3h | It holds GPUs that it does not use"
+    run["status"]["conditions"][-1] = condition("Stalled", False, "Recovered", "It shows signs of life again")
+    run["status"]["conditions"][-2] = condition("Overrun", False, "Overdue", "Previously")
+    assert "warning" not in told(run)

@@ -25,7 +25,7 @@ def explain(view: WorkloadView, snapshot: Snapshot, now: float) -> list[Line]:
         lines += _pending(view, snapshot, now)
     elif text := why(view):
         lines.append(Line("because", text))
-    return lines
+    return lines + [Line("warning", text) for text in view.warnings]
 
 
 def _standing(view: WorkloadView, snapshot: Snapshot, now: float) -> str:

@@ -74,6 +74,7 @@ class WorkloadView:
     message: str
     evicted: str = ""  # why it is stopping, or lost its place while it waits for a new one
     position: int | None = None  # 0-based among the pending of its ClusterQueue
+    warnings: tuple[str, ...] = ()  # what is not as it should be with its run
 
     @property
     def gpus(self) -> int:
@@ -172,7 +173,17 @@ def workload_view(obj: Json, routes: Mapping[tuple[str, str], str]) -> WorkloadV
         reason=reason,
         message=message,
         evicted=_eviction(obj) if state in (State.PENDING, State.STOPPING) else "",
+        warnings=_warnings(obj),
     )
+
+
+def _warnings(obj: Json) -> tuple[str, ...]:
+    """It runs longer than forecast, hangs, or leaves its GPUs idle."""
+    overrun, stalled = condition(obj, names.OVERRUN), condition(obj, names.STALLED)
+    rows = [row for row in (overrun, stalled) if is_true(row)]
+    if stalled.get("status") == "False" and stalled.get("reason") == "Idle":
+        rows.append(stalled)
+    return tuple(row.get("message", "") for row in rows)
 
 
 def judge(obj: Json) -> tuple[State, str, str, float]:

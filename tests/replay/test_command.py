@@ -26,14 +26,14 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def replay(trace: Path, out: Path, *options: str) -> Result:
-    fixed = ("--gpus", "32", "--train-until", str(10 * DAY), "--from", str(10 * DAY), "--workers", "2")
+    fixed = ("--gpus", "32", "--train-until", str(10 * DAY), "--from", str(10 * DAY), "--workers", "1")
     return CliRunner().invoke(main, ["replay", str(trace), *fixed, "--out", str(out), *options])
 
 
 @pytest.fixture(scope="module")
 def done(trace: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str, str]:
     out = tmp_path_factory.mktemp("out")
-    result = replay(trace, out, "--policy", "besteffort,easy,gangline,gangline-any", "--jitter", "1")
+    result = replay(trace, out, "--policy", "besteffort,easy,gangline,gangline-any", "--jitter", "1", "--workers", "2")
     assert result.exit_code == 0, result.output
     return json.loads((out / "replay.json").read_text()), (out / "report.html").read_text(), result.output
 

@@ -17,7 +17,9 @@ from gangline.console.options import Instant, Span
 from gangline.console.table import Rows, plain
 from gangline.replay import policies, report
 from gangline.replay.model import Cluster, ReplayError
-from gangline.replay.run import PREDICTORS, Plan, Replay, Tick, prepare, replay
+from gangline.replay.plan import PREDICTORS, Plan, prepare
+from gangline.replay.run import Replay
+from gangline.replay.side_by_side import Tick, replay
 
 
 class _SpanOrNone(Span):

@@ -1,0 +1,129 @@
+"""What a replay is asked to do, and what it needs: the jobs of the window, what was known before, a trained forecaster."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gangline.engine.model import Millis
+from gangline.forecast import Run, from_trace
+from gangline.forecast.dataset import known_at
+from gangline.replay.learned import Schooling, school
+from gangline.replay.model import LONGEST, Cluster, Job, ReplayError, replayed
+from gangline.replay.policies import CHOSEN, Policy
+from gangline.replay.simulator import Rules
+from gangline.replay.world import quotas_by_use
+from gangline.traces import Trace, TraceJob
+
+PREDICTORS: Final = ("model", "true", "limit", "last-two", "random", "noisy")
+#: each job's submission and duration are moved by up to this share when the input is shaken
+SHAKE: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is asked for. Instants are Unix seconds, spans seconds."""
+
+    cluster: Cluster
+    policies: tuple[Policy, ...]
+    first: float
+    last: float
+    train_until: float | None = None
+    predictor: str = "model"
+    limit: float | None = None  #: of jobs that request none; None = the longest job before the training ends
+    retrain_every: float | None = None
+    checkpoint: float | None = 1800.0
+    restart: float = 60.0
+    tenants: bool = False
+    jitter: int = 0
+    seed: int = 1
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.first < self.last:
+            raise ReplayError("--from must be before --to")
+        if self.train_until is not None and self.train_until > self.first:
+            raise ReplayError("--train-until must not be after --from: the forecasts would know the future")
+        if self.predictor not in PREDICTORS:
+            raise ReplayError(f"--predictor {self.predictor}: use one of {', '.join(PREDICTORS)}")
+        if self.jitter < 0:
+            raise ReplayError(f"--jitter must not be negative, not {self.jitter}")
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(None if self.checkpoint is None else round(self.checkpoint * 1000), round(self.restart * 1000))
+
+    def predictor_of(self, policy: Policy) -> str:
+        return self.predictor if policy.predictor == CHOSEN else policy.predictor
+
+    def needs(self, predictor: str) -> bool:
+        return any(self.predictor_of(policy) == predictor for policy in self.policies)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What all runs share: the window's jobs, and what was known before them."""
+
+    jobs: tuple[Job, ...]
+    history: tuple[Run, ...]  # known at the beginning of the window
+    past_seconds: tuple[float, ...]  # durations of jobs that were known when the training ended
+    limit: Millis
+    quotas: Mapping[str, int] | None
+    schooling: Schooling | None
+
+
+def prepare(trace: Trace, plan: Plan) -> tuple[Prepared, list[str]]:
+    """Raises ReplayError where the window holds no job."""
+    window = trace.between(plan.first, plan.last)
+    jobs = replayed(window.jobs)
+    if not jobs:
+        raise ReplayError(f"no job that asks for GPUs was submitted between --from and --to; {_span(trace)}")
+    until = plan.first if plan.train_until is None else plan.train_until
+    earlier = [job for job in trace.jobs if job.submit < plan.first and job.gpus > 0]
+    past = [job.duration for job in earlier if job.submit < until and job.submit + job.duration < until]
+    notes: list[str] = []
+    history = [known_at(run, plan.first) for run in map(_cut, earlier)]
+    schooling = None
+    if plan.needs("model"):
+        schooling = school(history, until, plan.first)
+        if schooling.note:
+            notes.append(f"no model: {schooling.note}")
+    longest = min(max(past, default=LONGEST / 1000), LONGEST / 1000)
+    limit = longest if plan.limit is None else plan.limit
+    skipped = [f"{count} rows skipped: {reason}" for reason, count in trace.skipped.items()]
+    prepared = Prepared(
+        jobs=tuple(jobs),
+        history=tuple(history),
+        past_seconds=tuple(past) or tuple(job.duration / 1000 for job in jobs),
+        limit=round(max(limit, 1.0) * 1000),
+        quotas=quotas_by_use(replayed(earlier) or jobs, plan.cluster, {job.tenant for job in jobs})
+        if plan.tenants
+        else None,
+        schooling=schooling,
+    )
+    return prepared, notes + skipped
+
+
+def _cut(job: TraceJob) -> Run:
+    return from_trace(replace(job, duration=min(job.duration, LONGEST / 1000)))
+
+
+def _span(trace: Trace) -> str:
+    if not trace.jobs:
+        return "the trace is empty"
+    return f"the trace runs from {trace.jobs[0].submit:.0f} to {trace.jobs[-1].submit:.0f} (Unix seconds)"
+
+
+def shake(jobs: Sequence[Job], seed: int) -> list[Job]:
+    """Submissions and durations moved by a little, at random: a difference that this undoes is none."""
+    chance = random.Random(seed)
+    typical = (jobs[-1].submit - jobs[0].submit) / max(1, len(jobs) - 1)
+
+    def moved(job: Job) -> Job:
+        submit = job.submit + round(chance.uniform(0, typical))
+        return replace(job, submit=submit, duration=max(1, round(job.duration * chance.uniform(1 - SHAKE, 1 + SHAKE))))
+
+    ordered = sorted((moved(job) for job in jobs), key=lambda job: (job.submit, job.number))
+    return [replace(job, number=number) for number, job in enumerate(ordered)]

@@ -1,0 +1,135 @@
+"""Policies side by side, each in a process of its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing.queues import Queue
+from pathlib import Path
+from queue import Empty
+from typing import Any, Final, TypeAlias
+
+from gangline.replay.model import Outcome
+from gangline.replay.plan import Plan, Prepared
+from gangline.replay.policies import Policy
+from gangline.replay.run import Replay, Story, play
+from gangline.traces import Trace
+
+#: (policy, shaken copy, jobs submitted since the last word)
+Tick: TypeAlias = tuple[str, int, int]
+Tell: TypeAlias = Callable[[Tick], None]
+Task: TypeAlias = tuple[Policy, int]
+Done: TypeAlias = tuple[Story, dict[str, Any]]
+
+#: jobs between two words of progress
+_STEP: Final = 250
+
+
+def replay(
+    trace: Trace, plan: Plan, prepared: Prepared, notes: Sequence[str] = (), tell: Tell = lambda tick: None
+) -> Replay:
+    """Every policy, and every shaken copy of its input; in this process if there is only one worker."""
+    tasks = [(policy, shaken) for shaken in range(plan.jitter + 1) for policy in plan.policies]
+    stories: dict[str, Story] = {}
+    shaken_runs: dict[str, list[dict[str, Any]]] = {}
+    forecasts: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory(prefix="gangline-replay-") as folder:
+        path = Path(folder) / "prepared"
+        with path.open("wb") as file:
+            pickle.dump(prepared, file, protocol=pickle.HIGHEST_PROTOCOL)
+        play_all = _one_by_one if min(plan.workers, len(tasks)) == 1 else _in_processes
+        for (policy, shaken), (story, forecast) in play_all(plan, tasks, path, tell):
+            if shaken:
+                shaken_runs.setdefault(policy.name, []).append(story.measures)
+                continue
+            stories[policy.name] = story
+            if forecast:
+                forecasts[policy.name] = forecast
+    ordered = [stories[policy.name] for policy in plan.policies]
+    first = next((forecasts[policy.name] for policy in plan.policies if policy.name in forecasts), {})
+    told = {**first, "by_policy": forecasts} if first else {}
+    return Replay(plan, trace.format, ordered, shaken_runs, told, prepared.limit / 1000, list(notes))
+
+
+def _one_by_one(plan: Plan, tasks: Sequence[Task], path: Path, tell: Tell) -> Iterator[tuple[Task, Done]]:
+    for task in tasks:
+        yield task, _play(plan, task, _load(path), tell)
+
+
+def _in_processes(plan: Plan, tasks: Sequence[Task], path: Path, tell: Tell) -> Iterator[tuple[Task, Done]]:
+    context = multiprocessing.get_context("spawn")
+    ticks: Queue[Tick] = context.Queue()
+    workers = min(plan.workers, len(tasks))
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_set_up, initargs=(ticks, path)) as pool:
+        futures = {pool.submit(_work, plan, task): task for task in tasks}
+        while futures:
+            _drain(ticks, tell)
+            for future in [future for future in futures if future.done()]:
+                yield futures.pop(future), future.result()
+        _drain(ticks, tell)
+
+
+def _drain(ticks: Queue[Tick], tell: Tell) -> None:
+    """Pass on what the workers said; waits a moment if they say nothing."""
+    try:
+        tell(ticks.get(timeout=0.2))
+        while True:
+            tell(ticks.get_nowait())
+    except Empty:
+        pass
+
+
+# --- in a worker --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Worker:
+    """What a worker process was given when it began."""
+
+    ticks: Queue[Tick] | None = None
+    path: Path = Path()
+
+
+_WORKER: Final = _Worker()
+
+
+def _set_up(ticks: Queue[Tick], path: Path) -> None:
+    _WORKER.ticks, _WORKER.path = ticks, path
+
+
+def _work(plan: Plan, task: Task) -> Done:
+    assert _WORKER.ticks is not None
+    return _play(plan, task, _load(_WORKER.path), _WORKER.ticks.put)
+
+
+def _load(path: Path) -> Prepared:
+    """Each run begins with a fresh copy: a forecaster learns on the way."""
+    with path.open("rb") as file:
+        return pickle.load(file)
+
+
+def _play(plan: Plan, task: Task, prepared: Prepared, tell: Tell) -> Done:
+    policy, shaken = task
+    count = 0
+
+    def progress(jobs: int) -> None:
+        nonlocal count
+        count += jobs
+        if count >= _STEP:
+            tell((policy.name, shaken, count))
+            count = 0
+
+    story, forecast = play(plan, policy, prepared, shaken, progress)
+    tell((policy.name, shaken, count))
+    result = story.result
+    result.outcomes = [] if shaken else [_without_trace(outcome) for outcome in result.outcomes]
+    return story, forecast
+
+
+def _without_trace(outcome: Outcome) -> Outcome:
+    outcome.job = replace(outcome.job, trace=None)
+    return outcome

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.control.test_forecasts import World
 from tests.jobs.gangs import KIND, gpu_job
 
 from gangline.control import conditions, workload_status
@@ -306,3 +307,24 @@ async def test_a_source_that_fails_is_no_evidence_and_stops_nothing() -> None:
     assert await place.watch._readings() == []
     place.pass_time(60)
     assert place.condition() == ("", "")
+
+
+def test_the_forecaster_says_nothing_of_a_run_that_knows_better_and_speaks_again_after_it() -> None:
+    world = World()
+    world.policy()
+    world.workload("job-a", started=START // 1000)
+    world.forecasts.knows_better = lambda key: True
+
+    def told() -> int:
+        while world.forecasts.work(1.0):
+            pass
+        world.forecasts.tell()
+        return sum(isinstance(change, model.Put) for change in world.told)
+
+    assert told() == 0
+    world.forecasts.knows_better = lambda key: False
+    world.forecasts.tell_again("ml/job-a")
+    assert told() == 1
+    world.forecasts.tell_again("ml/job-a")
+    assert told() == 2, "whatever it had said before"
+    world.forecasts.tell_again("ml/nobody")

@@ -35,6 +35,9 @@ class Lookups:
     def host_name(self, node: str) -> str:
         return node
 
+    def domains_unsound(self, label: str) -> bool:
+        return label == "broken"
+
     def priority(self, job: Json, pod_sets: Any) -> tuple[int, Json | None]:
         if job["metadata"]["labels"].get("kueue.x-k8s.io/priority-class") == "missing":
             raise JobError("not found", "metadata.labels")

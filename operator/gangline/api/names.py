@@ -57,6 +57,7 @@ EXCLUSIVE_TOPOLOGY: Final = (
     "alpha.jobset.sigs.k8s.io/exclusive-topology"  # JobSet's: each child Job alone in a domain of this node label
 )
 AUTOSCALED: Final = f"{OWN_GROUP}/autoscaled"  # on ResourceFlavors, "true": nodes are added when pods need them
+DOMAIN_GATE: Final = f"{OWN_GROUP}/domain"  # scheduling gate of pods that wait for word of their domain
 WHOLE_DOMAINS: Final = f"{OWN_GROUP}/whole-domains"  # on Workloads, JSON: {pod set: {"by": node label, "count": n}}
 NODE_LOSS: Final = f"{OWN_GROUP}/node-loss"  # on Workloads: "Restart" where a lost pod means that all must start anew
 RECOVERY: Final = (

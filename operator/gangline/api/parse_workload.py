@@ -84,6 +84,7 @@ def workload(obj: Any) -> model.Workload:
         ),
         swaps=record.swaps,
         avoid=record.avoid,
+        healed_at=record.at,
         backfilled=is_true(found.get(names.BACKFILLED, NO_CONDITION)),
         overrun=_reason_if_true(found.get(names.OVERRUN, NO_CONDITION)),
         overran=found.get(names.OVERRUN, NO_CONDITION).get("reason") == "Overdue",

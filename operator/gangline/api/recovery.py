@@ -88,7 +88,7 @@ class Record:
         current = self.current
         attempt = self.attempt + (swap.how == RESTART)
         fresh = [node for node in swap.lost if current is None or node not in current.lost]
-        swaps = self.swaps + len(fresh)
+        swaps = self.swaps + (len(fresh) if swap.lost else 1)
         if current is None:
             return Record(attempt, swaps, swap.decided, _latest((*self.log, _bounded(swap))))
         how = current.how if swap.how == REPLACE else swap.how

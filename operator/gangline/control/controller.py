@@ -31,6 +31,7 @@ from gangline.control.pods import Pods, ungating
 from gangline.control.queue_writes import QueueWrites
 from gangline.control.recovery import Recoveries, holds_back
 from gangline.control.stall_watch import StallWatch
+from gangline.control.steering import Steering
 from gangline.control.writer import Priority, Write, Writer
 from gangline.control.writes import Writes
 from gangline.engine import model
@@ -78,11 +79,14 @@ class Controller:
         now: Callable[[], int] = wall_millis,
     ) -> None:
         self.engine = engine
-        self.mirror = Mirror(observe=self._observe, complain=self._complain, labels_to_copy=labels_to_copy)
+        self.mirror = Mirror(
+            observe=self._observe, complain=self._complain, labels_to_copy=labels_to_copy, usable=engine.usable
+        )
         self.writes = Writes(client, writer, self.mirror, now=now, resolved=self._resolved)
         self.decisions = Decisions(self.mirror, self.writes, engine, recorder, metrics)
         self.queues = QueueWrites(self.mirror, self.writes, writer, engine, now, fair=fair_sharing)
         self.pods = Pods(observe=engine.observe)
+        self.steering = Steering()
         self.footprints = Footprints(observe=engine.observe, counts=self._pod_counts)
         self.fencing = Fencing(self.mirror, self.footprints, writer, recorder, self._recovery_of)
         self.recoveries = Recoveries(
@@ -205,10 +209,12 @@ class Controller:
     def _absorb_pod(self, event: Event) -> None:
         if isinstance(event, Upsert):
             self.footprints.upsert(event.obj)
+            self.steering.upsert(event.obj)
             self.stalls.note_pod(event.obj)
             self.pods.upsert(event.obj)
         elif isinstance(event, Removed):
             self.footprints.remove(event.key)
+            self.steering.remove(event.key)
             self.pods.remove(event.key)
         else:
             self.mirror.know_pods()
@@ -229,6 +235,7 @@ class Controller:
         for workload in self._take_loose():
             self._tidy(workload)
         self._place_pods()
+        self._steer_pods()
         self.queues.flush()
 
     def _take_dirty(self) -> set[JobRef]:
@@ -398,6 +405,19 @@ class Controller:
                     self._writer.submit(
                         Write(target, "patch", body, priority=Priority.START_STOP, on_done=self.pods.upsert)
                     )
+
+    def _steer_pods(self) -> None:
+        """Let the pods of gangs that take whole domains go where their gang is counted on."""
+        for pod, body in self.steering.released(self._whole_domains, self.engine.domains_of):
+            target = ObjectKey.of(kube.PODS, pod)
+            if not self._writer.pending(target):
+                self._writer.submit(
+                    Write(target, "patch", body, priority=Priority.START_STOP, on_done=self.steering.upsert)
+                )
+
+    def _whole_domains(self, workload: str) -> dict[str, str]:
+        value = self.mirror.workload_value(workload)
+        return {pod_set.name: pod_set.exclusive for pod_set in value.pod_sets} if value is not None else {}
 
     def _pod_counts(self, workload: str) -> dict[str, int]:
         value = self.mirror.workload_value(workload)

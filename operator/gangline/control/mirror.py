@@ -87,6 +87,8 @@ class Mirror:
     observe: Callable[[model.Change], None]
     complain: Callable[[Json, Exception], None] = field(default=lambda obj, error: None)
     labels_to_copy: Sequence[str] = ()
+    #: new work may go to this node
+    usable: Callable[[str], bool] = field(default=lambda node: True)
     objects: dict[Resource, dict[str, Json]] = field(default_factory=dict)
     #: where the pods of admitted jobs are told to report their progress to; "" = they are told nothing
     progress_url: str = ""
@@ -329,6 +331,12 @@ class Mirror:
         return any(
             labels.items() <= (node["metadata"].get("labels") or {}).items() for node in nodes for labels in wanted
         )
+
+    def domains_unsound(self, label: str) -> bool:
+        """Some domain of this node label has a node that can't be used: a gang must be told which ones are its own."""
+        nodes = self.objects[kube.NODES].values()
+        domains = (node for node in nodes if label in (node["metadata"].get("labels") or ()))
+        return any(not self.usable(node["metadata"]["name"]) for node in domains)
 
     def host_name(self, node: str) -> str:
         """What a node calls itself in its labels."""

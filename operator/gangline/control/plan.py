@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from gangline.api import names, recovery
-from gangline.control import conditions, workload_status
+from gangline.control import conditions, steering, workload_status
 from gangline.control.events import EventType
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import Children, Create, Delete, JobError, JobKind, JobWrite, Patch, PodSetInfo
@@ -41,6 +41,10 @@ class Lookups(Protocol):
         ...
 
     def host_name(self, node: str) -> str: ...
+    def domains_unsound(self, label: str) -> bool:
+        """Some domain of this node label has a node that can't be used."""
+        ...
+
     def priority(self, job: Json, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
         """Priority and `priorityClassRef` of a job. Raises JobError when the class it names does not exist."""
         ...
@@ -135,6 +139,7 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
     record = recovery.of(workload)
     patience = _patience(lookups.patience(status["admission"]["clusterQueue"]))
     avoid = sorted(lookups.host_name(node) for node in record.avoid)
+    whole = recovery.whole_domains(meta.get("annotations") or {})
     updates: dict[str, list[Json]] = {}
     for check in status.get("admissionChecks", ()):
         for update in check.get("podSetUpdates", ()):
@@ -168,6 +173,9 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
         placed = "topologyAssignment" in assignment or "delayedTopologyRequest" in assignment
         if placed:
             labels[names.TAS_LABEL] = "true"
+        gates = [{"name": names.TOPOLOGY_GATE}] if placed else []
+        if name in whole and lookups.domains_unsound(whole[name][0]):
+            gates.append(dict(steering.GATE))
         infos.append(
             PodSetInfo(
                 name=name,
@@ -176,7 +184,7 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
                 tolerations=tolerations,
                 labels=labels,
                 annotations=annotations,
-                scheduling_gates=[{"name": names.TOPOLOGY_GATE}] if placed else [],
+                scheduling_gates=gates,
                 patience=patience,
                 avoid=avoid,
             )

@@ -35,6 +35,8 @@ Json: TypeAlias = dict[str, Any]
 Amend: TypeAlias = Callable[[Record], Record]
 
 SLOT: Final = "recovery"
+#: A gang that was told to start anew is left alone for so long, in milliseconds, unless it loses more nodes.
+SETTLING: Final = 20_000
 
 
 class Recoveries:
@@ -70,6 +72,9 @@ class Recoveries:
         raw = self._mirror.get(kube.WORKLOADS, decision.workload)
         if raw is None or raw["metadata"]["uid"] != decision.uid:
             return  # the engine hears of that by itself
+        record = recovery.of(raw)
+        if not decision.lost and record.current is not None and decision.at < record.at + SETTLING:
+            return  # its pods are still on their way
         swap = self._swap(
             decision.workload, decision.how, decision.cause, decision.lost, decision.detected_at, decision.at
         )

@@ -1,0 +1,74 @@
+"""Pods of jobs that take whole domains: which of them are told where to go, and that all of them go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.control.gang_pods import Json, a_pod
+
+from gangline.control import steering
+from gangline.control.steering import Steering
+
+POOL = "cloud.google.com/gke-nodepool"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def waiting(name: str = "p", **spec: Any) -> Json:
+    pod = a_pod(name, "", phase="Pending")
+    pod["spec"] |= {"schedulingGates": [{"name": "other"}, dict(steering.GATE)], **spec}
+    return pod
+
+
+def released(pod: Json, domains: tuple[str, ...] = ("b", "a")) -> Json:
+    store = Steering()
+    store.upsert(pod)
+    [(found, body)] = store.released(lambda workload: {"main": POOL}, lambda workload, label: domains)
+    assert found is pod
+    assert body["metadata"] == {"resourceVersion": "1"}
+    assert body["spec"]["schedulingGates"] == [{"name": "other"}]
+    return body["spec"]
+
+
+def test_a_first_pod_is_told_the_domains_of_its_gang() -> None:
+    assert released(waiting())["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"] == [
+        {"matchExpressions": [{"key": POOL, "operator": "In", "values": ["a", "b"]}]}
+    ]
+
+
+def test_what_jobset_and_the_user_said_stands() -> None:
+    own = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["x"]}]}
+    affinity = {"podAffinity": {"x": 1}, "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [own]}}}
+    told = released(waiting(affinity=affinity))["affinity"]
+    assert told["podAffinity"] == {"x": 1}
+    [term] = told["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert [row["key"] for row in term["matchExpressions"]] == ["zone", POOL]
+
+
+def test_a_pod_that_follows_another_just_goes() -> None:
+    assert "affinity" not in released(waiting(nodeSelector={POOL: "a"}))
+
+
+def test_where_the_engine_counts_on_no_domain_any_will_do() -> None:
+    assert "affinity" not in released(waiting(), ())
+
+
+def test_only_pods_with_the_gate_wait_and_none_that_is_told_to_go() -> None:
+    store = Steering()
+    store.upsert(a_pod("free"))
+    store.upsert(waiting("p"))
+    store.upsert(waiting("q"))
+    free = waiting("p")
+    free["spec"]["schedulingGates"] = []
+    store.upsert(free)
+    store.remove("ns/q")
+    going = waiting("r")
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    store.upsert(going)
+    assert store.released(lambda workload: {}, lambda workload, label: ()) == []
+
+
+def test_a_pod_whose_workload_is_not_known_is_not_kept() -> None:
+    store = Steering()
+    store.upsert(waiting())
+    [(_, body)] = store.released(lambda workload: {}, lambda workload, label: ("a",))
+    assert "affinity" not in body["spec"]

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from gangline.engine.model import Workload
@@ -127,6 +128,7 @@ def flavor_of(workload: Workload) -> str:
 # --- what makes two jobs alike ------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=16_384)
 def fold(name: str) -> str:
     """A job's name without what changes from run to run: generated suffixes and digits.
 
@@ -136,6 +138,7 @@ def fold(name: str) -> str:
     return _DIGITS.sub("#", _HASH.sub("#", name.lower()))
 
 
+@lru_cache(maxsize=4096)
 def image_name(image: str) -> str:
     """An image without digest, and with the digits of its tag folded.
 

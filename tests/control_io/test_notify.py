@@ -14,9 +14,13 @@ import pytest
 from click.testing import CliRunner
 
 from gangline.console.notify import command
+from gangline.control.controller import Controller
+from gangline.control.metrics import Metrics
 from gangline.control.mirror import Mirror
 from gangline.control.notify import KINDS, MOST_LINES, Message, Notice, Notices, Receiver, Terms, compose
 from gangline.control.notify_outbox import MOST_WAITING, DeliveryError, Outbox, addressed
+from gangline.control.writer import Writer
+from gangline.engine.engine import Engine
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]
@@ -362,3 +366,37 @@ def test_the_command_says_what_failed(inbox: Inbox) -> None:
     assert CliRunner().invoke(command, ["test", "--url", "json://h/{to}"]).exit_code == 1
     assert CliRunner().invoke(command, ["test"]).exit_code == 2
     assert CliRunner().invoke(command, ["test", "p", "--url", "json://h"]).exit_code == 2
+
+
+# --- in the operator --------------------------------------------------------------------------------------------------
+
+
+class Tape:
+    """In place of the event recorder."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str, str]] = []
+
+    def record(self, obj: Json, kind: str, reason: str, note: str, action: str = "") -> None:
+        self.events.append((obj["metadata"]["name"], reason, note))
+
+
+async def test_a_policy_whose_receiver_fails_says_so_in_an_event() -> None:
+    tape = Tape()
+    controller = Controller(None, Writer(None), Engine(), tape, Metrics())  # type: ignore[arg-type]
+    desk = Desk(RULE)
+    controller.mirror.objects[kube.QUEUE_POLICIES] = desk.mirror.objects[kube.QUEUE_POLICIES]
+    controller._cannot_notify(Receiver("gangline-system", "slack"), "the receiver did not take it")
+    controller._cannot_notify(Receiver("elsewhere", "slack"), "the receiver did not take it")
+    assert tape.events == [("p", "NotificationFailed", "the receiver did not take it")]
+
+
+async def test_an_end_is_told_by_how_it_ended() -> None:
+    told: list[tuple[str, str]] = []
+    controller = Controller(None, Writer(None), Engine(), Tape(), Metrics())  # type: ignore[arg-type]
+    controller.notices.tell = lambda kind, workload, text: told.append((kind, text))  # type: ignore[method-assign]
+    for reason, text in (("Succeeded", "done"), ("Failed", "out of memory"), ("FailedToStart", "conflict")):
+        row = {"type": "Finished", "status": "True", "reason": reason, "message": text}
+        controller._finished({"metadata": {}, "status": {"conditions": [row]}})
+    controller._finished(None)
+    assert told == [("Finished", "done"), ("Failed", "out of memory"), ("Failed", "conflict")]

@@ -241,7 +241,7 @@ class Assigner:
         count = demand.count if self._counts is None else self._counts[index]
         asks = [(demand.pod_set, count, (option.name,))]
         want = capacity.want(self._gang, asks, self._queue.config.recovery)
-        short = want.shortage() if want is not None else None
+        short = want.lacks() if want is not None else None
         if want is None or short is None:
             return Mode.FIT
         obstacles.append(_no_room(option.name, want, short))

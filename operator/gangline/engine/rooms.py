@@ -57,6 +57,8 @@ class Ground:
     names: tuple[str, ...]
     reported: frozenset[str]
     tables: dict[Shape, Table] = field(default_factory=dict["Shape", "Table"])
+    #: the same if nobody held anything; `seen` is the version of the nodes then
+    empty: dict[Shape, Table] = field(default_factory=dict["Shape", "Table"])
 
 
 @dataclass(slots=True)
@@ -75,11 +77,14 @@ class Rooms:
         self._elsewhere: dict[str, dict[str, int]] = {}
         self._grounds: dict[tuple[tuple[str, str], ...], Ground | None] = {}
         self._log: list[str] = []
+        #: changes when nodes do, and when they can be used or not
+        self._version = 0
         self._owners: dict[DomainKey, dict[str, int]] = {}
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 
     def put(self, node: Node, *, usable: bool) -> None:
+        self._version += 1
         room = self._rooms.get(node.name)
         if room is None:
             self._rooms[node.name] = Room(node, usable, self._elsewhere.pop(node.name, {}))
@@ -189,14 +194,24 @@ class Rooms:
             return 0
         return _fitting(shape, ground, room.node.allocatable, room.held)
 
-    def empty_counts(self, ground: Ground, shape: Shape) -> dict[str, int]:
+    def empty_table(self, ground: Ground, shape: Shape) -> Table:
         """How many would fit into each usable room if nobody held anything."""
-        counts: dict[str, int] = {}
-        for name in ground.names:
-            room = self._rooms[name]
-            if room.usable and not shape.selection.judge(room.node.labels, room.node.taints)[0]:
-                counts[name] = _fitting(shape, ground, room.node.allocatable, _NOTHING)
-        return counts
+        table = ground.empty.get(shape)
+        if table is None or table.seen != self._version:
+            counts = {name: self._count_empty(name, ground, shape) for name in ground.names}
+            counts = {name: count for name, count in counts.items() if count}
+            table = ground.empty[shape] = Table(counts, sum(counts.values()), self._version)
+        return table
+
+    def _count_empty(self, name: str, ground: Ground, shape: Shape) -> int:
+        room = self._rooms[name]
+        if not room.usable or shape.selection.judge(room.node.labels, room.node.taints)[0]:
+            return 0
+        return _fitting(shape, ground, room.node.allocatable, _NOTHING)
+
+    def unusable(self, ground: Ground) -> int:
+        """How many of its rooms can't be used."""
+        return sum(not self._rooms[name].usable for name in ground.names)
 
     def usable(self, ground: Ground) -> Iterator[tuple[str, Room]]:
         for name in ground.names:

@@ -7,7 +7,7 @@ business: footprints correct what was assumed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -186,12 +186,24 @@ class Seating:
 
         return sorted({*free, *here}, key=rank)
 
-    def _in_order(self, member: Member, table: Table, names: Iterable[str]) -> list[str]:
-        def rank(name: str) -> tuple[bool, int, bool]:
+    def _in_order(self, member: Member, table: Table, names: Sequence[str]) -> Iterator[str]:
+        """Rooms that take some: those that it had, those in use, idle ones, and those that failed it; each by name."""
+        counts = table.counts
+        had = sorted({node for name, node in (*self._before.bound, *self._before.kept) if name == member.name})
+        first = [name for name in had if name in counts and name in names and name not in self._avoid]
+        yield from first
+        few = member.ground is not None and names is member.ground.names and len(counts) * 8 < len(names)
+        places = sorted(counts) if few else [name for name in names if name in counts]
+        others = [name for name in places if name not in self._avoid and name not in first]
+        idle: list[str] = []
+        for name in others:
             room = self._rooms.get(name)
-            return name in self._avoid, -self._before.at((member.name, name)), room is None or room.idle
-
-        return sorted((name for name in names if name in table.counts), key=rank)
+            if room is not None and not room.idle:
+                yield name
+            else:
+                idle.append(name)
+        yield from idle
+        yield from (name for name in places if name in self._avoid)
 
     def _deal(self, member: Member, count: int, names: Iterable[str], counts: Mapping[str, int] | None = None) -> int:
         """Give seats to `count` pods, room by room; how many got none."""

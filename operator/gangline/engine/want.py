@@ -27,6 +27,10 @@ class Want:
         self._recovery = recovery
         self.seats: Seats | None = None
 
+    @property
+    def members(self) -> list[Member]:
+        return self._members
+
     def shortage(self) -> Shortage | None:
         """What is missing, as things are."""
         capacity = self._capacity
@@ -46,6 +50,14 @@ class Want:
             return None
         finally:
             seating.undo()
+
+    def lacks(self) -> Shortage | None:
+        """The same without finding seats, where counting will do."""
+        (first, *others) = self._members
+        if others or first.exclusive or first.ground is None or self._spares(first) is not NO_SPARES:
+            return self.shortage()
+        room = self._capacity.rooms.table(first.ground, first.shape).total
+        return Shortage(first, first.count, room) if room < first.count else None
 
     def fits(self) -> bool:
         return self.shortage() is None
@@ -98,14 +110,14 @@ class Want:
         rooms = self._capacity.rooms
         for each in self._members:
             assert each.ground is not None
-            counts = rooms.empty_counts(each.ground, each.shape)
+            table = rooms.empty_table(each.ground, each.shape)
             spares = self._spares(each)
             if each.exclusive:
-                domains = rooms.domains(counts, each.exclusive)
-                able = sum(sum(counts[name] for name in names) >= each.per_domain for names in domains.values())
+                domains = rooms.domains(table.counts, each.exclusive)
+                able = sum(sum(table.counts[name] for name in names) >= each.per_domain for names in domains.values())
                 found, wanted = able - (0 if self._lent() else spares.of(len(domains))), each.domains
             else:
-                found, wanted = sum(counts.values()), each.count
+                found, wanted = table.total, each.count
             if found < wanted:
                 return Shortage(each, wanted, max(0, found), spares.count)
         return None
@@ -118,9 +130,8 @@ class Want:
         each = short.member
         assert each.ground is not None
         flavor = " and ".join(each.flavors)
-        health = self._capacity.health
-        sick = [name for name in each.ground.names if not health.usable(name)]
-        because = f" ({len(sick)} of its {len(each.ground.names)} nodes can't be used)" if sick else ""
+        sick = self._capacity.rooms.unusable(each.ground)
+        because = f" ({sick} of its {len(each.ground.names)} nodes can't be used)" if sick else ""
         kept = f", {short.spares} held back as spare" if short.spares else ""
         if each.exclusive:
             return (

@@ -60,8 +60,7 @@ class BackfillPlanner:
         self._tried.clear()
         queues = self._queues()
         if not queues:
-            if self.timeline.reservations:
-                self._end_all()
+            self._end_all()
             return []
         for queue in queues:
             pending = queue.pending
@@ -98,6 +97,8 @@ class BackfillPlanner:
         for reservation in list(self.timeline.reservations):
             self._drop(reservation)
         self.timeline.close()
+        self._store.moved_holders.clear()
+        self._store.capacity.moved.clear()
 
     def next_due(self, now: Millis) -> Millis | None:
         """When a reserved start has come, or somebody that was let in early is overdue."""
@@ -139,13 +140,17 @@ class BackfillPlanner:
                 self._loosen(queue.root)
                 if reservation.start <= now:
                     self._store.flush(queue.root)
+        for queue in self._queues():
+            if isinstance(queue.pending, TimedQueue):
+                due = [r.gang for r in self.timeline.reservations if r.queue == queue.name and r.start <= now]
+                queue.pending.due = due if len(due) < len(self.timeline.reservations) else []
 
     def _loosen(self, root: Node) -> None:
         """Reservations changed: those that were held back may be tried again."""
         moved = False
         for queue in root.leaves():
             if isinstance(queue.pending, TimedQueue):
-                queue.pending.reserved = self._reserved(queue)
+                self._tell_reserved(queue)
                 moved = queue.pending.release_held() or moved
         for gang in self._held.pop(id(root), ()):
             queue = gang.queue
@@ -156,11 +161,12 @@ class BackfillPlanner:
         if moved:
             self._store.touched[id(root)] = root
 
-    def _reserved(self, queue: ClusterQueueState) -> tuple[Gang, ...]:
-        """Those of a queue that are reserved a start; none while there are fewer than may be."""
-        policy = queue.config.backfill
-        heads = tuple(r.gang for r in self.timeline.reservations if r.queue == queue.name)
-        return () if policy is None or len(heads) < _depth(policy) else heads
+    def _tell_reserved(self, queue: ClusterQueueState) -> None:
+        """Its queue learns who is reserved a start."""
+        pending, policy = queue.pending, queue.config.backfill
+        assert isinstance(pending, TimedQueue)
+        pending.reserved = tuple(r.gang for r in self.timeline.reservations if r.queue == queue.name)
+        pending.all_reserved = policy is not None and len(pending.reserved) >= _depth(policy)
 
     def nominated(self, root: Node, attempts: Sequence[Attempt]) -> None:
         """Heads were tried alone: those that can't start are reserved a start, as deep as the policy wants."""
@@ -169,19 +175,23 @@ class BackfillPlanner:
             if reserves(queue):
                 failing = [a.gang for a in attempts if a.queue is queue and a.assignment.mode is not Mode.FIT]
                 hopeless = [a.gang for a in attempts if a.queue is queue and _hopeless(a.assignment)]
-                self._reserve_heads(queue, [gang for gang in failing if gang not in hopeless])
+                fitting = [a.gang for a in attempts if a.queue is queue and a.assignment.mode is Mode.FIT]
+                self._reserve_heads(queue, [gang for gang in failing if gang not in hopeless], fitting)
 
-    def _reserve_heads(self, queue: ClusterQueueState, failing: list[Gang]) -> None:
+    def _reserve_heads(self, queue: ClusterQueueState, failing: Sequence[Gang], fitting: Sequence[Gang] = ()) -> None:
+        """Reserve starts for the first that can't start; those before which others have not been tried yet can wait."""
         pending, depth = queue.pending, _depth(_policy(queue))
         assert isinstance(pending, TimedQueue)
         state = (pending.version, self._changes)
-        if not failing and self._settled.get(queue.name) == state and not pending.ranking.by_usage:
+        if not failing and not fitting and self._settled.get(queue.name) == state and not pending.ranking.by_usage:
             return
         self._settled[queue.name] = state
         present = [r for r in self.timeline.reservations if r.queue == queue.name]
-        candidates = {id(gang): gang for gang in (*(r.gang for r in present), *failing)}
-        for gang in pending.blocked(depth, _hopeless_gang):
-            candidates[id(gang)] = gang
+        candidates = {id(r.gang): r.gang for r in present}
+        untried = pending.first_untried(fitting)
+        for gang in (*failing, *pending.blocked(depth, _hopeless_gang)):
+            if untried is None or pending.turn(gang) < untried:
+                candidates[id(gang)] = gang
         heads = sorted(candidates.values(), key=pending.turn)[:depth]
         if heads == [r.gang for r in present]:
             return
@@ -196,7 +206,7 @@ class BackfillPlanner:
                 self.timeline.reservations.append(Reservation(gang, queue.name, length))
         self._put_in_order()
         self._move_reservations(self._now)
-        pending.reserved = self._reserved(queue)
+        self._tell_reserved(queue)
 
     def _put_in_order(self) -> None:
         """Within a queue by turn; among queues by priority and age of their heads."""
@@ -225,8 +235,7 @@ class BackfillPlanner:
 
     def objection(self, attempt: Attempt) -> Objection | None:
         """Why a gang that fits may not start now; None if it may."""
-        passed = [r for r in self.timeline.reservations if self._yields(attempt, r)]
-        subject = passed + self._promised_with(attempt.gang)
+        subject = [r for r in self.timeline.reservations if self._yields(attempt, r)]
         if not subject:
             return None
         gang, queue = attempt.gang, attempt.queue
@@ -239,20 +248,11 @@ class BackfillPlanner:
         if tried <= policy.max_candidates:
             collides = self.timeline.collision(gang.key, hold_of(attempt.assignment, queue.name), end, subject)
         if collides is None:
-            attempt.backfilled = bool(passed)
-            for reservation in passed:
+            attempt.backfilled = True
+            for reservation in subject:
                 reservation.passed_by.add(gang.key)
             return None
         return Objection(collides.start, _held_back_text(collides))
-
-    def _promised_with(self, gang: Gang) -> list[Reservation]:
-        """Where several are reserved, the first may not take what was promised to a later one for an earlier time."""
-        reservations = self.timeline.reservations
-        mine = next((r for r in reservations if r.gang is gang), None)
-        if mine is None or len(reservations) == 1:
-            return []
-        later = reservations[reservations.index(mine) + 1 :]
-        return [r for r in later if r.queue == mine.queue and r.start < mine.start]
 
     def _yields(self, attempt: Attempt, reservation: Reservation) -> bool:
         """Whether the gang must not delay this reservation: it goes after it in its queue, or it borrows what is another's."""

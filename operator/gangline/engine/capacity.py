@@ -55,17 +55,23 @@ class Capacity:
         self._opened: set[str] = set()
         #: changes whenever anything in here does
         self.version = 0
+        #: for engine.timeline: changes when nodes do, and holders that got other seats
+        self.nodes_version = 0
+        self.moved: dict[str, None] = {}
 
     # --- facts --------------------------------------------------------------------------------------------------------
 
     def put_node(self, node: Node | None, name: str) -> None:
         old = self.health.nodes.get(name)
+        was_usable = old is not None and self.health.usable(name)
         self.presence.put_node(self.health.last(name), node, name)
         self.health.put_node(node, name)
         if node is None:
             self.rooms.remove(name)
         else:
             self.rooms.put(node, usable=self.health.usable(name))
+        if node is None or old is None or was_usable != self.health.usable(name) or _offer(old) != _offer(node):
+            self.nodes_version += 1
         if node is None or old is None or old.labels != node.labels or old.allocatable != node.allocatable:
             self.regard_flavors()
 
@@ -101,6 +107,7 @@ class Capacity:
                     self._opened.add("*")
                 self._unsettled.update(self._on.get(name, ()))
                 self.version += 1
+                self.nodes_version += 1
         return changed
 
     def opened(self) -> frozenset[str]:
@@ -217,6 +224,8 @@ class Capacity:
         return {name for ground in grounds if ground is not None for name in ground.names}
 
     def _apply(self, holding: Holding, sign: int) -> None:
+        if holding.seats.empty:
+            return
         key = holding.gang.key
         self.occupy(key, holding.members, holding.seats, sign)
         for node in holding.seats.nodes():
@@ -238,6 +247,7 @@ class Capacity:
     def _replace(self, holding: Holding, seats: Seats) -> None:
         self._apply(holding, -1)
         holding.seats = seats
+        self.moved[holding.gang.key] = None
         self._apply(holding, 1)
         if seats.missing:
             self.unseated.add(holding.gang.key)
@@ -410,3 +420,8 @@ class Capacity:
             ),
             default=None,
         )
+
+
+def _offer(node: Node) -> object:
+    """What a node offers, and to whom."""
+    return node.labels, node.allocatable, node.taints

@@ -70,8 +70,11 @@ class TimedQueue(PendingQueue):
         super().__init__()
         self.ranking = ranking
         self.now: Millis = 0
-        #: the gangs that have a reservation; none while more could get one
+        #: the gangs that have a reservation, and whether those are all that may have one
         self.reserved: tuple[Gang, ...] = ()
+        self.all_reserved = False
+        #: those of them whose start has come, to be tried whatever holds their shape back
+        self.due: list[Gang] = []
         #: grows with everything that may change who is blocked
         self.version = 0
         #: what to ask of a shape; None = nothing is asked
@@ -191,12 +194,17 @@ class TimedQueue(PendingQueue):
         sticky = self._sticky()
         if sticky is not None:
             return sticky
+        while self.due:
+            gang = self.due.pop(0)
+            bucket = cast("TimedBucket | None", gang.bucket)
+            if bucket is not None and not bucket.parked:
+                return gang
         #: the turn of the last one that has a reservation: whoever goes before it is no candidate for backfill
         fence = max((self.turn(gang) for gang in self.reserved), default=None)
         first = min(self._offers(fence), default=None, key=_first)
         if first is None:
             return None
-        if self.ranking.candidate_rank is None or fence is None or first[0] <= fence:
+        if self.ranking.candidate_rank is None or fence is None or not self.all_reserved or first[0] <= fence:
             return first[1]
         best = min(self._candidates(), default=None, key=_first)
         return best[1] if best else None
@@ -211,10 +219,13 @@ class TimedQueue(PendingQueue):
         for bucket in self._table.values():
             if bucket.parked:
                 continue
-            place = bucket.line.first()
             usage = self._usage(bucket.local_queue)
-            if bucket.horizon is not None and place is not None and not _ahead(place, usage, fence):
-                place = bucket.line.first(bucket.horizon - self.now)
+            if bucket.horizon is None:
+                place = bucket.line.first()
+            else:
+                place = next((place for place in bucket.line if place.gang not in self.reserved), None)
+                if place is None or fence is None or not _ahead(place, usage, fence):
+                    place = bucket.line.first(bucket.horizon - self.now)
             if place is not None:
                 order = place.order
                 yield (order[0], usage, order[1], order[2], order[3]), place.gang
@@ -306,6 +317,15 @@ class TimedQueue(PendingQueue):
             return [min(firsts, key=_first)[1]] if firsts else []
         return [gang for _, gang in islice(merge(*lines, key=_first), most)]
 
+    def first_untried(self, others: Iterable[Gang]) -> Turn | None:
+        """The turn of the first that is to be tried yet, these (in flight) included."""
+        firsts = [self.turn(gang) for gang in others]
+        for bucket in self._table.values():
+            place = None if bucket.blocked else bucket.line.first()
+            if place is not None:
+                firsts.append(self.turn(place.gang))
+        return min(firsts, default=None)
+
     def _turns(self, bucket: TimedBucket) -> Iterator[tuple[Turn, Gang]]:
         usage = self._usage(bucket.local_queue)
         for place in bucket.line:
@@ -350,9 +370,9 @@ class TimedQueue(PendingQueue):
                     yield place.gang
 
 
-def _ahead(place: Place, usage: float, fence: Turn | None) -> bool:
+def _ahead(place: Place, usage: float, fence: Turn) -> bool:
     order = place.order
-    return fence is None or (order[0], usage, order[1], order[2], order[3]) <= fence
+    return (order[0], usage, order[1], order[2], order[3]) <= fence
 
 
 def _first(offer: tuple[Turn, Gang]) -> Turn:

@@ -106,6 +106,7 @@ class Timeline:
         self.let_in: dict[str, Gang] = {}
         #: version of the nodes that is known here
         self._nodes = -1
+        self._capacity_nodes = -1
         self.reservations: list[Reservation] = []
         #: the level at which holders are taken to end
         self.level = 0.5
@@ -123,9 +124,12 @@ class Timeline:
     def sync(self, now: Millis) -> None:
         """Take in what has changed since the last time, and estimates that are outlived."""
         store = self._store
-        if self._world is None or store.replanted:
+        if self._world is None or store.replanted or store.capacity.nodes_version != self._capacity_nodes:
             self._rebuild(now)
             return
+        if store.capacity.moved:
+            store.moved_holders.update(store.capacity.moved)
+            store.capacity.moved = {}
         if store.topology.version != self._nodes:
             self._note_nodes()
         if store.moved_holders:
@@ -142,7 +146,8 @@ class Timeline:
     def _rebuild(self, now: Millis) -> None:
         """The configuration changed: everything is built anew, reservations are looked at again."""
         store = self._store
-        store.replanted, store.moved_holders = False, {}
+        store.replanted, store.moved_holders, store.capacity.moved = False, {}, {}
+        self._capacity_nodes = store.capacity.nodes_version
         self._world = World(store)
         self._tenants, self._ends, self._reviews, self._cursor = {}, [], [], now
         self._stays, self.let_in = Stays(), {}
@@ -179,8 +184,17 @@ class Timeline:
         else:
             self.let_in.pop(key, None)
         end, review = self._end_of(gang, now)
-        same = old is not None and old.hold.usage == gang.usage and old.hold.places == gang.admission
-        hold = old.hold if same and old is not None else Hold(gang.queue.name, dict(gang.usage), gang.admission)
+        seated = self._store.capacity.holding(gang)
+        members, seats = (seated.members, seated.seats) if seated is not None else ((), None)
+        same = (
+            old is not None
+            and old.hold.usage == gang.usage
+            and old.hold.places == gang.admission
+            and (old.hold.seats is seats or old.hold.seats == seats)
+        )
+        hold = Hold(gang.queue.name, dict(gang.usage), gang.admission, members, seats)
+        if old is not None and same:
+            hold = old.hold
         spots = old.spots if same and old is not None else taken(world.topologies, hold.admission)
         tenant = self._tenants[key] = Tenant(gang, hold, end, review, spots)
         self._stays.put(key, spots, end)

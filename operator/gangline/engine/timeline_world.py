@@ -6,9 +6,10 @@ will be asked: quota through all ancestors, flavors, and a place for every pod.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from gangline.engine.capacity import Capacity
 from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.flavors import Assigner, Assignment, Mode
 from gangline.engine.forest import Forest
@@ -17,6 +18,7 @@ from gangline.engine.model import Admission, ClusterQueue, PodSetAssignment
 from gangline.engine.placement import has_placements
 from gangline.engine.preemption import Need, Preemptor, Victim
 from gangline.engine.quota import Cell, FlavorResource
+from gangline.engine.seating import Member, Seats
 from gangline.engine.store import Store
 from gangline.engine.topology import Topologies
 
@@ -24,15 +26,25 @@ from gangline.engine.topology import Topologies
 class Hold:
     """What somebody holds: quota, and places for pods."""
 
-    __slots__ = ("admission", "places", "queue", "usage")
+    __slots__ = ("admission", "members", "places", "queue", "seats", "usage")
 
-    def __init__(self, queue: str, usage: Mapping[FlavorResource, int], admission: Admission | None) -> None:
+    def __init__(
+        self,
+        queue: str,
+        usage: Mapping[FlavorResource, int],
+        admission: Admission | None,
+        members: Sequence[Member] = (),
+        seats: Seats | None = None,
+    ) -> None:
         self.queue = queue
         self.usage = usage
         #: what it was made of
         self.places = admission
         #: None where no places are held
         self.admission = admission if admission is not None and has_placements(admission) else None
+        #: seats on the nodes of flavors without a topology
+        self.members = members
+        self.seats = seats
 
 
 class World:
@@ -59,7 +71,10 @@ class World:
         self._forest.settle(configure)
         for queue in self._forest.queues.values():
             queue.bind(store.flavors)
-        self._preemptor = Preemptor(store.settings, self._topologies, _nobody)
+        self._capacity = Capacity(store.health, store.flavors)
+        for node in store.health.nodes.values():
+            self._capacity.rooms.put(node, usable=store.health.usable(node.name))
+        self._preemptor = Preemptor(store.settings, self._topologies, _nobody, self._capacity)
         self._held: dict[str, tuple[Hold, list[tuple[Cell, int]]]] = {}
 
     @property
@@ -77,6 +92,8 @@ class World:
             cell.add(amount)
         if hold.admission is not None:
             self._topologies.put_holder(key, hold.admission)
+        if hold.seats is not None:
+            self._capacity.occupy(key, hold.members, hold.seats, 1)
         self._held[key] = hold, cells
 
     def drop(self, key: str) -> None:
@@ -89,6 +106,8 @@ class World:
             cell.remove(amount)
         if hold.admission is not None:
             self._topologies.remove_holder(key)
+        if hold.seats is not None:
+            self._capacity.occupy(key, hold.members, hold.seats, -1)
 
     def holds(self, key: str) -> bool:
         return key in self._held
@@ -111,7 +130,21 @@ class World:
             return False
         if any(amount > max(0, queue.cell(fr).available()) for fr, amount in hold.usage.items()):
             return False
-        return hold.admission is None or self._topologies.has_room(hold.admission)
+        if hold.admission is not None and not self._topologies.has_room(hold.admission):
+            return False
+        return hold.seats is None or self._has_seats(hold.members, hold.seats)
+
+    def _has_seats(self, members: Sequence[Member], seats: Seats) -> bool:
+        rooms, owners = self._capacity.rooms, self._capacity.rooms.owners
+        self._capacity.occupy(_SOMEBODY, members, seats, 1)
+        taken = [room for name in seats.nodes() if (room := rooms.get(name)) is not None]
+        free = not any(room.overfull for room in taken) and all(len(owners(domain)) == 1 for domain in seats.domains)
+        self._capacity.occupy(_SOMEBODY, members, seats, -1)
+        return free
+
+
+#: who sits somewhere in a what-if
+_SOMEBODY = ""
 
 
 def _nobody(need: Need) -> list[Victim]:
@@ -134,4 +167,6 @@ def hold_of(assignment: Assignment, queue: str) -> Hold:
         )
         for pod_set in assignment.pod_sets
     )
-    return Hold(queue, usage, Admission(queue, pod_sets))
+    want = assignment.want
+    members = want.members if want is not None else ()
+    return Hold(queue, usage, Admission(queue, pod_sets), members, want.seats if want is not None else None)

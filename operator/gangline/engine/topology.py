@@ -150,7 +150,9 @@ class Topologies:
 
     def put_node(self, node: Node) -> frozenset[str]:
         """A node as it is now; the names of the flavors whose topology this changes."""
-        self.version += 1
+        old = self._nodes.get(node.name)
+        if old is None or _offer(old) != _offer(node):
+            self.version += 1
         for mirror in self._mirrors:
             mirror.put_node(node)
         self._nodes[node.name] = node
@@ -292,6 +294,11 @@ def per_pod(pod_set: PodSetAssignment) -> Requests:
 
 def _is_on(assignment: TopologyAssignment, host: str) -> bool:
     return _names_hosts(assignment) and any(domain.values[-1] == host for domain in assignment.domains)
+
+
+def _offer(node: Node) -> object:
+    """What a node offers, and to whom."""
+    return node.labels, node.allocatable, node.taints, node.ready, node.unschedulable
 
 
 def _names_hosts(assignment: TopologyAssignment) -> bool:

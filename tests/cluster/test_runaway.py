@@ -130,6 +130,15 @@ async def test_a_run_that_outlasts_its_hint_is_told_and_left_to_run(
     assert harness.condition(workload, "Admitted"), "a prediction alone stops nothing"
     assert not harness.condition(workload, "Evicted")
 
+    system.kill_operators()
+    inbox.texts.clear()
+    system.operator(forecasts=forecasts).wait_ready()
+    await api.create(gpujob("other", simulated="1h", runtime={"expected": "1s"}))
+    await api.until(
+        lambda: _told(inbox, "GPUJob default/other runs longer than forecast"), "the new operator tells", 60
+    )
+    assert not await _told(inbox, "default/long"), "what was told before is not told again"
+
 
 async def test_a_gang_whose_heartbeat_stops_is_queued_again_and_finishes(
     system: System, api: Api, policy: Json, inbox: Inbox, tmp_path: Path

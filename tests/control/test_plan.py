@@ -338,10 +338,9 @@ def test_a_gang_that_has_to_start_anew_stops_and_starts_on_the_same_admission() 
     _merge(job, starting[0].patch.body)  # type: ignore[union-attr]
     pods = job["spec"]["template"]
     assert pods["metadata"]["annotations"][names.ATTEMPT] == "1"
-    [term] = pods["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
-        "nodeSelectorTerms"
-    ]
-    assert term["matchExpressions"] == [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n1"]}]
+    [wish] = pods["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    [other] = wish["preference"]["matchExpressions"]
+    assert other == {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n1"]}
     assert kinds(steps(job, lost)) == ["ChangeStatus"], "it runs: nothing but its readiness is told"
 
 

@@ -186,22 +186,17 @@ def test_what_a_user_says_of_failing_nodes_stands(own, added):
     assert [row["key"].rpartition("/")[2] for row in merged["spec"]["tolerations"][1:]] == added
 
 
-def test_nodes_are_kept_off_by_every_way_that_leads_to_a_node():
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
+def test_nodes_that_failed_are_the_last_choice_and_that_is_taken_back():
+    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
     other = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["a", "b"]}
+    wish = {"weight": 100, "preference": {"matchExpressions": [other]}}
     plain = podspec.keep_off(template(), ["b", "a"])
-    assert plain["spec"]["affinity"]["nodeAffinity"][required] == {"nodeSelectorTerms": [{"matchExpressions": [other]}]}
-    zones = [
-        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["x"]}]},
-        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]},
-    ]
-    original = template(affinity={"nodeAffinity": {required: {"nodeSelectorTerms": zones}}, "podAffinity": {"x": 1}})
+    assert plain["spec"]["affinity"] == {"nodeAffinity": {preferred: [wish]}}
+    assert podspec.restore(plain, template()) == template()
+    own = {"weight": 1, "preference": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["x"]}]}}
+    original = template(affinity={"nodeAffinity": {preferred: [own]}, "podAffinity": {"x": 1}})
     kept = podspec.keep_off(original, ["a", "b"])
-    assert kept["spec"]["affinity"]["nodeAffinity"][required]["nodeSelectorTerms"] == [
-        {"matchExpressions": [*zones[0]["matchExpressions"], other]},
-        {**zones[1], "matchExpressions": [other]},
-    ]
-    assert kept["spec"]["affinity"]["podAffinity"] == {"x": 1}
+    assert kept["spec"]["affinity"] == {"nodeAffinity": {preferred: [own, wish]}, "podAffinity": {"x": 1}}
     assert podspec.same(kept, original, injected=True)
     assert podspec.restore(kept, original) == original
     assert podspec.keep_off(original, []) is original

@@ -39,7 +39,7 @@ class PodSetInfo:
     scheduling_gates: Sequence[Json] = ()
     #: tolerations with an end: how long pods stay on a node that fails. They are no part of what the gang is.
     patience: Sequence[Json] = ()
-    #: host names of nodes to keep off, where the kind lets its pods' affinity be changed
+    #: host names of nodes that are the last choice, where the kind lets its pods' affinity be changed
     avoid: Sequence[str] = ()
 
 

@@ -17,7 +17,7 @@ from gangline.jobs.base import JobError, Json, PodSetInfo
 _INJECTED_MAPS = (("metadata", "labels"), ("metadata", "annotations"), ("spec", "nodeSelector"))
 _INJECTED_LISTS = (("spec", "tolerations"), ("spec", "schedulingGates"))
 _HOST_LABEL = "kubernetes.io/hostname"
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def merge(template: Json, info: PodSetInfo, path: str = "spec.template") -> Json:
@@ -41,18 +41,14 @@ def merge(template: Json, info: PodSetInfo, path: str = "spec.template") -> Json
 
 
 def keep_off(template: Json, hosts: Sequence[str]) -> Json:
-    """The template, not to be scheduled on these hosts."""
+    """The template, to be scheduled on these hosts only where there is no other: it must not wait for ever."""
     if not hosts:
         return template
     kept = copy.deepcopy(template)
     affinity = _section(_section(_section(kept, "spec"), "affinity"), "nodeAffinity")
-    terms = _section(affinity, _REQUIRED).get("nodeSelectorTerms") or [{}]
     other = {"key": _HOST_LABEL, "operator": "NotIn", "values": sorted(hosts)}
-    affinity[_REQUIRED] = {
-        "nodeSelectorTerms": [
-            {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), other]} for term in terms
-        ]
-    }
+    wish = {"weight": 100, "preference": {"matchExpressions": [other]}}
+    affinity[_PREFERRED] = [*(affinity.get(_PREFERRED) or ()), wish]
     return kept
 
 

@@ -1,4 +1,4 @@
-"""The examples of docs/engine.md do what they say."""
+"""The examples of the engine's pages do what they say."""
 
 from __future__ import annotations
 
@@ -10,4 +10,11 @@ def test_every_example_of_the_engine_page_holds() -> None:
     page = Path(__file__).parents[2] / "docs" / "engine.md"
     result = doctest.testfile(str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.attempted > 40
+    assert result.failed == 0
+
+
+def test_every_example_of_the_backfill_page_holds() -> None:
+    page = Path(__file__).parents[2] / "docs" / "backfill.md"
+    result = doctest.testfile(str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert result.attempted > 10
     assert result.failed == 0

@@ -386,8 +386,13 @@ class BackfillPlanner:
         return [gang for queue in root.leaves() for gang in queue.holders.values() if gang.evicting]
 
     def _fits(self, reservation: Reservation) -> bool:
+        """Whether the head could start in the ledger as it is: it fits, and goes after nobody else that is reserved."""
         queue = self._store.queues[reservation.queue]
-        return Assigner(reservation.gang, queue, self._plain).assign(None).mode is Mode.FIT
+        assignment = Assigner(reservation.gang, queue, self._plain).assign(None)
+        if assignment.mode is not Mode.FIT:
+            return False
+        attempt = Attempt(reservation.gang, queue, assignment, [], queue.generation)
+        return not any(self._yields(attempt, other) for other in self.timeline.reservations)
 
     def _overdue_at(self, gang: Gang) -> Millis:
         """When a gang that was let in early has outstayed what it was let in for."""
@@ -429,8 +434,8 @@ class BackfillPlanner:
                 take_out(gangs)
                 fits = self._fits(reservation)
                 put_back(gangs)
-                if fits:
-                    return cause
+                if fits:  # … and does not fit beside them: what keeps it then is something else
+                    return "" if self._fits(reservation) else cause
         return ""
 
 

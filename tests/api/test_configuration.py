@@ -81,3 +81,28 @@ def test_v1beta1_switches() -> None:
 def test_what_is_wrong_is_named(body: object, field: str) -> None:
     with pytest.raises(configuration.ConfigurationError, match=field):
         configuration.load(body)
+
+
+def test_what_node_conditions_mean_can_be_said():
+    said = {
+        "conditions": {"NvLinkDegraded": "DegradedDevice", "KernelDeadlock": "Ignore"},
+        "grace": {"NotReady": "10s"},
+    }
+    found = configuration.load({"gangline": {"nodeHealth": said}}).settings.health
+    assert found.conditions == said["conditions"]
+    assert found.grace_seconds == {"NotReady": 10.0}
+    assert configuration.load({}).settings.health == model.HealthPolicy()
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"nodes": {}}, "gangline.nodes: there is no such field"),
+        ({"nodeHealth": {"conditions": {"X": "Broken"}}}, "gangline.nodeHealth.conditions.X: Lost or Suspect"),
+        ({"nodeHealth": {"grace": {"NotThere": "1s"}}}, "gangline.nodeHealth.grace.NotThere: there is no such signal"),
+        ({"nodeHealth": {"grace": {"NotReady": "soon"}}}, "gangline.nodeHealth.grace.NotReady"),
+    ],
+)
+def test_a_mistake_in_it_is_named(section, words):
+    with pytest.raises(configuration.ConfigurationError, match=words):
+        configuration.load({"gangline": section})

@@ -1,7 +1,8 @@
 """Kueue's configuration file (`config.kueue.x-k8s.io/v1beta1` or v1beta2) → the engine's settings.
 
 The file that runs Kueue today runs Gangline unchanged. What is decided here: fair sharing, usage-based fair sharing,
-waitForPodsReady, feature gates, undeclared resources, and which labels are copied to Workloads. Fields that Kueue knows and
+waitForPodsReady, feature gates, undeclared resources, and which labels are copied to Workloads. A section of our own, `gangline`,
+says what node conditions mean. Fields that Kueue knows and
 Gangline has no use for are accepted and listed, so that nobody believes them to be in force; unknown ones are errors.
 """
 
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from gangline.api import quantity
-from gangline.engine import model
+from gangline.engine import health, model
 
 Json: TypeAlias = dict[str, Any]
 
@@ -59,7 +60,14 @@ def load(body: Any) -> Configuration:
     version = root.get("apiVersion", f"{GROUP}/v1beta2")
     if version not in (f"{GROUP}/v1beta1", f"{GROUP}/v1beta2"):
         raise ConfigurationError(f"apiVersion: {version!r} is not {GROUP}/v1beta1 or {GROUP}/v1beta2")
-    known = _ACCEPTED | {"waitForPodsReady", "fairSharing", "admissionFairSharing", "resources", "featureGates"}
+    known = _ACCEPTED | {
+        "waitForPodsReady",
+        "fairSharing",
+        "admissionFairSharing",
+        "resources",
+        "featureGates",
+        "gangline",
+    }
     for name in root:
         if name not in known:
             raise ConfigurationError(f"{name}: there is no such field")
@@ -78,6 +86,7 @@ def load(body: Any) -> Configuration:
             resources, "resources.quotaCheckStrategy", "BlockUndeclared", "IgnoreUndeclared"
         )
         == "IgnoreUndeclared",
+        health=_node_health(root.get("gangline")),
     )
     ignored = [name for name in root if name in _ACCEPTED - _SILENT and root[name] not in (None, {}, [])]
     ignored += [f"resources.{name}" for name in resources if name != "quotaCheckStrategy"]
@@ -144,6 +153,31 @@ def _pods_ready(body: Any) -> model.PodsReadyPolicy | None:
         backoff_base_seconds=_number(again, f"{where}.backoffBaseSeconds", 60),
         backoff_max_seconds=_number(again, f"{where}.backoffMaxSeconds", 3600),
     )
+
+
+def _node_health(body: Any) -> model.HealthPolicy:
+    """`gangline.nodeHealth`: classes of node conditions, and graces of signals as the engine's table names them."""
+    ours = _map(body, "gangline")
+    _only(ours, "gangline", "nodeHealth")
+    path = "gangline.nodeHealth"
+    said = _map(ours.get("nodeHealth"), path)
+    _only(said, path, "conditions", "grace")
+    conditions = _map(said.get("conditions"), f"{path}.conditions")
+    for name in conditions:
+        _choice(conditions, f"{path}.conditions.{name}", health.LOST, *_CLASSES)
+    grace = _map(said.get("grace"), f"{path}.grace")
+    signals = {signal.kind for signal in health.TABLE} | conditions.keys()
+    for name in grace.keys() - signals:
+        raise ConfigurationError(
+            f"{path}.grace.{name}: there is no such signal; there are: {', '.join(sorted(signals))}"
+        )
+    return model.HealthPolicy(
+        conditions={name: str(value) for name, value in conditions.items()},
+        grace_seconds={name: _duration(grace, f"{path}.grace.{name}", "0s") for name in grace},
+    )
+
+
+_CLASSES = (health.SUSPECT, health.LEAVING, health.DEGRADED, health.IGNORE)
 
 
 # --- fields -----------------------------------------------------------------------------------------------------------

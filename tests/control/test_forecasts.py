@@ -123,7 +123,7 @@ def test_what_had_ended_before_a_restart_is_stored_once_whoever_saw_it() -> None
     world.workload("known", started=START + 1, ended=START + 60)
     world.workload("new", started=START + 1, ended=START + 90)
     world.turn()
-    world.forecasts.note_again()
+    world.workload("new", started=START + 1, ended=START + 90)
     world.turn()
     assert [(run.uid, run.seconds) for run in world.stored] == [("uid-new", 89.0)]
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -44,12 +44,17 @@ TRAIN_EVERY: Final = 6 * 3600.0
 JUDGE_EVERY: Final = 60.0
 #: whoever asks waits so long at most for estimates that are being made, in seconds
 SETTLE: Final = 3.0
+#: so many runs that ended are kept by a process that does not lead, in case that it will
+MAX_UNWRITTEN: Final = 20_000
 #: what waits to be written may take so long at the end, in seconds
 PATIENCE: Final = 5.0
 
 
 class Forecasting:
-    """One per operator. `leading` tells whether this process may write history; `wake` is called when estimates moved."""
+    """One per operator. `leading` tells whether this process may write history; `wake` is called when estimates moved.
+
+    `synced` returns when everything was listed once: before, a workload may be seen without the job that says how long it runs.
+    """
 
     def __init__(
         self,
@@ -64,6 +69,7 @@ class Forecasting:
         now: Callable[[], int],
         leading: Callable[[], bool],
         wake: Callable[[], None],
+        synced: Callable[[], Awaitable[None]],
     ) -> None:
         self.history = History(history, model_file)
         self._use_model = use_model
@@ -72,8 +78,10 @@ class Forecasting:
         self._now = now
         self._leading = leading
         self._wake = wake
+        self._synced = synced
         self._arrived = asyncio.Event()
         self._trusted: bool | None = None
+        self._unwritten: dict[str, Run] = {}  # seen to end while another process led
         self.ready = asyncio.Event()  #: the past is known
         self.training_seconds = 0.0
         self.forecasts = Forecasts(
@@ -107,14 +115,18 @@ class Forecasting:
             await asyncio.sleep(PAUSE)
 
     def lead(self) -> None:
-        """From now on this process keeps the history: what ended before and is not stored is handed in once more."""
-        self.forecasts.note_again()
+        """From now on this process keeps the history. What it saw end before is handed in as well: who led may have died."""
+        for run in self._unwritten.values():
+            self.history.put(run)
+        self._unwritten.clear()
 
     def _keep(self, run: Run) -> None:
         if self._leading():
             self.history.put(run)
-        else:
-            self.forecasts.stored.discard(run.uid)
+            return
+        self._unwritten[run.uid] = run
+        if len(self._unwritten) > MAX_UNWRITTEN:
+            del self._unwritten[next(iter(self._unwritten))]
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
@@ -124,6 +136,7 @@ class Forecasting:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.history.run(), name="history")
                 await self._recall()
+                await self._synced()
                 if self._use_model:
                     group.create_task(self._learn(), name="training")
                     group.create_task(self._watch_model(), name="verdict")

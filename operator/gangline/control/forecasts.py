@@ -81,7 +81,7 @@ class Forecasts:
         """`store` gets every run that ended; `noted` is called when there is something to work on."""
         self.forecaster = forecaster or Forecaster()
         self.records: dict[str, Record] = {}
-        #: uids of finished runs that the store has
+        #: uids of finished runs that were handed to the store
         self.stored: set[str] = set()
         #: of a workload: somebody else told the engine how long it runs, and better
         self.knows_better: Callable[[str], bool] = lambda key: False
@@ -112,13 +112,6 @@ class Forecasts:
                 self._noted()
             case _:
                 pass
-
-    def note_again(self) -> None:
-        """Look at every workload once more: what ended while another process led may not be stored."""
-        for key in self._mirror.objects[kube.WORKLOADS]:
-            value = self._mirror.workload_value(key)
-            if value is not None:
-                self._put_aside(value)
 
     def note_job(self, job: Json) -> None:
         """A job changed: what it says of its runtime may have."""

@@ -130,6 +130,7 @@ class Operator:
             telemetry=options.telemetry,
         )
         self.controller.mirror.progress_url = options.progress_url.rstrip("/")
+        self.reflectors = ReflectorGroup()
         self.forecasting = self._make_forecasting(options.forecasts) if options.forecasts is not None else None
         self.controller.forecasting = self.forecasting
         if self.forecasting is not None:
@@ -139,7 +140,6 @@ class Operator:
                 self.leading.is_set() and self.controller.notices.wants("StartMoved")
             )
             self.forecasting.expected.foreseen = self.controller.foresees
-        self.reflectors = ReflectorGroup()
         self._pods = Reflector(client, kube.PODS)
         self._by_resource: dict[Resource, Reflector] = {}
         for resource in mirror.resources():
@@ -170,6 +170,7 @@ class Operator:
             now=wall_millis,
             leading=lambda: self.leading.is_set() and not self._lost,
             wake=self.controller.wake,
+            synced=self.reflectors.wait_synced,
         )
         self.metrics.registry.register(ForecastMetrics(forecasting))
         return forecasting

@@ -1,0 +1,262 @@
+"""The service that joins history, model and estimates, and what it tells over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+from tests.control.test_forecasts import START, World
+
+from gangline.control import forecasting as module
+from gangline.control.forecast_metrics import ForecastMetrics
+from gangline.control.forecasting import Forecasting, accuracy_as_json
+from gangline.control.forecasts import Record
+from gangline.control.visibility import Visibility
+from gangline.engine.engine import Engine
+from gangline.forecast import HistoryStore, Run
+from gangline.kube import resources as kube
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.said: list[tuple[str, str]] = []
+
+    def record(self, obj: Any, kind: str, reason: str, message: str) -> None:
+        self.said.append((kind, reason))
+
+
+class Service(World):
+    """The world of test_forecasts with the service around it."""
+
+    def __init__(self, directory: Path, *, leads: bool = True, use_model: bool = True) -> None:
+        super().__init__()
+        self.leads = leads
+        self.recorder = Recorder()
+        self.engine = Engine()
+        unused: Any = None
+        recorder: Any = self.recorder
+        self.service = Forecasting(
+            self.engine,
+            self.mirror,
+            unused,
+            recorder,
+            history=str(directory / "history.db"),
+            model_file=directory / "model.gz",
+            use_model=use_model,
+            now=lambda: self.seconds * 1000,
+            leading=lambda: self.leads,
+            wake=lambda: None,
+            synced=_at_once,
+        )
+        self.service.history._wall = lambda: float(self.seconds)
+        self.forecasts = self.service.forecasts
+
+
+async def _at_once() -> None:
+    return None
+
+
+def past(count: int) -> Iterator[Run]:
+    """Runs of two kinds, one long and one short, every ten minutes before START."""
+    chance = random.Random(1)
+    for number in range(count):
+        long = number % 2
+        submit = START - 600.0 * (count - number)
+        seconds = math.exp(chance.gauss(8 if long else 4, 0.3))
+        yield Run(
+            uid=f"past-{number}",
+            submit=submit,
+            gpus=8,
+            namespace="ml",
+            queue="lq",
+            name="long-run" if long else "short-run",
+            image="long:v1" if long else "short:v1",
+            start=submit + 1,
+            finish=submit + 1 + seconds,
+        )
+
+
+async def test_a_model_is_trained_beside_the_loop_and_used(tmp_path: Path) -> None:
+    with HistoryStore(str(tmp_path / "history.db")) as store:
+        store.put(past(400))
+    made = Service(tmp_path)
+    await made.service._recall()
+    await made.service.train()
+    assert made.service.verdict().trusted and made.service.training_seconds > 0
+    made.policy()
+    for name in ("long-run", "short-run"):
+        made.workload(name)
+    made.turn()
+    estimates = made.forecasts.estimates()
+    assert {e.source for e in estimates.values()} == {"Model"}
+    assert estimates["ml/long-run"].q50 > 2 * estimates["ml/short-run"].q50
+    await made.service.close()
+    again = Service(tmp_path)
+    await again.service._recall()
+    assert again.forecasts.forecaster.model is not None, "the model outlives the process"
+    await again.service.close()
+
+
+async def test_the_model_says_so_when_it_switches_itself_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = Service(tmp_path)
+    made.policy()
+    forecaster: Any = made.forecasts.forecaster
+    forecaster._model = object()
+    verdict = made.service.verdict()
+    for trusted in (True, False, False, True):
+        told = replace(verdict, trusted=trusted, reason=f"trusted: {trusted}")
+        monkeypatch.setattr(made.service, "verdict", lambda told=told: told)
+        made.service.say_verdict()
+    assert made.recorder.said == [("Warning", "ForecastModelOff"), ("Normal", "ForecastModelInUse")]
+    assert "trusted: False" in caplog.text
+    await made.service.close()
+
+
+async def test_a_standby_writes_nothing_until_it_leads(tmp_path: Path) -> None:
+    made = Service(tmp_path, leads=False)
+    made.ran("seen", 60, created=START)
+    assert await made.service.history.flush() and made.service.history.written == 0
+    made.leads = True
+    made.service.lead()
+    made.service.lead()
+    await made.service.history.flush()
+    assert made.service.history.written == 1
+    made.workload("seen", created=START, started=START + 10, ended=START + 70)
+    made.turn()
+    everything = made.forecasts.forecaster.tracker.everything()
+    assert everything is not None and everything.count == 1, "nothing is learned from twice"
+    await made.service.close()
+
+
+async def test_the_service_runs_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GATHER", 0.0)
+    made = Service(tmp_path, use_model=False)
+    running = asyncio.create_task(made.service.run())
+    made.workload("train-1")
+    made.service.ask()
+    async with asyncio.timeout(10):
+        await made.service.settled()
+        while not made.forecasts.estimates():
+            await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await made.service.close()
+    assert "by configuration" in made.service.verdict().reason
+
+
+def test_accuracy_is_shares_and_a_factor() -> None:
+    record = Record(ended=4, log_error=4 * math.log(2))
+    record.below |= {0.5: 2, 0.9: 4}
+    (row,) = accuracy_as_json({"Model": record})
+    assert (row["runs"], row["within"]["0.5"], row["within"]["0.9"], row["factor"]) == (4, 0.5, 1.0, pytest.approx(2))
+
+
+async def test_metrics_tell_sources_outcomes_and_the_history(tmp_path: Path) -> None:
+    made = Service(tmp_path)
+    made.policy()
+    made.ran("a", 60, created=START)
+    made.workload("b", created=made.seconds)
+    made.turn()
+    samples = {
+        (sample.name, *sample.labels.values()): sample.value
+        for metric in ForecastMetrics(made.service).collect()
+        for sample in metric.samples
+    }
+    assert samples["gangline_forecast_workloads", "Default"] == 1
+    assert samples["gangline_forecast_finished_total", "Default"] == 1
+    assert samples["gangline_forecast_covered_total", "Default", "0.5"] == 1
+    assert samples["gangline_forecast_history_backlog",] == 1
+    assert samples["gangline_forecast_history_up",] == 1
+    assert samples["gangline_forecast_model",] == 0
+    await made.service.close()
+
+
+# --- over HTTP ----------------------------------------------------------------------------------------------------------
+
+
+class Controller:
+    """What Visibility looks at."""
+
+    def __init__(self, world: Service) -> None:
+        self.engine = world.engine
+        self.mirror = world.mirror
+
+
+@pytest.fixture
+async def asked(tmp_path: Path) -> Any:
+    """A client of Visibility over a ClusterQueue with two LocalQueues and three who wait."""
+    made = Service(tmp_path)
+    made.mirror.observe = lambda change: (made.engine.observe(change), made.service.note(change), None)[-1]
+    made.put(kube.NAMESPACES, {"kind": "Namespace", "metadata": {"name": "kube-system", "uid": "the-cluster"}})
+    quotas = [{"name": "h100", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": 0}]}]
+    groups = [{"coveredResources": ["nvidia.com/gpu"], "flavors": quotas}]
+    spec = {"namespaceSelector": {}, "resourceGroups": groups}
+    made.put(kube.RESOURCE_FLAVORS, {"kind": "ResourceFlavor", "metadata": {"name": "h100"}, "spec": {}})
+    made.put(kube.CLUSTER_QUEUES, {"kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": spec})
+    for name in ("lq", "other"):
+        local = {"kind": "LocalQueue", "metadata": {"name": name, "namespace": "ml"}, "spec": {"clusterQueue": "cq"}}
+        made.put(kube.LOCAL_QUEUES, local)
+    for number in range(3):
+        made.workload(f"w{number}", created=START + number)
+    made.service.ready.set()
+    made.service.ask()
+    made.turn()
+    app = web.Application()
+    controller: Any = Controller(made)
+    Visibility(controller, made.service).add_to(app)
+    async with TestClient(TestServer(app)) as client:
+        yield client
+    await made.service.close()
+
+
+ROOT = "/apis/visibility.kueue.x-k8s.io/v1beta2"
+
+
+async def test_who_waits_is_told_as_kueue_tells_it(asked: TestClient[Any, Any]) -> None:
+    told = await (await asked.get(f"{ROOT}/clusterqueues/cq/pendingworkloads")).json()
+    assert (told["kind"], told["apiVersion"]) == ("PendingWorkloadsSummary", "visibility.kueue.x-k8s.io/v1beta2")
+    assert [item["metadata"]["name"] for item in told["items"]] == ["w0", "w1", "w2"]
+    assert [(i["positionInClusterQueue"], i["positionInLocalQueue"]) for i in told["items"]] == [(0, 0), (1, 1), (2, 2)]
+    first = told["items"][0]
+    assert (first["localQueueName"], first["priority"]) == ("lq", 0)
+    assert first["forecast"] == {"p50Seconds": 600, "p90Seconds": 14400, "source": "Default", "samples": 0}
+
+
+async def test_pages_and_local_queues(asked: TestClient[Any, Any]) -> None:
+    told = await (await asked.get(f"{ROOT}/clusterqueues/cq/pendingworkloads?offset=1&limit=1")).json()
+    assert [item["metadata"]["name"] for item in told["items"]] == ["w1"]
+    local = f"{ROOT}/namespaces/ml/localqueues"
+    assert len((await (await asked.get(f"{local}/lq/pendingworkloads")).json())["items"]) == 3
+    assert (await (await asked.get(f"{local}/other/pendingworkloads")).json())["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("clusterqueues/none/pendingworkloads", 404),
+        ("namespaces/ml/localqueues/none/pendingworkloads", 404),
+        ("clusterqueues/cq/pendingworkloads?limit=many", 400),
+    ],
+)
+async def test_what_cannot_be_answered_is_a_status(asked: TestClient[Any, Any], path: str, code: int) -> None:
+    answer = await asked.get(f"{ROOT}/{path}")
+    body = await answer.json()
+    assert (answer.status, body["kind"], body["code"]) == (code, "Status", code)
+
+
+async def test_forecasts_and_accuracy_name_the_cluster(asked: TestClient[Any, Any]) -> None:
+    told = await (await asked.get("/forecasts")).json()
+    assert told["cluster"] == "the-cluster"
+    assert told["forecasts"]["ml/w0"]["source"] == "Default" and len(told["forecasts"]["ml/w0"]["quantiles"]) == 5
+    accuracy = await (await asked.get("/accuracy")).json()
+    assert (accuracy["cluster"], accuracy["starts"]["starts"], accuracy["runtimes"]) == ("the-cluster", 0, [])

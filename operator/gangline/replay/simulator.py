@@ -105,9 +105,10 @@ class Simulator:
             now = self._next(wake)
             crowded = bool(self._waiting)
             self._happen(now)
-            self._settle(now, crowded)
+            wake = self._settle(now, crowded)
             self._sample(now)
-            wake = self._engine.next_wakeup(now) if self._waiting or self._running else None
+            if not self._waiting and not self._running:
+                wake = None
             if not self._events and self._waiting and not self._running and wake is None:
                 break
         self._hear_of_heads()
@@ -183,10 +184,11 @@ class Simulator:
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 
-    def _settle(self, now: Millis, crowded: bool) -> None:
+    def _settle(self, now: Millis, crowded: bool) -> Millis | None:
         """Decide until nothing more follows at this instant.
 
-        `crowded`: somebody waited before; otherwise those that arrived may simply fit, and estimates can wait.
+        `crowded`: somebody waited before; otherwise those that arrived may simply fit, and estimates can wait. Returns
+        when the engine wants to be asked again.
         """
         for _ in range(_PATIENCE):
             for forecast in self._foresight.news(now, crowded):
@@ -196,8 +198,8 @@ class Simulator:
             self._apply(decisions, now)
             settled = crowded or not self._waiting
             crowded = bool(self._waiting)
-            if settled and self._engine.next_wakeup(now) != now:
-                return
+            if settled and (wake := self._engine.next_wakeup(now)) != now:
+                return wake
         raise StuckError(f"the engine is still deciding at {now} ms after {_PATIENCE} calls")
 
     def _apply(self, decisions: Iterable[Decision], now: Millis) -> None:

@@ -124,7 +124,9 @@ def test_order_and_backfill_reach_the_engine_as_they_are_written() -> None:
             "overdueFactor": "1500m",
         },
     )
-    assert policies.ordering(policy) == model.Ordering("AgedShortestFirst", 2.5, 86_400.0, 172_800.0)
+    assert policies.ordering(policy) == model.Ordering(
+        "AgedShortestFirst", age_weight=2.5, half_life_seconds=86_400.0, max_wait_seconds=172_800.0
+    )
     assert policies.backfill(policy) == model.Backfill(
         model.UNLIMITED, "ShortestFirst", 50, 0.6, 0.95, "Any", overdue_factor=1.5
     )

@@ -13,12 +13,21 @@ import yaml
 
 from gangline.devcluster import nodes
 from gangline.devcluster.errors import DevClusterError
+from gangline.devcluster.jobset.__main__ import work as play
 from gangline.devcluster.jobset.controller import CRD, StandIn, install
 from gangline.devcluster.nodes import NodePool
 from gangline.kube import config
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import NotFound
-from gangline.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, JOB_SETS, JOBS, PODS, SERVICES
+from gangline.kube.resources import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    JOB_SETS,
+    JOBS,
+    PODS,
+    SERVICES,
+    VALIDATING_WEBHOOKS,
+    Resource,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -198,3 +207,40 @@ async def test_it_does_not_fight_the_real_one(client: ApiClient) -> None:
     await client.create(CUSTOM_RESOURCE_DEFINITIONS, None, crd)
     with pytest.raises(DevClusterError, match="has JobSet itself"):
         await install(client)
+
+
+async def test_it_steps_aside_for_good_when_jobset_itself_arrives(client: ApiClient, watcher: Watcher) -> None:
+    ready = asyncio.Event()
+    work = asyncio.create_task(play(client, ready.set))
+    await ready.wait()
+    await watcher.create(suspend=True)
+    await until(lambda: exists(client, JOBS, watcher.namespace), "the stand-in makes its Jobs")
+    webhooks = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "jobset-validating-webhook-configuration"},
+    }
+    await client.create(VALIDATING_WEBHOOKS, None, webhooks)
+    try:
+        ready.clear()
+        await ready.wait()
+        for job in (await client.list(JOBS, watcher.namespace)).items:
+            await client.delete(JOBS, watcher.namespace, job["metadata"]["name"], propagation="Background")
+        await asyncio.sleep(2)
+        assert (await client.list(JOBS, watcher.namespace)).items == [], "it makes none any more"
+        assert not work.done(), "and it does not end, as whoever started it would take that for a failure"
+
+        ready.clear()
+        another = asyncio.create_task(play(client, ready.set))
+        await ready.wait()
+        assert (await client.list(JOBS, watcher.namespace)).items == [], "one that is started later does nothing at all"
+        another.cancel()
+    finally:
+        await client.delete(VALIDATING_WEBHOOKS, None, "jobset-validating-webhook-configuration")
+        work.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work
+
+
+async def exists(client: ApiClient, resource: Resource, namespace: str) -> bool:
+    return bool((await client.list(resource, namespace)).items)

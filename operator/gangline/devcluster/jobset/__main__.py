@@ -43,16 +43,16 @@ async def _serve(kubeconfig: Path | None, context: str | None, ready_file: Path 
             ready_file.write_text(json.dumps({"pid": os.getpid()}))
 
     async with ApiClient(config.load(kubeconfig, context)) as client:
-        work = asyncio.ensure_future(_work(client, ready))
+        working = asyncio.ensure_future(work(client, ready))
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+            asyncio.get_running_loop().add_signal_handler(number, working.cancel)
         try:
-            await work
+            await working
         except asyncio.CancelledError:
             return
 
 
-async def _work(client: ApiClient, ready: Callable[[], None]) -> None:
+async def work(client: ApiClient, ready: Callable[[], None]) -> None:
     """Play JobSet's part until JobSet itself is there; from then on do nothing, until the end."""
     seen = await presence.look(client)
     if not seen:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.engine.node_world import POOL, TPU, NodeWorld, node, plain, pools, queue, slices
@@ -14,21 +14,24 @@ from gangline.engine.model import Admit, Decision, Evict, Heal, Preempt, Recover
 #: a breaker that never opens: here half of everything fails all the time
 POLICY = Recovery(soak_seconds=5, swap_budget=1_000, breaker_share=1.0)
 SIZE = 2
-POOLS = 3
 
 
 class Failures(RuleBasedStateMachine):
     """Gangs come and finish, nodes fail, go, return, in any order; the operator is killed and started again."""
 
+    pools = 3
     quota = 100
+    #: pods go exactly where the engine keeps room for them; otherwise a scheduler of its own mind puts them somewhere
+    follow_seats = True
+    chips: tuple[int, ...] = (4,)
 
     @initialize()
     def start(self) -> None:
-        facts = (*pools(POOLS, SIZE), queue(self.quota, recovery=POLICY))
-        self.world = NodeWorld(*facts, follow_seats=True)
-        self.twin = NodeWorld(*facts, follow_seats=True)
+        facts = (*pools(self.pools, SIZE), queue(self.quota, recovery=POLICY))
+        self.world = NodeWorld(*facts, follow_seats=self.follow_seats)
+        self.twin = NodeWorld(*facts, follow_seats=self.follow_seats)
         self.count = 0
-        self.names = {n.name: n for n in pools(POOLS, SIZE)}
+        self.names = {n.name: n for n in pools(self.pools, SIZE)}
         self.serial = 0
         self.finished: list[str] = []
         self.submitted: list[str] = []
@@ -39,11 +42,12 @@ class Failures(RuleBasedStateMachine):
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
-    @rule(pods=st.integers(1, 5), priority=st.integers(0, 2))
-    def submit(self, pods: int, priority: int) -> None:
+    @rule(pods=st.integers(1, 5), priority=st.integers(0, 2), data=st.data())
+    def submit(self, pods: int, priority: int, data: st.DataObject) -> None:
         self.count += 1
         self.submitted.append(f"w{self.count}")
-        self.both("put", plain(f"w{self.count}", pods, priority=priority))
+        chips = data.draw(st.sampled_from(self.chips))
+        self.both("put", plain(f"w{self.count}", pods, chips, priority=priority))
 
     @rule(children=st.integers(1, 3), priority=st.integers(0, 2))
     def submit_slices(self, children: int, priority: int) -> None:
@@ -60,7 +64,7 @@ class Failures(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def delete_node(self, data: st.DataObject) -> None:
-        if self.world.nodes:
+        if len(self.world.nodes) > 1:  # without any, quota alone counts
             self.both("remove_node", data.draw(st.sampled_from(sorted(self.world.nodes))))
 
     @rule(data=st.data())
@@ -146,7 +150,7 @@ class Failures(RuleBasedStateMachine):
     @invariant()
     def no_node_is_given_twice(self) -> None:
         """Seats may exceed a node only while somebody on it is on the way out."""
-        if not hasattr(self, "world"):
+        if not hasattr(self, "world") or not self.follow_seats:
             return
         capacity = self.world.engine._store.capacity
         leaving = {w.key for w in self.world.workloads.values() if w.evicted or w.admission is None}
@@ -187,6 +191,8 @@ class Failures(RuleBasedStateMachine):
         raise AssertionError("never comes to rest")
 
     def check_priorities(self) -> None:
+        if len(self.chips) > 1:
+            return
         free = {name for name in self.world.nodes if self.world.free(name) == 4}
         for waiting in self.world.workloads.values():
             if waiting.admission is not None:
@@ -194,8 +200,11 @@ class Failures(RuleBasedStateMachine):
             lower = [w for w in self.world.workloads.values() if w.admission and w.priority < waiting.priority]
             nodes = free | {pod.node for w in lower for pod in self.world.pods[w.key]}
             pod_set = waiting.pod_sets[0]
+            higher = [w for w in self.world.workloads.values() if w.admission and w.priority >= waiting.priority]
+            if 4 * (pod_set.count + sum(w.pod_sets[0].count for w in higher)) > self.quota:
+                continue
             if pod_set.exclusive:
-                whole = [p for p in range(POOLS) if all(f"p{p}-n{n}" in nodes for n in range(SIZE))]
+                whole = [p for p in range(self.pools) if all(f"p{p}-n{n}" in nodes for n in range(SIZE))]
                 assert len(whole) < pod_set.domains, (waiting.name, "would fit", sorted(nodes))
             else:
                 assert len(nodes) < pod_set.count, (waiting.name, "would fit", sorted(nodes))
@@ -217,11 +226,24 @@ class Failures(RuleBasedStateMachine):
         assert sorted(self.finished) == sorted(self.submitted)
 
 
+class Scheduled(Failures):
+    """A scheduler that spreads and packs as it likes; pods of two sizes."""
+
+    follow_seats = False
+    chips = (1, 2, 4)
+
+
+class ShortOfQuota(Failures):
+    """Quota and nodes bound it by turns."""
+
+    pools = 4
+    quota = 24
+
+
+QUICK = settings(max_examples=30, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 TestFailures = Failures.TestCase
-TestFailures.settings = settings(
-    max_examples=40,
-    stateful_step_count=30,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    phases=(Phase.generate,),
-)
+TestScheduled = Scheduled.TestCase
+TestShortOfQuota = ShortOfQuota.TestCase
+for case in (TestFailures, TestScheduled, TestShortOfQuota):
+    case.settings = QUICK
+del case

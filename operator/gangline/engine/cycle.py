@@ -107,6 +107,9 @@ class TreeCycle:
         self._now = now // 1000
         self._heads = heads
         self._taken: list[Gang] = []  # victims chosen so far
+        self._away = False  # whether these are thought away at the moment …
+        #: … which may last until the end of the cycle, unless somebody else looks at the ledger meanwhile
+        self._may_stay_away = settings.fair_sharing is None and guard is None
         self._assumed: list[tuple[Cell, int]] = []
         self._assumed_places: list[str] = []
         self._assumed_seats: list[Callable[[], None]] = []  # each gives back what it took
@@ -123,6 +126,7 @@ class TreeCycle:
             self.attempts.append(attempt)
             with self._as_seen_by(attempt.gang):
                 self._process(attempt)
+        self._think_away(False)
         for cell, amount in reversed(self._assumed):
             cell.remove(amount)
         for key in self._assumed_places:
@@ -244,20 +248,28 @@ class TreeCycle:
             {resource: choice.flavor for resource, choice in pod_set.choices.items()}
             for pod_set in attempt.assignment.pod_sets
         ]
-        take_out(self._taken)
+        self._think_away(True)
         attempt.assignment, attempt.victims = self._assign(attempt.gang, attempt.queue, (), nominated)
-        put_back(self._taken)
+        self._think_away(self._may_stay_away)
         attempt.deferred = attempt.assignment.mode is Mode.FIT
 
     def _still_fits(self, attempt: Attempt) -> bool:
         """With all victims gone, those of earlier attempts included, but with what these take."""
-        gone = [*self._taken, *(victim.gang for victim in attempt.victims)]
+        self._think_away(True)
+        gone = [victim.gang for victim in attempt.victims]
         take_out(gone)
         fits = all(amount <= max(0, cell.available()) for cell, amount in attempt.assignment.usage.items())
         fits = fits and self._has_places(attempt.assignment)
         fits = fits and (attempt.assignment.want is None or attempt.assignment.want.fits())
         put_back(gone)
+        self._think_away(self._may_stay_away)
         return fits
+
+    def _think_away(self, away: bool) -> None:
+        """Take the victims chosen so far out of the ledger, or put them back."""
+        if away is not self._away:
+            self._away = away
+            (take_out if away else put_back)(self._taken)
 
     def _has_places(self, assignment: Assignment) -> bool:
         """Earlier attempts may have taken the places that it was given: then others will do."""
@@ -291,6 +303,7 @@ class TreeCycle:
         """It waits for what nobody can be made to give; unless it may reclaim it anyway, others shall not take it meanwhile."""
         if attempt.queue.config.preemption.reclaim_within_cohort == "Any":
             return
+        self._think_away(False)
         assignment = attempt.assignment
         self._assume(
             attempt, {cell: _kept(cell, amount, assignment.borrowing > 0) for cell, amount in assignment.usage.items()}
@@ -300,6 +313,8 @@ class TreeCycle:
         self._assume(attempt, attempt.assignment.usage)
         for victim in attempt.victims:
             self._taken.append(victim.gang)
+            if self._away:
+                take_out((victim.gang,))
             if not victim.gang.evicting:
                 victim.gang.evicting = True
                 attempt.new_victims.append(victim)

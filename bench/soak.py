@@ -329,6 +329,7 @@ class Soak:
         else:
             assert self._operator is not None
             self._operator.kill()
+            self._operator = None
             await asyncio.sleep(self._chance.uniform(0, 1))
             await self._start_operator()
 
@@ -350,10 +351,11 @@ class Soak:
         """The operator's memory; and it is started again where it ended by itself, as Kubernetes would do."""
         while True:
             await asyncio.sleep(LOOKS)
-            if self._quiet.locked() or self._operator is None:
+            if self._operator is None:
                 continue
             if not self._operator.alive():
                 self._faults["operator ended by itself"] += 1
+                self._operator = None
                 await self._start_operator()
             else:
                 self._memory.note(time.monotonic() - start, self._operator.pid)
@@ -372,8 +374,6 @@ class Soak:
         deadline = time.monotonic() + DRAIN
         while self._population.alive and time.monotonic() < deadline:
             self._population.raise_failure()
-            if self._operator is not None and not self._operator.alive():
-                await self._start_operator()
             await asyncio.sleep(0.2)
         if self._population.alive:
             left = ", ".join(self._population.ledger.unfinished[:10])

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiohttp import web
-from prometheus_client import generate_latest
 
 from gangline.api import names
 from gangline.control import mirror, policies, shell
@@ -347,7 +346,7 @@ class Operator:
 
     async def _metrics(self, _: web.Request) -> web.Response:
         self.metrics.queues(self.engine, sorted(self.controller.mirror.objects[kube.CLUSTER_QUEUES]))
-        return web.Response(body=generate_latest(self.metrics.registry), content_type="text/plain")
+        return web.Response(body=await self.metrics.text(), content_type="text/plain")
 
     async def _progress(self, request: web.Request) -> web.Response:
         """What `gangline.progress` posts."""

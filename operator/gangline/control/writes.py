@@ -38,7 +38,7 @@ Resolved: TypeAlias = Callable[[JobRef | None, ApiError | None, ObjectKey], None
 
 
 #: How long the watch gets to show what a write collided with, in steps of 20 ms.
-WATCH_PATIENCE = 25
+WATCH_PATIENCE = 100
 
 
 @dataclass(slots=True)

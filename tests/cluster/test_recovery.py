@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 from tests.cluster.conftest import System
-from tests.cluster.harness import Api, cluster_queue, condition, condition_row, flavor, job, local_queue
+from tests.cluster.harness import (
+    Api,
+    OperatorProcess,
+    cluster_queue,
+    condition,
+    condition_row,
+    flavor,
+    job,
+    local_queue,
+)
 
 from gangline.api import recovery
 from gangline.devcluster.nodes import NodePool, create_pools, delete_pool, fail_node, recover_node
@@ -169,16 +178,19 @@ async def test_a_node_that_is_deleted(system: System, api: Api, nodes: list[str]
     assert not (await api.get(kube.JOBS, "train"))["status"].get("failed")
 
 
-async def test_a_gpu_job_starts_anew_as_a_whole_and_says_why(system: System, api: Api, nodes: list[str]) -> None:
+def gpu_job(name: str, workers: int) -> Json:
     container = {"name": "main", "image": "example.com/train"}
     pods = {"spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}}
-    made = {
+    return {
         "apiVersion": "gangline.io/v1alpha1",
         "kind": "GPUJob",
-        "metadata": {"name": "llama", "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "swap"}},
-        "spec": {"workers": 3, "gpusPerWorker": 8, "template": pods},
+        "metadata": {"name": name, "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "swap"}},
+        "spec": {"workers": workers, "gpusPerWorker": 8, "template": pods},
     }
-    await api.create(made)
+
+
+async def test_a_gpu_job_starts_anew_as_a_whole_and_says_why(system: System, api: Api, nodes: list[str]) -> None:
+    await api.create(gpu_job("llama", 3))
     system.operator().wait_ready()
     before = await runs(api, "llama-worker", 3)
     lost = before[0]["spec"]["nodeName"]
@@ -194,6 +206,36 @@ async def test_a_gpu_job_starts_anew_as_a_whole_and_says_why(system: System, api
     assert interruption["reason"] == "NodeRestart"
     assert lost in interruption["message"]
     assert not condition(found, "Failed")
+
+
+@pytest.mark.parametrize("write", [1, 2, 3, 5, 8])
+async def test_an_operator_that_dies_at_any_write_of_a_swap(
+    system: System, api: Api, nodes: list[str], write: int
+) -> None:
+    """Before its write number so and so; another Job that only replaces pods, and a GPUJob that starts anew."""
+    await api.create(gang("train", 2), gpu_job("llama", 2))
+    system.operator("first").wait_ready()
+    before = await runs(api, "train", 2)
+    lost = {before[0]["spec"]["nodeName"], (await runs(api, "llama-worker", 2))[0]["spec"]["nodeName"]}
+    system.kill_operators()
+    for node in sorted(lost):
+        await fail_node(api.client, node)
+    dying = system.operator("dying", fault=f"before:{write}")
+    await api.until(lambda: dead(dying), "the operator dies", 40)
+    system.operator("last").wait_ready()
+    after = await runs(api, "train", 2, lost)
+    await runs(api, "llama-worker", 2, lost)
+    assert len(uids(before).items() & uids(after).items()) == 1
+    for name, how in (("train", "Replace"), ("llama", "Restart")):
+        record = recovery.of(await recovered(api, name))
+        assert [(swap.how, len(swap.lost)) for swap in record.log] == [(how, 1)], "one loss, one swap"
+    assert record.attempt == 1
+    assert not (await api.get(kube.JOBS, "train"))["status"].get("failed")
+    assert not condition(await api.get(kube.GPU_JOBS, "llama"), "Failed")
+
+
+async def dead(process: OperatorProcess) -> bool:
+    return not process.process.is_alive()
 
 
 async def test_without_room_lower_priority_makes_room_and_comes_back(

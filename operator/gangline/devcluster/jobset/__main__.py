@@ -56,7 +56,13 @@ async def work(client: ApiClient, ready: Callable[[], None]) -> None:
     """Play JobSet's part until JobSet itself is there; from then on do nothing, until the end."""
     seen = await presence.look(client)
     if not seen:
-        await install(client)
+        try:
+            await install(client)
+        except DevClusterError:  # it arrived in this very moment
+            seen = await presence.look(client)
+            if not seen:
+                raise
+    if not seen:
         playing = asyncio.ensure_future(StandIn(client).run(ready))
         watching = asyncio.ensure_future(presence.appears(client))
         try:

@@ -27,7 +27,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: venv ## a local cluster, two teams, thirty jobs, a live table (Ctrl-C ends it); DEMO=backfill: another story
-	@$(BIN)/gangline run $(if $(DEMO),--example examples/$(DEMO) --end)
+	@$(BIN)/gangline run $(if $(DEMO),--example $(DEMO) --end)
 
 test: check ## all checks, then all tests
 	@$(BIN)/gangline cluster build

@@ -38,16 +38,16 @@ class RunError(Exception):
 @click.command("run")
 @click.option(
     "--example",
-    "directory",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=None,
-    help="Directory of manifests (default: the quickstart).",
+    "name",
+    default="quickstart",
+    show_default=True,
+    help="Directory of manifests, or the name of an example that comes with Gangline.",
 )
 @click.option("--end", is_flag=True, help="End when all is done, on a terminal too.")
 @click.option(
     "--timeout", default=300, show_default=True, type=click.IntRange(min=1), help="Seconds for the jobs to end."
 )
-def command(directory: Path | None, end: bool, timeout: int) -> None:
+def command(name: str, end: bool, timeout: int) -> None:
     """Bring up a local cluster, run an example on it and show queues and workloads live.
 
     On a terminal it stays up until Ctrl-C. In a pipe, or with --end, it ends when every job that can run has finished: exit
@@ -55,7 +55,7 @@ def command(directory: Path | None, end: bool, timeout: int) -> None:
     """
     with readable_errors():
         try:
-            example = examples.load(directory or examples.bundled())
+            example = examples.load(Path(name) if Path(name).is_dir() else examples.bundled(name))
             _run(ExampleRun(example, patience=timeout, stay=sys.stdout.isatty() and not end))
         except (ExampleError, RunError) as error:
             raise click.ClickException(str(error)) from error

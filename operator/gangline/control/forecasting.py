@@ -196,9 +196,13 @@ class Forecasting:
             await asyncio.sleep(LOOK_EVERY)
             if not self._leading() or self.forecasts.behind:
                 continue
-            if self.expected.due:
-                await self.expected.look()
-            self.expected.flush()
+            try:
+                if self.expected.due:
+                    await self.expected.look()
+                self.expected.flush()
+            except Exception:
+                log.exception("expected starts could not be kept")
+                await asyncio.sleep(JUDGE_EVERY)
 
     # --- learning -----------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gangline.api import names
-from gangline.control import conditions, plan
+from gangline.control import conditions, plan, unhealthy
 from gangline.control.decisions import Decisions
 from gangline.control.events import EventRecorder
 from gangline.control.fencing import Fencing
@@ -228,6 +228,7 @@ class Controller:
                 self.decisions.carry_out(decision)
             except Exception:
                 log.exception("decision could not be carried out: %s", decision)
+        self._note_unhealthy_nodes()
         self.recoveries.follow(self._now())
         self.fencing.act(self._now())
         for ref in sorted(self._take_dirty(), key=lambda ref: ref[1]):
@@ -418,6 +419,18 @@ class Controller:
     def _whole_domains(self, workload: str) -> dict[str, str]:
         value = self.mirror.workload_value(workload)
         return {pod_set.name: pod_set.exclusive for pod_set in value.pod_sets} if value is not None else {}
+
+    def _note_unhealthy_nodes(self) -> None:
+        """Where a policy leaves failed nodes to Kubernetes, placed gangs are mended as Kueue does it."""
+        if not self.mirror.leaves_to_kubernetes() or not (self.mirror.touched_nodes or self.footprints.dirty):
+            return
+        for key in self.mirror.placed_workloads():
+            value, policy = self.mirror.workload_value(key), self._recovery_of(key)
+            if value is None or policy is None or policy.enabled or self.writes.in_doubt(kube.WORKLOADS, key):
+                continue
+            hosts = unhealthy.failed_hosts(value, self.footprints.of(key), self.mirror.node_of)
+            if hosts:
+                self.writes.change(key, "unhealthy", unhealthy.note(hosts), priority=Priority.LIFECYCLE)
 
     def _pod_counts(self, workload: str) -> dict[str, int]:
         value = self.mirror.workload_value(workload)

@@ -80,6 +80,11 @@ def _has_owner_to_come(job: Json) -> bool:
     return any(ref.get("controller") and kind_of(ref["apiVersion"], ref["kind"]) for ref in owners)
 
 
+def _is_placed(workload: Json) -> bool:
+    assignments = (workload.get("status", {}).get("admission") or {}).get("podSetAssignments") or ()
+    return any("topologyAssignment" in assignment for assignment in assignments)
+
+
 @dataclass(slots=True)
 class Mirror:
     """The store. `observe` receives engine changes; `complain` receives (object, error) for what can't be read."""
@@ -244,8 +249,7 @@ class Mirror:
         if resource == kube.WORKLOADS:
             if names.RECOVERY in (obj["metadata"].get("annotations") or ()):
                 self.recovering.add(key)
-            assignments = (obj.get("status", {}).get("admission") or {}).get("podSetAssignments") or ()
-            if any("topologyAssignment" in assignment for assignment in assignments):
+            if _is_placed(obj):
                 self.placed.add(key)
         if resource in (kube.CLUSTER_QUEUES, kube.RESOURCE_FLAVORS) and "deletionTimestamp" in obj["metadata"]:
             self._ending.add((resource, key))
@@ -331,6 +335,20 @@ class Mirror:
         return any(
             labels.items() <= (node["metadata"].get("labels") or {}).items() for node in nodes for labels in wanted
         )
+
+    def node_of(self, host: str) -> Json | None:
+        """The node that calls itself so: mostly that is its name."""
+        nodes = self.objects[kube.NODES]
+        return nodes.get(host) or next((node for name, node in nodes.items() if self.host_name(name) == host), None)
+
+    def leaves_to_kubernetes(self) -> bool:
+        """Some policy switches recovery off."""
+        policies_of = self.objects[kube.QUEUE_POLICIES].values()
+        return any((policy["spec"].get("recovery") or {}).get("enabled") is False for policy in policies_of)
+
+    def placed_workloads(self) -> list[str]:
+        """Those whose admission names topology domains."""
+        return [key for key, workload in self.objects[kube.WORKLOADS].items() if _is_placed(workload)]
 
     def domains_unsound(self, label: str) -> bool:
         """Some domain of this node label has a node that can't be used: a gang must be told which ones are its own."""

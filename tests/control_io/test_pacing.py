@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.control.pacing import LONGEST_HOLD, Pace
+from gangline.control.pacing import LONGEST_HOLD, LONGEST_PAUSE, MEMORY, SPARE, Pace
 
 
 def test_grows_to_the_most_while_answers_come_in_time() -> None:
@@ -56,6 +56,35 @@ def test_the_servers_own_word_counts_even_within_a_burst() -> None:
     pace.refused(0.0, retry_after=7.0)
     assert pace.allowance(6.9) == 0
     assert pace.allowance(7.8) > 0
+
+
+def test_the_more_the_server_is_strained_the_longer_others_wait() -> None:
+    pace = Pace(most=24)
+    for n in range(100):
+        pace.answered(n * 0.01, 0.005)
+    assert pace.strain == pytest.approx(1.0) and pace.spare(1.0) == pace.allowance(1.0) // SPARE
+    assert pace.spared(1.0) <= 1.0, "no pause while it answers as fast as ever"
+    pauses: list[float] = []
+    now = 1.0
+    for seconds in (0.015, 0.03, 0.5):
+        for _ in range(60):
+            pace.answered(now, seconds)
+        assert pace.spare(now) == 1
+        now = pace.spared(before := now)
+        pauses.append(now - before)
+        assert pace.spare((before + now) / 2) == 0 and pace.spare(now) == 1
+    assert 0 < pauses[0] < pauses[1] < pauses[2] == pytest.approx(LONGEST_PAUSE)
+    for _ in range(100):
+        pace.answered(now, 0.005)
+    assert pace.spare(now) == pace.allowance(now) // SPARE, "it recovers"
+
+
+def test_a_server_that_became_slower_for_good_is_not_strained_for_ever() -> None:
+    pace = Pace()
+    pace.answered(0.0, 0.005)
+    for n in range(int(2 * MEMORY) + 2):
+        pace.answered(float(n), 0.1)
+    assert pace.strain == pytest.approx(1.0, abs=0.01)
 
 
 STEPS = st.lists(

@@ -289,6 +289,8 @@ class TreeCycle:
 
     def _assume(self, attempt: Attempt, usage: Mapping[Cell, int]) -> None:
         """In use for the rest of the cycle."""
+        if len(self._heads) == 1:  # there is no rest
+            return
         if attempt.assignment.placements():
             key = f"{attempt.gang.key} (assumed)"
             self._preemptor.topologies.put_holder(key, admission_of(attempt))

@@ -463,13 +463,26 @@ def test_slow_losses_are_no_mass_failure() -> None:
     assert world.whole("w1")
 
 
-def test_deleted_nodes_count_for_the_breaker() -> None:
-    world = running(NodeWorld(*nodes(4), queue(100)), plain("w1", 1))
+def test_a_shrinking_cluster_is_no_mass_failure() -> None:
+    world = running(NodeWorld(*nodes(9), queue(100)), plain("w1", 3))
+    for name in ("n5", "n6", "n7"):  # nobody was there: the cluster shrinks
+        world.remove_node(name)
+    assert world.decide() == []
+    for name in ("n0", "n1", "n2"):
+        world.remove_node(name)
+    world.remove_node("n8")
+    world.put(node("n8"))
+    assert "RecoveryPaused" not in [d.reason for d in world.decide() if not isinstance(d, Heal | Swap | Admit)]
+
+
+def test_deleted_nodes_with_pods_are_a_mass_failure() -> None:
+    world = running(NodeWorld(*nodes(4), queue(100)), plain("w1", 3))
     for name in ("n0", "n1", "n2"):
         world.remove_node(name)
     assert "RecoveryPaused" in [d.reason for d in world.decide() if not isinstance(d, Heal | Swap | Admit)]
     world.collect_pods()
     world.tick(61)
+    world.put(node("n4"), node("n5"))
     world.settle()
     assert world.whole("w1")
 

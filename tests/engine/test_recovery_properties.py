@@ -154,6 +154,7 @@ class Failures(RuleBasedStateMachine):
             return
         capacity = self.world.engine._store.capacity
         leaving = {w.key for w in self.world.workloads.values() if w.evicted or w.admission is None}
+        leaving |= self.world.engine._healing._awaiting  # they have room where victims are, who may not know it yet
         for name in self.world.nodes:
             room = capacity.rooms.get(name)
             assert room is not None

@@ -2,6 +2,7 @@
 
 It opens when more than the policy's share of a flavor's nodes, and at least two, were lost within a minute. Nothing is moved,
 preempted or evicted for lost nodes of that flavor then, and it is said once. It closes when no more than that share is lost.
+Nodes that were deleted while nobody was on them don't count: that is how clusters shrink.
 """
 
 from __future__ import annotations
@@ -74,6 +75,10 @@ class Breaker:
         if known is None:
             return 0, 0, 0
         health, labels = self._store.health, known.node_labels.items()
-        names = [node.name for node in health.last_known() if labels <= node.labels.items()]
+        names = [
+            node.name
+            for node in health.last_known()
+            if labels <= node.labels.items() and (node.name in health.nodes or self._store.somebody_on(node.name))
+        ]
         losses = [loss for loss in map(health.loss, names) if loss is not None]
         return len(names), len(losses), sum(loss.at > now - self.WINDOW for loss in losses)

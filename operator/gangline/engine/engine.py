@@ -107,6 +107,7 @@ class Engine:
         decisions += self._healing.run(now)
         self._sample(now)
         decisions += self._scheduler.run(now, self._parking.note)
+        decisions = self._healing.without_victims(decisions)
         decisions += self._parking.tell_tried()
         decisions += self._parking.tell_reserved(now)
         for gang in reviewed:

@@ -57,6 +57,13 @@ class Healing:
         self._tidy(now)
         return decisions
 
+    def without_victims(self, decisions: list[Decision]) -> list[Decision]:
+        """Gangs that were preempted after they were healed need not move any more."""
+        gone = {each.workload for each in decisions if isinstance(each, Preempt)}
+        for key in gone & self._store.gangs.keys():
+            self._store.gangs[key].healed.clear()
+        return [each for each in decisions if not (isinstance(each, Heal) and each.workload in gone)]
+
     def _ailing(self) -> list[Gang]:
         """Running gangs with pods on nodes that are lost or, if their policy says so, leaving; and those short of seats."""
         store, health = self._store, self._store.health
@@ -191,17 +198,14 @@ class Healing:
         """Say once of each lost node that somebody was on that it is lost."""
         lost = self._store.health.lost()
         self._told &= lost.keys()
-        news = [node for node in lost if node not in self._told and self._somebody_on(node)]
+        news = [node for node in lost if node not in self._told and self._store.somebody_on(node)]
         self._told.update(news)
         return [Warn("Node", node, "NodeLost", f"Node {node} counts as lost: {lost[node].kind}") for node in news]
-
-    def _somebody_on(self, node: str) -> bool:
-        return bool(self._store.capacity.holders_on(node) or self._store.topology.holders_on(node))
 
     def _tidy(self, now: Millis) -> None:
         """Nodes that are gone, and that nobody is on any more, are forgotten once the breaker has seen them."""
         for node, loss in self._store.health.lost().items():
-            gone = node not in self._store.health.nodes and not self._somebody_on(node)
+            gone = node not in self._store.health.nodes and not self._store.somebody_on(node)
             if gone and loss.at + self.breaker.WINDOW <= now:
                 self._store.health.forget(node)
 

@@ -164,6 +164,10 @@ class Store:
         """For topologies, a node that can't be trusted is one that is not ready."""
         return replace(node, ready=False) if self.health.why_unusable(node.name) else node
 
+    def somebody_on(self, node: str) -> bool:
+        """Gangs have pods or room on a node."""
+        return bool(self.capacity.holders_on(node) or self.topology.holders_on(node))
+
     def follow_health(self, now: Millis) -> None:
         """Which nodes can be trusted now, where that leaves those who are on them, and who may try again."""
         for name in sorted(self.capacity.advance(now)):

@@ -5,10 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.engine.world import World, cluster_queue, gang
+from tests.engine.world import GPU, World, cluster_queue, gang
 
 from gangline.engine import outlook as outlooks
-from gangline.engine.model import Backfill, Change, ClusterQueue, RuntimeForecast, Workload
+from gangline.engine.model import (
+    Backfill,
+    BoundPod,
+    Change,
+    ClusterQueue,
+    Flavor,
+    Footprint,
+    Node,
+    PodSet,
+    RuntimeForecast,
+    Topology,
+    TopologyRequest,
+    Workload,
+)
 from gangline.engine.outlook import Outlook, outlook
 
 MINUTE = 60_000
@@ -132,3 +145,16 @@ def test_a_process_of_its_own_says_the_same(tmp_path: Any) -> None:
     asked = outlooks.request(facts, made.engine.settings, made.now, courses=3)
     done = subprocess.run([sys.executable, "-c", program], input=asked, capture_output=True, check=True)
     assert pickle.loads(done.stdout) == look(made, courses=3)
+
+
+def test_whoever_ends_leaves_its_nodes() -> None:
+    """What is known of where pods sit ends with their run."""
+    made = World(Topology("hosts", ("kubernetes.io/hostname",)), Flavor("a100", topology="hosts"))
+    made.put(cluster_queue("q", 8), Node("n", {"kubernetes.io/hostname": "n"}, {GPU: 8, "pods": 20}))
+    for name, minutes in (("a1", 60), ("b2", 30)):
+        pods = (PodSet("main", 1, {GPU: 8}, topology=TopologyRequest(unconstrained=True)),)
+        made.put(forecast(name, minutes), gang(name, pod_sets=pods))
+        made.decide()
+    assert made.running() == ["a1"]
+    made.put(Footprint("team/a1", (BoundPod("a1-0", "main", "n"),)))
+    assert in_minutes(made, look(made), "b2")[0] == 60.0

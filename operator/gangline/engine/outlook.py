@@ -28,6 +28,7 @@ from gangline.engine.model import (
     CompleteAdmission,
     Decision,
     Evict,
+    Footprint,
     Gone,
     Heal,
     Millis,
@@ -273,6 +274,7 @@ class Course:
             heappush(self._ends, (max(self._now + 1, at + length), self._numbers, workload.key))
 
     def _stop(self, key: str) -> None:
+        self._engine.observe(Gone(Footprint, key))  # its pods go with it
         known = self._running.pop(key, None)
         workload = self._workloads[key]
         if known is not None and workload.admission is not None:

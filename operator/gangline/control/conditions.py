@@ -6,6 +6,7 @@ A condition keeps its `lastTransitionTime` while its status stays the same, as `
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 Json = dict[str, Any]
@@ -17,7 +18,13 @@ MAX_MESSAGE = 32_768
 
 def timestamp(millis: int) -> str:
     """RFC 3339 in seconds, as `metav1.Time` prints it."""
-    return datetime.fromtimestamp(millis // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _in_seconds(millis // 1000)
+
+
+@lru_cache(maxsize=256)
+def _in_seconds(seconds: int) -> str:
+    """Thousands of conditions get the time of the same few seconds."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def millis_of(text: str | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -258,7 +259,9 @@ async def test_without_room_lower_priority_makes_room_and_comes_back(
     await runs(api, "low", 3)
 
 
-async def test_a_gang_in_one_rack_gets_another_host_of_that_rack(system: System, api: Api) -> None:
+@contextlib.asynccontextmanager
+async def racks(system: System, api: Api) -> AsyncIterator[None]:
+    """Two racks of four nodes, and the queue placed on them."""
     pools = [NodePool(f"rack{n}", 4, {"nvidia.com/gpu": 8}, {"field": "racks", "rack": f"r{n}"}) for n in range(2)]
     await create_pools(api.client, pools)
     levels = [{"nodeLabel": "rack"}, {"nodeLabel": "kubernetes.io/hostname"}]
@@ -268,23 +271,7 @@ async def test_a_gang_in_one_rack_gets_another_host_of_that_rack(system: System,
     await api.apply(
         {**topology, "spec": {"levels": levels}}, placed, cluster_queue("swap", 64), local_queue("swap", "swap")
     )
-    made = gang("train", 3)
-    annotations = made["spec"]["template"]["metadata"]["annotations"]
-    annotations["kueue.x-k8s.io/podset-required-topology"] = "rack"
-    await api.create(made)
-    system.operator().wait_ready()
-    before = await runs(api, "train", 3)
-    racks = {pod["spec"]["nodeName"].rpartition("-")[0] for pod in before}
-    assert len(racks) == 1
-    victim = before[0]
-    await fail_node(api.client, victim["spec"]["nodeName"])
-    after = await runs(api, "train", 3, {victim["spec"]["nodeName"]})
-    assert {pod["spec"]["nodeName"].rpartition("-")[0] for pod in after} == racks
-    assert len(uids(before).items() & uids(after).items()) == 2
-    workload = await recovered(api, "train")
-    assert condition_row(workload, "Recovered")["reason"] == "Swapped"
-    assert not workload["status"].get("unhealthyNodes")
-
+    yield
     system.kill_operators()
     for pod in await api.all(kube.PODS, "default"):
         with contextlib.suppress(NotFound):
@@ -292,6 +279,51 @@ async def test_a_gang_in_one_rack_gets_another_host_of_that_rack(system: System,
     await api.client.delete(kube.TOPOLOGIES, None, "racks")
     for pool in pools:
         await delete_pool(api.client, pool.name)
+
+
+def in_one_rack(made: Json) -> Json:
+    annotations = made["spec"]["template"]["metadata"]["annotations"]
+    annotations["kueue.x-k8s.io/podset-required-topology"] = "rack"
+    return made
+
+
+async def test_a_gang_in_one_rack_gets_another_host_of_that_rack(system: System, api: Api, nodes: list[str]) -> None:
+    async with racks(system, api):
+        await api.create(in_one_rack(gang("train", 3)))
+        system.operator().wait_ready()
+        before = await runs(api, "train", 3)
+        here = {pod["spec"]["nodeName"].rpartition("-")[0] for pod in before}
+        assert len(here) == 1
+        victim = before[0]
+        await fail_node(api.client, victim["spec"]["nodeName"])
+        after = await runs(api, "train", 3, {victim["spec"]["nodeName"]})
+        assert {pod["spec"]["nodeName"].rpartition("-")[0] for pod in after} == here
+        assert len(uids(before).items() & uids(after).items()) == 2
+        workload = await recovered(api, "train")
+        assert condition_row(workload, "Recovered")["reason"] == "Swapped"
+        assert not workload["status"].get("unhealthyNodes")
+
+
+async def test_with_recovery_off_a_placed_gang_is_mended_as_kueue_does_it(
+    system: System, api: Api, nodes: list[str]
+) -> None:
+    off = {"spec": {"recovery": {"enabled": False, "tolerationSeconds": None}}}
+    await api.client.patch(kube.QUEUE_POLICIES, None, "swap", off)
+    async with racks(system, api):
+        made = in_one_rack(gang("train", 2))
+        made["spec"]["backoffLimit"] = 3
+        await api.create(made)
+        system.operator().wait_ready()
+        victim = (await runs(api, "train", 2))[0]
+        await fail_node(api.client, victim["spec"]["nodeName"], pods=False)
+        await asyncio.sleep(4)
+        assert len(await up(api, "train")) == 2, "as long as its pods stay, nothing happens"
+        await api.client.delete(kube.PODS, "default", victim["metadata"]["name"])  # as Kubernetes does in the end
+        await runs(api, "train", 2, {victim["spec"]["nodeName"]})
+        workload = await api.workload_of("train")
+        assert workload is not None
+        assert recovery.of(workload).log == ()
+        assert not workload["status"].get("unhealthyNodes"), "it was mended"
 
 
 def _priority(name: str, value: int) -> Json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from gangline.engine.health import DEGRADED, LEAVING, LOST, SUSPECT, TABLE, Heal
 from gangline.engine.model import BoundPod, Footprint, HealthPolicy, Node, Put, Taint, Toleration
 
 NOW = 1_000_000_000
+DOCS = Path(__file__).parents[2] / "docs" / "hotswap.md"
 
 
 def health(*nodes: Node, policy: HealthPolicy | None = None, soak: float = 60.0) -> Health:
@@ -87,6 +89,14 @@ def test_every_signal_counts_when_its_grace_is_over(signal: Any) -> None:
 )
 def test_what_is_no_signal(shown: dict[str, Any]) -> None:
     assert means(health(node("n", **shown))) == ""
+
+
+def test_the_docs_have_the_whole_table() -> None:
+    rows = [line.split("|") for line in DOCS.read_text().splitlines() if line.startswith("| `")]
+    for signal in TABLE:
+        (row,) = [row for row in rows if f"`{signal.kind}`" in row[1]]
+        assert row[3].strip() == signal.means
+        assert f"{signal.grace_seconds:g}" in row[4]
 
 
 def test_grace_runs_from_when_the_node_says() -> None:

@@ -49,6 +49,8 @@ class BackfillPlanner:
         #: grows when reservations come or go; by queue, with what its heads were last looked up
         self._changes = 0
         self._settled: dict[str, tuple[int, int]] = {}
+        #: who passed a reserved gang, and as of which version of those that were let in
+        self._passing: dict[Reservation, tuple[int, list[tuple[Millis, Gang]]]] = {}
         #: attempts to backfill in this `decide`, by queue
         self._tried: dict[str, int] = {}
 
@@ -182,8 +184,11 @@ class BackfillPlanner:
         """Reserve starts for the first that can't start; those before which others have not been tried yet can wait."""
         pending, depth = queue.pending, _depth(_policy(queue))
         assert isinstance(pending, TimedQueue)
-        state = (pending.version, self._changes)
-        if not failing and not fitting and self._settled.get(queue.name) == state and not pending.ranking.by_usage:
+        # with all reservations made, only somebody who is newly blocked can take the place of one of them
+        version = pending.blocked_version if pending.all_reserved else pending.version
+        state = (version, self._changes)
+        known = self._settled.get(queue.name) == state and (pending.all_reserved or not fitting)
+        if known and not failing and not pending.ranking.by_usage:
             return
         self._settled[queue.name] = state
         present = [r for r in self.timeline.reservations if r.queue == queue.name]
@@ -328,8 +333,17 @@ class BackfillPlanner:
                 seen.add(reservation.queue)
                 yield reservation
 
-    def _backfilled(self, reservation: Reservation) -> list[Gang]:
-        """Those in its tree that were let in before it and are not on their way out, newest first."""
+    def _backfilled(self, reservation: Reservation) -> list[tuple[Millis, Gang]]:
+        """Those in its tree that were let in before it and are not on their way out, newest first; and when each is overdue."""
+        version = self.timeline.let_in_version
+        known = self._passing.get(reservation)
+        if known is None or known[0] != version:
+            self._passing = {each: found for each, found in self._passing.items() if found[0] == version}
+            gangs = self._find_backfilled(reservation)
+            known = self._passing[reservation] = version, [(self._overdue_at(gang), gang) for gang in gangs]
+        return known[1]
+
+    def _find_backfilled(self, reservation: Reservation) -> list[Gang]:
         own = self._store.queues[reservation.queue]
         found = [
             gang
@@ -354,7 +368,8 @@ class BackfillPlanner:
 
     def _in_the_way(self, reservation: Reservation, any_: bool, now: Millis) -> list[Gang]:
         """As few as possible of those that may be revoked, newest first, so that the head fits; none if that does not help."""
-        able = [g for g in self._backfilled(reservation) if any_ or self._overdue_at(g) <= now]
+        passing = self._backfilled(reservation)
+        able = [gang for when, gang in passing if not gang.evicting and (any_ or when <= now)]
         if not able:
             return []
         leaving = self._leaving(reservation)
@@ -408,7 +423,7 @@ class BackfillPlanner:
     def _overdue_times(self, reservation: Reservation) -> Iterable[Millis]:
         if _policy(self._store.queues[reservation.queue]).revoke != "Overdue":
             return ()
-        return [when for gang in self._backfilled(reservation) if (when := self._overdue_at(gang)) < FAR]
+        return [when for when, _ in self._backfilled(reservation) if when < FAR]
 
     # --- accounting ---------------------------------------------------------------------------------------------------
 

@@ -75,8 +75,9 @@ class TimedQueue(PendingQueue):
         self.all_reserved = False
         #: those of them whose start has come, to be tried whatever holds their shape back
         self.due: list[Gang] = []
-        #: grows with everything that may change who is blocked
+        #: grows with everything that may change who waits here, and with what may change who is blocked
         self.version = 0
+        self.blocked_version = 0
         #: what to ask of a shape; None = nothing is asked
         self.question_of: Callable[[Gang], Question] | None = None
         self._table: dict[tuple[str, Shape], TimedBucket] = {}
@@ -125,7 +126,9 @@ class TimedQueue(PendingQueue):
             second = Place((-gang.priority, second_rank, gang.since, gang.uid), estimate, gang)
             bucket.candidates.add(second)
         gang.bucket, gang.entry = cast(Any, bucket), (place, second)
-        if not bucket.blocked:
+        if bucket.blocked:
+            self.blocked_version += 1
+        else:
             bucket.told = ""
             self.active += 1
 
@@ -149,7 +152,9 @@ class TimedQueue(PendingQueue):
             bucket.line.remove(place)
             if bucket.candidates is not bucket.line:
                 bucket.candidates.remove(second)
-            if not bucket.blocked:
+            if bucket.blocked:
+                self.blocked_version += 1
+            else:
                 self.active -= 1
             if not bucket.line.size:
                 self._drop(bucket)
@@ -260,6 +265,7 @@ class TimedQueue(PendingQueue):
 
     def _block(self, gang: Gang, horizon: Millis | None) -> bool:
         self.arrive(gang)
+        self.blocked_version += 1
         mine, others = cast(TimedBucket, gang.bucket), False
         for bucket in self._of_shape[gang.shape]:
             if not bucket.blocked:

@@ -104,6 +104,7 @@ class Timeline:
         self._stays = Stays()
         #: holders that were let in before a reserved gang
         self.let_in: dict[str, Gang] = {}
+        self.let_in_version = 0
         #: version of the nodes that is known here
         self._nodes = -1
         self._capacity_nodes = -1
@@ -151,6 +152,7 @@ class Timeline:
         self._world = World(store)
         self._tenants, self._ends, self._reviews, self._cursor = {}, [], [], now
         self._stays, self.let_in = Stays(), {}
+        self.let_in_version += 1
         for reservation in self.reservations:
             reservation.hold = None
         self._note_nodes()
@@ -176,13 +178,16 @@ class Timeline:
         gang = self._store.gangs.get(key)
         before = old.end if old is not None else 0
         if gang is None or gang.admission is None or gang.queue is None:
-            self.let_in.pop(key, None)
+            if self.let_in.pop(key, None) is not None:
+                self.let_in_version += 1
             self._note(before, 0, key)
             return
-        if gang.backfilled:
-            self.let_in[key] = gang
-        else:
-            self.let_in.pop(key, None)
+        if gang.backfilled or key in self.let_in:
+            self.let_in_version += 1
+            if gang.backfilled:
+                self.let_in[key] = gang
+            else:
+                del self.let_in[key]
         end, review = self._end_of(gang, now)
         seated = self._store.capacity.holding(gang)
         members, seats = (seated.members, seated.seats) if seated is not None else ((), None)

@@ -8,7 +8,7 @@ have been released. Both look at one thing at a time, so a gang can never start 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -18,7 +18,7 @@ from gangline.engine.model import Admission, Millis
 from gangline.engine.placement import asks
 from gangline.engine.quota import FlavorResource
 from gangline.engine.topology import Topologies, per_pod
-from gangline.engine.topology_counts import Wants, how_many, wants_of
+from gangline.engine.topology_counts import Wants, wants_of
 from gangline.engine.topology_ledger import LeafKey, TopologyLedger, usage_of
 
 #: The flavor of a leaf ("" where leaves are hosts, which flavors share), and its name.
@@ -83,10 +83,6 @@ class Stays:
         self.log.extend(spots)
 
 
-#: who takes what in a what-if
-_SOMEBODY = ""
-
-
 @dataclass(slots=True, eq=False)
 class _Part:
     """One pod set: when, leaf by leaf, its pods find room."""
@@ -107,26 +103,34 @@ class _Part:
         leaf = self.ledger.leaf(spot[1])
         if leaf is None:
             return
-        found = self._times(leaf.idle, stays)
+        found = self._times(leaf.idle, stays.values())
         if found:
             self.by_spot[spot] = found
             for time in found:
                 insort(self.times, time)
 
-    def _times(self, idle: Mapping[str, int], stays: Mapping[str, Stay]) -> list[Millis]:
+    def _times(self, idle: Mapping[str, int], stays: Collection[Stay]) -> list[Millis]:
         """When the first pod finds room, the second one, …; 0 = now."""
-        free = dict(idle)
-        for stay in stays.values():
-            for resource, amount in stay.amounts.items():
-                free[resource] = free.get(resource, 0) - amount
-        times: list[Millis] = [0] * min(self.count, how_many(free, self.wants))
-        for stay in sorted(stays.values(), key=_end):
-            if len(times) >= self.count:
-                break
-            for resource, amount in stay.amounts.items():
-                free[resource] += amount
-            more = min(self.count, how_many(free, self.wants)) - len(times)
-            times += [stay.end] * more
+        wants, most = self.wants, self.count
+        free = [idle.get(resource, 0) for resource, _ in wants]
+        if stays:
+            free = [
+                amount - sum([stay.amounts.get(resource, 0) for stay in stays])
+                for amount, (resource, _) in zip(free, wants, strict=True)
+            ]
+        found = max(0, min([amount // want for amount, (_, want) in zip(free, wants, strict=True)]))
+        if found >= most:
+            return [0] * most
+        times: list[Millis] = [0] * found
+        for stay in stays if len(stays) < 2 else sorted(stays, key=_end):
+            amounts = stay.amounts
+            free = [amount + amounts.get(resource, 0) for amount, (resource, _) in zip(free, wants, strict=True)]
+            fitting = min([amount // want for amount, (_, want) in zip(free, wants, strict=True)])
+            if fitting > found:
+                times += [stay.end] * (min(most, fitting) - found)
+                found = fitting
+                if found >= most:
+                    break
         return times
 
     def pods_without(self, gone: frozenset[str], spots: Iterable[Spot], at: Mapping[Spot, Mapping[str, Stay]]) -> int:
@@ -136,7 +140,7 @@ class _Part:
             leaf = self.ledger.leaf(spot[1])
             if leaf is None or spot != self.spot(spot[1]):
                 continue
-            left = {key: stay for key, stay in at.get(spot, _NOTHING).items() if key not in gone}
+            left = [stay for key, stay in at.get(spot, _NOTHING).items() if key not in gone]
             before = bisect_right(self.by_spot.get(spot, _NO_TIMES), 0)
             total += bisect_right(self._times(leaf.idle, left), 0) - before
         return total
@@ -150,7 +154,7 @@ class _Part:
             leaf = self.ledger.leaf(spot[1])
             if leaf is None or spot != self.spot(spot[1]):
                 continue
-            more = {**at.get(spot, _NOTHING), _SOMEBODY: Stay(_NEVER, amounts)}
+            more = [*at.get(spot, _NOTHING).values(), Stay(_NEVER, amounts)]
             total -= bisect_right(self.by_spot.get(spot, _NO_TIMES), moment)
             total += bisect_right(self._times(leaf.idle, more), moment)
         return total

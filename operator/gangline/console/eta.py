@@ -57,8 +57,10 @@ def command(
         _show_accuracy(access.run(_accuracy(kubeconfig, context)), output)
         return
     seen, here, views = access.run(_look(kubeconfig, context, namespace, all_namespaces, job))
-    wanted = frozenset(key_of(view) for view in views) if job else None
-    found = times(here, here.outlook(wanted), seen.workloads)
+    waiting = [view for view in views if view.state is State.PENDING]
+    wanted = frozenset(map(key_of, waiting)) if job else None
+    ahead = here.outlook(wanted) if waiting else Outlook(here.now, {}, (), 0)
+    found = times(here, ahead, seen.workloads)
     if output == "json":
         click.echo(json.dumps([as_json(view, found.get(view.uid, Times())) for view in views], indent=2))
         return

@@ -73,7 +73,7 @@ class World:
                 estimate = Forecast(*values, source=body.get("source", ""), samples=body.get("samples", 0))
                 self.forecasts.take(key, estimate)
 
-    def outlook(self, only: frozenset[str] | None = None, *, seconds: float = 6.0, horizon: int = HORIZON) -> Outlook:
+    def outlook(self, only: frozenset[str] | None = None, *, seconds: float = 3.0, horizon: int = HORIZON) -> Outlook:
         """Who starts when, as it looks now; with `only`, no further than until these have started."""
         facts = self.engine.facts()
         return outlook(facts, self.engine.settings, self.now, only=only, seconds=seconds, horizon=horizon)

@@ -162,7 +162,9 @@ def test_a_waiting_gang_is_told_once_until_the_reason_changes() -> None:
         "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor a100,"
         " 4 more needed",
     )
-    assert (first.requested, first.available, first.short, first.holders) == (6, 2, 4, ("team/w1",))
+    assert (first.requested, first.available, first.short) == (6, 2, 4)
+    asked = world.engine.explain("team/w2")
+    assert asked is not None and asked.holders == ("team/w1",)
     assert world.decide() == []
     world.put(cluster_queue("q", 9))
     assert "3 more needed" in parks(world.decide())["w2"].explanation.message

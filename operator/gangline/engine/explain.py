@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 from gangline.engine import quantity
 from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.cycle import NO_CANDIDATES, NO_FIT, PENDING, Attempt
@@ -39,14 +37,13 @@ def message_of(attempt: Attempt) -> str:
     return text or "Workload is pending evaluation in the scheduling queue"
 
 
-#: (root, flavor, resource) -> its largest holders: the same for all that are explained at one moment
-Holders: TypeAlias = dict[tuple[int, str, str], tuple[str, ...]]
-
-
 def attempted(
-    queue: ClusterQueueState, reason: str, message: str, assignment: Assignment, known: Holders
+    queue: ClusterQueueState, reason: str, message: str, assignment: Assignment, *, with_holders: bool
 ) -> Explanation:
-    """The explanation of a failed attempt: what is short, by how much, and who holds it."""
+    """The explanation of a failed attempt: what is short, by how much, and, for those who ask, who holds it.
+
+    Finding the holders means looking at all of the tree; a Park is made thousands of times, and nobody reads them there.
+    """
     found = _binding(assignment)
     if found is None:
         return Explanation(reason or "NoMatchingFlavor", message)
@@ -54,11 +51,8 @@ def attempted(
     kind, flavor, resource, before, amount, limit, _ = obstacle
     requested = before + amount
     holders: tuple[str, ...] = ()
-    if kind == WAITING:
-        place = id(queue.root), flavor, resource
-        if place not in known:
-            known[place] = _holders(queue, flavor, resource)
-        holders = known[place]
+    if kind == WAITING and with_holders:
+        holders = _holders(queue, flavor, resource)
     return Explanation(
         reason or "NoMatchingFlavor",
         message,
@@ -69,7 +63,7 @@ def attempted(
         available=limit,
         short=max(0, requested - limit),
         holders=holders,
-        needs=_needs(obstacle, queue, bool(holders)),
+        needs=_needs(obstacle, queue, _is_held(queue, flavor, resource)),
     )
 
 
@@ -84,6 +78,11 @@ def _binding(assignment: Assignment) -> tuple[str, Obstacle] | None:
 def _distance(obstacle: Obstacle) -> tuple[int, float]:
     wanted = obstacle.before + obstacle.amount
     return obstacle.kind, (wanted - obstacle.limit) / wanted if wanted else 0.0
+
+
+def _is_held(queue: ClusterQueueState, flavor: str, resource: str) -> bool:
+    fr = (flavor, resource)
+    return any((cell := member.cells.get(fr)) is not None and cell.usage > 0 for member in queue.root.leaves())
 
 
 def _holders(queue: ClusterQueueState, flavor: str, resource: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.cycle import HELD_BACK, Attempt
-from gangline.engine.explain import Holders, attempted, message_of, reason_of, unplaced
+from gangline.engine.explain import attempted, message_of, reason_of, unplaced
 from gangline.engine.gang import Gang
 from gangline.engine.model import Decision, Explanation, Millis, Park
 from gangline.engine.store import Store
@@ -60,7 +60,6 @@ class Parking:
     def tell_tried(self) -> list[Decision]:
         tried, self._tried = self._tried, {}
         decisions: list[Decision] = []
-        known: Holders = {}
         for key, attempt in tried.items():
             gang = attempt.gang
             if attempt.reserved or gang.holds or self._store.gangs.get(key) is not gang:
@@ -72,7 +71,7 @@ class Parking:
                 continue
             if gang.told != gang.answer:
                 reason, message = gang.answer
-                explanation = attempted(attempt.queue, reason, message, attempt.assignment, known)
+                explanation = attempted(attempt.queue, reason, message, attempt.assignment, with_holders=False)
                 decisions.append(Park(gang.key, gang.uid, explanation))
                 gang.told = gang.answer
         return decisions
@@ -80,7 +79,6 @@ class Parking:
     def tell_reserved(self, now: Millis) -> list[Decision]:
         """Those that are reserved a start: why they can't start now, and when they will. Moves are told once a minute."""
         decisions: list[Decision] = []
-        known: Holders = {}
         told: dict[str, Millis] = {}
         for gang in self._reserving.reserved_gangs():
             queue, last = gang.queue, self._told_start.get(gang.key)
@@ -98,14 +96,15 @@ class Parking:
             reason, message = speaker.answer[0], speaker.answer[1] + self._reserving.remark(gang)
             if gang.told != (reason, message):
                 gang.told = (reason, message)
-                decisions.append(Park(gang.key, gang.uid, attempted(queue, reason, message, speaker.verdict, known)))
+                decisions.append(
+                    Park(gang.key, gang.uid, attempted(queue, reason, message, speaker.verdict, with_holders=False))
+                )
             told[gang.key] = now
         self._told_start = told
         return decisions
 
     def tell_echoes(self) -> list[Decision]:
         decisions: list[Decision] = []
-        known: Holders = {}
         while self._echoes and len(decisions) < ECHOES:
             gang = self._echoes.popleft()
             queue = gang.queue
@@ -115,7 +114,7 @@ class Parking:
             if spokesman is gang or spokesman.verdict is None or gang.told[0] == spokesman.answer[0]:
                 continue
             gang.told = spokesman.answer
-            explanation = attempted(queue, *spokesman.answer, spokesman.verdict, known)
+            explanation = attempted(queue, *spokesman.answer, spokesman.verdict, with_holders=False)
             decisions.append(Park(gang.key, gang.uid, explanation, by_equivalence=True))
         return decisions
 
@@ -152,4 +151,4 @@ def _why_queued(gang: Gang, queue: ClusterQueueState) -> Explanation:
             "Workload is pending evaluation in the scheduling queue",
             needs="Those ahead of it in its ClusterQueue go first.",
         )
-    return attempted(queue, *spokesman.answer, spokesman.verdict, {})
+    return attempted(queue, *spokesman.answer, spokesman.verdict, with_holders=True)

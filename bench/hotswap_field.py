@@ -6,6 +6,7 @@ import asyncio
 import copy
 import random
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -31,8 +32,11 @@ NAMESPACE = "default"
 GANG = 8  # pods of a JobSet
 #: a trial that takes longer than this has failed, in seconds: twice what Kubernetes takes
 PATIENCE = 900.0
-#: a node that came back is used again after this long; one that failed before, after twice or four times as long
+#: a node that came back is used again after this long; each failure before doubles that, up to so many times
 SOAK = 1.0
+LONGEST_SOAK = 16
+#: for the operator to see that a node is back, in seconds
+MARGIN = 2.0
 
 
 class FieldError(Exception):
@@ -100,6 +104,7 @@ class Field:
         self._client = watched.client
         self._recovery = recovery
         self._jobs = (["low"] if low else []) + ["high"]
+        self._failures = Counter[str]()
         labels = {ACCELERATOR: name, "cloud.google.com/gke-tpu-topology": "4x4"}
         self._pools = [
             NodePool(f"{name}-{number}", 4, {"google.com/tpu": 4}, {**labels, POOL: f"{name}-{number}"})
@@ -131,7 +136,7 @@ class Field:
         """A node under the gang of high priority fails; then it is repaired, and all is as before."""
         low = {pod["metadata"]["uid"] for pod in self._up("low")}
         before = {pod["metadata"]["uid"] for pod in self._up("high")}
-        node = chance.choice(sorted(pod["spec"]["nodeName"] for pod in self._up("high")))
+        node = self._victim(chance)
         failing = asyncio.ensure_future(fail_node(self._client, node, pods=self._recovery))
         failed = await self._watched.when(lambda: not is_ready(self._nodes()[node]), f"{node} is NotReady")
         await failing
@@ -149,8 +154,16 @@ class Field:
         await self._watched.when(lambda: is_ready(self._nodes()[node]), f"{node} is repaired")
         for job in self._jobs:
             await self._watched.when(lambda job=job: len(self._up(job)) == GANG, f"{self.name}: {job} runs again")
-        await asyncio.sleep(4 * SOAK)
+        await asyncio.sleep(SOAK * min(2 ** (self._failures[node] - 1), LONGEST_SOAK) + MARGIN)
         return Trial(created - failed, running - failed, disturbed)
+
+    def _victim(self, chance: random.Random) -> str:
+        """A node of the gang that failed least often so far: flapping ones are watched for longer when they return."""
+        nodes = sorted(pod["spec"]["nodeName"] for pod in self._up("high"))
+        fewest = min(self._failures[node] for node in nodes)
+        node = chance.choice([node for node in nodes if self._failures[node] == fewest])
+        self._failures[node] += 1
+        return node
 
     # --- what is there ---
 

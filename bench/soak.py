@@ -51,6 +51,8 @@ REST, DRAIN = 60.0, 180.0
 #: Workloads that find out what the API server can take.
 PROBE = 300
 CONCURRENCY = 24
+#: How often an operator is started until one gets ready.
+STARTS = 3
 RETRY = 0.1
 #: The share of the run in which the operator may be killed.
 KILLS_UNTIL = 2 / 3
@@ -344,8 +346,19 @@ class Soak:
         self._recoveries.append(self._population.last_admission - since)
 
     async def _start_operator(self) -> None:
-        self._operator = await asyncio.to_thread(self._stack.operator)
-        self._memory.new_life()
+        """As Kubernetes would: one that does not get ready is killed, and another is started."""
+        last: BenchError | None = None
+        for _ in range(STARTS):
+            try:
+                self._operator = await asyncio.to_thread(self._stack.operator)
+                self._memory.new_life()
+                return
+            except BenchError as error:
+                self._faults["operator not ready in time"] += 1
+                last = error
+                self._stack.processes["operator"].kill()
+        assert last is not None
+        raise last
 
     async def _look(self, start: float) -> None:
         """The operator's memory; and it is started again where it ended by itself, as Kubernetes would do."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
-from bench import hotswap
 from bench.hotswap_field import Field, Trial, Watched
+
+from bench import hotswap
 
 
 def field(name: str = "spare", **changes: bool) -> Field:

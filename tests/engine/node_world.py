@@ -208,7 +208,7 @@ class NodeWorld(World):
         """The operator dies; another one reads everything anew."""
         old = self.engine._store
         self.engine = Engine(old.settings)
-        for table in (old.flavors, old.cluster_queues, old.local_queues, old.nodes, self.workloads):
+        for table in (old.flavors, old.topologies, old.cluster_queues, old.local_queues, old.nodes, self.workloads):
             for item in table.values():
                 self.engine.observe(Put(item))
         for key in self.pods:

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.engine.node_world import POOL, TPU, NodeWorld, node, plain, pools, queue, slices
+from tests.engine.node_world import FLAVOR, POOL, TPU, NodeWorld, node, plain, pools, queue, slices
+from tests.engine.world import gang
 
-from gangline.engine.model import Admit, Decision, Evict, Heal, Preempt, Recovery, Warn, WriteFailed
+from gangline.engine.model import (
+    Admit,
+    Decision,
+    Evict,
+    Flavor,
+    Heal,
+    PodSet,
+    Preempt,
+    Recovery,
+    Topology,
+    TopologyRequest,
+    Warn,
+    WriteFailed,
+)
+from gangline.engine.placement import hosts_of
+from gangline.engine.topology_ledger import HOSTNAME
 
 #: a breaker that never opens: here half of everything fails all the time
 POLICY = Recovery(soak_seconds=5, swap_budget=1_000, breaker_share=1.0)
@@ -248,3 +265,41 @@ TestShortOfQuota = ShortOfQuota.TestCase
 for case in (TestFailures, TestScheduled, TestShortOfQuota):
     case.settings = QUICK
 del case
+
+
+@given(seed=st.randoms(use_true_random=False), steps=st.integers(5, 30))
+@settings(max_examples=30, deadline=None)
+def test_placed_gangs_are_never_on_lost_nodes_at_rest(seed: Random, steps: int) -> None:
+    """Topology flavors: what runs is placed on nodes that are fine, and no leaf is given twice."""
+    topology = Topology("default", (POOL, HOSTNAME))
+    flavor = Flavor("tpu", node_labels=FLAVOR.node_labels, topology="default")
+    world = NodeWorld(flavor, topology, *pools(3, 2), queue(100, recovery=POLICY))
+    for number in range(steps):
+        match seed.choice(("submit", "submit", "fail", "repair", "finish", "decide", "restart")):
+            case "submit":
+                request = seed.choice((TopologyRequest(required=POOL), TopologyRequest(unconstrained=True)))
+                pod_set = PodSet("main", seed.randint(1, 3), {TPU: 4}, topology=request)
+                world.put(gang(f"w{number}", pod_sets=(pod_set,), priority=seed.randint(0, 2)))
+            case "fail":
+                world.fail(seed.choice(sorted(world.nodes)))
+            case "repair":
+                world.repair(seed.choice(sorted(world.nodes)))
+            case "finish":
+                if world.running():
+                    world.finish(seed.choice(world.running()))
+            case "restart":
+                world.restart()
+            case _:
+                world.decide()
+    for _ in range(12):
+        world.tick(20)
+        world.settle(2)
+    ledger = world.engine._store.topology.ledger("tpu")
+    assert ledger is not None
+    for name in world.running():
+        hosts = hosts_of(world.workloads[f"team/{name}"].admission)
+        assert all(world.nodes[host].ready for host in hosts), name
+    for name in sorted(world.nodes):
+        leaf = ledger.leaf((name,))
+        assert (leaf is not None) == world.nodes[name].ready
+        assert leaf is None or leaf.free[TPU] >= 0

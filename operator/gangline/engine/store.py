@@ -119,9 +119,7 @@ class Store:
     def put_node(self, node: Node | None, name: str) -> None:
         _set(self.nodes, name, node)
         self.capacity.put_node(node, name)
-        self._wake(
-            self.topology.remove_node(name) if node is None else self.topology.put_node(self._as_trusted(node))
-        )
+        self._wake(self.topology.remove_node(name) if node is None else self.topology.put_node(self._as_trusted(node)))
 
     def put_foreign_pod(self, pod: ForeignPod | None, key: str) -> None:
         _set(self.foreign_pods, key, pod)

@@ -161,6 +161,17 @@ async def test_low_priorities_leave_room(low: Priority) -> None:
         assert writer.queued == 2
 
 
+async def test_draining_may_leave_out_what_nobody_waits_for() -> None:
+    async with writing() as (server, writer):
+        server.script.append(Answer(200, delay=30))
+        writer.submit(patch("b", 1, priority=Priority.EVENT))
+        await until(lambda: not server.script)
+        writer.submit(patch("a", 1, priority=Priority.LIFECYCLE))
+        assert await writer.drain(5, least=Priority.LIFECYCLE)
+        assert value(server, "a") == 1
+        assert not await writer.drain(0.05)
+
+
 async def test_create_goes_before_everything_else_of_its_object() -> None:
     async with writing() as (server, writer):
         server.script.append(Answer(500, verb="create"))

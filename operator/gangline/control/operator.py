@@ -31,7 +31,7 @@ from gangline.control.lease import Elector, default_identity
 from gangline.control.metrics import Metrics
 from gangline.control.visibility import Visibility
 from gangline.control.whereabouts import publish
-from gangline.control.writer import Writer
+from gangline.control.writer import Priority, Writer
 from gangline.engine import model
 from gangline.engine.engine import Engine
 from gangline.kube import config
@@ -311,7 +311,7 @@ class Operator:
         """Stop deciding, flush, let go of the lease. May be called twice."""
         self.stop.set()  # kopf waits 5 s for whoever still waits for it
         self.controller.retire()
-        if not self._lost and not await self.writer.drain(DRAIN):
+        if not self._lost and not await self.writer.drain(DRAIN, least=Priority.LIFECYCLE):
             log.warning("some writes were still under way after %g s", DRAIN)
         await self.controller.outbox.close(FAREWELL)
         await self.controller.stalls.close()

@@ -218,11 +218,14 @@ class Writer:
             self._timer.cancel()
         self._progress.set()
 
-    async def drain(self, seconds: float) -> bool:
-        """Wait until all has left that may leave now (not what callers throttled). False where time ran out."""
+    async def drain(self, seconds: float, *, least: Priority = Priority.EVENT) -> bool:
+        """Wait until all of this priority and above has left that may leave now (not what callers throttled).
+
+        False where time ran out.
+        """
         try:
             async with asyncio.timeout(seconds):
-                while not self._drained():
+                while not self._drained(least):
                     self._progress.clear()
                     await self._progress.wait()
         except TimeoutError:
@@ -243,12 +246,15 @@ class Writer:
         """About how many writes could leave now if the pace allowed it."""
         return len(self._ready)
 
-    def _drained(self) -> bool:
-        if self._tasks or self._pump_due:
+    def _drained(self, least: Priority) -> bool:
+        under_way = len(self._tasks) - (self._low_in_flight if least < _LOW else 0)
+        if under_way or self._pump_due:
             return False
         now = time.monotonic()
         return not any(
-            item.failures or item.not_before <= now for lane in self._lanes.values() for item in lane.waiting.values()
+            item.rank <= least and (item.failures or item.not_before <= now)
+            for lane in self._lanes.values()
+            for item in lane.waiting.values()
         )
 
     # --- whose turn it is ---------------------------------------------------------------------------------------------

@@ -41,8 +41,8 @@ def jobs(draw: st.DrawFn, *, sure: bool = False, queues: tuple[str, ...] = ("q",
     return found
 
 
-def single(nodes: int, policy: Backfill, ordering: Ordering | None = None, **fields: object) -> Clockwork:
-    queue = cluster_queue("q", 8 * (nodes or 3), backfill=policy, ordering=ordering, **fields)
+def single(nodes: int, policy: Backfill, ordering: Ordering | None = None) -> Clockwork:
+    queue = cluster_queue("q", 8 * (nodes or 3), backfill=policy, ordering=ordering)
     clock = Clockwork(queue, nodes=nodes)
     clock.checks.append(not_overcommitted)
     return clock

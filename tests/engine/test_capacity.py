@@ -120,6 +120,13 @@ def test_selectors_and_taints_choose_among_the_nodes_of_a_flavor() -> None:
     assert why(world, "w2")[0] == "WaitingForCapacity"
 
 
+def test_a_taint_that_goes_makes_room() -> None:
+    world = NodeWorld(node("n0", taints=(Taint("dedicated"),)), queue(100), plain("w1", 1))
+    assert of(world.decide(), Admit) == []
+    world.put(node("n0"))
+    assert of(world.decide(), Admit) == ["w1"]
+
+
 def test_what_nodes_do_not_report_does_not_bound() -> None:
     groups = (group({"tpu": {TPU: 100, "license": 100}}),)
     world = NodeWorld(*nodes(1), ClusterQueue("q", groups=groups))

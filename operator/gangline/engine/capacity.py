@@ -74,6 +74,8 @@ class Capacity:
             self.nodes_version += 1
         if node is None or old is None or old.labels != node.labels or old.allocatable != node.allocatable:
             self.regard_flavors()
+        elif old.taints != node.taints:
+            self._opened.add("*")
 
     def regard_flavors(self) -> None:
         """Flavors changed, or the nodes that they select: every holder may be somewhere else."""

@@ -159,8 +159,9 @@ class Store:
         return max((policy.soak_seconds for policy in policies), default=Recovery().soak_seconds)
 
     def _as_trusted(self, node: Node) -> Node:
-        """For topologies, a node that can't be trusted is one that is not ready."""
-        return replace(node, ready=False) if self.health.why_unusable(node.name) else node
+        """For topologies, a node that can't be trusted is one that is not ready. What else is known of it is not theirs."""
+        ready = node.ready and not self.health.why_unusable(node.name)
+        return replace(node, ready=ready, uid="", conditions={}, annotations={}, capacity={})
 
     def somebody_on(self, node: str) -> bool:
         """Gangs have pods or room on a node."""

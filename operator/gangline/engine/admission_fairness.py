@@ -13,7 +13,6 @@ from math import floor, inf
 from gangline.engine.gang import Gang
 from gangline.engine.model import AdmissionFairSharing, LocalQueue, Millis
 
-
 #: What counts where only QueuePolicies ask for it: accelerator time; a core of cpu counts a hundredth of one.
 BY_POLICY = AdmissionFairSharing(resource_weights={"cpu": 0.01, "memory": 0.0, "ephemeral-storage": 0.0, "pods": 0.0})
 

@@ -45,7 +45,7 @@ class BackfillPlanner:
         self._giving_way = giveway.GivingWay(self.timeline, self.estimates, self._fits)
         self._now: Millis = 0
         #: gangs of queues without a policy that are held back, by root
-        self._held: dict[int, list[Gang]] = {}
+        self._held: dict[int, dict[str, Gang]] = {}
         #: grows when reservations come or go; by queue, with what its heads were last looked up
         self._changes = 0
         self._settled: dict[str, tuple[int, int]] = {}
@@ -154,7 +154,7 @@ class BackfillPlanner:
             if isinstance(queue.pending, TimedQueue):
                 self._tell_reserved(queue)
                 moved = queue.pending.release_held() or moved
-        for gang in self._held.pop(id(root), ()):
+        for gang in self._held.pop(id(root), {}).values():
             queue = gang.queue
             if queue is not None and gang.parked and not gang.holds:
                 queue.pending.take_out(gang)
@@ -294,7 +294,7 @@ class BackfillPlanner:
             pending.arrive(gang)
             return False
         pending.put_aside(gang)
-        self._held.setdefault(id(attempt.queue.root), []).append(gang)
+        self._held.setdefault(id(attempt.queue.root), {})[gang.uid] = gang
         return False
 
     # --- revoking -----------------------------------------------------------------------------------------------------

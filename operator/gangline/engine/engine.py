@@ -164,7 +164,7 @@ class Engine:
         return replace(explanation, message=message, position=gang.queue.pending.position(gang))
 
     def head_delay_seconds(self) -> dict[str, dict[str, float]]:
-        """ClusterQueue -> cause (stopping, overdue, backfill) -> for how long its reserved heads waited for that alone, so far."""
+        """ClusterQueue -> cause (stopping, overdue, backfill) -> seconds for which its reserved heads waited for that alone."""
         return self._scheduler.backfill.delays.seconds()
 
     def head_starts(self) -> list[HeadStart]:

@@ -34,6 +34,7 @@ class Intake:
         if gang is None:
             return
         store.reviews.pop(key, None)
+        store.estimates.forget(key)
         store.gangs_of[gang.local_queue].pop(gang.uid, None)
         if gang.holds:
             store.release(gang)

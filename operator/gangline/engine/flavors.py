@@ -221,13 +221,15 @@ class Assigner:
         if want is None or short is None:
             return
         lacking = next(pod_set for pod_set in assignment.pod_sets if pod_set.name == short.member.name)
-        if not any(obstacle.kind == CAPACITY for obstacle in lacking.obstacles):
+        hopeless = want.hopeless() is not None
+        told = any(obstacle.kind == CAPACITY for obstacle in lacking.obstacles)
+        if not told and (assignment.mode is Mode.FIT or hopeless):  # else it waits for quota, and Kueue's words say so
             lacking.obstacles = [*lacking.obstacles, _no_room(lacking.flavor, want, short)]
         if assignment.mode is Mode.FIT:
             assignment.mode, lacking.fits = Mode.PREEMPT, False
             for choice in lacking.choices.values():
                 choice.grade = Grade(Mode.PREEMPT, choice.grade.borrow)
-        if want.hopeless() is not None:
+        if hopeless:
             assignment.mode, assignment.severity = Mode.NO_FIT, CAPACITY
 
     def _grade_room(

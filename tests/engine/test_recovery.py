@@ -282,7 +282,7 @@ def test_too_many_swaps() -> None:
     assert len(heals(world.settle())) == 1
     world.fail(*on(world, "w1"))
     (evict,) = evictions(world.settle(2))
-    assert evict.message.endswith("it has used up its budget of 1 swaps")
+    assert evict.message.endswith("it has used up its budget of 1 swapped nodes")
 
 
 def test_a_policy_can_switch_it_off() -> None:

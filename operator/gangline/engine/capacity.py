@@ -53,8 +53,6 @@ class Capacity:
         self._grounds: dict[tuple[str, ...], Ground | None] = {}
         #: flavors that may have more room than before, "*" = all
         self._opened: set[str] = set()
-        #: changes whenever anything in here does
-        self.version = 0
         #: for engine.timeline: changes when nodes do, and holders that got other seats
         self.nodes_version = 0
         self.moved: dict[str, None] = {}
@@ -82,7 +80,6 @@ class Capacity:
         self._grounds.clear()
         self._unsettled.update(self._holdings)
         self._opened.add("*")
-        self.version += 1
 
     def put_footprint(self, footprint: Footprint | None, key: str) -> None:
         self.presence.put(footprint, key)
@@ -108,7 +105,6 @@ class Capacity:
                 if usable:
                     self._opened.add("*")
                 self._unsettled.update(self._on.get(name, ()))
-                self.version += 1
                 self.nodes_version += 1
         return changed
 
@@ -158,7 +154,6 @@ class Capacity:
             holding.gang, holding.admission = gang, admission
         gang.seated = self
         self._unsettled.add(gang.key)
-        self.version += 1
 
     def take(self, gang: Gang, admission: Admission, seats: Seats | None) -> None:
         """The same, on the seats that were found for it."""
@@ -192,7 +187,6 @@ class Capacity:
         self._unsettled.discard(gang.key)
         self.unseated.discard(gang.key)
         self._open(holding)
-        self.version += 1
 
     def lift(self, gang: Gang) -> None:
         """Think it away; `restore` is the exact reverse."""
@@ -255,7 +249,6 @@ class Capacity:
             self.unseated.add(holding.gang.key)
         else:
             self.unseated.discard(holding.gang.key)
-        self.version += 1
 
     # --- settling -----------------------------------------------------------------------------------------------------
 
@@ -272,7 +265,6 @@ class Capacity:
         crowded = self._crowded(self._holdings[key] for key in keys)
         for key in sorted({*keys, *crowded}, key=self._seniority):
             self._seat_rest(self._holdings[key])
-        self.version += 1
 
     def _seniority(self, key: str) -> tuple[int, str]:
         gang = self._holdings[key].gang

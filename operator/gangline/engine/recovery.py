@@ -95,8 +95,8 @@ class Healing:
         if self.breaker.open_for(gang):
             return []
         nodes = tuple(sorted(lost))
-        if gang.workload.swaps + len(nodes) > policy.swap_budget:
-            return [_give_up(gang, nodes, f"it has used up its budget of {policy.swap_budget} swaps")]
+        if gang.workload.swaps >= policy.swap_budget:
+            return [_give_up(gang, nodes, f"it has used up its budget of {policy.swap_budget} swapped nodes")]
         plan = Plan(self._store, gang, nodes)
         if plan.fits():
             return plan.carry_out(self._order(gang, lost, nodes, now))
@@ -171,7 +171,7 @@ class Healing:
             if (cause := health.leaving(node))
         }
         nodes = tuple(leaving)
-        if not nodes or gang.workload.swaps + len(nodes) > policy.swap_budget:
+        if not nodes or gang.workload.swaps >= policy.swap_budget:
             return []
         plan = Plan(self._store, gang, nodes)
         return plan.carry_out(self._order(gang, leaving, nodes, now)) if plan.fits() else []

@@ -161,6 +161,16 @@ async def test_low_priorities_leave_room(low: Priority) -> None:
         assert writer.queued == 2
 
 
+async def test_no_low_priority_starves_another() -> None:
+    async with writing(max_concurrency=1) as (_, writer):
+        order: list[str] = []
+        for name, priority in [("a", Priority.EVENT), *((name, Priority.STATUS) for name in "bcdef")]:
+            body = {"spec": {"value": 1}}
+            writer.submit(Write(key(name), "status", body, priority, lambda _, name=name: order.append(name)))
+        assert await writer.drain(5)
+        assert order == ["b", "c", "d", "a", "e", "f"], "every fourth turn is the oldest one's"
+
+
 async def test_draining_may_leave_out_what_nobody_waits_for() -> None:
     async with writing() as (server, writer):
         server.script.append(Answer(200, delay=30))

@@ -64,6 +64,9 @@ class Priority(IntEnum):
 
 #: From here on nobody starts earlier for a write: these get what of the API server is to spare.
 _LOW = int(Priority.STATUS)
+#: Among these every so many-th turn is the oldest one's, whatever its priority: on a server that is strained for hours, queue
+#: statuses alone would keep reasons and events waiting for ever.
+_TURNS = 4
 
 
 @dataclass(slots=True)
@@ -152,6 +155,8 @@ class Writer:
         self._lanes: dict[ObjectKey, _Lane] = {}
         self._ready: list[tuple[int, int, int, _Waiting]] = []  # rank, age, ticket
         self._timed: list[tuple[float, int, _Waiting]] = []  # due, ticket
+        self._low_by_age: list[tuple[int, int, _Waiting]] = []  # age, ticket: those of `_ready` with a low priority
+        self._low_turns = 0
         self._tickets = itertools.count()  # so that comparing never reaches the item
         self._tasks: set[asyncio.Task[None]] = set()
         self._low_in_flight = 0
@@ -214,6 +219,7 @@ class Writer:
         self._lanes.clear()
         self._ready.clear()
         self._timed.clear()
+        self._low_by_age.clear()
         if self._timer:
             self._timer.cancel()
         self._progress.set()
@@ -265,8 +271,13 @@ class Writer:
         if item.due > time.monotonic():
             heapq.heappush(self._timed, (item.due, next(self._tickets), item))
         else:
-            heapq.heappush(self._ready, (item.rank, item.age, next(self._tickets), item))
+            self._make_ready(item)
         self._pump_soon()
+
+    def _make_ready(self, item: _Waiting) -> None:
+        heapq.heappush(self._ready, (item.rank, item.age, next(self._tickets), item))
+        if item.rank >= _LOW:
+            heapq.heappush(self._low_by_age, (item.age, next(self._tickets), item))
 
     def _pump_soon(self) -> None:
         if not self._pump_due:
@@ -280,9 +291,9 @@ class Writer:
             return
         now = time.monotonic()
         while self._timed and self._timed[0][0] <= now:
-            due, ticket, item = heapq.heappop(self._timed)
+            due, _, item = heapq.heappop(self._timed)
             if due == item.due:
-                heapq.heappush(self._ready, (item.rank, item.age, ticket, item))
+                self._make_ready(item)
         allowance = self.pace.allowance(now)
         spare = self.pace.spare(now)
         gate_open = self._gate is None or self._gate()
@@ -290,12 +301,27 @@ class Writer:
             rank, _, _, item = self._ready[0]
             if rank >= _LOW and self._low_in_flight >= spare:
                 break
+            if rank >= _LOW and self._starts_oldest(now):
+                continue
             heapq.heappop(self._ready)
             lane = self._lanes.get(item.write.key)
             if lane and lane.waiting.get(item.slot) is item and item.rank == rank and item.due <= now:
                 self._start(lane, item)
         self._set_alarm(now, gate_open)
         self._progress.set()
+
+    def _starts_oldest(self, now: float) -> bool:
+        """Where it is its turn, start the oldest of low priority. Its entry in `_ready` becomes stale by that."""
+        self._low_turns += 1
+        if self._low_turns % _TURNS:
+            return False
+        while self._low_by_age:
+            _, _, item = heapq.heappop(self._low_by_age)
+            lane = self._lanes.get(item.write.key)
+            if lane and lane.waiting.get(item.slot) is item and item.rank >= _LOW and item.due <= now:
+                self._start(lane, item)
+                return True
+        return False
 
     def _set_alarm(self, now: float, gate_open: bool) -> None:
         moments: list[float] = []

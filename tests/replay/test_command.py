@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner, Result
@@ -19,7 +20,7 @@ DAY = 86400
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve days: ten to learn from, two to replay."""
+    """Twelve days: ten to learn from, and two more."""
     path = tmp_path_factory.mktemp("trace") / "made.csv.gz"
     traces.write(path, trace_jobs(700, days=12.0))
     return path
@@ -33,7 +34,18 @@ def replay(trace: Path, out: Path, *options: str) -> Result:
 @pytest.fixture(scope="module")
 def done(trace: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str, str]:
     out = tmp_path_factory.mktemp("out")
-    result = replay(trace, out, "--policy", "besteffort,easy,gangline,gangline-any", "--jitter", "1", "--workers", "2")
+    result = replay(
+        trace,
+        out,
+        "--policy",
+        "besteffort,easy,gangline,gangline-any",
+        "--jitter",
+        "1",
+        "--workers",
+        "2",
+        "--to",
+        str(11 * DAY),
+    )
     assert result.exit_code == 0, result.output
     return json.loads((out / "replay.json").read_text()), (out / "report.html").read_text(), result.output
 
@@ -44,7 +56,7 @@ def test_the_json_has_every_policy_with_every_measure(done: tuple[dict[str, Any]
     for measures in told["policies"].values():
         for name in ("wait", "wait_gt8", "wait_le8", "jct"):
             assert {"mean", "p50", "p90", "p99", "max"} <= measures[name].keys()
-        assert measures["finished"] == measures["jobs"] > 50
+        assert measures["finished"] == measures["jobs"] > 30
         assert measures["unfinished"] == 0
         assert measures["shaken"]["runs"] == 1
         assert 0 < measures["utilisation"] <= 1
@@ -72,7 +84,10 @@ def test_the_report_is_one_file_that_needs_no_other(done: tuple[dict[str, Any], 
     assert not re.search(r"<script|<link|<img|src=|href=|@import|url\(", page)
     for heading in ("Policies", "Queue delay", "Utilisation over time", "Nodes", "Fairness", "Forecasts"):
         assert f"<h2>{heading}</h2>" in page
-    assert page.count("<svg") == page.count("</svg>") >= 9
+    drawings = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert len(drawings) >= 9
+    for drawing in drawings:
+        assert len(ElementTree.fromstring(drawing)) > 5
     assert "NaN" not in page and "nan" not in re.sub(r"[a-z]*nan[a-z]+|[a-z]+nan", "", page)
 
 

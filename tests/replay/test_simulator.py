@@ -142,7 +142,7 @@ def test_tenants_share_the_cluster_by_their_use_and_lend_the_rest() -> None:
 
 
 def test_the_same_input_gives_the_same_replay() -> None:
-    jobs = replayed(trace_jobs(200, 5))
+    jobs = replayed(trace_jobs(100, 5))
     first, second = (run(jobs, "gangline-true", 32, rules=Rules(HOUR // 2)) for _ in range(2))
     assert [outcome.stints for outcome in first.outcomes] == [outcome.stints for outcome in second.outcomes]
     assert any(outcome.evictions for outcome in first.outcomes)

@@ -49,7 +49,9 @@ class _SpanOrNone(Span):
     help="Whom forecasting policies ask.",
 )
 @click.option("--limit", type=Span(), default=None, help="Of jobs that request no time. [default: the longest before]")
-@click.option("--retrain-every", type=Span(), default=None, help="Learn anew on the way. [default: no]")
+@click.option(
+    "--retrain-every", type=_SpanOrNone(), default="7d", show_default=True, help="Learn anew on the way, or none."
+)
 @click.option(
     "--checkpoint", type=_SpanOrNone(), default="30m", show_default=True, help="Jobs save their work so often, or none."
 )
@@ -70,6 +72,7 @@ def command(
     last: float | None,
     out: Path,
     checkpoint: float,
+    retrain_every: float,
     jitter: int,
     workers: int | None,
     output: str | None,
@@ -89,6 +92,7 @@ def command(
             last=math.nextafter(jobs.jobs[-1].submit, math.inf) if last is None else last,
             train_until=train_until,
             checkpoint=None if math.isinf(checkpoint) else checkpoint,
+            retrain_every=None if math.isinf(retrain_every) else retrain_every,
             jitter=jitter,
             workers=workers or os.cpu_count() or 1,
             **options,

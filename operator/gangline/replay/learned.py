@@ -43,7 +43,8 @@ def school(
     scale = flavors.learn(run for run in known if run.seconds is not None)
     table = dataset.build(known, Tracker(scale), settings.rows)
     forecaster, note = Forecaster(), ""
-    forecaster.restore(dataset.known_at(run, first) for run in runs if run.submit < first)
+    # the replay's cluster is empty at first: whoever still ran then would run for ever in it
+    forecaster.restore(run for run in runs if run.finish is not None and run.finish < first)
     try:
         forecaster.use(training.fit(table, scale, until, settings))
     except TooFewRunsError as error:

@@ -91,6 +91,7 @@ class Replay:
             "window": {"train_until": self.plan.train_until, "from": self.plan.first, "to": self.plan.last},
             "rules": {
                 "predictor": self.plan.predictor,
+                "retrain_seconds": self.plan.retrain_every,
                 "checkpoint_seconds": self.plan.checkpoint,
                 "restart_seconds": self.plan.restart,
                 "limit_seconds": self.limit,

@@ -243,3 +243,36 @@ def test_what_is_told_of_a_swap() -> None:
     status: Json = {}
     workload_status.swapping(Swap("Requeue", "NotReady", ("a",), T, T), "gone")(status, T)
     assert status["conditions"][0]["reason"] == "Queued"
+
+
+def wishing(what: str) -> World:
+    raw = a_workload()
+    raw["metadata"]["annotations"] = {names.NODE_LOSS: what}
+    return World(raw, *gang())
+
+
+def test_a_job_may_want_to_be_queued_again_rather_than_healed() -> None:
+    world = wishing("Requeue")
+    world.recoveries.heal(heal("Restart"))
+    [(_, slot, change)] = world.requests.changes
+    status: Json = {}
+    change(status, T)
+    assert slot == "evict"
+    assert [(row["type"], row["reason"]) for row in status["conditions"]] == [("Evicted", "NodeFailures")]
+    world.written()
+    assert (world.record().log[0].how, world.record().avoid, world.record().attempt) == ("Requeue", ("n1",), 0)
+
+
+def test_or_to_fail_where_its_kind_can() -> None:
+    world = wishing("Fail")
+    job = {"metadata": {"name": "g", "namespace": "ns", "uid": "ug", "resourceVersion": "1"}, "spec": {}, "status": {}}
+    world.mirror.upsert(kube.GPU_JOBS, job)
+    raw = dict(world.mirror.objects[kube.WORKLOADS]["ns/w"])
+    owner = {"apiVersion": "gangline.io/v1alpha1", "kind": "GPUJob", "name": "g", "uid": "ug", "controller": True}
+    raw["metadata"] = {**raw["metadata"], "resourceVersion": "9", "ownerReferences": [owner]}
+    world.mirror.upsert(kube.WORKLOADS, raw)
+    world.recoveries.heal(heal("Restart"))
+    [(name, body, _, _)] = world.requests.sent
+    assert name == "g"
+    [row] = body["status"]["conditions"]
+    assert (row["type"], row["reason"]) == ("FailureTarget", "NodeFailure")

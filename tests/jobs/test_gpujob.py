@@ -472,6 +472,8 @@ def test_a_stalled_gang_starts_anew_where_it_is_until_the_limit():
 def test_a_gang_that_restarts_as_a_whole_says_so_and_one_that_replaces_pods_does_not():
     assert KIND.marks(gpu_job()) == {"gangline.io/node-loss": "Restart"}
     assert KIND.marks(gpu_job(restart={"onPodFailure": "RestartPod"})) == {}
+    assert KIND.marks(gpu_job(restart={"onNodeFailure": "Restart"})) == {"gangline.io/node-loss": "Requeue"}
+    assert KIND.marks(gpu_job(restart={"onNodeFailure": "Fail"})) == {"gangline.io/node-loss": "Fail"}
     assert KIND.attempt(gpu_job()) is None
 
 

@@ -20,6 +20,8 @@ Json: TypeAlias = dict[str, Any]
 REPLACE: Final = "Replace"
 RESTART: Final = "Restart"
 REQUEUE: Final = "Requeue"
+#: what a job may say of lost nodes beside these: it fails with them
+FAIL: Final = "Fail"
 #: so many swaps are remembered, and so many nodes of each
 MOST_SWAPS: Final = 8
 MOST_NODES: Final = 64

@@ -75,10 +75,35 @@ class Recoveries:
         record = recovery.of(raw)
         if not decision.lost and record.current is not None and decision.at < record.at + SETTLING:
             return  # its pods are still on their way
+        wish = (raw["metadata"].get("annotations") or {}).get(names.NODE_LOSS)
+        if wish == recovery.FAIL and self._fail(raw, decision):
+            return
+        if wish == REQUEUE:
+            self._requeue(decision)
+            return
         swap = self._swap(
             decision.workload, decision.how, decision.cause, decision.lost, decision.detected_at, decision.at
         )
         self._begin(decision.workload, swap, decision.message, doubt=True)
+
+    def _fail(self, workload: Json, decision: model.Heal) -> bool:
+        """The job wants to fail with its nodes. False for a kind that can't."""
+        ref = self._mirror.job_of(workload)
+        job = self._mirror.get(*ref) if ref is not None and ref[0] == kube.GPU_JOBS else None
+        if job is None:
+            return False
+        patch = gpujob_status.lost(job, decision.message, conditions.timestamp(decision.at))
+        if patch is not None:
+            key = ObjectKey.of(kube.GPU_JOBS, job)
+            self._writes.send(key, "status", patch.body, priority=Priority.LIFECYCLE, slot=SLOT)
+        return True
+
+    def _requeue(self, decision: model.Heal) -> None:
+        """The job wants to be queued again rather than to be healed in place."""
+        eviction = model.Evict(decision.workload, decision.uid, "NodeFailures", decision.message, avoid=decision.lost)
+        change = workload_status.evict(eviction)
+        self._writes.change(decision.workload, "evict", change, priority=Priority.LIFECYCLE)
+        self.lost(eviction)
 
     def lost(self, decision: model.Evict) -> None:
         """A gang is evicted because of nodes that failed it."""

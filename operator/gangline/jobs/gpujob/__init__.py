@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from gangline.api import names, recovery
+from gangline.api import names
 from gangline.jobs import podspec, said, workload
 from gangline.jobs.base import Children, Create, Delete, JobWrite, Json, Outcome, Patch, PodSetInfo, Said
 from gangline.jobs.gpujob import children as owned
@@ -64,7 +64,8 @@ class GPUJob:
         return Said(expected or said.annotated(job), said.seconds(runtime.get("limit")))
 
     def marks(self, job: Json) -> dict[str, str]:
-        return {names.NODE_LOSS: recovery.RESTART} if restarts.as_a_whole(job) else {}
+        said = restarts.on_lost_node(job)
+        return {names.NODE_LOSS: said} if said else {}
 
     def attempt(self, job: Json) -> int | None:
         return None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gangline.api import recovery
 from gangline.jobs.base import Json
 
 RESTART_GANG: Final = "RestartGang"
@@ -40,9 +41,12 @@ def left(job: Json) -> bool:
     return made(job) < _limit(job)
 
 
-def as_a_whole(job: Json) -> bool:
-    """A lost pod means that the whole gang starts anew."""
-    return _policy(job) != RESTART_POD
+def on_lost_node(job: Json) -> str:
+    """What a lost node means, in the words of the Workload's annotation; "" = only the lost pods are made anew."""
+    said = (job["spec"].get("restart") or {}).get("onNodeFailure") or "Swap"
+    if said == "Swap":
+        return "" if _policy(job) == RESTART_POD else recovery.RESTART
+    return recovery.REQUEUE if said == "Restart" else recovery.FAIL
 
 
 def _limit(job: Json) -> int:

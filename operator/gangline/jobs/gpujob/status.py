@@ -55,6 +55,11 @@ def restarting(job: Json, count: int, failure: Verdict) -> Patch:
     return Patch({"status": {"restarts": count, "phase": RECOVERING, "interruptions": why}}, "status")
 
 
+def lost(job: Json, message: str, at: str) -> Patch | None:
+    """It does not want to outlive its nodes."""
+    return ending(job, Verdict(False, "NodeFailure", message, at))
+
+
 def interrupted(job: Json, swaps: int, how: str, message: str, at: str) -> Patch:
     """Nodes failed under the gang; `swaps` of them so far."""
     return Patch(

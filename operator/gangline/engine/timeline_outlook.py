@@ -97,6 +97,15 @@ class _Part:
     def spot(self, key: LeafKey) -> Spot:
         return ("" if self.ledger.hostnames else self.ledger.flavor.name, key)
 
+    def count_all(self, at: Mapping[Spot, Mapping[str, Stay]]) -> None:
+        self.by_spot = {}
+        for leaf in self.ledger.leaves():
+            spot = self.spot(leaf.key)
+            found = self._times(leaf.idle, at.get(spot, _NOTHING).values())
+            if found:
+                self.by_spot[spot] = found
+        self.times = sorted(time for found in self.by_spot.values() for time in found)
+
     def count_again(self, spot: Spot, stays: Mapping[str, Stay]) -> None:
         for time in self.by_spot.pop(spot, ()):
             del self.times[bisect_right(self.times, time) - 1]
@@ -208,10 +217,7 @@ class Outlook:
         if self._epoch != stays.epoch:
             self._epoch, self._seen = stays.epoch, len(stays.log)
             for part in self._parts:
-                part.by_spot, part.times = {}, []
-                for leaf in part.ledger.leaves():
-                    spot = part.spot(leaf.key)
-                    part.count_again(spot, stays.at.get(spot, _NOTHING))
+                part.count_all(stays.at)
             return
         if self._seen < len(stays.log):
             changed = sorted(set(stays.log[self._seen :]))

@@ -209,6 +209,28 @@ async def test_a_gpu_job_starts_anew_as_a_whole_and_says_why(system: System, api
     assert not condition(found, "Failed")
 
 
+async def test_a_gpu_job_may_be_queued_again_or_fail_instead(system: System, api: Api, nodes: list[str]) -> None:
+    for name, wish in (("again", "Restart"), ("ends", "Fail")):
+        made = gpu_job(name, 2)
+        made["spec"]["restart"] = {"onNodeFailure": wish}
+        await api.create(made)
+    system.operator().wait_ready()
+    lost = {(await runs(api, f"{name}-worker", 2))[0]["spec"]["nodeName"] for name in ("again", "ends")}
+    for node in sorted(lost):
+        await fail_node(api.client, node)
+    await runs(api, "again-worker", 2, lost)
+    workload = await recovered(api, "again")
+    assert recovery.of(workload).log[0].how == "Requeue"
+    evictions = workload["status"]["schedulingStats"]["evictions"]
+    assert [(row["reason"], row["count"]) for row in evictions] == [("NodeFailures", 1)]
+
+    async def failed() -> bool:
+        return condition(await api.get(kube.GPU_JOBS, "ends"), "Failed")
+
+    await api.until(failed, "the other one fails", 45)
+    assert condition_row(await api.get(kube.GPU_JOBS, "ends"), "Failed")["reason"] == "NodeFailure"
+
+
 @pytest.mark.parametrize("write", [1, 2, 3, 5, 8])
 async def test_an_operator_that_dies_at_any_write_of_a_swap(
     system: System, api: Api, nodes: list[str], write: int

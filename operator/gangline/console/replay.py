@@ -38,7 +38,9 @@ class _SpanOrNone(Span):
 @click.option("--gpus-per-node", type=int, default=8, show_default=True, help="0 = a flat pool without nodes.")
 @click.option("--policy", "names", default="besteffort,easy,gangline", show_default=True, help="Comma list; see below.")
 @click.option("--train-until", type=Instant(), default=None, help="Forecasts learn from before. [default: --from]")
-@click.option("--from", "first", type=Instant(), default=None, help="First submission. [default: the first]")
+@click.option(
+    "--from", "first", type=Instant(), default=None, help="First submission. [default: --train-until, or the first]"
+)
 @click.option("--to", "last", type=Instant(), default=None, help="End of submissions. [default: the last]")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="For the report.")
 @click.option(
@@ -84,7 +86,7 @@ def command(
         jobs = traces.load(trace, format_)
         if not jobs.jobs:
             raise ReplayError(f"{trace} holds no jobs")
-        begin = jobs.jobs[0].submit if first is None else first
+        begin = first if first is not None else train_until if train_until is not None else jobs.jobs[0].submit
         plan = Plan(
             cluster=Cluster(gpus, gpus_per_node),
             policies=tuple(policies.chosen(names)),

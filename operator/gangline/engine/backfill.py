@@ -369,7 +369,10 @@ class BackfillPlanner:
     def _in_the_way(self, reservation: Reservation, any_: bool, now: Millis) -> list[Gang]:
         """As few as possible of those that may be revoked, newest first, so that the head fits; none if that does not help."""
         passing = self._backfilled(reservation)
-        able = [gang for when, gang in passing if not gang.evicting and (any_ or when <= now)]
+        # nobody goes at the instant at which it came: two queues' heads could send each other's away without end
+        able = [
+            gang for when, gang in passing if not gang.evicting and gang.admitted_at != now and (any_ or when <= now)
+        ]
         if not able:
             return []
         leaving = self._leaving(reservation)

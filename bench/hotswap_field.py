@@ -151,7 +151,7 @@ class Field:
         running = await self._watched.when(lambda: fresh(True) == GANG, f"{self.name}: high runs again")
         disturbed = low != {pod["metadata"]["uid"] for pod in self._up("low")}
         await recover_node(self._client, node)
-        await self._watched.when(lambda: is_ready(self._nodes()[node]), f"{node} is repaired")
+        await self._watched.when(lambda: _is_sound(self._nodes()[node]), f"{node} is repaired")
         for job in self._jobs:
             await self._watched.when(lambda job=job: len(self._up(job)) == GANG, f"{self.name}: {job} runs again")
         await asyncio.sleep(SOAK * min(2 ** (self._failures[node] - 1), LONGEST_SOAK) + MARGIN)
@@ -237,6 +237,11 @@ class Field:
         namespace = NAMESPACE if resource.namespaced else None
         name = manifest["metadata"]["name"]
         await self._client.patch(resource, namespace, name, manifest, kind="apply", field_manager="bench", force=True)
+
+
+def _is_sound(node: Json) -> bool:
+    """Ready, and rid of the taints that Kubernetes takes away some seconds later."""
+    return is_ready(node) and not node["spec"].get("taints")
 
 
 def _documents(name: str) -> list[Json]:

@@ -81,7 +81,6 @@ def test_several_reservations_starve_nobody(day: list[Job], nodes: int, depth: i
     clock = single(nodes, Backfill(depth=depth, candidates=candidates, revoke="Any"))
     clock.run(day)
     assert all(run.end is not None for run in clock.runs.values())
-    assert clock.engine.head_delay_seconds() == {}
 
 
 @RELAXED

@@ -7,11 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from tests.controlplane import Kubectl, require_control_plane
 
 from gangline.devcluster import build
 from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
+
+# machines are shared and slow at times: no example fails for the time that it takes
+settings.register_profile("gangline", deadline=None)
+settings.load_profile("gangline")
 
 
 @pytest.fixture(scope="session")

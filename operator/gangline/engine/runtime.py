@@ -118,7 +118,7 @@ class Runtime:
     def total(self, elapsed: Millis, p: float) -> Millis:
         """The length of a run that has lasted `elapsed`, at level `p`: later than `elapsed`, unless the limit is over."""
         u = self.level(elapsed)
-        found = max(elapsed + TICK, self.quantile(u + p * (1 - u)))
+        found = max(elapsed + _ahead(elapsed), self.quantile(u + p * (1 - u)))
         return found if self.limit is None else min(found, max(self.limit, elapsed + TICK))
 
     def estimate(self, elapsed: Millis, p: float) -> Estimate:
@@ -145,6 +145,11 @@ class Runtime:
         while step <= elapsed:
             step *= _STEP
         return round(step) + 1
+
+
+def _ahead(elapsed: Millis) -> Millis:
+    """How far an estimate looks at least: a hundredth of the time so far, so that there are never many stairs."""
+    return max(TICK, elapsed // 100)
 
 
 def _millis(logarithm: float) -> Millis:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from gangline.engine.headdelay import BACKFILL, EARLY_END
 from gangline.replay.model import Outcome, Result
 
 Floats = NDArray[np.float64]
@@ -128,8 +129,8 @@ def _promises(result: Result) -> dict[str, Any]:
     """How heads fared: what backfill cost them, and how far their first promise was off."""
     late = np.array([max(0.0, (start - promised) / 1000) for promised, start in result.promises.values()])
     return {
-        "head_delay_overdue_seconds": result.head_delay.get("overdue", 0.0),
-        "head_delay_backfill_seconds": result.head_delay.get("overdue", 0.0) + result.head_delay.get("backfill", 0.0),
+        "head_delay_backfill_seconds": result.head_delay.get(BACKFILL, 0.0),
+        "head_delay_early_end_seconds": result.head_delay.get(EARLY_END, 0.0),
         "heads": len(late),
         "heads_late_share": float((late > _LATE).mean()) if len(late) else None,
         "heads_mean_lateness": _mean(late),

@@ -66,7 +66,7 @@ def test_the_json_has_every_policy_with_every_measure(done: tuple[dict[str, Any]
 
 def test_promises_are_kept(done: tuple[dict[str, Any], str, str]) -> None:
     told, _, _ = done
-    assert told["policies"]["gangline"]["head_delay_overdue_seconds"] == 0
+    assert told["policies"]["gangline"]["head_delay_backfill_seconds"] == 0
     assert told["policies"]["gangline-any"]["head_delay_backfill_seconds"] == 0
 
 
@@ -106,7 +106,7 @@ def test_other_predictors_and_tenants(trace: Path, tmp_path: Path, predictor: st
     assert result.exit_code == 0, result.output
     measures = json.loads((tmp_path / "replay.json").read_text())["policies"]["gangline"]
     assert measures["unfinished"] == 0 and measures["finished"] > 20
-    assert measures["head_delay_overdue_seconds"] == 0
+    assert measures["head_delay_backfill_seconds"] == 0
 
 
 @pytest.mark.parametrize(

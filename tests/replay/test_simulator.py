@@ -108,7 +108,7 @@ def overstaying(revoke: str, **fields: object) -> tuple[Outcome, Outcome, Result
 def test_who_overstays_keeps_the_head_waiting_unless_that_is_revoked() -> None:
     head, other, result = overstaying("Never")
     assert head.start == 3_602_000 and other.evictions == 0
-    assert result.head_delay["overdue"] == pytest.approx(3502, abs=1)
+    assert result.head_delay["backfill"] == pytest.approx(3502, abs=1)
 
 
 @pytest.mark.parametrize("revoke", ["Overdue", "Any"])

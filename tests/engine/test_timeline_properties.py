@@ -63,7 +63,7 @@ def test_overdue_backfill_delays_nobody(day: list[Job], nodes: int, candidates: 
     clock = single(nodes, Backfill(candidates=candidates, revoke="Overdue", overdue_factor=factor))
     clock.run(day)
     assert all(run.end is not None for run in clock.runs.values())
-    assert "overdue" not in clock.engine.head_delay_seconds().get("q", {})
+    assert "backfill" not in clock.engine.head_delay_seconds().get("q", {})
 
 
 @RELAXED
@@ -148,6 +148,6 @@ def test_the_counterfactual_is_told() -> None:
     assert (START + 2000, "Backfill", "j2") in clock.log
     assert clock.runs["j1"].starts == [402]
     # j0 ended at 100; j2 was overdue since 62
-    assert clock.engine.head_delay_seconds() == {"q": {"overdue": 302.0}}
+    assert clock.engine.head_delay_seconds() == {"q": {"backfill": 302.0}}
     (start,) = clock.engine.head_starts()
     assert start.promised is not None and start.promised < FAR and start.started == START + 402_000

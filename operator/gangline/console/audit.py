@@ -12,6 +12,7 @@ from gangline.console.table import Rows, age, plain
 from gangline.control import audit_check
 from gangline.control.audit_check import Outcome
 from gangline.control.facts import FactError
+from gangline.engine.headdelay import BACKFILL, EARLY_END
 
 
 @click.command("audit")
@@ -80,11 +81,11 @@ def _heads(outcome: Outcome) -> Rows:
                 outcome.revoke.get(queue, "–"),
                 str(len(started)),
                 str(len(late)),
-                f"{delays.get('overdue', 0.0):.1f} s",
-                f"{delays.get('backfill', 0.0):.1f} s",
+                f"{delays.get(BACKFILL, 0.0):.1f} s",
+                f"{delays.get(EARLY_END, 0.0):.1f} s",
             )
         )
-    header = ("QUEUE", "REVOKE", "RESERVED STARTS", "LATER THAN PROMISED", "DELAY: OVERDUE", "DELAY: BACKFILL")
+    header = ("QUEUE", "REVOKE", "RESERVED STARTS", "LATER THAN PROMISED", "DELAY: BACKFILL", "DELAY: EARLY ENDS")
     return Rows(header, tuple(cells), (), frozenset(header[2:]))
 
 

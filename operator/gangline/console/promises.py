@@ -13,7 +13,7 @@ from gangline.console.snapshot import WorkloadView
 from gangline.control import audit_check
 from gangline.control.audit_check import Outcome
 from gangline.control.facts import FactError
-from gangline.engine.headdelay import HeadStart
+from gangline.engine.headdelay import BACKFILL, EARLY_END, STOPPING, HeadStart
 from gangline.kube.resources import QUEUE_POLICIES
 
 
@@ -25,9 +25,9 @@ class Told:
 
 #: why a reserved job waits for one that was started before it
 _CAUSES: Final = {
-    "overdue": "while these overstayed",
-    "backfill": "while these were within their time",
-    "stopping": "while these were ending",
+    BACKFILL: "while these overstayed",
+    EARLY_END: "while these were within their time",
+    STOPPING: "while these were ending",
 }
 
 

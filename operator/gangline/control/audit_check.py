@@ -14,12 +14,12 @@ from gangline.control.audit import Begin, Entry, Round
 from gangline.engine import model
 from gangline.engine.backfill import REVOKED
 from gangline.engine.engine import Engine
-from gangline.engine.headdelay import HeadStart
+from gangline.engine.headdelay import BACKFILL, HeadStart
 
 Json: TypeAlias = dict[str, Any]
 
-#: by what no reserved head may be kept waiting, by what the policy says of revoking backfilled workloads
-PROMISED: Final = {"Overdue": ("overdue",), "Any": ("overdue", "backfill")}
+#: policies with which no reserved head may be kept waiting by backfill
+PROMISED: Final = frozenset({"Overdue", "Any"})
 #: differences that are told one by one
 TOLD: Final = 20
 
@@ -59,7 +59,7 @@ class Outcome:
     def broken(self) -> float:
         """Seconds for which heads were delayed by what their queue's policy says that they are not delayed by."""
         delays = ((queue, cause, s) for queue, causes in self.head_delay.items() for cause, s in causes.items())
-        return sum(s for queue, cause, s in delays if cause in PROMISED.get(self.revoke.get(queue, ""), ()))
+        return sum(s for queue, cause, s in delays if cause == BACKFILL and self.revoke.get(queue, "") in PROMISED)
 
     @property
     def late(self) -> list[HeadStart]:

@@ -10,6 +10,7 @@ from gangline.control import conditions
 from gangline.control.stall import Policy as Stall
 from gangline.engine import model
 from gangline.engine.fixes import FIXES
+from gangline.engine.headdelay import BACKFILL, EARLY_END, STOPPING
 from gangline.kube.resources import key_of
 
 Json: TypeAlias = dict[str, Any]
@@ -184,5 +185,5 @@ def status(policy: Json, matched: Iterable[str], *, now: int, head_delay: float 
 
 def head_delays(seconds: Mapping[str, Mapping[str, float]], backfilling: Iterable[str]) -> dict[tuple[str, str], float]:
     """(ClusterQueue, cause) -> seconds, zeros included for the queues that backfill."""
-    found = {(queue, cause): 0.0 for queue in backfilling for cause in ("backfill", "overdue", "stopping")}
+    found = {(queue, cause): 0.0 for queue in backfilling for cause in (BACKFILL, EARLY_END, STOPPING)}
     return found | {(queue, cause): s for queue, causes in seconds.items() for cause, s in causes.items()}

@@ -13,6 +13,7 @@ from gangline.control.mirror import Mirror
 from gangline.control.writer import Priority, Write, Writer
 from gangline.control.writes import Writes
 from gangline.engine.engine import Engine
+from gangline.engine.headdelay import BACKFILL
 from gangline.kube import resources as kube
 from gangline.kube.resources import ObjectKey, Resource, key_of
 
@@ -125,7 +126,7 @@ class QueueWrites:
                 matched.setdefault(key_of(policy), []).append(name)
         for name, policy in self._mirror.objects[kube.QUEUE_POLICIES].items():
             old = policy.get("status") or {}
-            delay = sum(sum(self._head_delays.get(queue, {}).values()) for queue in matched.get(name, ()))
+            delay = sum(self._head_delays.get(queue, {}).get(BACKFILL, 0.0) for queue in matched.get(name, ()))
             patch = merge.diff(old, policies.status(policy, matched.get(name, []), now=self._now(), head_delay=delay))
             if patch:
                 key = ObjectKey(kube.QUEUE_POLICIES, "", name)

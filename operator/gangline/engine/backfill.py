@@ -13,7 +13,7 @@ from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.cycle import Attempt, Objection
 from gangline.engine.flavors import WAITING, Assigner, Assignment, Mode
 from gangline.engine.gang import Gang
-from gangline.engine.headdelay import HeadDelays
+from gangline.engine.headdelay import BACKFILL, EARLY_END, STOPPING, HeadDelays
 from gangline.engine.model import UNLIMITED, Backfill, Decision, Millis, Preempt
 from gangline.engine.ordering import Estimates
 from gangline.engine.overrun import trusted
@@ -439,15 +439,14 @@ class BackfillPlanner:
         self.delays.note(now, waiting)
 
     def _cause_of_delay(self, reservation: Reservation, now: Millis) -> str:
-        """Who keeps the head from starting right now: gangs that are "stopping", "overdue" or "backfill" ones.
-
-        "" = it could not start without them.
-        """
+        """Why gangs that were let in keep the head from starting right now, see `headdelay`; "" = it could not without them."""
         gangs_of = self._store.gangs
         everyone = [gang for key in reservation.passed_by if (gang := gangs_of.get(key)) and gang.backfilled]
         overdue = [gang for gang in everyone if self._overdue_at(gang) <= now]
         stopping = [gang for gang in everyone if gang.evicting]
-        for cause, gangs in (("stopping", stopping), ("overdue", overdue), ("backfill", everyone)):
+        any_ = _policy(self._store.queues[reservation.queue]).revoke == "Any"
+        within = BACKFILL if any_ else EARLY_END
+        for cause, gangs in ((STOPPING, stopping), (BACKFILL, overdue), (within, everyone)):
             if gangs and self.timeline.might_fit_without(reservation, gangs):
                 take_out(gangs)
                 fits = self._fits(reservation)

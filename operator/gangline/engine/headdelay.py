@@ -1,8 +1,7 @@
 """By how much backfill delays those at the head: counted exactly, moment by moment, against the same moment without it.
 
 A reserved head is *delayed* while it would fit if those that were let in before it were not there. What is counted is the time
-for which that is so: under the cause "stopping" if those suffice for it that were told to go and whose pods are ending, "overdue"
-if those do that outstayed their estimate, else "backfill".
+for which that is so, under the first of the causes below whose gangs suffice for it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,12 @@ from dataclasses import dataclass
 from gangline.engine.model import Millis
 from gangline.engine.timeline import FAR, Reservation
 
-OVERDUE, BACKFILL = "overdue", "backfill"
+#: by gangs that outstayed what they were let in for (with `revoke: Any`: by any that were let in): should stay 0
+BACKFILL = "backfill"
+#: by gangs within their time: others ended before their estimates, and the head could have started before its promise
+EARLY_END = "early_end"
+#: by gangs that were told to go and whose pods are ending
+STOPPING = "stopping"
 
 #: Heads whose promise and start are remembered.
 _REMEMBERED = 1000

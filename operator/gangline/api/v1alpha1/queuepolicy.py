@@ -282,7 +282,7 @@ class QueuePolicyStatus(Model):
     matched: _NAMES | None = None
     """The ClusterQueues it is in force for; the first 256."""
     head_delay_seconds: Quantity | None = None
-    """By how much backfill delayed workloads at the head, in total. Should stay 0."""
+    """By how much backfill delayed workloads at the head beyond what the policy allows, in total. Should stay 0."""
 
 
 class QueuePolicy(KubeObject):

@@ -126,15 +126,6 @@ class Histories(RuleBasedStateMachine):
             assert all(left >= 0 for left in amounts.values()), (node, amounts)
 
     @invariant()
-    def borrowers_are_counted_right(self) -> None:
-        """Each cell knows which of its children's cells hold more than their quota."""
-        queues = self.world.engine._store.queues.values() if hasattr(self, "world") else ()
-        for node in {node for queue in queues for node in queue.path()}:
-            for fr, cell in node.cells.items():
-                children = [child.cells[fr] for child in (*node.cohorts, *node.queues) if fr in child.cells]
-                assert set(cell.over) == {child for child in children if child.usage > child.subtree}, (node.name, fr)
-
-    @invariant()
     def kept_up_to_date_is_as_good_as_new(self) -> None:
         if hasattr(self, "world"):
             assert self.world.engine.snapshot() == self.world.engine.rebuilt().snapshot()

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cmp_to_key
-from heapq import merge
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from gangline.engine.fixes import PODS_IN_SEARCH
 from gangline.engine.flavors import Assignment, Grade, Mode
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
     from gangline.engine.capacity import Capacity
     from gangline.engine.cluster_queue import ClusterQueueState
     from gangline.engine.want import Want
-
-#: see Gang.victim_key
-VictimKey: TypeAlias = tuple[int, int, str]
 
 IN_QUEUE = "InClusterQueue"
 RECLAMATION = "InCohortReclamation"
@@ -174,72 +170,28 @@ def _compare(a: Gang, b: Gang, own: ClusterQueueState) -> int:
 # --- the classic way --------------------------------------------------------------------------------------------------
 
 
-class Source(NamedTuple):
-    """A queue whose holders are candidates, all on the same grounds. They are looked at only as far as needed."""
-
-    queue: ClusterQueueState
-    policy: str
-    #: lowest common ancestor with the preemptor; None = same queue
-    common: Node | None = None
-    by_right: bool = False
-
-    def gangs(self, need: Need) -> Iterator[Gang]:
-        """Least valuable first."""
-        return preemptible(need.gang, self.queue, self.policy, need.frs)
-
-    def candidate(self, need: Need, gang: Gang) -> Candidate:
-        if self.common is None:
-            return Candidate(gang, IN_QUEUE)
-        if self.by_right:
-            return Candidate(gang, RECLAMATION, self.common)
-        return _by_priority(need.gang, gang, self.common, need.queue.config.preemption)
-
-
 def classic_victims(need: Need) -> list[Victim]:
-    own = Source(need.queue, need.queue.config.preemption.within_cluster_queue)
-    by_right, by_priority = _sources_elsewhere(need)
-    groups = [
-        [source for source in group if next(source.gangs(need), None) is not None]
-        for group in (by_right, by_priority, [own])
-    ]
-    if not any(groups):
+    queue, policy = need.queue, need.queue.config.preemption
+    own = [Candidate(gang, IN_QUEUE) for gang in preemptible(need.gang, queue, policy.within_cluster_queue, need.frs)]
+    by_right, by_priority = _candidates_elsewhere(need)
+    if not (own or by_right or by_priority):
         return []
-    for may_borrow in _attempts(need, bool(groups[0]), bool(groups[1])):
-        victims = _attempt(need, _candidates(need, groups), may_borrow)
+    groups = [_sorted(group, queue) for group in (by_right, by_priority, own)]
+    evicted = [candidate for group in groups for candidate in group if candidate.gang.evicting]
+    others = [candidate for group in groups for candidate in group if not candidate.gang.evicting]
+    for may_borrow in _attempts(need, bool(by_right), bool(by_priority)):
+        victims = _attempt(need, evicted + others, may_borrow)
         if victims:
             return victims
     return []
 
 
-def _candidates(need: Need, groups: Sequence[Sequence[Source]]) -> Iterator[Candidate]:
-    """Those that go anyway, then the others; of each, one group after the other."""
-    ordered = [_by_usage if any(source.queue.fair_usage for source in group) else _merged for group in groups]
-    for evicting in (True, False):
-        for group, order in zip(groups, ordered, strict=True):
-            yield from order(need, group, evicting)
-
-
-def _merged(need: Need, group: Sequence[Source], evicting: bool) -> Iterator[Candidate]:
-    """The least valuable first. Each queue keeps its holders in that order, so that they are only merged."""
-    sources = [source for source in group if not evicting or any(gang.evicting for gang in source.queue.by_priority)]
-    runs = [_run(need, source, evicting) for source in sources]
-    return runs[0] if len(runs) == 1 else merge(*runs, key=_key_of)
-
-
-def _run(need: Need, source: Source, evicting: bool) -> Iterator[Candidate]:
-    return (source.candidate(need, gang) for gang in source.gangs(need) if gang.evicting is evicting)
-
-
-def _key_of(candidate: Candidate) -> VictimKey:
-    return candidate.gang.victim_key
-
-
-def _by_usage(need: Need, group: Sequence[Source], evicting: bool) -> Iterator[Candidate]:
-    """With admission fair sharing usage counts as well, which changes all the time."""
-    candidates = [
-        source.candidate(need, gang) for source in group for gang in source.gangs(need) if gang.evicting is evicting
-    ]
-    return iter(sorted(candidates, key=cmp_to_key(lambda a, b: _compare(a.gang, b.gang, need.queue))))
+def _sorted(candidates: list[Candidate], own: ClusterQueueState) -> list[Candidate]:
+    if len(candidates) < 2:
+        return candidates
+    if any(candidate.gang.queue is not None and candidate.gang.queue.fair_usage for candidate in candidates):
+        return sorted(candidates, key=cmp_to_key(lambda a, b: _compare(a.gang, b.gang, own)))
+    return sorted(candidates, key=lambda candidate: (not candidate.gang.evicting, candidate.gang.victim_key))
 
 
 def _attempts(need: Need, by_right: bool, by_priority: bool) -> tuple[bool, ...]:
@@ -258,7 +210,7 @@ def _reached_nominal(need: Need) -> bool:
     return any(cell.usage >= cell.nominal for cell in map(need.queue.cell, need.frs))
 
 
-def _attempt(need: Need, candidates: Iterable[Candidate], may_borrow: bool) -> list[Victim]:
+def _attempt(need: Need, candidates: Sequence[Candidate], may_borrow: bool) -> list[Victim]:
     victims: list[Victim] = []
     for candidate in candidates:
         if not _still_valid(need, candidate, may_borrow):
@@ -299,13 +251,13 @@ def fill_back(need: Need, victims: list[Victim], *, may_borrow: bool) -> list[Vi
     return kept
 
 
-def _sources_elsewhere(need: Need) -> tuple[list[Source], list[Source]]:
+def _candidates_elsewhere(need: Need) -> tuple[list[Candidate], list[Candidate]]:
     """From the parent cohort upward: those that may be reclaimed by right, and those where priority has to decide.
 
     By right means that below the common ancestor the gang would stay within quota: what it asks for is its own to take.
     """
-    by_right: list[Source] = []
-    by_priority: list[Source] = []
+    by_right: list[Candidate] = []
+    by_priority: list[Candidate] = []
     policy = need.queue.config.preemption
     if need.queue.parent is None or policy.reclaim_within_cohort == "Never":
         return by_right, by_priority
@@ -316,12 +268,16 @@ def _sources_elsewhere(need: Need) -> tuple[list[Source], list[Source]]:
     # borrowing is the only attempt then, and without right or priority nobody may be preempted for it
     only_by_right = policy.borrow_within_cohort == "Never" and _reached_nominal(need)
     while cohort is not None:
-        if rightful or not only_by_right:
-            group = by_right if rightful else by_priority
-            group.extend(
-                Source(queue, policy.reclaim_within_cohort, cohort, rightful)
-                for queue in _over_quota_below(cohort, seen, need.frs)
-            )
+        if only_by_right and not rightful:
+            rightful = _fits_in_quota(cohort, remaining)
+            seen, cohort = cohort, cohort.parent
+            continue
+        for queue in _over_quota_below(cohort, seen, need.frs):
+            for gang in preemptible(need.gang, queue, policy.reclaim_within_cohort, need.frs):
+                if rightful:
+                    by_right.append(Candidate(gang, RECLAMATION, cohort))
+                else:
+                    by_priority.append(_by_priority(need.gang, gang, cohort, policy))
         rightful = _fits_in_quota(cohort, remaining) or rightful
         seen, cohort = cohort, cohort.parent
     return by_right, by_priority
@@ -352,11 +308,9 @@ def _fits_in_quota(node: Node, remaining: dict[FlavorResource, int]) -> bool:
 
 def _over_quota_below(cohort: Node, seen: Node, frs: Sequence[FlavorResource]) -> Iterator[ClusterQueueState]:
     """ClusterQueues outside the part already seen that use more than their quota, down paths that all do."""
-    children = {cell.node: None for fr in frs if (above := cohort.cells.get(fr)) is not None for cell in above.over}
-    for child in children:
-        if child is seen:
-            continue
-        if child.cohorts or child.queues:
+    for child in cohort.cohorts:
+        if child is not seen and child.over_quota(frs):
             yield from _over_quota_below(child, seen, frs)
-        elif (queue := cast("ClusterQueueState", child)).in_service:
+    for queue in cohort.queues:
+        if queue is not seen and queue.in_service and queue.over_quota(frs):
             yield queue

@@ -34,7 +34,6 @@ class Cell:
         "local",
         "node",
         "nominal",
-        "over",
         "parent",
         "potential",
         "subtree",
@@ -59,8 +58,6 @@ class Cell:
         #: most that could be used if nobody used anything
         self.potential = self.subtree
         self.usage = 0
-        #: the children's cells in which more is used than their subtree's quota, in the order in which they got there
-        self.over: dict[Cell, None] = {}
 
     def settle(self) -> None:
         """Derive `local` and `ceiling`, once `subtree` is known."""
@@ -82,10 +79,7 @@ class Cell:
         cell: Cell | None = self
         while cell is not None:
             free = cell.local - cell.usage
-            was_over = cell.usage > cell.subtree
             cell.usage += amount
-            if was_over is not (cell.usage > cell.subtree):
-                cell._cross(over=not was_over)
             if free > 0:
                 amount -= free
                 if amount <= 0:
@@ -99,24 +93,12 @@ class Cell:
         cell: Cell | None = self
         while cell is not None:
             above = cell.usage - cell.local
-            was_over = cell.usage > cell.subtree
             cell.usage -= amount
-            if was_over is not (cell.usage > cell.subtree):
-                cell._cross(over=not was_over)
             if above <= 0 or amount <= 0:
                 return
             if above < amount:
                 amount = above
             cell = cell.parent
-
-    def _cross(self, *, over: bool) -> None:
-        """Usage crossed the subtree's quota: the parent keeps count, so that borrowers need not be searched for."""
-        if self.parent is None:
-            return
-        if over:
-            self.parent.over[self] = None
-        else:
-            del self.parent.over[self]
 
     def available(self) -> int:
         """What may still be used here; negative when more is used than there is."""

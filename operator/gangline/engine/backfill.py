@@ -51,6 +51,8 @@ class BackfillPlanner:
         self._settled: dict[str, tuple[int, int]] = {}
         #: who passed a reserved gang, and as of which version of those that were let in
         self._passing: dict[Reservation, tuple[int, list[tuple[Millis, Gang]]]] = {}
+        #: those that had to go, by uid, and the head that each went for
+        self._sent_for: dict[str, Gang] = {}
         #: attempts to backfill in this `decide`, by queue
         self._tried: dict[str, int] = {}
 
@@ -240,6 +242,9 @@ class BackfillPlanner:
 
     def objection(self, attempt: Attempt) -> Objection | None:
         """Why a gang that fits may not start now; None if it may."""
+        awaited = self._awaited(attempt.gang)
+        if awaited is not None:
+            return Objection(NEVER, f"Workload made room for {awaited.key} and waits until that has started")
         subject = [r for r in self.timeline.reservations if self._yields(attempt, r)]
         if not subject:
             return None
@@ -258,6 +263,17 @@ class BackfillPlanner:
                 reservation.passed_by.add(gang.key)
             return None
         return Objection(collides.start, _held_back_text(collides))
+
+    def _awaited(self, gang: Gang) -> Gang | None:
+        """The head that it had to go for, as long as that waits: it is not let in just to be sent away again."""
+        head = self._sent_for.get(gang.uid)
+        if head is None:
+            return None
+        waits = self._store.gangs.get(head.key) is head and not head.holds and head.queue is not None
+        if waits and not _hopeless_gang(head):
+            return head
+        del self._sent_for[gang.uid]
+        return None
 
     def _yields(self, attempt: Attempt, reservation: Reservation) -> bool:
         """Whether the gang must not delay this reservation: it goes after it in its queue, or it borrows what is another's."""
@@ -288,7 +304,7 @@ class BackfillPlanner:
     def hold_back(self, attempt: Attempt, objection: Objection) -> bool:
         """Set it aside until it may start; whether others of its shape were set aside with it."""
         gang, pending = attempt.gang, attempt.queue.pending
-        if isinstance(pending, TimedQueue):
+        if isinstance(pending, TimedQueue) and self._awaited(gang) is None:
             return pending.hold_back(gang, objection.horizon)
         if pending.strict:
             pending.arrive(gang)
@@ -309,19 +325,20 @@ class BackfillPlanner:
             if policy.revoke != "Never":
                 for gang in self._in_the_way(reservation, policy.revoke == "Any", now):
                     found.append(_revocation(gang, reservation, overdue=self._overdue_at(gang) <= now))
-                    self._send_away(gang, queue)
+                    self._send_away(gang, reservation.gang, queue)
             if not found and policy.give_way is not None:
                 leaving = self._leaving(reservation)
                 for gang in self._giving_way.victims(reservation, queue, policy.give_way, leaving, now):
                     found.append(giveway.decision(gang, reservation.gang))
-                    self._send_away(gang, queue)
+                    self._send_away(gang, reservation.gang, queue)
             decisions += found
         if decisions:
             self.timeline.sync(now)
             self._move_reservations(now)
         return decisions
 
-    def _send_away(self, gang: Gang, queue: ClusterQueueState) -> None:
+    def _send_away(self, gang: Gang, head: Gang, queue: ClusterQueueState) -> None:
+        self._sent_for[gang.uid] = head
         gang.evicting = True
         self._store.touch(queue)
         self._store.moved_holders[gang.key] = None

@@ -32,6 +32,9 @@ REVOKED = "BackfillRevoked"
 #: Reservations kept per queue where a policy asks for all.
 MOST_RESERVATIONS = 64
 
+#: Beyond this many remembered departures those that no longer matter are forgotten.
+MOST_SENT = 4096
+
 
 class BackfillPlanner:
     """One for the engine. Costs a look at a flag while no queue has backfill."""
@@ -338,6 +341,9 @@ class BackfillPlanner:
         return decisions
 
     def _send_away(self, gang: Gang, head: Gang, queue: ClusterQueueState) -> None:
+        if len(self._sent_for) >= MOST_SENT:
+            waiting = {uid: other for uid, other in self._sent_for.items() if not other.holds}
+            self._sent_for = {u: h for u, h in waiting.items() if self._store.gangs.get(h.key) is h}
         self._sent_for[gang.uid] = head
         gang.evicting = True
         self._store.touch(queue)

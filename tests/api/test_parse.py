@@ -192,6 +192,11 @@ def test_a_running_workload() -> None:
     assert parsed.unhealthy_nodes == ("n1",)
 
 
+@pytest.mark.parametrize(("written", "seconds"), [("30m", 1800.0), ("0s", None), ("soon", None)])
+def test_checkpoints_are_declared_by_annotation(written: str, seconds: float | None) -> None:
+    assert parse.workload(workload(annotations={names.CHECKPOINT_INTERVAL: written})).checkpoint_seconds == seconds
+
+
 def test_an_admission_counts_only_while_quota_is_reserved() -> None:
     admission = {"clusterQueue": "cq", "podSetAssignments": []}
     lost = parse.workload(

@@ -466,6 +466,18 @@ def test_a_stalled_gang_starts_anew_where_it_is_until_the_limit():
     assert KIND.restart(space.job, "Stalled", "again", "2026-01-01T00:00:00Z") is None
 
 
+# --- checkpoints ---------------------------------------------------------------------------------------------------------
+
+
+def test_its_workload_says_how_often_it_saves_its_work():
+    said = "gangline.io/checkpoint-interval"
+    assert KIND.marks(gpu_job(runtime={"checkpointInterval": "30m"}))[said] == "30m"
+    by_annotation = gpu_job()
+    by_annotation["metadata"].setdefault("annotations", {})[said] = "1h"
+    assert KIND.marks(by_annotation)[said] == "1h"
+    assert said not in KIND.marks(gpu_job())
+
+
 # --- lost nodes -------------------------------------------------------------------------------------------------------
 
 

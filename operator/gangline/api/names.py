@@ -59,6 +59,9 @@ EXCLUSIVE_TOPOLOGY: Final = (
 AUTOSCALED: Final = f"{OWN_GROUP}/autoscaled"  # on ResourceFlavors, "true": nodes are added when pods need them
 DOMAIN_GATE: Final = f"{OWN_GROUP}/domain"  # scheduling gate of pods that wait for word of their domain
 WHOLE_DOMAINS: Final = f"{OWN_GROUP}/whole-domains"  # on Workloads, JSON: {pod set: {"by": node label, "count": n}}
+CHECKPOINT_INTERVAL: Final = (
+    f"{OWN_GROUP}/checkpoint-interval"  # on jobs and Workloads: how often the job saves its work
+)
 NODE_LOSS: Final = f"{OWN_GROUP}/node-loss"  # on Workloads: "Restart" where a lost pod means that all must start anew
 RECOVERY: Final = (
     f"{OWN_GROUP}/recovery"  # on Workloads, JSON: what became of it when nodes failed; see control.recovery

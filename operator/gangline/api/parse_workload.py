@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import orjson
 
-from gangline.api import names, podspec, recovery, topology_slices
+from gangline.api import names, podspec, quantity, recovery, topology_slices
 from gangline.api.reading import (
     Json,
     ParseError,
@@ -82,6 +82,7 @@ def workload(obj: Any) -> model.Workload:
             needed(failed, "name", f"status.unhealthyNodes[{i}]")
             for i, failed in enumerate(items(status, "unhealthyNodes", "status"))
         ),
+        checkpoint_seconds=_checkpoint(annotations.get(names.CHECKPOINT_INTERVAL, "")),
         swaps=record.swaps,
         avoid=record.avoid,
         healed_at=record.at,
@@ -91,6 +92,14 @@ def workload(obj: Any) -> model.Workload:
         stalled=_reason_if_true(found.get(names.STALLED, NO_CONDITION)),
         restarts_whole=annotations.get(names.NODE_LOSS, "") not in ("", recovery.REPLACE),
     )
+
+
+def _checkpoint(written: str) -> float | None:
+    """What is no duration does not count, see `_boost`."""
+    try:
+        return max(0.0, quantity.parse_duration(written)) or None if written else None
+    except quantity.QuantityError:
+        return None
 
 
 def _boost(written: str) -> int:

@@ -95,6 +95,12 @@ class Children:
     services: Sequence[Json] = ()
 
 
+def checkpoints(job: Json, said: str | None = None) -> dict[str, str]:
+    """How often the job saves its work, for its Workload: `said` by its spec, else by its own annotation."""
+    interval = said or (job["metadata"].get("annotations") or {}).get(names.CHECKPOINT_INTERVAL)
+    return {names.CHECKPOINT_INTERVAL: interval} if interval else {}
+
+
 def node_loss(job: Json) -> dict[str, str]:
     """What the job itself says of lost pods, for its Workload: "Restart" where all of it must start anew then."""
     said = (job["metadata"].get("annotations") or {}).get(names.NODE_LOSS)

@@ -98,7 +98,7 @@ class BatchJob:
         return Said(said.annotated(job), said.positive(job["spec"].get("activeDeadlineSeconds")))
 
     def marks(self, job: Json) -> dict[str, str]:
-        return base.node_loss(job)
+        return base.node_loss(job) | base.checkpoints(job)
 
     def attempt(self, job: Json) -> int | None:
         return podspec.attempt_of(job["spec"]["template"])

@@ -17,7 +17,7 @@ from typing import Final
 
 from gangline.api import names, recovery
 from gangline.jobs import podspec, said
-from gangline.jobs.base import Children, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, Said
+from gangline.jobs.base import Children, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, Said, checkpoints
 from gangline.jobs.job import INDEX_LABEL
 from gangline.kube.resources import JOB_SETS, Resource
 
@@ -68,7 +68,7 @@ class JobSet:
 
     def marks(self, job: Json) -> dict[str, str]:
         """JobSet restarts all of its Jobs when one has failed, and so do we; and it may want whole domains."""
-        found = {names.NODE_LOSS: recovery.RESTART}
+        found = {names.NODE_LOSS: recovery.RESTART, **checkpoints(job)}
         whole = {
             _name(row): {"by": label, "count": _replicas(row)}
             for row, _ in _rows(job)

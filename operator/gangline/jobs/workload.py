@@ -14,7 +14,7 @@ _MAX_NAME = 253
 _HASH_LENGTH = 5
 _PROVISIONING_PREFIX = "provreq.kueue.x-k8s.io/"
 #: what a job kind may say by `marks`
-_MARKS = (names.NODE_LOSS, names.WHOLE_DOMAINS)
+_MARKS = (names.CHECKPOINT_INTERVAL, names.NODE_LOSS, names.WHOLE_DOMAINS)
 _COPIED_ANNOTATIONS = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST)
 
 

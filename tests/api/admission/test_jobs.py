@@ -196,6 +196,14 @@ def test_maximum_execution_time(value: str, said: str):
     assert found == [] if not said else said in found[0]
 
 
+@pytest.mark.parametrize(
+    ("value", "said"), [("30m", ""), ("1h30m", ""), ("soon", "a duration"), ("0s", "greater than 0")]
+)
+def test_checkpoint_interval(value: str, said: str):
+    found = errors(job(queue="main", annotations={names.CHECKPOINT_INTERVAL: value}))
+    assert found == [] if not said else said in found[0] and names.CHECKPOINT_INTERVAL in found[0]
+
+
 def test_the_queue_of_a_running_job_is_fixed():
     old = running(job(queue="main"))
     assert errors(running(job(queue="other")), old) == [

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from gangline.api import names
+from gangline.api import names, quantity
 from gangline.api.admission import syntax
 from gangline.api.admission.model import (
     IMMUTABLE,
@@ -192,7 +192,7 @@ def _belongs_to_queued_owner(job: Json, context: Context) -> bool:
 
 
 def _validate_common(job: Json, old: Json | None, context: Context, suspension: Suspension) -> list[FieldError]:
-    errors = [*_queue(job), *_prebuilt(job), *_max_exec_time(job), *_gates(job)]
+    errors = [*_queue(job), *_prebuilt(job), *_max_exec_time(job), *_checkpoint_interval(job), *_gates(job)]
     if old is None:
         return errors
     held, was_held = suspension.read(job), suspension.read(old)
@@ -238,6 +238,18 @@ def _max_exec_time(job: Json) -> list[FieldError]:
     except ValueError as error:
         return [invalid(MAX_EXEC_PATH, value, str(error))]
     return [] if seconds > 0 else [invalid(MAX_EXEC_PATH, seconds, "should be greater than 0")]
+
+
+def _checkpoint_interval(job: Json) -> list[FieldError]:
+    value = annotations_of(job).get(names.CHECKPOINT_INTERVAL)
+    if value is None:
+        return []
+    path = annotation_path(names.CHECKPOINT_INTERVAL)
+    try:
+        seconds = quantity.parse_duration(text(value))
+    except quantity.QuantityError as error:
+        return [invalid(path, value, str(error))]
+    return [] if seconds > 0 else [invalid(path, value, "should be greater than 0")]
 
 
 def _gate_names(job: Json) -> list[str]:

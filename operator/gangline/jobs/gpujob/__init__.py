@@ -13,7 +13,7 @@ from typing import Final
 
 from gangline.api import names
 from gangline.jobs import podspec, said, workload
-from gangline.jobs.base import Children, Create, Delete, JobWrite, Json, Outcome, Patch, PodSetInfo, Said
+from gangline.jobs.base import Children, Create, Delete, JobWrite, Json, Outcome, Patch, PodSetInfo, Said, checkpoints
 from gangline.jobs.gpujob import children as owned
 from gangline.jobs.gpujob import frameworks, restarts, status
 from gangline.jobs.gpujob import gang as gangs
@@ -65,7 +65,8 @@ class GPUJob:
 
     def marks(self, job: Json) -> dict[str, str]:
         said = restarts.on_lost_node(job)
-        return {names.NODE_LOSS: said} if said else {}
+        interval = (job["spec"].get("runtime") or {}).get("checkpointInterval")
+        return ({names.NODE_LOSS: said} if said else {}) | checkpoints(job, interval)
 
     def attempt(self, job: Json) -> int | None:
         return None

@@ -32,9 +32,6 @@ REVOKED = "BackfillRevoked"
 #: Reservations kept per queue where a policy asks for all.
 MOST_RESERVATIONS = 64
 
-#: Beyond this many remembered departures those that no longer matter are forgotten.
-MOST_SENT = 4096
-
 
 class BackfillPlanner:
     """One for the engine. Costs a look at a flag while no queue has backfill."""
@@ -54,8 +51,8 @@ class BackfillPlanner:
         self._settled: dict[str, tuple[int, int]] = {}
         #: who passed a reserved gang, and as of which version of those that were let in
         self._passing: dict[Reservation, tuple[int, list[tuple[Millis, Gang]]]] = {}
-        #: those that had to go, by uid, and the head that each went for
-        self._sent_for: dict[str, Gang] = {}
+        #: heads, and the uids of those that had to go for each: nobody goes twice for the same head
+        self._sent_for: dict[Gang, set[str]] = {}
         #: attempts to backfill in this `decide`, by queue
         self._tried: dict[str, int] = {}
 
@@ -245,9 +242,6 @@ class BackfillPlanner:
 
     def objection(self, attempt: Attempt) -> Objection | None:
         """Why a gang that fits may not start now; None if it may."""
-        awaited = self._awaited(attempt.gang)
-        if awaited is not None:
-            return Objection(NEVER, f"Workload made room for {awaited.key} and waits until that has started")
         subject = [r for r in self.timeline.reservations if self._yields(attempt, r)]
         if not subject:
             return None
@@ -266,17 +260,6 @@ class BackfillPlanner:
                 reservation.passed_by.add(gang.key)
             return None
         return Objection(collides.start, _held_back_text(collides))
-
-    def _awaited(self, gang: Gang) -> Gang | None:
-        """The head that it had to go for, as long as that waits: it is not let in just to be sent away again."""
-        head = self._sent_for.get(gang.uid)
-        if head is None:
-            return None
-        waits = self._store.gangs.get(head.key) is head and not head.holds and head.queue is not None
-        if waits and not _hopeless_gang(head):
-            return head
-        del self._sent_for[gang.uid]
-        return None
 
     def _yields(self, attempt: Attempt, reservation: Reservation) -> bool:
         """Whether the gang must not delay this reservation: it goes after it in its queue, or it borrows what is another's."""
@@ -307,7 +290,7 @@ class BackfillPlanner:
     def hold_back(self, attempt: Attempt, objection: Objection) -> bool:
         """Set it aside until it may start; whether others of its shape were set aside with it."""
         gang, pending = attempt.gang, attempt.queue.pending
-        if isinstance(pending, TimedQueue) and self._awaited(gang) is None:
+        if isinstance(pending, TimedQueue):
             return pending.hold_back(gang, objection.horizon)
         if pending.strict:
             pending.arrive(gang)
@@ -331,7 +314,8 @@ class BackfillPlanner:
                     self._send_away(gang, reservation.gang, queue)
             if not found and policy.give_way is not None:
                 leaving = self._leaving(reservation)
-                for gang in self._giving_way.victims(reservation, queue, policy.give_way, leaving, now):
+                spared = self._sent_for.get(reservation.gang, frozenset[str]())
+                for gang in self._giving_way.victims(reservation, queue, policy.give_way, leaving, spared, now):
                     found.append(giveway.decision(gang, reservation.gang))
                     self._send_away(gang, reservation.gang, queue)
             decisions += found
@@ -341,10 +325,9 @@ class BackfillPlanner:
         return decisions
 
     def _send_away(self, gang: Gang, head: Gang, queue: ClusterQueueState) -> None:
-        if len(self._sent_for) >= MOST_SENT:
-            waiting = {uid: other for uid, other in self._sent_for.items() if not other.holds}
-            self._sent_for = {u: h for u, h in waiting.items() if self._store.gangs.get(h.key) is h}
-        self._sent_for[gang.uid] = head
+        waiting = [other for other in self._sent_for if self._store.gangs.get(other.key) is other and not other.holds]
+        self._sent_for = {other: self._sent_for[other] for other in waiting}
+        self._sent_for.setdefault(head, set()).add(gang.uid)
         gang.evicting = True
         self._store.touch(queue)
         self._store.moved_holders[gang.key] = None
@@ -393,8 +376,11 @@ class BackfillPlanner:
         """As few as possible of those that may be revoked, newest first, so that the head fits; none if that does not help."""
         passing = self._backfilled(reservation)
         # nobody goes at the instant at which it came: two queues' heads could send each other's away without end
+        spared = self._sent_for.get(reservation.gang, frozenset[str]())
         able = [
-            gang for when, gang in passing if not gang.evicting and gang.admitted_at != now and (any_ or when <= now)
+            gang
+            for when, gang in passing
+            if not gang.evicting and gang.admitted_at != now and gang.uid not in spared and (any_ or when <= now)
         ]
         if not able:
             return []

@@ -10,7 +10,7 @@ waited so far, both in resource seconds of what the head needs most of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import NamedTuple
 
 from gangline.engine.cluster_queue import ClusterQueueState
@@ -60,16 +60,22 @@ class GivingWay:
         return min((time for time in times if time > now), default=None)
 
     def victims(
-        self, reservation: Reservation, queue: ClusterQueueState, policy: GiveWay, leaving: Sequence[Gang], now: Millis
+        self,
+        reservation: Reservation,
+        queue: ClusterQueueState,
+        policy: GiveWay,
+        leaving: Sequence[Gang],
+        spared: Container[str],
+        now: Millis,
     ) -> list[Gang]:
         """As few as possible, those that lose least, so that the head fits once they and those `leaving` have gone.
 
-        [] if it does not help, if it costs too much, or if the head fits without.
+        Those whose uid is in `spared` are not asked. [] if it does not help, if it costs too much, or if the head fits without.
         """
         uid = reservation.gang.uid
         if now < self._not_before.get(uid, 0):
             return []
-        found = self._search(reservation, queue, policy, leaving, now)
+        found = self._search(reservation, queue, policy, leaving, spared, now)
         if found:
             self._not_before.pop(uid, None)
         else:
@@ -78,11 +84,18 @@ class GivingWay:
         return found
 
     def _search(
-        self, reservation: Reservation, queue: ClusterQueueState, policy: GiveWay, leaving: Sequence[Gang], now: Millis
+        self,
+        reservation: Reservation,
+        queue: ClusterQueueState,
+        policy: GiveWay,
+        leaving: Sequence[Gang],
+        spared: Container[str],
+        now: Millis,
     ) -> list[Gang]:
         resource, amount = _scarcest(reservation.gang, queue)
         budget = round(policy.loss_share * amount * max(0, now - reservation.gang.since))
-        offers = sorted(self._offers(reservation, queue, policy, resource, budget, now))
+        asked = self._offers(reservation, queue, policy, resource, budget, now)
+        offers = sorted(offer for offer in asked if offer.uid not in spared)
         gangs = [offer.gang for offer in offers]
         if not gangs or not self._timeline.might_fit_without(reservation, [*gangs, *leaving]):
             return []

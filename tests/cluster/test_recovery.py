@@ -74,7 +74,7 @@ async def runs(api: Api, name: str, pods: int, off: set[str] = frozenset()) -> l
         good = len(found) == pods and not {pod["spec"]["nodeName"] for pod in found} & off
         return found if good else []
 
-    return await api.until(complete, f"{name} runs with {pods} pods off {sorted(off)}", 45)
+    return await api.until(complete, f"{name} runs with {pods} pods off {sorted(off)}", 120)
 
 
 async def recovered(api: Api, name: str, times: int = 1) -> Json:
@@ -84,7 +84,7 @@ async def recovered(api: Api, name: str, times: int = 1) -> Json:
         over = [swap for swap in recovery.of(found).log if not swap.open]
         return found if len(over) >= times and condition(found, "Recovered") else None
 
-    return await api.until(done, f"{name} has recovered {times} times", 45)
+    return await api.until(done, f"{name} has recovered {times} times", 120)
 
 
 def uids(pods: list[Json]) -> dict[str, str]:
@@ -227,7 +227,7 @@ async def test_a_gpu_job_may_be_queued_again_or_fail_instead(system: System, api
     async def failed() -> bool:
         return condition(await api.get(kube.GPU_JOBS, "ends"), "Failed")
 
-    await api.until(failed, "the other one fails", 45)
+    await api.until(failed, "the other one fails", 120)
     assert condition_row(await api.get(kube.GPU_JOBS, "ends"), "Failed")["reason"] == "NodeFailure"
 
 

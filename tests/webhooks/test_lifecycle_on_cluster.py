@@ -6,6 +6,7 @@ import base64
 import json
 import ssl
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,13 +41,22 @@ def registered(kubectl: Kubectl) -> list[str]:
     return [line for line in listed.splitlines() if line.endswith("/gangline")]
 
 
+def install_once_said(kubectl: Kubectl, log: Path, said: str) -> None:
+    """The CRDs come only when the webhooks have been seen waiting for them, however long they take to start."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (log.exists() and said in log.read_text()):
+        time.sleep(0.1)
+    install_crds(kubectl)
+
+
 def test_the_whole_life(plane: LocalControlPlane, kubectl: Kubectl, tmp_path: Path):
     """One story on one control plane: each step starts from what the one before left."""
-    late = threading.Timer(1.5, install_crds, [kubectl])
+    waits = "registration waits for CRDs: clusterqueues.kueue.x-k8s.io"
+    late = threading.Thread(target=install_once_said, args=(kubectl, tmp_path / "webhooks.log", waits))
     late.start()
     with running(plane.kubeconfig, tmp_path) as webhooks:
         late.join()
-        assert "registration waits for CRDs: clusterqueues.kueue.x-k8s.io" in webhooks.log.read_text()
+        assert waits in webhooks.log.read_text()
         _apply_recipe(kubectl)
 
         (tmp_path / "second").mkdir()

@@ -68,7 +68,7 @@ class AdmissionFairness:
         if account is not None:
             part = self._decay(account, self._policy.sampling_interval_seconds)
             account.penalties[gang.uid] = {
-                resource: _rounded(amount * part) for resource, amount in _requests(gang).items()
+                resource: _rounded(amount * part) for resource, amount in gang.requests().items()
             }
 
     def admit(self, gang: Gang) -> None:
@@ -130,14 +130,6 @@ class AdmissionFairness:
         """The weight of what is new after this time."""
         half_life = self._half_life(account)
         return 1.0 - 0.5 ** (seconds / half_life) if half_life > 0 else 0.0
-
-
-def _requests(gang: Gang) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for demand in gang.demands:
-        for resource, amount in demand.pod_set.requests.items():
-            total[resource] = total.get(resource, 0) + amount * demand.count
-    return total
 
 
 def _base_units(resource: str, amount: float) -> float:

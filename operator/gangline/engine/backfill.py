@@ -62,7 +62,7 @@ class BackfillPlanner:
         """Before anybody is tried: let time pass, move reservations, and revoke what is in their way."""
         self._now = now
         self._tried.clear()
-        queues = self._queues()
+        queues = self._store.reserving
         if not queues:
             self._end_all()
             return []
@@ -73,29 +73,24 @@ class BackfillPlanner:
             if pending.ranking.renew(now):
                 pending.rank_all_again()
         self.timeline.level = max(_policy(queue).running for queue in queues)
-        self.timeline.sync(now)
-        self._drop_done(now)
-        for queue in queues:
-            self._reserve_heads(queue, [])
-        self._move_reservations(now)
-        return self._revoke(now)
+        return self._tend(now)
 
     def end(self, now: Millis) -> list[Decision]:
         """After everybody was tried: who stands back for the heads there are now, and who is kept waiting by backfill?"""
-        queues = self._queues()
-        if not queues:
+        if not self._store.reserving:
             return []
-        self.timeline.sync(now)
-        self._drop_done(now)
-        for queue in queues:
-            self._reserve_heads(queue, [])
-        self._move_reservations(now)
-        decisions = self._revoke(now)
+        decisions = self._tend(now)
         self._note_delays(now)
         return decisions
 
-    def _queues(self) -> list[ClusterQueueState]:
-        return [queue for queue in self._store.queues.values() if reserves(queue)]
+    def _tend(self, now: Millis) -> list[Decision]:
+        """Bring reservations in line with what is, and make those go that are in their way."""
+        self.timeline.sync(now)
+        self._drop_done(now)
+        for queue in self._store.reserving:
+            self._reserve_heads(queue, [])
+        self._move_reservations(now)
+        return self._revoke(now)
 
     def _end_all(self) -> None:
         for reservation in list(self.timeline.reservations):
@@ -115,7 +110,7 @@ class BackfillPlanner:
 
     def guards(self, root: Node) -> bool:
         """Whether there is anything to keep in this tree."""
-        return any(reserves(queue) for queue in root.leaves())
+        return any(queue.root is root for queue in self._store.reserving)
 
     # --- reservations -------------------------------------------------------------------------------------------------
 
@@ -144,7 +139,7 @@ class BackfillPlanner:
                 self._loosen(queue.root)
                 if reservation.start <= now:
                     self._store.flush(queue.root)
-        for queue in self._queues():
+        for queue in self._store.reserving:
             if isinstance(queue.pending, TimedQueue):
                 due = [r.gang for r in self.timeline.reservations if r.queue == queue.name and r.start <= now]
                 queue.pending.due = due if len(due) < len(self.timeline.reservations) else []
@@ -176,7 +171,7 @@ class BackfillPlanner:
         """Heads were tried alone: those that can't start are reserved a start, as deep as the policy wants."""
         self._drop_done(self._now)
         for queue in root.leaves():
-            if reserves(queue):
+            if queue.reserves:
                 failing = [a.gang for a in attempts if a.queue is queue and a.assignment.mode is not Mode.FIT]
                 hopeless = [a.gang for a in attempts if a.queue is queue and _hopeless(a.assignment)]
                 fitting = [a.gang for a in attempts if a.queue is queue and a.assignment.mode is Mode.FIT]
@@ -429,8 +424,7 @@ class BackfillPlanner:
         length = self.estimates.length(gang, policy.candidate)
         if length >= FAR:
             return NEVER
-        start = gang.admitted_at if gang.admitted else gang.reserved * 1000
-        return start + round(length * policy.overdue_factor)
+        return gang.started_at + round(length * policy.overdue_factor)
 
     def _overdue_times(self, reservation: Reservation) -> Iterable[Millis]:
         if _policy(self._store.queues[reservation.queue]).revoke != "Overdue":
@@ -463,10 +457,6 @@ class BackfillPlanner:
                 if fits:  # … and does not fit beside them: what keeps it then is something else
                     return "" if self._fits(reservation) else cause
         return ""
-
-
-def reserves(queue: ClusterQueueState) -> bool:
-    return queue.config.backfill is not None and queue.config.backfill.depth > 0
 
 
 def _policy(queue: ClusterQueueState) -> Backfill:

@@ -86,6 +86,11 @@ class ClusterQueueState(Node):
     def leaves(self) -> Iterator[ClusterQueueState]:
         yield self
 
+    @property
+    def reserves(self) -> bool:
+        """Its policy reserves starts for those at its head."""
+        return self.config.backfill is not None and self.config.backfill.depth > 0
+
     # --- configuration ------------------------------------------------------------------------------------------------
 
     def configure(

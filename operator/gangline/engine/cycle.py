@@ -18,7 +18,7 @@ from gangline.engine.claims import Claim, claims_of, others_held, settle_claim, 
 from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.flavors import Assigner, Assignment, Mode, Restriction
 from gangline.engine.gang import Gang, Progress, ScanProgress
-from gangline.engine.model import Admission, Millis, PodSetAssignment, Settings
+from gangline.engine.model import Millis, Settings
 from gangline.engine.placement import has_placements
 from gangline.engine.preemption import Preemptor, Victim, put_back, take_out
 from gangline.engine.quota import Cell, Node
@@ -293,7 +293,7 @@ class TreeCycle:
             return
         if attempt.assignment.placements():
             key = f"{attempt.gang.key} (assumed)"
-            self._preemptor.topologies.put_holder(key, admission_of(attempt))
+            self._preemptor.topologies.put_holder(key, attempt.assignment.admission(attempt.queue.name))
             self._assumed_places.append(key)
         if attempt.assignment.want is not None:
             self._assumed_seats.append(attempt.assignment.want.assume())
@@ -330,7 +330,7 @@ class TreeCycle:
         gang.verdict = gang.progress = None
         queue.pending.take_out(gang)
         queue.pending.forget_preemptor(gang)
-        admission = admission_of(attempt)
+        admission = attempt.assignment.admission(queue.name)
         queue.hold(gang, admission, usage, self._now)
         if has_placements(admission):
             gang.placed = self._preemptor.topologies
@@ -389,20 +389,3 @@ def _kept(cell: Cell, amount: int, borrowing: bool) -> int:
     if cell.borrowing_limit is None:
         return amount
     return min(amount, cell.nominal + cell.borrowing_limit - cell.usage)
-
-
-def admission_of(attempt: Attempt) -> Admission:
-    return Admission(
-        attempt.queue.name,
-        tuple(
-            PodSetAssignment(
-                name=pod_set.name,
-                count=pod_set.count,
-                flavors={resource: choice.flavor for resource, choice in pod_set.choices.items()},
-                usage={resource: choice.amount for resource, choice in pod_set.choices.items()},
-                topology=pod_set.topology,
-                delayed_topology=pod_set.delayed_topology,
-            )
-            for pod_set in attempt.assignment.pod_sets
-        ),
-    )

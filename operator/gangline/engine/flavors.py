@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gangline.engine.fixes import FALSE_FIT
 from gangline.engine.gang import Gang, ScanProgress
-from gangline.engine.model import Fungibility, PodSet, TopologyAssignment
+from gangline.engine.model import Admission, Fungibility, PodSet, PodSetAssignment, TopologyAssignment
 from gangline.engine.placement import PENDING, Placing, mismatch, placing
 from gangline.engine.quota import Cell
 from gangline.engine.selection import obstacle
@@ -132,6 +132,23 @@ class Assignment:
 
     def placements(self) -> dict[str, TopologyAssignment]:
         return {pod_set.name: pod_set.topology for pod_set in self.pod_sets if pod_set.topology is not None}
+
+    def admission(self, queue: str) -> Admission:
+        """What is granted with it in the ClusterQueue of that name."""
+        return Admission(
+            queue,
+            tuple(
+                PodSetAssignment(
+                    name=pod_set.name,
+                    count=pod_set.count,
+                    flavors={resource: choice.flavor for resource, choice in pod_set.choices.items()},
+                    usage={resource: choice.amount for resource, choice in pod_set.choices.items()},
+                    topology=pod_set.topology,
+                    delayed_topology=pod_set.delayed_topology,
+                )
+                for pod_set in self.pod_sets
+            ),
+        )
 
     @property
     def lacks_room(self) -> bool:

@@ -178,6 +178,25 @@ class Gang:
         self.victim_key = (self.priority, -self.reserved, self.uid)
 
     @property
+    def started_at(self) -> Millis:
+        """Since when it runs, or holds quota if it does not run yet."""
+        return self.admitted_at if self.admitted else self.reserved * 1000
+
+    def unsaved(self, now: Millis) -> Millis:
+        """How much of its running time is lost if it stops now: since its last checkpoint, or its start."""
+        ran = max(0, now - self.admitted_at) if self.admitted else 0
+        checkpoint = self.workload.checkpoint_seconds
+        return ran % max(1, round(checkpoint * 1000)) if checkpoint else ran
+
+    def requests(self) -> dict[str, int]:
+        """What all its pods ask for, by resource."""
+        total: dict[str, int] = {}
+        for demand in self.demands:
+            for resource, amount in demand.pod_set.requests.items():
+                total[resource] = total.get(resource, 0) + amount * demand.count
+        return total
+
+    @property
     def holds(self) -> bool:
         return self.admission is not None
 

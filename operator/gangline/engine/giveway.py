@@ -75,7 +75,11 @@ class GivingWay:
         uid = reservation.gang.uid
         if now < self._not_before.get(uid, 0):
             return []
-        found = self._search(reservation, queue, policy, leaving, spared, now)
+        resource, amount = _scarcest(reservation.gang, queue)
+        budget = round(policy.loss_share * amount * max(0, now - reservation.gang.since))
+        asked = self._offers(reservation, queue, policy, resource, budget, now)
+        offers = sorted(offer for offer in asked if offer.uid not in spared)
+        found = self._choose(reservation, offers, leaving, budget)
         if found:
             self._not_before.pop(uid, None)
         else:
@@ -83,19 +87,10 @@ class GivingWay:
             self._not_before[uid] = now + PAUSE
         return found
 
-    def _search(
-        self,
-        reservation: Reservation,
-        queue: ClusterQueueState,
-        policy: GiveWay,
-        leaving: Sequence[Gang],
-        spared: Container[str],
-        now: Millis,
+    def _choose(
+        self, reservation: Reservation, offers: Sequence[_Offer], leaving: Sequence[Gang], budget: int
     ) -> list[Gang]:
-        resource, amount = _scarcest(reservation.gang, queue)
-        budget = round(policy.loss_share * amount * max(0, now - reservation.gang.since))
-        asked = self._offers(reservation, queue, policy, resource, budget, now)
-        offers = sorted(offer for offer in asked if offer.uid not in spared)
+        """Of these, the cheapest first: as few as needed, within the budget in all."""
         gangs = [offer.gang for offer in offers]
         if not gangs or not self._timeline.might_fit_without(reservation, [*gangs, *leaving]):
             return []
@@ -125,15 +120,13 @@ class GivingWay:
         latest = now - round(policy.min_runtime_seconds * 1000)
         end_of = self._timeline.end_of
         for gang in queue.holders.values():
-            checkpoint = gang.workload.checkpoint_seconds
-            if not checkpoint or gang.admitted_at > latest or gang.evicting or not gang.admitted:
+            if not gang.workload.checkpoint_seconds or gang.admitted_at > latest or gang.evicting or not gang.admitted:
                 continue
             left = end_of(gang.key) - now
             if left < least or gang.priority > head.priority:
                 continue
-            lost = (now - gang.admitted_at) % max(1, round(checkpoint * 1000))
             held = _held(gang, resource)
-            cost = lost * held
+            cost = gang.unsaved(now) * held
             if held and cost <= budget and pending.turn_with(gang, min(left, NEVER)) > turn:
                 yield _Offer(cost, -gang.reserved, gang.uid, gang)
 
@@ -178,10 +171,7 @@ def _scarcest(gang: Gang, queue: ClusterQueueState) -> tuple[str, int]:
     nominal: dict[str, int] = {}
     for (_, resource), cell in queue.cells.items():
         nominal[resource] = nominal.get(resource, 0) + cell.nominal
-    wanted: dict[str, int] = {}
-    for demand in gang.demands:
-        for resource, amount in demand.pod_set.requests.items():
-            wanted[resource] = wanted.get(resource, 0) + amount * demand.count
+    wanted = gang.requests()
     shares = [(amount / nominal[name], name) for name, amount in wanted.items() if amount and nominal.get(name)]
     if not shares:
         return "", 0

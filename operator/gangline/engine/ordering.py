@@ -55,12 +55,11 @@ def _limit(gang: Gang) -> Millis | None:
 def size(gang: Gang) -> int:
     """The accelerators that it asks for: whatever is not cpu, memory, storage or places for pods; else cpu."""
     total = cpu = 0
-    for demand in gang.demands:
-        for resource, amount in demand.pod_set.requests.items():
-            if resource == "cpu":
-                cpu += amount * demand.count
-            elif resource not in _ORDINARY and not resource.startswith("hugepages-"):
-                total += amount * demand.count
+    for resource, amount in gang.requests().items():
+        if resource == "cpu":
+            cpu += amount
+        elif resource not in _ORDINARY and not resource.startswith("hugepages-"):
+            total += amount
     return total or cpu
 
 

@@ -156,7 +156,12 @@ class PendingQueue:
             elif len(bucket.entries) > 2 * bucket.size + 16:
                 bucket.entries = [entry for entry in bucket.entries if entry[2].entry is entry]
                 heapify(bucket.entries)
-        elif gang.parked:
+        else:
+            self._let_go(gang)
+
+    def _let_go(self, gang: Gang) -> None:
+        """It is in no bucket: it was set aside alone, or is in flight, or is not here."""
+        if gang.parked:
             gang.parked = False
             del self._aside[gang.uid]
         elif self.in_flight is gang:
@@ -256,11 +261,15 @@ class PendingQueue:
                     lane.list_bucket(bucket)
                     moved = True
         self._parked_shapes.clear()
-        for gang in [gang for gang in self._aside.values() if may_try(gang)]:
+        return self._bring_back(may_try) or moved
+
+    def _bring_back(self, may_try: Callable[[Gang], bool]) -> bool:
+        """Those that were set aside alone and `may_try` go to their places again. False if there were none."""
+        gangs = [gang for gang in self._aside.values() if may_try(gang)]
+        for gang in gangs:
             self.take_out(gang)
             self.arrive(gang)
-            moved = True
-        return moved
+        return bool(gangs)
 
     # --- looking ------------------------------------------------------------------------------------------------------
 

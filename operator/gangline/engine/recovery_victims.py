@@ -98,7 +98,4 @@ def lost_work(gang: Gang, now: Millis) -> float:
     """What stopping it now throws away, in GPU-seconds (of those that use no devices: in core-seconds)."""
     devices = sum(amount for (_, resource), amount in gang.usage.items() if "/" in resource)
     cores = sum(amount for (_, resource), amount in gang.usage.items() if resource == "cpu") / 1000
-    seconds = max(0, now - gang.admitted_at) / 1000 if gang.admitted else 0.0
-    if gang.workload.checkpoint_seconds:
-        seconds %= gang.workload.checkpoint_seconds
-    return (devices or cores) * seconds
+    return (devices or cores) * gang.unsaved(now) / 1000

@@ -70,6 +70,8 @@ class Store:
         self.cohorts = self.forest.cohorts
         self.cluster_queues = self.forest.configs
         self.queues = self.forest.queues
+        #: those whose policy reserves starts
+        self.reserving: list[ClusterQueueState] = []
         self.gangs: dict[str, Gang] = {}
         #: LocalQueue key -> the gangs that name it, finished ones excepted
         self.gangs_of: dict[str, dict[str, Gang]] = {}
@@ -224,6 +226,7 @@ class Store:
         if done is None:
             return
         self.replanted = True
+        self.reserving = [queue for queue in self.queues.values() if queue.reserves]
         for queue in done.gone:
             self._retire(queue)
         for queue in done.queues:

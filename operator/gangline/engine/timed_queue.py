@@ -82,7 +82,6 @@ class TimedQueue(PendingQueue):
         self.question_of: Callable[[Gang], Question] | None = None
         self._table: dict[tuple[str, Shape], TimedBucket] = {}
         self._of_shape: dict[Shape, list[TimedBucket]] = {}
-        self._alone: dict[str, Gang] = {}
 
     def configure(self, *, strict: bool, hashing: bool, usage_of: Callable[[str], float] | None) -> None:
         """With reservations nobody in front starves: a strict queue needs no strictness."""
@@ -102,7 +101,7 @@ class TimedQueue(PendingQueue):
             bucket.question = None
 
     def total(self) -> int:
-        return sum(bucket.line.size for bucket in self._table.values()) + len(self._alone)
+        return sum(bucket.line.size for bucket in self._table.values()) + len(self._aside)
 
     # --- in and out ---------------------------------------------------------------------------------------------------
 
@@ -139,10 +138,6 @@ class TimedQueue(PendingQueue):
             gang.ranked = ranking, ranking.rank(gang), ranking.estimate(gang), second
         return gang.ranked
 
-    def put_aside(self, gang: Gang) -> None:
-        gang.parked = True
-        self._alone[gang.uid] = gang
-
     def take_out(self, gang: Gang) -> None:
         bucket = cast("TimedBucket | None", gang.bucket)
         if bucket is not None:
@@ -158,11 +153,8 @@ class TimedQueue(PendingQueue):
                 self.active -= 1
             if not bucket.line.size:
                 self._drop(bucket)
-        elif gang.parked:
-            gang.parked = False
-            del self._alone[gang.uid]
-        elif self.in_flight is gang:
-            self.in_flight = None
+        else:
+            self._let_go(gang)
 
     def _drop(self, bucket: TimedBucket) -> None:
         """Nobody of its shape waits here any more. What was found out about the shape goes with the last one of them."""
@@ -181,7 +173,7 @@ class TimedQueue(PendingQueue):
 
     def rank_all_again(self) -> None:
         waiting = [place.gang for bucket in self._table.values() for place in bucket.line]
-        for gang in [*waiting, *self._alone.values()]:
+        for gang in [*waiting, *self._aside.values()]:
             self.rank_again(gang)
 
     # --- the head -----------------------------------------------------------------------------------------------------
@@ -247,13 +239,6 @@ class TimedQueue(PendingQueue):
     def _usage(self, local_queue: str) -> float:
         return self.usage_of(local_queue) if self.usage_of is not None else 0.0
 
-    def pop(self) -> Gang | None:
-        gang = self.head()
-        if gang is not None:
-            self.take_out(gang)
-            self.in_flight = gang
-        return gang
-
     # --- aside and back -----------------------------------------------------------------------------------------------
 
     def park_shape(self, gang: Gang) -> bool:
@@ -282,11 +267,7 @@ class TimedQueue(PendingQueue):
 
     def flush(self, may_try: Callable[[Gang], bool]) -> bool:
         moved = self._unblock(bucket for bucket in self._table.values() if bucket.blocked and self._could_fit(bucket))
-        for gang in [gang for gang in self._alone.values() if may_try(gang)]:
-            self.take_out(gang)
-            self.arrive(gang)
-            moved = True
-        return moved
+        return self._bring_back(may_try) or moved
 
     def _could_fit(self, bucket: TimedBucket) -> bool:
         if not bucket.parked or self.question_of is None or bucket.spokesman is None:
@@ -342,7 +323,7 @@ class TimedQueue(PendingQueue):
         return self._in_order(bucket for bucket in self._table.values() if not bucket.blocked)
 
     def aside(self) -> list[Gang]:
-        return self._in_order((bucket for bucket in self._table.values() if bucket.blocked), self._alone.values())
+        return self._in_order((bucket for bucket in self._table.values() if bucket.blocked), self._aside.values())
 
     def waiting(self) -> list[Gang]:
         """All that may be tried, blocked or not, in queue order."""
@@ -359,7 +340,7 @@ class TimedQueue(PendingQueue):
             first = bucket.line.first()
             if first is not None:
                 yield first.gang
-        yield from self._alone.values()
+        yield from self._aside.values()
 
     def untold_mates(self, gang: Gang, reason: str) -> Iterator[Gang]:
         """As in any queue; but those that were told something lately are not told another reason so soon."""

@@ -227,7 +227,7 @@ class Timeline:
         runtime = self._estimates.of(gang)
         if runtime is None:
             return (NEVER if gang.backfilled else FAR), NEVER
-        start = gang.admitted_at if gang.admitted else gang.reserved * 1000
+        start = gang.started_at
         estimate = runtime.estimate(max(0, now - start), self.level)
         return min(FAR, start + estimate.end), min(NEVER, start + estimate.until)
 

@@ -14,7 +14,7 @@ from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.flavors import Assigner, Assignment, Mode
 from gangline.engine.forest import Forest
 from gangline.engine.gang import Gang
-from gangline.engine.model import Admission, ClusterQueue, PodSetAssignment
+from gangline.engine.model import Admission, ClusterQueue
 from gangline.engine.placement import has_placements
 from gangline.engine.preemption import Need, Preemptor, Victim
 from gangline.engine.quota import Cell, FlavorResource
@@ -157,16 +157,6 @@ def hold_of(assignment: Assignment, queue: str) -> Hold:
     usage: dict[FlavorResource, int] = {}
     for cell, amount in assignment.usage.items():
         usage[cell.fr] = usage.get(cell.fr, 0) + amount
-    pod_sets = tuple(
-        PodSetAssignment(
-            name=pod_set.name,
-            count=pod_set.count,
-            flavors={resource: choice.flavor for resource, choice in pod_set.choices.items()},
-            usage={resource: choice.amount for resource, choice in pod_set.choices.items()},
-            topology=pod_set.topology,
-        )
-        for pod_set in assignment.pod_sets
-    )
     want = assignment.want
     members = want.members if want is not None else ()
-    return Hold(queue, usage, Admission(queue, pod_sets), members, want.seats if want is not None else None)
+    return Hold(queue, usage, assignment.admission(queue), members, want.seats if want is not None else None)

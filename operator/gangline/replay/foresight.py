@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 from gangline.engine.model import Millis, RuntimeForecast
@@ -202,18 +203,7 @@ class Noisy(Drawn):
 def run_of(job: Job) -> Run:
     """The job as the forecaster's room knows it: submitted, neither started nor ended."""
     assert job.trace is not None, job
-    told = from_trace(job.trace)
-    return Run(
-        uid=job.key,
-        submit=job.submit / 1000,
-        gpus=told.gpus,
-        pods=told.pods,
-        user=told.user,
-        queue=told.queue,
-        name=told.name,
-        flavor=told.flavor,
-        limit=told.limit,
-    )
+    return replace(from_trace(job.trace), uid=job.key, submit=job.submit / 1000, start=None, finish=None)
 
 
 def quantiles_of(forecast: Forecast, saved: Millis = 0) -> tuple[tuple[float, Millis], ...]:

@@ -23,27 +23,17 @@ from gangline.api.schema import LIST_SET, Model
 
 _NAMES = Annotated[list[ObjectName], Field(max_length=256), LIST_SET]
 FixName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?$")]
-Spares = Annotated[
-    int | str,
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "pattern": r"^([0-9]{1,5}|100%|[0-9]{1,2}(\.[0-9]{1,3})?%)$",
-            "x-kubernetes-int-or-string": True,
-        }
-    ),
-]
+
+
+def _int_or_string(pattern: str) -> WithJsonSchema:
+    """Kubernetes' int-or-string, whose text matches `pattern`."""
+    kinds = [{"type": "integer"}, {"type": "string"}]
+    return WithJsonSchema({"anyOf": kinds, "pattern": pattern, "x-kubernetes-int-or-string": True})
+
+
+Spares = Annotated[int | str, _int_or_string(r"^([0-9]{1,5}|100%|[0-9]{1,2}(\.[0-9]{1,3})?%)$")]
 """Whole number, or share in percent."""
-Depth = Annotated[
-    int | str,
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "pattern": r"^([0-9]{1,4}|Conservative)$",
-            "x-kubernetes-int-or-string": True,
-        }
-    ),
-]
+Depth = Annotated[int | str, _int_or_string(r"^([0-9]{1,4}|Conservative)$")]
 """Whole number, or all."""
 _Fixes = Annotated[list[FixName], Field(max_length=64), LIST_SET]
 

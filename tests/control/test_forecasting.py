@@ -19,7 +19,7 @@ from gangline.control import forecasting as module
 from gangline.control.forecast_metrics import ForecastMetrics
 from gangline.control.forecasting import Forecasting, accuracy_as_json
 from gangline.control.forecasts import Record
-from gangline.control.visibility import Visibility
+from gangline.control.visibility import NoQueueError, Page, PageError, Visibility
 from gangline.engine.engine import Engine
 from gangline.forecast import HistoryStore, Run
 from gangline.kube import resources as kube
@@ -193,8 +193,8 @@ class Controller:
 
 
 @pytest.fixture
-async def asked(tmp_path: Path) -> Any:
-    """A client of Visibility over a ClusterQueue with two LocalQueues and three who wait."""
+async def visible(tmp_path: Path) -> Any:
+    """Visibility over a ClusterQueue with two LocalQueues and three who wait."""
     made = Service(tmp_path)
     made.mirror.observe = lambda change: (made.engine.observe(change), made.service.note(change), None)[-1]
     made.put(kube.NAMESPACES, {"kind": "Namespace", "metadata": {"name": "kube-system", "uid": "the-cluster"}})
@@ -211,50 +211,48 @@ async def asked(tmp_path: Path) -> Any:
     made.service.ready.set()
     made.service.ask()
     made.turn()
-    app = web.Application()
     controller: Any = Controller(made)
-    Visibility(controller, made.service).add_to(app)
-    async with TestClient(TestServer(app)) as client:
-        yield client
+    yield Visibility(controller, made.service)
     await made.service.close()
 
 
-ROOT = "/apis/visibility.kueue.x-k8s.io/v1beta2"
+async def test_who_waits_is_told_as_kueue_tells_it(visible: Visibility) -> None:
+    items = await visible.pending("cq", "", Page())
+    assert [item["metadata"]["name"] for item in items] == ["w0", "w1", "w2"]
+    assert [(i["positionInClusterQueue"], i["positionInLocalQueue"]) for i in items] == [(0, 0), (1, 1), (2, 2)]
+    assert (items[0]["localQueueName"], items[0]["priority"]) == ("lq", 0)
+    assert items[0]["forecast"] == {"p50Seconds": 600, "p90Seconds": 14400, "source": "Default", "samples": 0}
 
 
-async def test_who_waits_is_told_as_kueue_tells_it(asked: TestClient[Any, Any]) -> None:
-    told = await (await asked.get(f"{ROOT}/clusterqueues/cq/pendingworkloads")).json()
-    assert (told["kind"], told["apiVersion"]) == ("PendingWorkloadsSummary", "visibility.kueue.x-k8s.io/v1beta2")
-    assert [item["metadata"]["name"] for item in told["items"]] == ["w0", "w1", "w2"]
-    assert [(i["positionInClusterQueue"], i["positionInLocalQueue"]) for i in told["items"]] == [(0, 0), (1, 1), (2, 2)]
-    first = told["items"][0]
-    assert (first["localQueueName"], first["priority"]) == ("lq", 0)
-    assert first["forecast"] == {"p50Seconds": 600, "p90Seconds": 14400, "source": "Default", "samples": 0}
+async def test_pages_and_local_queues(visible: Visibility) -> None:
+    items = await visible.pending("cq", "", Page.of({"offset": "1", "limit": "1"}))
+    assert [item["metadata"]["name"] for item in items] == ["w1"]
+    assert [i["positionInClusterQueue"] for i in await visible.pending("lq", "ml", Page(offset=2))] == [2]
+    assert await visible.pending("other", "ml", Page()) == []
+    assert await visible.pending("cq", "", Page(limit=0)) == []
 
 
-async def test_pages_and_local_queues(asked: TestClient[Any, Any]) -> None:
-    told = await (await asked.get(f"{ROOT}/clusterqueues/cq/pendingworkloads?offset=1&limit=1")).json()
-    assert [item["metadata"]["name"] for item in told["items"]] == ["w1"]
-    local = f"{ROOT}/namespaces/ml/localqueues"
-    assert len((await (await asked.get(f"{local}/lq/pendingworkloads")).json())["items"]) == 3
-    assert (await (await asked.get(f"{local}/other/pendingworkloads")).json())["items"] == []
+def test_pages_are_bounded_and_must_be_numbers() -> None:
+    assert Page.of({}) == Page(0, 1000)
+    assert Page.of({"offset": "-3", "limit": "9999999"}) == Page(0, 100_000)
+    with pytest.raises(PageError, match="limit must be a whole number, not 'many'"):
+        Page.of({"limit": "many"})
 
 
-@pytest.mark.parametrize(
-    ("path", "code"),
-    [
-        ("clusterqueues/none/pendingworkloads", 404),
-        ("namespaces/ml/localqueues/none/pendingworkloads", 404),
-        ("clusterqueues/cq/pendingworkloads?limit=many", 400),
-    ],
-)
-async def test_what_cannot_be_answered_is_a_status(asked: TestClient[Any, Any], path: str, code: int) -> None:
-    answer = await asked.get(f"{ROOT}/{path}")
-    body = await answer.json()
-    assert (answer.status, body["kind"], body["code"]) == (code, "Status", code)
+@pytest.mark.parametrize(("queue", "namespace"), [("none", ""), ("none", "ml"), ("lq", "elsewhere")])
+async def test_queues_that_there_are_not(visible: Visibility, queue: str, namespace: str) -> None:
+    with pytest.raises(NoQueueError):
+        await visible.pending(queue, namespace, Page())
 
 
-async def test_forecasts_and_accuracy_name_the_cluster(asked: TestClient[Any, Any]) -> None:
+async def test_forecasts_and_accuracy_name_the_cluster(visible: Visibility) -> None:
+    app = web.Application()
+    visible.add_to(app)
+    async with TestClient(TestServer(app)) as asked:
+        await _name_the_cluster(asked)
+
+
+async def _name_the_cluster(asked: TestClient[Any, Any]) -> None:
     told = await (await asked.get("/forecasts")).json()
     assert told["cluster"] == "the-cluster"
     assert told["forecasts"]["ml/w0"]["source"] == "Default" and len(told["forecasts"]["ml/w0"]["quantiles"]) == 5

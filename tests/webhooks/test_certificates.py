@@ -17,10 +17,10 @@ import pytest
 from cryptography import x509
 
 from gangline.kube.client import AlreadyExists, Conflict, NotFound, Resource
-from gangline_webhooks import certificates
-from gangline_webhooks.certificate_store import CertificateError, DirectorySource, SecretSource
-from gangline_webhooks.certificates import Certificates, Names, service_names
-from gangline_webhooks.tls import LiveContext
+from gangline.tls import certificates
+from gangline.tls.certificates import CertificateError, Certificates, Names, service_names
+from gangline.tls.context import LiveContext
+from gangline_webhooks.certificate_store import DirectorySource, SecretSource
 
 Json = dict[str, Any]
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from gangline.kube.client import AlreadyExists, ApiClient, Conflict, NotFound
 from gangline.kube.resources import NAMESPACES, SECRETS
-from gangline_webhooks import certificates
-from gangline_webhooks.certificates import Certificates, KeyPair, Names
+from gangline.tls import certificates
+from gangline.tls.certificates import CertificateError, Certificates, KeyPair, Names
 
 Json: TypeAlias = dict[str, Any]
 
@@ -38,10 +38,6 @@ class Source(Protocol):
         Raises ApiError (the API server does not answer) or CertificateError (what is there can't be used).
         """
         ...
-
-
-class CertificateError(Exception):
-    """The certificates can't be used; the text says which and why."""
 
 
 def utc_now() -> datetime:

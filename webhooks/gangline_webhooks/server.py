@@ -18,13 +18,13 @@ from fastapi import FastAPI
 
 from gangline.kube.client import ApiClient, ApiError
 from gangline.kube.config import Login
+from gangline.tls.certificates import CertificateError, Names, service_names
+from gangline.tls.context import LiveContext
 from gangline_webhooks.app import Readiness, create_app
-from gangline_webhooks.certificate_store import CertificateError, DirectorySource, SecretSource, Served, Source
-from gangline_webhooks.certificates import Names, service_names
+from gangline_webhooks.certificate_store import DirectorySource, SecretSource, Served, Source
 from gangline_webhooks.facts import Facts
 from gangline_webhooks.registrar import Registrar
 from gangline_webhooks.registration import Endpoint
-from gangline_webhooks.tls import LiveContext
 
 log = logging.getLogger(__name__)
 

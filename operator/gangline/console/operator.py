@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import yaml
 
 if TYPE_CHECKING:
     from gangline.api.configuration import Configuration
+    from gangline.control.aggregated import Options as VisibilityOptions
     from gangline.control.operator import ForecastOptions
     from gangline.telemetry import Source
 
@@ -77,6 +79,20 @@ DIRECTORY = Path("~/.local/share/gangline/forecast").expanduser()
     metavar="URL",
     help="By which pods reach --listen, to report their progress, such as http://gangline-operator.gangline-system:8080.",
 )
+@click.option(
+    "--visibility-listen",
+    metavar="HOST:PORT",
+    default=lambda: "0.0.0.0:8082" if os.environ.get("POD_IP") else "",
+    help="Kueue's visibility API is served there over TLS, for the API server to pass on. [default: 0.0.0.0:8082 where "
+    "POD_IP is set, else not at all]",
+)
+@click.option(
+    "--visibility-host",
+    metavar="ADDRESS",
+    envvar="POD_IP",
+    default="",
+    help="Name or address by which API servers reach --visibility-listen. [default: $POD_IP, else the host listened on]",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log every step.")
 def command(
     kubeconfig: Path | None,
@@ -93,6 +109,8 @@ def command(
     telemetry: str,
     telemetry_queries: Path | None,
     progress_url: str,
+    visibility_listen: str,
+    visibility_host: str,
     verbose: bool,
 ) -> None:
     """Run the operator until SIGTERM. Several may run: one leads, the others stand by."""
@@ -106,9 +124,6 @@ def command(
     )
     for noisy in ("kopf", "aiohttp", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    host, _, port = listen.rpartition(":")
-    if not port.isdigit():
-        raise click.BadParameter(f"{listen!r} is not HOST:PORT", param_hint="--listen")
     chosen = _configuration(configuration)
     options = operator.Options(
         settings=chosen.settings,
@@ -116,18 +131,39 @@ def command(
         kubeconfig=kubeconfig,
         context=context,
         leader_election=leader_election,
-        listen=(host or "127.0.0.1", int(port)),
+        listen=_address(listen, "--listen"),
         ready_file=ready_file,
         identity=identity or operator.default_identity(),
         forecasts=_forecasts(history, model_file, forecast),
         audit=audit,
         telemetry=_telemetry(telemetry, telemetry_queries),
         progress_url=progress_url,
+        visibility=_visibility(visibility_listen, visibility_host),
     )
     try:
         raise SystemExit(asyncio.run(operator.serve(options)))
     except LoginError as error:
         raise click.ClickException(str(error)) from error
+    except OSError as error:  # an address that is taken
+        raise click.ClickException(str(error)) from error
+
+
+def _address(text: str, option: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise click.BadParameter(f"{text!r} is not HOST:PORT", param_hint=option)
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _visibility(listen: str, host: str) -> VisibilityOptions | None:
+    from gangline.control.aggregated import Options
+
+    if not listen:
+        return None
+    address = _address(listen, "--visibility-listen")
+    if not host and address[0] in ("0.0.0.0", "::"):
+        raise click.UsageError(f"--visibility-listen {listen} needs --visibility-host: what API servers reach it by")
+    return Options(address, host.strip("[]") or address[0])
 
 
 def _forecasts(history: str, model_file: Path | None, use_model: bool) -> ForecastOptions | None:

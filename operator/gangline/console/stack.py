@@ -93,7 +93,8 @@ def bring_up(
             services.start("webhooks", [*_login(connection), "--mode", "url", *address, "--unregister-on-exit"])
         say("✓ the webhooks answer")
     with narrate("Starting the operator"):
-        services.start("operator", [*_login(connection), *_election(connection), *_kept(connection, services)])
+        told = [*_election(connection), *_visibility(connection), *_kept(connection, services)]
+        services.start("operator", [*_login(connection), *told])
     say("✓ the operator decides")
     if jobset:
         services.wait("jobset")
@@ -114,6 +115,14 @@ def _login(connection: Connection) -> list[str]:
 def _election(connection: Connection) -> list[str]:
     """On a cluster of our own there is no other operator to agree with, and no lease of a killed one to wait for."""
     return [] if connection.source == "kubeconfig" else ["--no-leader-election"]
+
+
+def _visibility(connection: Connection) -> list[str]:
+    """Where the API server reaches the operator, it passes on what is asked of Kueue's visibility API."""
+    if connection.host_address is None:
+        return []
+    listen = "127.0.0.1" if connection.source == "local" else "0.0.0.0"
+    return ["--visibility-listen", f"{listen}:0", "--visibility-host", connection.host_address]
 
 
 def _kept(connection: Connection, services: Services) -> list[str]:

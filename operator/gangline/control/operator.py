@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from gangline.api import names
-from gangline.control import mirror, policies, shell
+from gangline.control import aggregated, mirror, policies, shell
 from gangline.control.audit import AuditLog, RecordedEngine
 from gangline.control.controller import Controller, wall_millis
 from gangline.control.events import EventRecorder
@@ -92,6 +92,8 @@ class Options:
     telemetry: Source | None = None
     #: where the pods of admitted jobs report their progress to: the URL by which they reach `listen`; "" = they are not told
     progress_url: str = ""
+    #: Kueue's visibility API through the API server; None = not served
+    visibility: aggregated.Options | None = None
     #: every fact and every decision is written there; None = nowhere
     audit: Path | None = None
 
@@ -139,6 +141,12 @@ class Operator:
                 self.leading.is_set() and self.controller.notices.wants("StartMoved")
             )
             self.forecasting.expected.foreseen = self.controller.foresees
+        self.visibility = Visibility(self.controller, self.forecasting)
+        self.aggregated = (
+            aggregated.AggregatedApi(client, self.visibility, options.visibility, options.namespace)
+            if options.visibility is not None
+            else None
+        )
         self._pods = Reflector(client, kube.PODS)
         self._by_resource: dict[Resource, Reflector] = {}
         for resource in mirror.resources():
@@ -193,6 +201,8 @@ class Operator:
         ]
         if self.forecasting is not None:
             tasks.append(self._guard(self.forecasting.run(), "forecasts"))
+        if self.aggregated is not None:
+            tasks.append(self._guard(self._aggregate(self.aggregated), "visibility"))
         handlers = shell.registry(
             self._client.login, self._witness, startup=self._startup, cleanup=lambda: self._cleanup(tasks)
         )
@@ -242,6 +252,13 @@ class Operator:
         """Pods are many and change often: they are watched only where a Topology makes their places matter."""
         await self.controller.needs_pods.wait()
         await self._pods.run(self.controller.sink(kube.PODS))
+
+    async def _aggregate(self, api: aggregated.AggregatedApi) -> None:
+        """The leader alone knows the queue."""
+        await self.leading.wait()
+        if self.options.leader_election is False:
+            await ensure_namespace(self._client, self.options.namespace)
+        await api.run()
 
     async def _govern(self) -> None:
         """Wait until everything is known, then lead whenever the lease is ours."""
@@ -313,6 +330,8 @@ class Operator:
         self.controller.retire()
         if not self._lost and not await self.writer.drain(DRAIN, least=Priority.LIFECYCLE):
             log.warning("some writes were still under way after %g s", DRAIN)
+        if self.aggregated is not None:
+            await self.aggregated.close()
         await self.controller.outbox.close(FAREWELL)
         await self.controller.stalls.close()
         self.writer.abort()
@@ -336,7 +355,7 @@ class Operator:
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/healthz", lambda _: _ok())
         app.router.add_get("/readyz", lambda _: _ok())
-        Visibility(self.controller, self.forecasting).add_to(app)
+        self.visibility.add_to(app)
         app.router.add_post("/progress/{namespace}/{name}/{uid}", self._progress)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()

@@ -1,14 +1,11 @@
-"""What the operator tells over HTTP: who waits where, as Kueue's visibility API says it, and what is forecast. Read-only.
-
-Kueue's answer is served under Kueue's path (`/apis/visibility.kueue.x-k8s.io/v1beta2/…`) and has Kueue's shape; `forecast` and
-`expectedStart` are ours.
-"""
+"""What the operator tells of the queue and of time: who waits where, as Kueue's visibility API says it, and what is forecast."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import orjson
@@ -22,11 +19,39 @@ if TYPE_CHECKING:
 
 Json: TypeAlias = dict[str, Any]
 
-GROUP: Final = "visibility.kueue.x-k8s.io"
-VERSIONS: Final = ("v1beta1", "v1beta2")
 #: items of one answer, where the question names no number, and at most
 DEFAULT_LIMIT: Final = 1000
 MAX_LIMIT: Final = 100_000
+#: so many of those who wait are looked at before others get their turn
+AT_ONCE: Final = 1000
+
+
+class PageError(ValueError):
+    """The question names a page that there can't be; the text names the parameter."""
+
+
+class NoQueueError(LookupError):
+    """There is no such queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Which of those who wait are asked for."""
+
+    offset: int = 0
+    limit: int = DEFAULT_LIMIT
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Page:
+        """From the parameters of a URL. Raises PageError."""
+
+        def number(name: str, default: int) -> int:
+            try:
+                return max(0, int(query.get(name) or default))
+            except ValueError:
+                raise PageError(f"{name} must be a whole number, not {query[name]!r}") from None
+
+        return cls(number("offset", 0), min(MAX_LIMIT, number("limit", DEFAULT_LIMIT)))
 
 
 class Visibility:
@@ -36,17 +61,11 @@ class Visibility:
         self._controller = controller
         self._forecasting = forecasting
 
+    # --- forecasts, over plain HTTP -----------------------------------------------------------------------------------
+
     def add_to(self, app: web.Application) -> None:
-        for version in VERSIONS:
-            root = f"/apis/{GROUP}/{version}"
-            app.router.add_get(f"{root}/clusterqueues/{{queue}}/pendingworkloads", self._of_cluster_queue)
-            app.router.add_get(
-                f"{root}/namespaces/{{namespace}}/localqueues/{{queue}}/pendingworkloads", self._of_local_queue
-            )
         app.router.add_get("/forecasts", self._forecasts)
         app.router.add_get("/accuracy", self._accuracy)
-
-    # --- forecasts ----------------------------------------------------------------------------------------------------
 
     async def _forecasts(self, _: web.Request) -> web.Response:
         """Every estimate of a whole runtime. Whoever asks has them made for a while, also where no policy needs them."""
@@ -60,10 +79,10 @@ class Visibility:
         return _answer({"cluster": self._cluster(), "forecasts": as_json(forecasting.forecasts.estimates())})
 
     async def _accuracy(self, _: web.Request) -> web.Response:
-        """How right forecasts and expected starts have been since this process began."""
+        """How right forecasts and expected starts have been."""
         forecasting = self._forecasting
         if forecasting is None:
-            return _failure(404, "NotFound", "nothing is forecast here")
+            return _answer({"cluster": self._cluster(), "message": "nothing is forecast here"}, 404)
         from gangline.control.forecasting import accuracy_as_json
 
         verdict = forecasting.verdict()
@@ -77,80 +96,68 @@ class Visibility:
 
     # --- who waits ----------------------------------------------------------------------------------------------------
 
-    async def _of_cluster_queue(self, request: web.Request) -> web.Response:
-        name = request.match_info["queue"]
-        if self._controller.mirror.get(kube.CLUSTER_QUEUES, name) is None:
-            return _missing("clusterqueues", name)
-        return self._summary(request, self._items(name))
-
-    async def _of_local_queue(self, request: web.Request) -> web.Response:
-        namespace, name = request.match_info["namespace"], request.match_info["queue"]
-        local = self._controller.mirror.get(kube.LOCAL_QUEUES, f"{namespace}/{name}")
+    async def pending(self, queue: str, namespace: str, page: Page) -> list[Json]:
+        """Who waits in a ClusterQueue (no `namespace`) or a LocalQueue, in its order. Raises NoQueueError."""
+        mirror = self._controller.mirror
+        if not namespace:
+            if mirror.get(kube.CLUSTER_QUEUES, queue) is None:
+                raise NoQueueError(queue)
+            return await self._listed(queue, page)
+        local = mirror.get(kube.LOCAL_QUEUES, f"{namespace}/{queue}")
         if local is None:
-            return _missing("localqueues", name)
-        items = self._items(local["spec"].get("clusterQueue", ""))
-        ours = (i for i in items if (i["metadata"]["namespace"], i["localQueueName"]) == (namespace, name))
-        return self._summary(request, ours)
+            raise NoQueueError(queue)
+        return await self._listed(local["spec"].get("clusterQueue", ""), page, only=f"{namespace}/{queue}")
 
-    def _summary(self, request: web.Request, items: Iterator[Json]) -> web.Response:
-        try:
-            offset = max(0, int(request.query.get("offset", 0)))
-            limit = min(MAX_LIMIT, max(0, int(request.query.get("limit", DEFAULT_LIMIT))))
-        except ValueError:
-            return _failure(400, "BadRequest", "offset and limit must be whole numbers")
-        version = request.path.split("/")[3]
-        body = {"kind": "PendingWorkloadsSummary", "apiVersion": f"{GROUP}/{version}", "metadata": {}}
-        return _answer({**body, "items": list(islice(items, offset, offset + limit))})
-
-    def _items(self, cluster_queue: str) -> Iterator[Json]:
-        """All who wait in a ClusterQueue, in its order."""
-        controller = self._controller
-        places: Counter[str] = Counter()
-        starts = self._forecasting.expected.starts if self._forecasting is not None else {}
+    async def _listed(self, cluster_queue: str, page: Page, *, only: str = "") -> list[Json]:
+        """The page of those who wait in a ClusterQueue, or of those of them who came through one LocalQueue."""
         if self._forecasting is not None:
             self._forecasting.ask()
-        for position, key in enumerate(controller.engine.pending(cluster_queue)):
-            raw, value = controller.mirror.get(kube.WORKLOADS, key), controller.mirror.workload_value(key)
-            if raw is None or value is None:
+        places: Counter[str] = Counter()
+        items: list[Json] = []
+        for position, key in enumerate(self._controller.engine.pending(cluster_queue)):
+            if position % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)
+            value = self._controller.mirror.workload_value(key)
+            if value is None:
                 continue
-            meta = raw["metadata"]
             local_queue = f"{value.namespace}/{value.queue}"
-            item: Json = {
-                "metadata": {
-                    field: meta[field]
-                    for field in ("name", "namespace", "ownerReferences", "creationTimestamp")
-                    if field in meta
-                },
+            place = places[local_queue]
+            places[local_queue] += 1
+            if (only and local_queue != only) or (place if only else position) < page.offset:
+                continue
+            if len(items) >= page.limit:
+                break
+            item = self._item(key)
+            item |= {
                 "priority": value.priority + value.boost,
                 "localQueueName": value.queue,
                 "positionInClusterQueue": position,
-                "positionInLocalQueue": places[local_queue],
+                "positionInLocalQueue": place,
             }
-            places[local_queue] += 1
-            estimate = self._forecasting.forecasts.estimate(key) if self._forecasting is not None else None
-            if estimate is not None:
-                item["forecast"] = {
-                    "p50Seconds": round(estimate.q50),
-                    "p90Seconds": round(estimate.q90),
-                    "source": estimate.source,
-                    "samples": estimate.samples,
-                }
-            if (start := starts.get(key)) is not None:
-                from gangline.control.expected import start_status
+            items.append(item)
+        return items
 
-                item["expectedStart"] = start_status(start)
-            yield item
+    def _item(self, key: str) -> Json:
+        """What is known of one of them; `forecast` and `expectedStart` are ours, the rest is Kueue's."""
+        meta = (self._controller.mirror.get(kube.WORKLOADS, key) or {"metadata": {}})["metadata"]
+        fields = ("name", "namespace", "ownerReferences", "creationTimestamp")
+        item: Json = {"metadata": {field: meta[field] for field in fields if field in meta}}
+        if self._forecasting is None:
+            return item
+        estimate = self._forecasting.forecasts.estimate(key)
+        if estimate is not None:
+            item["forecast"] = {
+                "p50Seconds": round(estimate.q50),
+                "p90Seconds": round(estimate.q90),
+                "source": estimate.source,
+                "samples": estimate.samples,
+            }
+        if (start := self._forecasting.expected.starts.get(key)) is not None:
+            from gangline.control.expected import start_status
+
+            item["expectedStart"] = start_status(start)
+        return item
 
 
 def _answer(body: Json, status: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(body), content_type="application/json", status=status)
-
-
-def _missing(resource: str, name: str) -> web.Response:
-    return _failure(404, "NotFound", f'{resource} "{name}" not found')
-
-
-def _failure(code: int, reason: str, message: str) -> web.Response:
-    """A Status, as an API server says it."""
-    body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-    return _answer({**body, "message": message, "reason": reason, "code": code}, code)

@@ -221,8 +221,10 @@ class Engine:
         return list(facts(self._store))
 
     def pending(self, cluster_queue: str) -> list[str]:
-        """In queue order: the heap first, then those set aside."""
-        return [*self.active(cluster_queue), *self.inadmissible(cluster_queue)]
+        """Everybody who waits, in queue order, whether in the heap or set aside; places in the queue are counted so."""
+        self._store.settle()
+        queue = self._store.queues.get(cluster_queue)
+        return [gang.key for gang in queue.pending.in_line()] if queue else []
 
     def pending_counts(self, cluster_queue: str) -> tuple[int, int]:
         """How many are in the heap, and how many are set aside."""

@@ -275,10 +275,16 @@ class PendingQueue:
 
     def in_heap(self) -> list[Gang]:
         """In queue order."""
-        gangs = [gang for bucket in self._buckets() if not bucket.parked for gang in bucket.live()]
+        return self._sorted([gang for bucket in self._buckets() if not bucket.parked for gang in bucket.live()])
+
+    def in_line(self) -> list[Gang]:
+        """Everybody who waits, in queue order, whether in the heap or set aside: what places are counted in."""
+        return self._sorted(self.everyone())
+
+    def _sorted(self, gangs: list[Gang]) -> list[Gang]:
         if self.usage_of is None:
             return sorted(gangs, key=self._rank)
-        usage = {name: self.usage_of(name) for name in self._lanes}
+        usage = {name: self.usage_of(name) for name in {gang.local_queue for gang in gangs}}
         return sorted(gangs, key=lambda gang: (usage[gang.local_queue], *self._rank(gang)))
 
     def aside(self) -> list[Gang]:

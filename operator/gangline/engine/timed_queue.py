@@ -325,6 +325,10 @@ class TimedQueue(PendingQueue):
     def aside(self) -> list[Gang]:
         return self._in_order((bucket for bucket in self._table.values() if bucket.blocked), self._aside.values())
 
+    def in_line(self) -> list[Gang]:
+        everyone = self._in_order(self._table.values(), self._aside.values())
+        return everyone if self.in_flight is None else [self.in_flight, *everyone]
+
     def waiting(self) -> list[Gang]:
         """All that may be tried, blocked or not, in queue order."""
         return self._in_order(self._table.values())

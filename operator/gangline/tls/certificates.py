@@ -1,6 +1,6 @@
-"""Certificates of the built-in mode: a CA of our own, a serving certificate, and when each is made anew.
+"""A CA of our own, a serving certificate, and when each is made anew.
 
-Everything here is a function of its arguments and the time; `certificate_store` keeps the result in a Secret.
+Everything here is a function of its arguments and the time: webhooks keep the result in a Secret, the operator in memory.
 
 The CA lives ten years, the serving certificate one; both are renewed after two thirds of their life. A new CA is published
 beside the old one first and signs only after `SETTLE`, when every API server has the new bundle; the old one leaves the
@@ -26,6 +26,10 @@ SETTLE: Final = timedelta(minutes=10)
 GRACE: Final = timedelta(days=7)
 #: clocks of API servers may be behind ours
 BACKDATE: Final = timedelta(minutes=5)
+
+
+class CertificateError(Exception):
+    """The certificates can't be used; the text says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ def renewed(held: Certificates, names: Names, now: datetime) -> Certificates | N
 def new_authority(now: datetime) -> KeyPair:
     key = ec.generate_private_key(ec.SECP256R1())
     # the name carries the moment, so that two CAs in one bundle can be told apart
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"gangline-webhook-ca {now:%Y-%m-%dT%H:%M:%S.%fZ}")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"gangline-ca {now:%Y-%m-%dT%H:%M:%S.%fZ}")])
     certificate = (
         _builder(name, name, key.public_key(), now, CA_LIFE)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ssl
 import tempfile
 
-from gangline_webhooks.certificate_store import CertificateError
-from gangline_webhooks.certificates import KeyPair
+from gangline.tls.certificates import CertificateError, KeyPair
 
 
 class LiveContext:

@@ -1,0 +1,163 @@
+"""Registers the leader with the API server's aggregator: a Service that leads to it, and an APIService for each version.
+
+The leader alone knows the queue, so the Service selects no pods: whoever begins to lead makes it lead to itself. An address of a
+pod or machine goes into Endpoints (older API servers look there) and an EndpointSlice (newer ones do); a name, and what is
+only reached on the API server's own machine, makes the Service an alias (ExternalName).
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import logging
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from gangline.kube import resources as kube
+from gangline.kube.client import ApiClient
+from gangline.kube.errors import ApiError
+from gangline.kube.resources import Resource
+
+log = logging.getLogger(__name__)
+
+Json: TypeAlias = dict[str, Any]
+
+API_SERVICES: Final = Resource("apiregistration.k8s.io", "v1", "apiservices", namespaced=False, kind="APIService")
+ENDPOINTS: Final = Resource("", "v1", "endpoints", kind="Endpoints")
+ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", kind="EndpointSlice")
+
+SERVICE: Final = "gangline-visibility"
+FIELD_MANAGER: Final = "gangline-operator"
+#: as Kueue's: behind the groups in which the objects themselves are
+PRIORITY: Final = 100
+HTTPS: Final = 443
+#: seconds in which the registration is taken back at the end
+PATIENCE: Final = 3.0
+_LABELS: Final = {"app.kubernetes.io/part-of": "gangline"}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """How API servers reach this process: a name or an IP address, and a port."""
+
+    host: str
+    port: int
+
+    @property
+    def routable(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+        """The IP address, if endpoints may have it."""
+        try:
+            found = ipaddress.ip_address(self.host)
+        except ValueError:
+            return None
+        return None if found.is_loopback else found
+
+    @property
+    def alias(self) -> str:
+        """The name that stands for it otherwise."""
+        try:
+            return "localhost" if ipaddress.ip_address(self.host).is_loopback else self.host
+        except ValueError:
+            return self.host
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """Registers `group` in its `versions` at a Service of the namespace."""
+
+    client: ApiClient
+    group: str
+    versions: tuple[str, ...]
+    namespace: str
+    service: str = SERVICE
+
+    async def ensure(self, address: Address, bundle: bytes) -> None:
+        """Everything is as it should be, whoever wrote it before; nothing is written where it is so already. Raises ApiError."""
+        for resource, body in self.objects(address, bundle):
+            meta = body["metadata"]
+            await self.client.patch(
+                resource,
+                meta.get("namespace"),
+                meta["name"],
+                body,
+                kind="apply",
+                field_manager=FIELD_MANAGER,
+                force=True,
+            )
+
+    async def withdraw(self, bundle: bytes) -> None:
+        """Take back what leads to this process: an API that nobody serves holds up the deletion of every namespace.
+
+        `bundle` tells ours from those that another leader has registered since. That it fails is logged.
+        """
+        for version in self.versions:
+            name = f"{version}.{self.group}"
+            try:
+                found = await self.client.get(API_SERVICES, None, name, within=PATIENCE)
+                if found["spec"].get("caBundle") == _text(bundle):
+                    version_read = found["metadata"]["resourceVersion"]
+                    await self.client.delete(API_SERVICES, None, name, resource_version=version_read, within=PATIENCE)
+            except ApiError as error:
+                log.info("APIService %s was not taken back: %s", name, error)
+
+    def objects(self, address: Address, bundle: bytes) -> list[tuple[Resource, Json]]:
+        """What is written, in this order."""
+        meta = {"namespace": self.namespace, "name": self.service, "labels": _LABELS}
+        services = [self._api_service(version, address, bundle) for version in self.versions]
+        if address.routable is None:
+            spec = {"type": "ExternalName", "externalName": address.alias}
+            return [(kube.SERVICES, {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}), *services]
+        ports = [{"name": "https", "port": address.port, "protocol": "TCP"}]
+        spec = {
+            "type": "ClusterIP",
+            "ports": [{"name": "https", "port": HTTPS, "targetPort": address.port, "protocol": "TCP"}],
+        }
+        unmirrored = {**meta, "labels": {**_LABELS, "endpointslice.kubernetes.io/skip-mirror": "true"}}
+        owned = {**meta, "labels": {**_LABELS, "kubernetes.io/service-name": self.service}}
+        return [
+            (kube.SERVICES, {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}),
+            (
+                ENDPOINTS,
+                {
+                    "apiVersion": "v1",
+                    "kind": ENDPOINTS.kind,
+                    "metadata": unmirrored,
+                    "subsets": [{"addresses": [{"ip": str(address.routable)}], "ports": ports}],
+                },
+            ),
+            (
+                ENDPOINT_SLICES,
+                {
+                    "apiVersion": ENDPOINT_SLICES.api_version,
+                    "kind": ENDPOINT_SLICES.kind,
+                    "metadata": owned,
+                    "addressType": f"IPv{address.routable.version}",
+                    "endpoints": [{"addresses": [str(address.routable)], "conditions": {"ready": True}}],
+                    "ports": ports,
+                },
+            ),
+            *services,
+        ]
+
+    def _api_service(self, version: str, address: Address, bundle: bytes) -> tuple[Resource, Json]:
+        port = HTTPS if address.routable is not None else address.port  # an alias has no ports of its own
+        spec = {
+            "group": self.group,
+            "version": version,
+            "groupPriorityMinimum": PRIORITY,
+            "versionPriority": PRIORITY + self.versions.index(version),
+            "service": {"namespace": self.namespace, "name": self.service, "port": port},
+            "caBundle": _text(bundle),
+            "insecureSkipTLSVerify": False,
+        }
+        body = {
+            "apiVersion": API_SERVICES.api_version,
+            "kind": API_SERVICES.kind,
+            "metadata": {"name": f"{version}.{self.group}", "labels": _LABELS},
+            "spec": spec,
+        }
+        return API_SERVICES, body
+
+
+def _text(bundle: bytes) -> str:
+    return base64.b64encode(bundle).decode()

@@ -1,0 +1,127 @@
+"""Who asks, where the API server's aggregator passes requests on: the request-header protocol of extension API servers.
+
+The API server has authenticated the user, and says who it is in headers. Those count only on a connection whose client
+certificate is signed by the CA, and carries a name, that ConfigMap `kube-system/extension-apiserver-authentication` tells;
+everybody else could write such headers, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+from urllib.parse import unquote
+
+from gangline.kube import resources as kube
+from gangline.kube.client import ApiClient
+from gangline.kube.errors import NotFound
+
+Json: TypeAlias = dict[str, Any]
+
+NAMESPACE: Final = "kube-system"
+CONFIG_MAP: Final = "extension-apiserver-authentication"
+_NO_AGGREGATOR: Final = "the API server has no aggregator: it runs without --requestheader-client-ca-file"
+
+
+class FrontProxyError(Exception):
+    """The API server does not say whom to trust; the text says what is missing."""
+
+
+class UnauthenticatedError(Exception):
+    """Nobody whom the API server vouches for asks; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who asks, in the words of a SubjectAccessReview."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def as_json(self) -> Json:
+        extra = {key: list(values) for key, values in self.extra}
+        return {"user": self.name, "groups": list(self.groups), "uid": self.uid, "extra": extra}
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """What the ConfigMap says. No `names`: any certificate of the CA will do."""
+
+    authority: str  # PEM
+    names: frozenset[str] = frozenset()
+    user_headers: tuple[str, ...] = ("X-Remote-User",)
+    group_headers: tuple[str, ...] = ("X-Remote-Group",)
+    uid_headers: tuple[str, ...] = ()
+    extra_prefixes: tuple[str, ...] = field(default=("X-Remote-Extra-",))
+
+    def user(self, certificate: Mapping[str, Any] | None, headers: Iterable[tuple[str, str]]) -> User:
+        """Who asks over a connection with this (verified) client certificate. Raises UnauthenticatedError."""
+        if not certificate:
+            raise UnauthenticatedError("ask through the API server: its aggregator shows a client certificate here")
+        name = _common_name(certificate)
+        if self.names and name not in self.names:
+            raise UnauthenticatedError(f"the client certificate of {name!r} is not that of the aggregator")
+        said = [(header.lower(), value) for header, value in headers]
+        user = _all(said, self.user_headers)
+        if not user:
+            raise UnauthenticatedError(f"no user is named by {' or '.join(self.user_headers)}")
+        uid = _all(said, self.uid_headers)
+        return User(user[0], _all(said, self.group_headers), uid[0] if uid else "", self._extra(said))
+
+    def _extra(self, said: list[tuple[str, str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        found: dict[str, list[str]] = {}
+        for header, value in said:
+            for prefix in self.extra_prefixes:
+                if header.startswith(prefix.lower()):
+                    found.setdefault(unquote(header[len(prefix) :]).lower(), []).append(value)
+        return tuple((key, tuple(values)) for key, values in sorted(found.items()))
+
+
+async def read(client: ApiClient) -> Trust:
+    """Raises FrontProxyError where the API server says nothing of use, ApiError where it does not answer."""
+    try:
+        found = await client.get(kube.CONFIG_MAPS, NAMESPACE, CONFIG_MAP)
+    except NotFound:
+        raise FrontProxyError(_NO_AGGREGATOR) from None
+    return parse(found.get("data") or {})
+
+
+def parse(data: Mapping[str, str]) -> Trust:
+    """The ConfigMap's data. Raises FrontProxyError, which names the field."""
+    authority = data.get("requestheader-client-ca-file", "")
+    if not authority.strip():
+        raise FrontProxyError(_NO_AGGREGATOR)
+    users = _names(data, "requestheader-username-headers")
+    if not users:
+        raise FrontProxyError(f"{CONFIG_MAP}: requestheader-username-headers names no header")
+    return Trust(
+        authority,
+        frozenset(_names(data, "requestheader-allowed-names")),
+        users,
+        _names(data, "requestheader-group-headers"),
+        _names(data, "requestheader-uid-headers"),
+        _names(data, "requestheader-extra-headers-prefix"),
+    )
+
+
+def _names(data: Mapping[str, str], name: str) -> tuple[str, ...]:
+    try:
+        said = json.loads(data.get(name) or "[]")
+    except ValueError as error:
+        raise FrontProxyError(f"{CONFIG_MAP}: {name}: {error}") from error
+    if not isinstance(said, list) or not all(isinstance(item, str) for item in said):
+        raise FrontProxyError(f"{CONFIG_MAP}: {name} is not a list of names")
+    return tuple(said)
+
+
+def _all(said: list[tuple[str, str]], names: tuple[str, ...]) -> tuple[str, ...]:
+    """What the headers of these names say, in the order of the names; empty ones say nothing."""
+    return tuple(value for name in names for header, value in said if header == name.lower() and value)
+
+
+def _common_name(certificate: Mapping[str, Any]) -> str:
+    """Of what `ssl.SSLSocket.getpeercert` gives."""
+    return next((value for row in certificate.get("subject", ()) for key, value in row if key == "commonName"), "")

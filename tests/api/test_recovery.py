@@ -8,6 +8,7 @@ import pytest
 
 from gangline.api import names, recovery
 from gangline.api.recovery import REPLACE, REQUEUE, RESTART, Record, Swap
+from gangline.engine.model import SWAP_WINDOW
 
 T = 1_700_000_000_000
 
@@ -54,6 +55,53 @@ def test_a_second_loss_before_the_gang_has_recovered_is_the_same_swap():
     assert (grown.how, grown.lost, grown.kept) == (RESTART, ("a", "b"), ("c",))
     assert (grown.detected, grown.decided) == (T - 2000, T), "it lasts since the first loss"
     assert both.with_loss(swap(REPLACE, "c", at=T + 6000)).log[0].how == RESTART
+    assert both.log[0].open
+
+
+def test_each_lost_node_has_its_own_time():
+    first = Record().with_loss(swap(REPLACE, "a"))
+    [grown] = first.with_loss(swap(REPLACE, "b", at=T + 5000)).log
+    assert [grown.left_at(node) for node in ("a", "b", "c")] == [T, T + 5000, None]
+    [again] = first.with_loss(swap(REPLACE, "a", at=T + 9000)).log
+    assert again.left_at("a") == T + 9000, "it came back, and failed again"
+    assert recovery.read(annotated(Record(log=(grown,)))).log == (grown,)
+
+
+def test_a_single_pod_is_not_mended_while_all_of_it_starts_again():
+    record = Record().with_loss(swap(RESTART, "a")).with_loss(swap(REPLACE, "b", at=T + 1))
+    assert (record.attempt, record.log[0].how) == (2, RESTART)
+    queued = Record().with_loss(swap(REQUEUE, "a")).with_loss(swap(REPLACE, "b", at=T + 1))
+    assert (queued.attempt, queued.log[0].how) == (0, REQUEUE)
+
+
+def test_decisions_that_come_late_or_by_another_clock_are_not_lost():
+    record = Record().with_loss(swap(REPLACE, "a", at=T + 5000))
+    late = record.with_loss(swap(REPLACE, "b"))
+    assert (late.log[0].lost, late.at) == (("a", "b"), T + 5000)
+    over = late.with_current(swap(REPLACE, "a", "b", running=T + 9000))
+    assert over.with_loss(swap(REPLACE, "b", at=T + 4000)) is over, "that one is over"
+
+
+def test_replacements_are_dated_as_far_back_as_budgets_count():
+    record, times = Record(), [T + 60_000 * number for number in range(100)]
+    for number, at in enumerate(times):
+        record = record.with_loss(swap(REPLACE, f"n{number}", at=at))
+    assert record.replaced == tuple((at, 1) for at in times if at > times[-1] - SWAP_WINDOW)
+    assert recovery.read(annotated(record)) == record
+    dense = Record()
+    for number in range(200):
+        dense = dense.with_loss(swap(REPLACE, f"n{number}", at=T + number))
+    assert sum(count for _, count in dense.replaced) == 200
+    assert len(dense.replaced) == recovery.MOST_DATES
+    assert Record().with_loss(swap(REQUEUE, "a")).replaced == (), "nothing was replaced under it"
+
+
+def test_no_lost_node_is_forgotten_while_the_swap_is_under_way():
+    names_of_many = tuple(f"n{number}" for number in range(200))
+    record = Record().with_loss(swap(REPLACE, *names_of_many))
+    assert record.avoid == names_of_many
+    closed = record.with_current(swap(REPLACE, *names_of_many, running=T + 1))
+    assert len(closed.log[0].lost) == recovery.MOST_NODES
 
 
 def test_nodes_are_avoided_until_the_gang_runs_again():

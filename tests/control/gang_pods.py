@@ -92,6 +92,14 @@ class Requests:
 
     sent: list[tuple[str, Any, Callable[[Json], None], Callable[[Exception], None]]] = field(default_factory=list)
     changes: list[tuple[str, str, Any]] = field(default_factory=list)
+    doubted: bool = False
+    waiting: bool = False
+
+    def in_doubt(self, resource: Any, key: str) -> bool:
+        return self.doubted
+
+    def pending(self, resource: Any, key: str) -> bool:
+        return self.waiting
 
     def send(self, key: Any, verb: str, body: Any, *, done: Any = None, failed: Any = None, **_: Any) -> None:
         self.sent.append((key.name, body() if callable(body) else body, done, failed))

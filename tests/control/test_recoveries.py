@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.control.gang_pods import Json, Listener, Recorder, Requests, T, a_pod
 
 from gangline.api import names, recovery
 from gangline.api.recovery import Record, Swap
-from gangline.control import workload_status
+from gangline.control import conditions, workload_status
 from gangline.control.footprints import Footprints
 from gangline.control.metrics import Metrics
 from gangline.control.mirror import Mirror
@@ -23,6 +24,8 @@ def a_workload(record: Record = NOTHING, *, pods: int = 3, admitted: bool = True
     assignment = {"name": "main", "count": pods, "flavors": {}, "resourceUsage": {}}
     said: Json = {"conditions": [{"type": "Admitted", "status": "True", "reason": "A", "message": ""}]}
     said["conditions"].append({"type": "QuotaReserved", "status": "True", "reason": "Q", "message": ""})
+    if record.current is not None:
+        said["conditions"].append({"type": "Recovered", "status": "False", "reason": "Swapping", "message": ""})
     if admitted:
         said["admission"] = {"clusterQueue": "cq", "podSetAssignments": [assignment]}
     template = {"spec": {"containers": [{"name": "c"}]}}
@@ -193,9 +196,107 @@ def test_a_gang_that_is_being_evicted_is_left_alone() -> None:
     assert world.writer.take() == []
 
 
+def test_the_spare_fails_before_the_gang_has_recovered() -> None:
+    record = Record().with_loss(Swap("Replace", "NotReady", ("n1",), T - 3000, T, kept=("n2", "n3")))
+    world = World(a_workload(record, pods=2), a_pod("q0", "n4", created=T + 1000), a_pod("p1", "n2"))
+    world.recoveries.heal(model.Heal("ns/w", "uw", "Replace", ("n4",), "NotReady", "Lost node n4", T + 5000, T + 7000))
+    world.written()
+    world.recoveries.follow(T + 7000)
+    [(verb, name, _)] = world.writer.take()
+    assert (verb, name) == ("patch", "q0"), "it goes, though it came after the first loss"
+
+
+def test_a_node_that_fails_while_the_gang_starts_from_the_queue() -> None:
+    record = Record().with_loss(Swap("Requeue", "NotReady", ("n1",), T - 9000, T - 8000))
+    pods = (a_pod("q0", "n4", created=T - 4000), a_pod("q1", "n2", created=T - 4000))
+    world = World(a_workload(record, pods=2), *pods)
+    world.recoveries.heal(heal("Replace", "n4"))
+    world.written()
+    world.recoveries.follow(T)
+    assert [name for _, name, _ in world.writer.take()] == ["q0"]
+    assert world.record().log[0].how == "Requeue"
+
+
+def evicting(world: World) -> list[model.Evict]:
+    evicted: list[model.Evict] = []
+    world.recoveries.evict = evicted.append
+    return evicted
+
+
+GIVE_UP = model.Evict("ns/w", "uw", "NodeFailures", "no room", avoid=("n1",))
+
+
+def test_a_gang_is_evicted_only_when_the_nodes_that_failed_it_are_written_down() -> None:
+    world = World(a_workload(), *gang())
+    evicted = evicting(world)
+    world.recoveries.give_up(GIVE_UP)
+    _, _, _, failed = world.requests.sent.pop()
+    failed(RuntimeError("somebody else wrote it"))
+    assert (evicted, world.failures) == ([], ["ns/w"]), "the engine thinks again"
+    world.recoveries.give_up(GIVE_UP)
+    world.written()
+    assert evicted == [GIVE_UP]
+    assert world.record().avoid == ("n1",)
+    other = model.Evict("ns/w", "another", "NodeFailures", "no room", avoid=("n1",))
+    world.recoveries.give_up(other)
+    assert world.requests.sent == []
+
+
+def test_an_eviction_that_was_written_down_and_not_done_is_done() -> None:
+    """Whoever wrote it died, or somebody else wrote the Workload in between."""
+    raw = a_workload()
+    raw["status"]["conditions"][0]["lastTransitionTime"] = conditions.timestamp(T - 60_000)
+    world = World(raw, *gang())
+    evicting(world)
+    world.recoveries.give_up(GIVE_UP)
+    world.written()
+    written = world.mirror.get(kube.WORKLOADS, "ns/w")
+    assert written is not None
+
+    after = World(written, *gang())
+    evicted = evicting(after)
+    after.requests.doubted = True
+    after.recoveries.follow(T + 1000)
+    assert evicted == [], "what is on its way is waited for"
+    after.requests.doubted = False
+    after.recoveries.follow(T + 2000)
+    [evict] = evicted
+    assert (evict.reason, evict.avoid, evict.uid) == ("NodeFailures", ("n1",), "uw")
+
+    back = {**written, "metadata": {**written["metadata"], "resourceVersion": "back"}}
+    back["status"] = {**written["status"], "conditions": [dict(row) for row in written["status"]["conditions"]]}
+    back["status"]["conditions"][0]["lastTransitionTime"] = conditions.timestamp(T + 5000)
+    later = World(back, *gang())
+    evicted = evicting(later)
+    later.recoveries.follow(T + 6000)
+    assert evicted == [], "it has been admitted anew since"
+
+
+@pytest.mark.parametrize("running", [None, T + 2000])
+def test_the_condition_follows_the_record_whatever_came_in_between(running: int | None) -> None:
+    record = Record().with_loss(Swap("Replace", "NotReady", ("n1",), T - 3000, T))
+    if running is not None:
+        record = record.with_current(Swap("Replace", "NotReady", ("n1",), T - 3000, T, T + 1000, running, ("n4",)))
+    said = {"type": "Recovered", "status": "False" if running else "True", "reason": "Before", "message": ""}
+    raw = a_workload(record)
+    raw["status"]["conditions"] = [raw["status"]["conditions"][0], said]
+    world = World(raw)
+    world.requests.waiting = True
+    world.recoveries.follow(T + 3000)
+    assert world.requests.changes == [], "a write is on its way that may say it"
+    world.requests.waiting = False
+    world.recoveries.follow(T + 3000)
+    [(_, slot, change)] = world.requests.changes
+    status: Json = {"conditions": [dict(said)]}
+    change(status, T)
+    assert slot == "recovery"
+    assert status["conditions"][0]["status"] == ("True" if running else "False")
+    assert "n1" in status["conditions"][0]["message"]
+
+
 def test_an_eviction_for_failed_nodes_remembers_them_until_the_gang_runs() -> None:
     world = World(a_workload(), *gang())
-    world.recoveries.lost(model.Evict("ns/w", "uw", "NodeFailures", "no room", avoid=("n1",)))
+    world.recoveries.give_up(GIVE_UP)
     world.written()
     assert (world.record().avoid, world.record().attempt) == (("n1",), 0)
     world.footprints.remove("ns/p0")
@@ -253,13 +354,10 @@ def wishing(what: str) -> World:
 
 def test_a_job_may_want_to_be_queued_again_rather_than_healed() -> None:
     world = wishing("Requeue")
+    evicted = evicting(world)
     world.recoveries.heal(heal("Restart"))
-    [(_, slot, change)] = world.requests.changes
-    status: Json = {}
-    change(status, T)
-    assert slot == "evict"
-    assert [(row["type"], row["reason"]) for row in status["conditions"]] == [("Evicted", "NodeFailures")]
     world.written()
+    assert [(each.reason, each.avoid) for each in evicted] == [("NodeFailures", ("n1",))]
     assert (world.record().log[0].how, world.record().avoid, world.record().attempt) == ("Requeue", ("n1",), 0)
 
 

@@ -129,7 +129,7 @@ def test_suspending_suspends_what_runs_and_resuming_brings_the_new_template():
     [first, _] = [step for step in turn(later, held).steps if isinstance(step, Change)]
     assert first.body["spec"]["suspend"] is False
     assert first.body["spec"]["template"]["spec"] == {
-        "nodeSelector": {"kind": None, "pool": "b"},
+        "nodeSelector": {"kind": "v6e", "pool": "b"},  # JobSet adds, and takes nothing away
         "tolerations": [{"key": "tpu", "operator": "Exists"}],
     }
     assert first.body["spec"]["template"]["metadata"]["labels"]["job-name"] == "jax-slice-0"

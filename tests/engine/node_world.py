@@ -234,7 +234,7 @@ class NodeWorld(World):
                 self.put(
                     replace(
                         workload,
-                        swaps=workload.swaps + len(lost),
+                        replaced=(*workload.replaced, (self.now, len(lost))),
                         avoid=(*workload.avoid, *lost),
                         healed_at=self.now,
                         pods_were_ready=True,

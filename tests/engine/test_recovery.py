@@ -282,7 +282,22 @@ def test_too_many_swaps() -> None:
     assert len(heals(world.settle())) == 1
     world.fail(*on(world, "w1"))
     (evict,) = evictions(world.settle(2))
-    assert evict.message.endswith("it has used up its budget of 1 swapped nodes")
+    assert evict.message.endswith("it has used up its budget of 1 swapped nodes an hour")
+
+
+def test_the_swap_budget_is_that_of_an_hour() -> None:
+    """A job that runs for a year loses many nodes, one now and then."""
+    world = running(NodeWorld(*nodes(9), queue(100, recovery=Recovery(swap_budget=1))), plain("w1", 1))
+    for _ in range(3):
+        world.fail(*on(world, "w1"))
+        decisions = world.settle(2)
+        assert (len(heals(decisions)), evictions(decisions)) == (1, [])
+        world.tick(3600)
+    world.fail(*on(world, "w1"))
+    world.settle(2)
+    world.tick(3590)
+    world.fail(*on(world, "w1"))
+    assert len(evictions(world.settle(2))) == 1
 
 
 def test_a_policy_can_switch_it_off() -> None:
@@ -311,7 +326,7 @@ def test_a_restart_between_the_record_and_the_deed_tells_nobody_twice() -> None:
     world = running(NodeWorld(*nodes(3), queue(100)), plain("w1", 1))
     world.fail("n0")
     world.decide(lost=["team/w1"])
-    world.change("w1", avoid=("n0",), swaps=1, healed_at=world.now)  # the pods are still there
+    world.change("w1", avoid=("n0",), replaced=((world.now, 1),), healed_at=world.now)  # the pods are still there
     world.restart()
     assert heals(world.settle(2)) == []
 

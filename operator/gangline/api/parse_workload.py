@@ -83,7 +83,7 @@ def workload(obj: Any) -> model.Workload:
             for i, failed in enumerate(items(status, "unhealthyNodes", "status"))
         ),
         checkpoint_seconds=_checkpoint(annotations.get(names.CHECKPOINT_INTERVAL, "")),
-        swaps=record.swaps,
+        replaced=record.replaced,
         avoid=record.avoid,
         healed_at=record.at,
         backfilled=is_true(found.get(names.BACKFILLED, NO_CONDITION)),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, cast
 
 from gangline.api import names
+from gangline.engine.model import SWAP_WINDOW
 
 Json: TypeAlias = dict[str, Any]
 
@@ -22,9 +23,13 @@ RESTART: Final = "Restart"
 REQUEUE: Final = "Requeue"
 #: what a job may say of lost nodes beside these: it fails with them
 FAIL: Final = "Fail"
-#: so many swaps are remembered, and so many nodes of each
+#: so many swaps are remembered, and so many nodes of each …
 MOST_SWAPS: Final = 8
 MOST_NODES: Final = 64
+#: … and of the one that is under way, of which none may be forgotten
+MOST_OPEN: Final = 1024
+#: so many dates of replacements are remembered; where there are more within a window the oldest are counted as one
+MOST_DATES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +49,18 @@ class Swap:
     to: tuple[str, ...] = ()
     #: nodes that it had and did not lose; kept until it runs
     kept: tuple[str, ...] = ()
+    #: when it was decided to leave each of `lost`, where that was later than `decided`
+    later: tuple[tuple[str, int], ...] = ()
+    #: of a Requeue, the admission that it loses: when that began, 0 = unknown
+    admitted: int = 0
 
     @property
     def open(self) -> bool:
         return self.running is None
+
+    def left_at(self, node: str) -> int | None:
+        """When it was decided to leave the node; None for one that is not lost."""
+        return dict(self.later).get(node, self.decided) if node in self.lost else None
 
     def stages(self) -> dict[str, float]:
         """Seconds from one stage to the next that is known, and `total` from detected to running."""
@@ -65,12 +78,14 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """`attempt` counts the starts of the whole gang after its first one, `swaps` the nodes that were replaced."""
+    """`attempt` counts the starts of the whole gang after its first one, `swaps` the nodes that were replaced, ever."""
 
     attempt: int = 0
     swaps: int = 0
     at: int = 0  # the last decision that is in here
     log: tuple[Swap, ...] = ()  # oldest first
+    #: when nodes were replaced under it, and how many, as far back as budgets count; oldest first
+    replaced: tuple[tuple[int, int], ...] = ()
 
     @property
     def current(self) -> Swap | None:
@@ -85,25 +100,65 @@ class Record:
 
     def with_loss(self, swap: Swap) -> Record:
         """Another loss. One that comes while the gang has not recovered from the last is the same swap, grown."""
-        if swap.decided <= self.at:
+        if self._knows(swap):
             return self
         current = self.current
-        attempt = self.attempt + (swap.how == RESTART)
+        if current is not None and current.how == RESTART and swap.how == REPLACE:
+            swap = replace(swap, how=RESTART)  # all of it is starting: it can't be mended in between
         fresh = [node for node in swap.lost if current is None or node not in current.lost]
-        swaps = self.swaps + (len(fresh) if swap.lost else 1)
-        if current is None:
-            return Record(attempt, swaps, swap.decided, _latest((*self.log, _bounded(swap))))
-        how = current.how if swap.how == REPLACE else swap.how
-        kept = tuple(node for node in current.kept if node not in swap.lost)
-        grown = replace(current, how=how, lost=(*current.lost, *fresh)[:MOST_NODES], created=None, kept=kept)
-        return Record(attempt, swaps, swap.decided, (*self.log[:-1], grown))
+        count = len(fresh) if swap.lost else 1
+        return Record(
+            attempt=self.attempt + (swap.how == RESTART),
+            swaps=self.swaps + count,
+            at=max(self.at, swap.decided),
+            log=_latest((*self.log, _bounded(swap)) if current is None else (*self.log[:-1], _grown(current, swap))),
+            replaced=_dated(self.replaced, swap.decided, count) if swap.how != REQUEUE and count else self.replaced,
+        )
+
+    def _knows(self, swap: Swap) -> bool:
+        """The decision is in here already. Decisions may come late, and from clocks that differ, so what it says counts."""
+        if swap.decided > self.at:
+            return False
+        known = {
+            node for each in self.log if each.running is None or each.running >= swap.decided for node in each.lost
+        }
+        return known.issuperset(swap.lost)
 
     def with_current(self, swap: Swap) -> Record:
-        return replace(self, log=(*self.log[:-1], swap))
+        """The swap under way as it is now; of one that is over less is remembered."""
+        known = swap if swap.open else replace(swap, lost=swap.lost[:MOST_NODES], kept=(), later=())
+        return replace(self, log=(*self.log[:-1], known))
+
+
+def _grown(current: Swap, swap: Swap) -> Swap:
+    """More nodes are lost before the gang has recovered. What is done about them is what the newer loss says."""
+    how = current.how if (current.how, swap.how) == (REQUEUE, REPLACE) else swap.how
+    fresh = [node for node in swap.lost if node not in current.lost]
+    kept = tuple(node for node in current.kept if node not in swap.lost)
+    lost = (*current.lost, *fresh)[:MOST_OPEN]
+    later = {**dict(current.later), **dict.fromkeys(swap.lost, swap.decided)}
+    return replace(
+        current,
+        how=how,
+        lost=lost,
+        created=None,
+        kept=kept,
+        later=tuple((node, at) for node, at in later.items() if node in lost),
+        admitted=swap.admitted,
+    )
+
+
+def _dated(dates: tuple[tuple[int, int], ...], at: int, count: int) -> tuple[tuple[int, int], ...]:
+    recent = [(when, number) for when, number in dates if when > at - SWAP_WINDOW]
+    recent.append((at, count))
+    while len(recent) > MOST_DATES:
+        (_, first), (when, second), *rest = recent
+        recent = [(when, first + second), *rest]
+    return tuple(recent)
 
 
 def _bounded(swap: Swap) -> Swap:
-    return replace(swap, lost=swap.lost[:MOST_NODES], kept=swap.kept[:MOST_NODES])
+    return replace(swap, lost=swap.lost[:MOST_OPEN], kept=swap.kept[:MOST_NODES])
 
 
 def _latest(log: Iterable[Swap]) -> tuple[Swap, ...]:
@@ -121,7 +176,8 @@ def read(annotations: Mapping[str, str]) -> Record:
     try:
         found = json.loads(text)
         attempt, swaps, at = (int(found.get(key, 0)) for key in ("attempt", "swaps", "at"))
-        return Record(attempt, swaps, at, tuple(map(_swap, found.get("log", ()))))
+        replaced = tuple((int(when), int(number)) for when, number in found.get("replaced", ()))
+        return Record(attempt, swaps, at, tuple(map(_swap, found.get("log", ()))), replaced)
     except (ValueError, TypeError, AttributeError, KeyError):
         return Record()
 
@@ -133,6 +189,8 @@ def of(workload: Json) -> Record:
 def write(record: Record) -> str:
     body: Json = {"attempt": record.attempt, "swaps": record.swaps, "at": record.at}
     body["log"] = [_json(swap) for swap in record.log]
+    if record.replaced:
+        body["replaced"] = record.replaced
     return json.dumps(body, separators=(",", ":"))
 
 
@@ -147,6 +205,8 @@ def _swap(body: Json) -> Swap:
         running=_time(body.get("running")),
         to=_nodes(body.get("to")),
         kept=_nodes(body.get("kept")),
+        later=tuple((str(node), int(at)) for node, at in body.get("later", {}).items()),
+        admitted=_time(body.get("admitted")) or 0,
     )
 
 
@@ -162,6 +222,7 @@ def _json(swap: Swap) -> Json:
     body: Json = {"how": swap.how, "cause": swap.cause, "lost": list(swap.lost)}
     body |= {"detected": swap.detected, "decided": swap.decided}
     optional: Json = {"created": swap.created, "running": swap.running, "to": list(swap.to), "kept": list(swap.kept)}
+    optional |= {"later": dict(swap.later), "admitted": swap.admitted}
     return body | {key: value for key, value in optional.items() if value}
 
 

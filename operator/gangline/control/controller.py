@@ -103,6 +103,7 @@ class Controller:
         self.outbox = Outbox(self._read_secret, outcome=metrics.notified, complain=self._cannot_notify)
         self.notices = self.decisions.notices = Notices(self.mirror, self.outbox.put, now=now)
         self.recoveries.told = lambda workload, text: self.notices.tell("Swapped", workload, text)
+        self.recoveries.evict = self.decisions.evict
         self.stalls = StallWatch(
             self.mirror,
             self.writes,

@@ -114,11 +114,15 @@ class Decisions:
     def _(self, decision: model.Evict) -> None:
         if decision.deactivate:
             self._deactivate(decision)
-            return
+        elif decision.avoid and self.recoveries is not None:
+            self.recoveries.give_up(decision)
+        else:
+            self.evict(decision)
+
+    def evict(self, decision: model.Evict) -> None:
+        """Write an eviction that is not a preemption."""
         change = workload_status.evict(decision)
         self._assume(decision, "evict", change, Priority.LIFECYCLE, self._tell_evicted)
-        if decision.avoid and self.recoveries is not None:
-            self.recoveries.lost(decision)
         self._release_unowned(decision.workload)
 
     def _deactivate(self, decision: model.Evict) -> None:

@@ -339,6 +339,8 @@ def _expire(view: JobView, workload: Json) -> list[Step]:
 def _start(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]:
     if view.held_back or view.kind.is_active(view.job, view.children):  # pods of an earlier run still end
         return []
+    if outdated := _outdated_children(view, workload, infos):
+        return _steps(outdated)
     try:
         patch = view.kind.start(view.job, infos)
     except JobError as error:
@@ -351,6 +353,13 @@ def _start(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]
     if patch is not None:
         started = [PatchJob(patch), Note("Normal", "Started", f"Admitted by clusterQueue {queue}")]
     return started
+
+
+def _outdated_children(view: JobView, workload: Json, infos: list[PodSetInfo]) -> Sequence[JobWrite]:
+    """What is left of an earlier run and would keep this one from starting as it was admitted."""
+    find = getattr(view.kind, "outdated_children", None)
+    admitted = conditions.find(workload["status"]["conditions"], names.ADMITTED) or {}
+    return find(view.job, infos, view.children, admitted.get("lastTransitionTime", "")) if find is not None else ()
 
 
 def _running(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]:

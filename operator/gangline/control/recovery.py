@@ -6,11 +6,12 @@ record and what is seen of the pods, so that a crash at any instant loses nothin
 - *Replace*: the lost pods are deleted, and their Job makes new ones. They are not the job's failures: before it is deleted a
   pod loses the finalizer by which its Job would count it as one.
 - *Restart*: the record names the attempt that the gang has to be in; the job's plan stops and starts it on the same admission.
-- *Requeue*: the gang lost its admission, too. It is recovered when it runs again.
+- *Requeue*: the gang is evicted, too. It is recovered when it runs again.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
@@ -33,6 +34,8 @@ from gangline.kube.resources import ObjectKey
 Json: TypeAlias = dict[str, Any]
 #: what a write of the record makes of the one that is there; the same record = nothing
 Amend: TypeAlias = Callable[[Record], Record]
+#: called with the Workload once its record is written, or with None where it said so already
+Written: TypeAlias = Callable[[Json | None], None]
 
 SLOT: Final = "recovery"
 #: A gang that was told to start anew is left alone for so long, in milliseconds, unless it loses more nodes.
@@ -63,8 +66,11 @@ class Recoveries:
         self._now = now
         #: called with the Workload and a sentence when its gang runs again on other nodes
         self.told: Callable[[Json, str], None] = lambda workload, text: None
+        #: evicts a gang
+        self.evict: Callable[[model.Evict], None] = lambda decision: None
         self._created: dict[str, int] = {}  # Workload -> when its pods were complete again
         self._closing: set[str] = set()
+        self._serial = itertools.count()
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 
@@ -100,26 +106,34 @@ class Recoveries:
 
     def _requeue(self, decision: model.Heal) -> None:
         """The job wants to be queued again rather than to be healed in place."""
-        eviction = model.Evict(decision.workload, decision.uid, "NodeFailures", decision.message, avoid=decision.lost)
-        change = workload_status.evict(eviction)
-        self._writes.change(decision.workload, "evict", change, priority=Priority.LIFECYCLE)
-        self.lost(eviction)
+        self.give_up(
+            model.Evict(decision.workload, decision.uid, "NodeFailures", decision.message, avoid=decision.lost)
+        )
 
-    def lost(self, decision: model.Evict) -> None:
-        """A gang is evicted because of nodes that failed it."""
+    def give_up(self, decision: model.Evict) -> None:
+        """A gang is evicted because of nodes that failed it: they are written down first, so that it comes back elsewhere."""
+        raw = self._mirror.get(kube.WORKLOADS, decision.workload)
+        if raw is None or raw["metadata"]["uid"] != decision.uid:
+            return  # the engine hears of that by itself
         now = self._now()
         cause = decision.underlying_cause or decision.reason
         swap = self._swap(decision.workload, REQUEUE, cause, decision.avoid, now, now)
-        self._begin(decision.workload, swap, decision.message, doubt=False)
+        swap = replace(swap, admitted=admitted_since(raw))
+        self._begin(decision.workload, swap, decision.message, doubt=True, then=lambda: self.evict(decision))
 
     def _swap(self, workload: str, how: str, cause: str, lost: tuple[str, ...], detected: int, at: int) -> Swap:
         nodes = {pod.node for pod in self._footprints.of(workload) if pod.node and pod.alive}
         return Swap(how, cause, lost, detected, at, kept=tuple(sorted(nodes - set(lost))))
 
-    def _begin(self, workload: str, swap: Swap, message: str, *, doubt: bool) -> None:
+    def _begin(
+        self, workload: str, swap: Swap, message: str, *, doubt: bool, then: Callable[[], None] = lambda: None
+    ) -> None:
         self._created.pop(workload, None)
 
-        def begun(answer: Json) -> None:
+        def begun(answer: Json | None) -> None:
+            then()
+            if answer is None:
+                return
             now_open = recovery.of(answer).current or swap
             self._recorder.record(answer, "Warning", "NodesLost", message)
             change = workload_status.swapping(now_open, message)
@@ -128,7 +142,7 @@ class Recoveries:
 
         self._write(workload, lambda record: record.with_loss(swap), begun, doubt=doubt)
 
-    def _write(self, workload: str, amend: Amend, done: Callable[[Json], None], *, doubt: bool) -> None:
+    def _write(self, workload: str, amend: Amend, done: Written, *, doubt: bool) -> None:
         """Change the record of a Workload, on its newest version."""
 
         def body() -> Json | None:
@@ -144,8 +158,7 @@ class Recoveries:
 
         def answered(answer: Json | None) -> None:
             self._closing.discard(workload)
-            if answer is not None:
-                done(answer)
+            done(answer)
 
         def failed(_: Exception) -> None:
             self._closing.discard(workload)
@@ -158,7 +171,7 @@ class Recoveries:
             "patch",
             body,
             priority=Priority.START_STOP,
-            slot=SLOT,
+            slot=f"{SLOT}{next(self._serial)}",  # none takes the place of another: each is an event of its own
             doubt=doubt,
             done=answered,
             failed=failed,
@@ -173,19 +186,38 @@ class Recoveries:
         for workload in sorted(changed):
             raw = self._mirror.get(kube.WORKLOADS, workload)
             record = recovery.of(raw) if raw is not None else Record()
-            if raw is None or record.current is None:
+            if raw is None or not record.log:
+                self._created.pop(workload, None)
+                continue
+            self._say(workload, raw, record.log[-1])
+            if record.current is None:
                 self._created.pop(workload, None)
             elif _runs(raw):
                 self._follow(workload, raw, record, record.current, now)
 
+    def _say(self, workload: str, raw: Json, swap: Swap) -> None:
+        """The condition tells what the record does. Mostly it does already: it is written with the record, or right after."""
+        said = conditions.find(raw.get("status", {}).get("conditions"), names.RECOVERED)
+        if said is not None and (said["status"] == "True") != swap.open:
+            return
+        if self._writes.pending(kube.WORKLOADS, workload):
+            self._mirror.recovering.add(workload)
+            return
+        change = workload_status.swapping(swap, missing(swap)) if swap.open else _recovered(swap)
+        self._writes.change(workload, SLOT, change, priority=Priority.STATUS)
+
     def _follow(self, workload: str, raw: Json, record: Record, swap: Swap, now: int) -> None:
+        if swap.how == REQUEUE and swap.admitted and swap.admitted == admitted_since(raw):
+            self._evict(workload, raw, swap)
+            return
         pods = self._footprints.of(workload)
-        if swap.how == REPLACE:
+        if swap.how == RESTART:
+            if (owner := self._mirror.job_of(raw)) is not None:
+                self._mirror.dirty.add(owner)  # its plan may have waited for pods of the attempt before
+        else:
             for pod in pods:
                 if pod.alive and is_lost(pod, swap):
                     self._remove(pod)
-        elif swap.how == RESTART and (owner := self._mirror.job_of(raw)) is not None:
-            self._mirror.dirty.add(owner)  # its plan may have waited for pods of the attempt before
         fresh = [pod for pod in pods if pod.alive and is_fresh(pod, record, swap)]
         wanted = wanted_pods(raw)
         if len(fresh) < wanted:
@@ -194,6 +226,14 @@ class Recoveries:
         self._created.setdefault(workload, now)
         if sum(pod.ready for pod in fresh) >= wanted and workload not in self._closing:
             self._close(workload, swap, fresh, now)
+
+    def _evict(self, workload: str, raw: Json, swap: Swap) -> None:
+        """It was to be evicted, and is not: whoever wrote that down died, or somebody else wrote in between."""
+        if self._writes.in_doubt(kube.WORKLOADS, workload):
+            self._mirror.recovering.add(workload)
+        else:
+            uid, message = raw["metadata"]["uid"], missing(swap)
+            self.evict(model.Evict(workload, uid, "NodeFailures", message, avoid=swap.lost))
 
     def _remove(self, pod: GangPod) -> None:
         """Delete a lost pod, once its Job can't count it as a failure any more."""
@@ -222,12 +262,14 @@ class Recoveries:
         def amend(record: Record) -> Record:
             return record.with_current(closed) if record.current == swap else record
 
-        def done(answer: Json) -> None:
+        def done(answer: Json | None) -> None:
             self._created.pop(workload, None)
+            if answer is None:
+                return
             message = describe(closed)
             self._recorder.record(answer, "Normal", "Recovered", message)
             self.told(answer, message)
-            self._writes.change(workload, SLOT, workload_status.recovered(closed, message), priority=Priority.STATUS)
+            self._writes.change(workload, SLOT, _recovered(closed), priority=Priority.STATUS)
             queue = (answer["status"].get("admission") or {}).get("clusterQueue", "")
             self._metrics.recovered(queue, closed.stages())
 
@@ -247,22 +289,30 @@ class Recoveries:
 
 def _runs(workload: Json) -> bool:
     """It is admitted, and nobody is taking that away."""
-    rows = workload["status"].get("conditions")
-    here = "admission" in workload["status"] and conditions.is_true(rows, names.ADMITTED)
+    status = workload.get("status", {})
+    rows = status.get("conditions")
+    here = "admission" in status and conditions.is_true(rows, names.ADMITTED)
     return here and not conditions.is_true(rows, names.EVICTED) and not conditions.is_true(rows, names.FINISHED)
+
+
+def admitted_since(workload: Json) -> int:
+    """When its admission began, in milliseconds; 0 without one."""
+    row = conditions.find(workload["status"].get("conditions"), names.ADMITTED)
+    return conditions.millis_of(row.get("lastTransitionTime")) if row is not None and row["status"] == "True" else 0
 
 
 def is_lost(pod: GangPod, swap: Swap) -> bool:
     """It was on a node when that failed. One that came there later was put there by somebody who knew."""
-    return pod.node in swap.lost and pod.created <= swap.decided
+    left = swap.left_at(pod.node)
+    return left is not None and pod.created <= left
 
 
 def is_fresh(pod: GangPod, record: Record, swap: Swap) -> bool:
     """It belongs to the gang as it is after the swap."""
     if swap.how == RESTART:
         return pod.attempt >= record.attempt
-    if swap.how == REQUEUE:
-        return pod.created >= swap.decided // 1000 * 1000
+    if swap.how == REQUEUE and pod.created < swap.decided // 1000 * 1000:
+        return False
     return not is_lost(pod, swap)
 
 
@@ -283,12 +333,22 @@ def holds_back(workload: Json, pods: Iterable[GangPod]) -> bool:
     return any(pod.attempt < record.attempt and not pod.ended for pod in pods)
 
 
+def missing(swap: Swap) -> str:
+    """One sentence about a swap that is under way."""
+    return f"Lost {_list(swap.lost) or 'pods'} ({swap.cause})"
+
+
+def _recovered(swap: Swap) -> workload_status.Change:
+    return workload_status.recovered(swap, describe(swap))
+
+
 def describe(swap: Swap) -> str:
     """One sentence about a swap that is over."""
     took = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in swap.stages().items() if name != "total")
+    away = f" from {_list(swap.lost)}" if swap.lost else ""
     there = f" to {_list(swap.to)}" if swap.to else ""
     total = swap.stages().get("total", 0.0)
-    return f"{_HOW[swap.how]} from {_list(swap.lost)} ({swap.cause}){there} in {total:.1f} s: {took}"
+    return f"{_HOW[swap.how]}{away} ({swap.cause}){there} in {total:.1f} s: {took}"
 
 
 _HOW: Final = {REPLACE: "Lost pods moved", RESTART: "The gang moved", REQUEUE: "The gang was queued again and moved"}

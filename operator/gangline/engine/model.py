@@ -17,6 +17,9 @@ from typing import TypeAlias
 #: A quota of this size or more is unlimited; sums saturate here (Kueue uses int64).
 UNLIMITED = 2**63 - 1
 
+#: A swap budget counts the nodes that were replaced under a gang within this time, in milliseconds.
+SWAP_WINDOW = 3_600_000
+
 Millis: TypeAlias = int
 Requests: TypeAlias = Mapping[str, int]
 
@@ -172,7 +175,7 @@ class Recovery:
     lend: bool = True
     preempt_to_heal: bool = True
     soak_seconds: float = 60.0
-    swap_budget: int = 5
+    swap_budget: int = 5  # nodes that may be replaced under one gang within SWAP_WINDOW
     toleration_seconds: int | None = None  # injected into pods on start; None = not
     #: more than this share of a flavor's nodes lost within a minute: swap nothing, say so, wait
     breaker_share: float = 0.5
@@ -450,7 +453,8 @@ class Workload:
     backfilled: bool = False
     #: work is lost in steps of this many seconds when it is stopped; None = all of it, from its start
     checkpoint_seconds: float | None = None
-    swaps: int = 0  # nodes replaced under it so far
+    #: when nodes were replaced under it, and how many; of the last SWAP_WINDOW at least
+    replaced: tuple[tuple[Millis, int], ...] = ()
     #: nodes that failed it, from `Heal.lost` or `Evict.avoid` on until it runs complete again; others are preferred to them
     avoid: tuple[str, ...] = ()
     #: when it was last told to leave nodes (`Heal.at`, or of an `Evict` that names some): what failed later is another loss

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from gangline.engine.breaker import Breaker
 from gangline.engine.gang import Gang
-from gangline.engine.model import Decision, Evict, Heal, Millis, Preempt, Recovery, Toleration, Warn
+from gangline.engine.model import SWAP_WINDOW, Decision, Evict, Heal, Millis, Preempt, Recovery, Toleration, Warn
 from gangline.engine.placement import hosts_of
 from gangline.engine.recovery_plan import REPLACE, RESTART, Plan
 from gangline.engine.recovery_victims import cheapest
@@ -95,8 +95,8 @@ class Healing:
         if self.breaker.open_for(gang):
             return []
         nodes = tuple(sorted(lost))
-        if gang.workload.swaps >= policy.swap_budget:
-            return [_give_up(gang, nodes, f"it has used up its budget of {policy.swap_budget} swapped nodes")]
+        if _replaced(gang, now) >= policy.swap_budget:
+            return [_give_up(gang, nodes, f"it has used up its budget of {policy.swap_budget} swapped nodes an hour")]
         plan = Plan(self._store, gang, nodes)
         if plan.fits():
             return plan.carry_out(self._order(gang, lost, nodes, now))
@@ -171,7 +171,7 @@ class Healing:
             if (cause := health.leaving(node))
         }
         nodes = tuple(leaving)
-        if not nodes or gang.workload.swaps >= policy.swap_budget:
+        if not nodes or _replaced(gang, now) >= policy.swap_budget:
             return []
         plan = Plan(self._store, gang, nodes)
         return plan.carry_out(self._order(gang, leaving, nodes, now)) if plan.fits() else []
@@ -213,6 +213,11 @@ class Healing:
 def _told_before(gang: Gang, node: str, detected: Millis) -> bool:
     """It was told to leave the node for this loss already, by a decision that outlived the one who made it."""
     return node in gang.workload.avoid and detected <= gang.workload.healed_at
+
+
+def _replaced(gang: Gang, now: Millis) -> int:
+    """Nodes that were replaced under it lately: what its swap budget is compared with."""
+    return sum(nodes for at, nodes in gang.workload.replaced if at > now - SWAP_WINDOW)
 
 
 def _policy(gang: Gang) -> Recovery:

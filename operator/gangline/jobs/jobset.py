@@ -17,12 +17,16 @@ from typing import Final
 
 from gangline.api import names, recovery
 from gangline.jobs import podspec, said
-from gangline.jobs.base import Children, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, Said, checkpoints
+from gangline.jobs.base import Children, Delete, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, Said, checkpoints
 from gangline.jobs.job import INDEX_LABEL
-from gangline.kube.resources import JOB_SETS, Resource
+from gangline.kube.resources import JOB_SETS, JOBS, Resource
 
 #: which of its replicated job's Jobs a pod belongs to
 JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
+#: on a child Job: which replicated job it is of
+REPLICATED_JOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
+#: in the keys of what JobSet itself says of pods
+_JOBSET: Final = "jobset.sigs.k8s.io"
 _LIST: Final = "spec.replicatedJobs"
 
 
@@ -55,6 +59,27 @@ class JobSet:
                 body = row["template"]["spec"]
                 body["template"] = podspec.merge(body["template"], info, f"{path}.template.spec.template")
         return Patch({"spec": podspec.difference(job["spec"], {**wanted, "suspend": False})})
+
+    def outdated_children(
+        self, job: Json, infos: Sequence[PodSetInfo], children: Children, admitted_at: str
+    ) -> list[Delete]:
+        """Jobs of an earlier run whose pods would still carry the node selector, or the gate, of another flavor.
+
+        To a Job that it resumes JobSet adds what its template says, and takes nothing away: with the selectors of two flavors
+        its pods fit nowhere. Jobs that are gone it makes anew. `admitted_at`: those made since then are as they should be.
+        """
+        wanted = {row["name"]: row["template"]["spec"]["template"] for row, _ in _rows(job)}
+        known = {info.name: info for info in infos}
+        return [
+            Delete(JOBS, child["metadata"]["namespace"], child["metadata"]["name"], child["metadata"]["uid"], "Background")
+            for child in children.jobs
+            if (name := podspec.labels_of(child).get(REPLICATED_JOB_LABEL, "")) in wanted
+            and name.lower() in known
+            and child["metadata"].get("creationTimestamp", "") < admitted_at
+            and not child["metadata"].get("deletionTimestamp")
+            and not (_true_condition(child, "Complete") or _true_condition(child, "Failed"))
+            and _outdated(child, wanted[name], known[name.lower()])
+        ]
 
     def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
         if self.finished(job):
@@ -157,6 +182,19 @@ def _pod_set(row: Json, path: str) -> Json:
             "subGroupCount": _replicas(row),
         }
     return pod_set
+
+
+def _outdated(child: Json, template: Json, info: PodSetInfo) -> bool:
+    """It has been started, and from that has a node selector or a topology gate that it would not be started with now."""
+    have = child["spec"]["template"]
+    if names.PODSET not in podspec.labels_of(have):
+        return False
+    exclusive = (have["metadata"].get("annotations") or {}).get(names.EXCLUSIVE_TOPOLOGY)
+    selector = {key for key in have["spec"].get("nodeSelector") or () if key != exclusive and _JOBSET not in key}
+    mine = {*(template["spec"].get("nodeSelector") or ()), *info.node_selector}
+    gated = any(gate["name"] == names.TOPOLOGY_GATE for gate in have["spec"].get("schedulingGates") or ())
+    gates = any(gate["name"] == names.TOPOLOGY_GATE for gate in info.scheduling_gates)
+    return not selector <= mine or (gated and not gates)
 
 
 def _restored(job: Json, pod_sets: Sequence[Json]) -> Json:

@@ -17,13 +17,6 @@ JOB_INDEX: Final = f"{PREFIX}/job-index"
 JOB_KEY: Final = f"{PREFIX}/job-key"
 RESTART: Final = f"{PREFIX}/restart-attempt"
 EXCLUSIVE: Final = f"alpha.{PREFIX}/exclusive-topology"
-#: what the API server adds to the template of every Job
-_GENERATED: Final = (
-    "batch.kubernetes.io/controller-uid",
-    "batch.kubernetes.io/job-name",
-    "controller-uid",
-    "job-name",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +68,16 @@ class Child:
         return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
     def resumed(self, job: Json, domain: str = "") -> Json:
-        """The `spec` of a suspended Job to start it with what the JobSet's template says now."""
+        """The `spec` of a suspended Job to start it with what the JobSet's template says now, added to what it has."""
         spec = copy.deepcopy(job["spec"])
         template, wanted = spec["template"], self._pods(domain)
-        generated = {key: value for key, value in template["metadata"].get("labels", {}).items() if key in _GENERATED}
-        template["metadata"]["labels"] = {**wanted["metadata"]["labels"], **generated}
-        template["metadata"]["annotations"] = wanted["metadata"]["annotations"]
-        for field in ("nodeSelector", "tolerations", "schedulingGates"):
-            template["spec"][field] = wanted["spec"].get(field)
+        for part, field in (("metadata", "labels"), ("metadata", "annotations"), ("spec", "nodeSelector")):
+            if added := wanted[part].get(field):
+                template[part][field] = {**(template[part].get(field) or {}), **added}
+        for field in ("tolerations", "schedulingGates"):
+            if added := wanted["spec"].get(field):
+                have = template["spec"].get(field) or []
+                template["spec"][field] = [*have, *(row for row in added if row not in have)]
         return {**spec, "suspend": False}
 
     def _pods(self, domain: str) -> Json:

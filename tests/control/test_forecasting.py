@@ -90,8 +90,11 @@ async def test_a_model_is_trained_beside_the_loop_and_used(tmp_path: Path) -> No
     made = Service(tmp_path)
     await made.service._recall()
     await made.service.train()
-    assert made.service.verdict().trusted and made.service.training_seconds > 0
+    assert made.service.training_seconds > 0
+    assert made.forecasts.forecaster.model is None and "once anybody wants" in made.service.verdict().reason
     made.policy()
+    await made.service._turn()
+    assert made.service.verdict().trusted
     for name in ("long-run", "short-run"):
         made.workload(name)
     made.turn()
@@ -100,6 +103,7 @@ async def test_a_model_is_trained_beside_the_loop_and_used(tmp_path: Path) -> No
     assert estimates["ml/long-run"].q50 > 2 * estimates["ml/short-run"].q50
     await made.service.close()
     again = Service(tmp_path)
+    again.policy()
     await again.service._recall()
     assert again.forecasts.forecaster.model is not None, "the model outlives the process"
     await again.service.close()

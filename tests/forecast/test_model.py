@@ -27,11 +27,12 @@ from gangline.forecast import (
     train,
     train_in_process,
 )
-from gangline.forecast.calibration import Calibrator, Evidence, Record, shifts, weighted_quantile
+from gangline.forecast.calibration import Calibrator, Record
 from gangline.forecast.evaluate import Window, evaluate
 from gangline.forecast.guard import Guard
 from gangline.forecast.model import Validation
 from gangline.forecast.quantiles import LEVELS
+from gangline.forecast.shifts import Evidence, shifts, weighted_quantile
 from gangline.forecast.tracker import Tracker
 
 SMALL = Settings(rounds=25, leaves=15, min_leaf=20)

@@ -82,6 +82,8 @@ class Forecasting:
         self._arrived = asyncio.Event()
         self._trusted: bool | None = None
         self._unwritten: dict[str, Run] = {}  # seen to end while another process led
+        #: a model lies on the disk that was not read: that takes 50 MB, so it is left until somebody wants forecasts
+        self._unread = False
         self.ready = asyncio.Event()  #: the past is known
         self.training_seconds = 0.0
         self.forecasts = Forecasts(
@@ -157,10 +159,19 @@ class Forecasting:
         if runs:
             await asyncio.to_thread(forecaster.restore, runs)
         self.forecasts.stored.update(run.uid for run in runs)
-        if self._use_model and (learned := await self.history.model()) is not None:
-            self.forecasts.use(learned)
+        self._unread = self._use_model
+        await self._read_model()
         self.ready.set()
         log.info("forecasts: %d finished runs remembered; %s", len(runs), self.verdict().reason)
+
+    async def _read_model(self) -> None:
+        """Use the model that was trained last, where anybody wants forecasts."""
+        if not (self._unread and self.forecasts.wanted):
+            return
+        self._unread = False
+        if (learned := await self.history.model()) is not None:
+            self.forecasts.use(learned)
+            log.info("forecasts: a model of %d runs is in use", learned.samples)
 
     async def _follow(self) -> None:
         while True:
@@ -179,6 +190,7 @@ class Forecasting:
 
     async def _turn(self) -> None:
         """Take in what has arrived and tell what follows, a slice at a time."""
+        await self._read_model()
         moved = 0
         while True:
             left = self.forecasts.work(SLICE)
@@ -207,8 +219,8 @@ class Forecasting:
     # --- learning -----------------------------------------------------------------------------------------------------
 
     async def _learn(self) -> None:
-        learned = self.forecasts.forecaster.model
-        age = self._now() / 1000 - learned.trained_at if learned is not None else TRAIN_EVERY
+        trained_at = self.history.trained_at
+        age = self._now() / 1000 - trained_at if trained_at is not None else TRAIN_EVERY
         await asyncio.sleep(max(TRAIN_FIRST, TRAIN_EVERY - age))
         while True:
             await self.train()
@@ -224,14 +236,17 @@ class Forecasting:
         if not self._leading():
             return
         begun = time.monotonic()
-        learned = await self.history.train()
-        if learned is not None:
+        if await self.history.train():
             self.training_seconds = time.monotonic() - begun
-            self.forecasts.use(learned)
-            log.info("forecasts: trained on %d runs in %.1f s", learned.samples, self.training_seconds)
+            log.info("forecasts: a model was trained in %.1f s", self.training_seconds)
+            self._unread = True
+            await self._read_model()
 
     def verdict(self) -> Verdict:
         """Whether the model is in use, and why."""
+        if self._unread and self.history.trained_at is not None:
+            reason = "the model is read once anybody wants forecasts: a QueuePolicy, a GPUJob, or who asks"
+            return Verdict(False, math.nan, math.nan, 0, reason)
         return self.forecasts.forecaster.status(self._now() / 1000)
 
     def say_verdict(self) -> None:

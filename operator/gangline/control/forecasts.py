@@ -11,15 +11,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from gangline.control import runs
 from gangline.control.mirror import JOB_KINDS, Mirror
 from gangline.engine import model
-from gangline.forecast import LEVELS, Forecast, Forecaster, Model, Run
+from gangline.forecast import LEVELS, Forecast, Forecaster, Run
 from gangline.forecast.runs import flavor_of
 from gangline.jobs.base import Said
 from gangline.kube import resources as kube
+
+if TYPE_CHECKING:
+    from gangline.forecast import Model
 
 Json: TypeAlias = dict[str, Any]
 

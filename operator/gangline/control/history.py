@@ -12,19 +12,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from gangline.forecast import (
-    HistoryStore,
-    Model,
-    ModelError,
-    Run,
-    StoreError,
-    TooFewRunsError,
-    TrainingError,
-    load,
-    train_in_process,
-)
+from gangline.forecast import HistoryStore, ModelError, Run, StoreError, TooFewRunsError, TrainingError
+from gangline.forecast.worker import train_file
+
+if TYPE_CHECKING:
+    from gangline.forecast import Model
 
 log = logging.getLogger(__name__)
 
@@ -126,25 +120,39 @@ class History:
 
     # --- learning -----------------------------------------------------------------------------------------------------
 
+    @property
+    def trained_at(self) -> float | None:
+        """When the model was trained that lies on the disk, in Unix seconds; None where there is none."""
+        try:
+            return self._model_file.stat().st_mtime
+        except OSError:
+            return None
+
     async def model(self) -> Model | None:
-        """The model that was trained last; None where there is none, or none that this version can use."""
-        if not self._model_file.exists():
+        """The model that was trained last; None where there is none, or none that this version or machine can use."""
+        if self.trained_at is None:
             return None
         try:
-            return await asyncio.to_thread(load, self._model_file)
-        except ModelError as error:
+            return await asyncio.to_thread(self._load)
+        except (ModelError, ImportError) as error:
             log.warning("the model is not used: %s", error)
             return None
 
-    async def train(self) -> Model | None:
-        """Train in a process of its own; None where there is not enough history, or the training failed."""
+    def _load(self) -> Model:
+        from gangline.forecast import load  # brings numpy and LightGBM, which nobody else needs
+
+        return load(self._model_file)
+
+    async def train(self) -> bool:
+        """Train in a process of its own; False where there is not enough history, or the training failed."""
         try:
-            return await asyncio.to_thread(train_in_process, self._url, self._model_file, self._wall())
+            await asyncio.to_thread(train_file, self._url, self._model_file, self._wall())
+            return True
         except TooFewRunsError as error:
             log.info("no training yet: %s", error)
-        except (TrainingError, ModelError, OSError) as error:
+        except (TrainingError, OSError) as error:
             log.warning("training failed: %s", error)
-        return None
+        return False
 
     # --- in the thread ------------------------------------------------------------------------------------------------
 

@@ -5,18 +5,40 @@ forecaster.restore(store.runs())
 forecaster.submitted(run); forecaster.started(run.uid, at, flavor); store.put([forecaster.finished(run.uid, at)])
 forecaster.forecasts(uids, now)         # uid -> Forecast(q10, q50, q80, q90, q95, source, samples)
 model = train_in_process(url, Path("model.gz"), now)      # in a worker; then forecaster.use(model)
+
+Names are imported when they are first used: numpy and LightGBM cost 47 MB, which an operator without a model does without.
 """
 
 from __future__ import annotations
 
-from gangline.forecast.forecaster import Forecaster
-from gangline.forecast.guard import Verdict
-from gangline.forecast.model import Model, ModelError, load
-from gangline.forecast.quantiles import LEVELS, Forecast, Source
-from gangline.forecast.runs import Run, command_shape, from_trace, from_workload, hint_seconds
-from gangline.forecast.store import HistoryStore, StoreError
-from gangline.forecast.training import Settings, TooFewRunsError, train
-from gangline.forecast.worker import TrainingError, train_in_process
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from gangline.forecast.errors import ModelError, TooFewRunsError, TrainingError
+    from gangline.forecast.forecaster import Forecaster
+    from gangline.forecast.guard import Verdict
+    from gangline.forecast.model import Model, load
+    from gangline.forecast.quantiles import LEVELS, Forecast, Source
+    from gangline.forecast.runs import Run, command_shape, from_trace, from_workload, hint_seconds
+    from gangline.forecast.settings import Settings
+    from gangline.forecast.store import HistoryStore, StoreError
+    from gangline.forecast.training import train
+    from gangline.forecast.worker import train_in_process
+
+_MODULES: Final = {
+    "errors": ("ModelError", "TooFewRunsError", "TrainingError"),
+    "forecaster": ("Forecaster",),
+    "guard": ("Verdict",),
+    "model": ("Model", "load"),
+    "quantiles": ("LEVELS", "Forecast", "Source"),
+    "runs": ("Run", "command_shape", "from_trace", "from_workload", "hint_seconds"),
+    "settings": ("Settings",),
+    "store": ("HistoryStore", "StoreError"),
+    "training": ("train",),
+    "worker": ("train_in_process",),
+}
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "LEVELS",
@@ -40,3 +62,10 @@ __all__ = [
     "train",
     "train_in_process",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    return value

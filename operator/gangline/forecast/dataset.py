@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gangline.forecast import baselines, features
+from gangline.forecast.playback import known_at, play
 from gangline.forecast.runs import Run
 from gangline.forecast.tracker import Tracker
 
@@ -45,23 +44,6 @@ class Table:
         return Table(runs, self.matrix[mask], self.target[mask], self.baseline[mask])
 
 
-def known_at(run: Run, now: float) -> Run:
-    """The run as it was known at `now`: what came later is taken away."""
-    if run.start is not None and run.start >= now:
-        return replace(run, start=None, finish=None)
-    if run.finish is not None and run.finish >= now:
-        return replace(run, finish=None)
-    return run
-
-
-class Listener(Protocol):
-    """Who is told of runs, in the order of time: a Tracker or a Forecaster."""
-
-    def submitted(self, run: Run) -> None: ...
-    def started(self, uid: str, at: float, flavor: str = "") -> None: ...
-    def finished(self, uid: str, at: float) -> Run | None: ...
-
-
 def build(runs: Sequence[Run], tracker: Tracker, rows: int | None = None) -> Table:
     """The table of the last `rows` runs (all by default); earlier ones only fill the tracker."""
     skip = 0 if rows is None else max(0, len(runs) - rows)
@@ -78,35 +60,3 @@ def build(runs: Sequence[Run], tracker: Tracker, rows: int | None = None) -> Tab
                 target[row] = run.log_seconds - tracker.scale.offset(run.flavor)
             baseline[row] = math.log(baselines.last_two(run, tracker))
     return Table(tuple(kept), matrix, target, baseline)
-
-
-def play(runs: Iterable[Run], listener: Listener) -> Iterator[Run]:
-    """Yield runs in the order of submission; at each one the listener has been told exactly what was known then.
-
-    A run counts as running from its start on and as finished once its finish has passed. After the last one the listener has
-    been told everything.
-    """
-    events: list[_Event] = []
-    for number, run in enumerate(sorted(runs, key=lambda r: r.submit)):
-        _advance(listener, events, run.submit)
-        yield run
-        listener.submitted(run)
-        if run.start is not None:
-            heapq.heappush(events, (run.start, _START, number, run))
-    _advance(listener, events, math.inf)
-
-
-_START, _FINISH = 0, 1
-_Event: TypeAlias = tuple[float, int, int, Run]
-
-
-def _advance(listener: Listener, events: list[_Event], now: float) -> None:
-    """Tell the listener what happened before `now`, and who starts at that very instant."""
-    while events and events[0][:2] < (now, _FINISH):
-        at, what, number, run = heapq.heappop(events)
-        if what == _FINISH:
-            listener.finished(run.uid, at)
-            continue
-        listener.started(run.uid, at, run.flavor)
-        if run.finish is not None:
-            heapq.heappush(events, (max(run.finish, at), _FINISH, number, run))

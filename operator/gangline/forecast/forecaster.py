@@ -9,17 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
-from gangline.forecast import baselines, dataset, features, ladder
+from gangline.forecast import baselines, features, ladder, playback
 from gangline.forecast.calibration import Calibrator, Record, group_of
 from gangline.forecast.guard import Guard, Verdict
-from gangline.forecast.model import Model
 from gangline.forecast.quantiles import LEVELS, Forecast, Source, of_logs
 from gangline.forecast.runs import Run
 from gangline.forecast.tracker import Tracker
+
+if TYPE_CHECKING:
+    from gangline.forecast.model import Model
 
 _MEDIAN: Final = LEVELS.index(0.5)
 _LEARNED: Final = 500  # runs with a hint (or limit) after which the model knows what hints are worth
@@ -89,7 +89,7 @@ class Forecaster:
         """Fill an empty forecaster with what the history store holds; unfinished runs stay open."""
         model = self._model
         self.use(None)  # the past is not forecast: what the model would have said of it is in its seeds
-        for _ in dataset.play(runs, self):
+        for _ in playback.play(runs, self):
             pass
         self.use(model)
 
@@ -218,7 +218,7 @@ class Forecaster:
         asked = [a for uid in uids if (a := self._asked[uid]).logs is None]
         if not asked or self._model is None:
             return
-        logs = self._model.predict(np.array([a.vector for a in asked], dtype=np.float32))
+        logs = self._model.predict([a.vector for a in asked])
         for entry, row in zip(asked, logs.tolist(), strict=True):
             entry.logs = tuple(row)
 

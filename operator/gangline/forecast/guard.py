@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from gangline.forecast.model import Validation
+if TYPE_CHECKING:
+    from gangline.forecast.model import Validation
 
 WINDOW: Final = 7 * 86400.0  # seconds
 MIN_RUNS: Final = 50  # finished runs below which there is no verdict

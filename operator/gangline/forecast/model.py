@@ -6,7 +6,7 @@ import gzip
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -17,14 +17,11 @@ from numpy.typing import NDArray
 from gangline.forecast import features
 from gangline.forecast.boosting import lightgbm
 from gangline.forecast.calibration import Record
+from gangline.forecast.errors import ModelError
 from gangline.forecast.flavors import FlavorScale
 from gangline.forecast.quantiles import LEVELS
 
 _FORMAT: Final = 1
-
-
-class ModelError(ValueError):
-    """A file that holds no model, or one that this version cannot use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +51,9 @@ class Model:
     validation: Validation | None
     seeds: tuple[Record, ...] = field(repr=False, default=())  #: unseen runs with what was forecast for them
 
-    def predict(self, matrix: NDArray[np.float32]) -> NDArray[np.float64]:
+    def predict(self, matrix: NDArray[np.float32] | Sequence[Sequence[float]]) -> NDArray[np.float64]:
         """Log seconds on the average flavor, not yet calibrated: one row per row of `matrix`, one column per level, rising."""
-        used = np.ascontiguousarray(matrix[:, list(self.columns)])
+        used = np.ascontiguousarray(np.asarray(matrix, dtype=np.float32)[:, list(self.columns)])
         logs = np.column_stack([np.asarray(b.predict(used, num_threads=1), dtype=np.float64) for b in self.boosters])
         return np.sort(logs, axis=1)
 

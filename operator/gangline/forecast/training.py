@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -12,37 +12,19 @@ from numpy.typing import NDArray
 
 from gangline.forecast import dataset, flavors
 from gangline.forecast.boosting import lightgbm
-from gangline.forecast.calibration import Record, censoring_weights, group_of
+from gangline.forecast.calibration import Record, group_of
 from gangline.forecast.dataset import Table
+from gangline.forecast.errors import TooFewRunsError
 from gangline.forecast.flavors import FlavorScale
 from gangline.forecast.model import Model, Validation
 from gangline.forecast.quantiles import LEVELS
 from gangline.forecast.runs import Run
+from gangline.forecast.settings import DEFAULTS, Settings
+from gangline.forecast.shifts import censoring_weights
 from gangline.forecast.tracker import Tracker
 
 #: fewer finished runs make no model
 MIN_RUNS: Final = 200
-
-
-class TooFewRunsError(ValueError):
-    """There is not enough history to train on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    rows: int = 60_000  #: the latest finished runs that are learned from; older ones only fill the classes' history
-    rounds: int = 80
-    leaves: int = 31
-    rate: float = 0.08
-    min_leaf: int = 200
-    bins: int = 63
-    threads: int = 2
-    seed: int = 1
-    holdout: float = 0.1  #: share of the runs, the latest, that the model does not see: they calibrate and validate it
-    holdout_seconds: float = 7 * 86400.0  #: but no longer than this
-
-
-DEFAULTS: Final = Settings()
 
 
 def train(runs: Sequence[Run], now: float, settings: Settings = DEFAULTS) -> Model:

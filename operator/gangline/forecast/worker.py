@@ -12,23 +12,30 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from gangline.forecast.model import Model, load
+from gangline.forecast.errors import TooFewRunsError, TrainingError
+from gangline.forecast.settings import DEFAULTS, Settings
 from gangline.forecast.store import HistoryStore
-from gangline.forecast.training import DEFAULTS, Settings, TooFewRunsError, train
+
+if TYPE_CHECKING:
+    from gangline.forecast.model import Model
 
 TIMEOUT: Final = 600.0  # seconds
 _NICE: Final = 10
 _TOO_FEW: Final = 3  # exit status
 
 
-class TrainingError(RuntimeError):
-    """The worker failed; the message is the last line that it said."""
-
-
 def train_in_process(url: str, out: Path, now: float, settings: Settings = DEFAULTS, timeout: float = TIMEOUT) -> Model:
-    """Train on the history at `url` as known at `now`, write the model to `out`, and return it.
+    """As `train_file`, and return the model."""
+    from gangline.forecast.model import load
+
+    train_file(url, out, now, settings, timeout)
+    return load(out)
+
+
+def train_file(url: str, out: Path, now: float, settings: Settings = DEFAULTS, timeout: float = TIMEOUT) -> None:
+    """Train on the history at `url` as known at `now`, and write the model to `out`.
 
     Blocks until the worker has ended; an event loop calls it in a thread. Raises TooFewRunsError, TrainingError (also after
     `timeout` seconds, when the worker is killed).
@@ -48,13 +55,14 @@ def train_in_process(url: str, out: Path, now: float, settings: Settings = DEFAU
     if done.returncode:
         said = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]
         raise TooFewRunsError(said) if done.returncode == _TOO_FEW else TrainingError(said)
-    return load(out)
 
 
 def main() -> int:
     """The worker: a task as JSON on standard input, a model file as its result."""
-    task = json.load(sys.stdin)
     os.nice(_NICE)
+    from gangline.forecast.training import train
+
+    task = json.load(sys.stdin)
     settings = Settings(**task["settings"])
     with HistoryStore(task["url"]) as store:
         runs = store.runs(limit=settings.rows + settings.rows // 4)

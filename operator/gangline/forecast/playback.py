@@ -1,0 +1,60 @@
+"""Past runs played to a listener in the order of time: whoever listens knows at each instant what was known then."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Protocol, TypeAlias
+
+from gangline.forecast.runs import Run
+
+
+def known_at(run: Run, now: float) -> Run:
+    """The run as it was known at `now`: what came later is taken away."""
+    if run.start is not None and run.start >= now:
+        return replace(run, start=None, finish=None)
+    if run.finish is not None and run.finish >= now:
+        return replace(run, finish=None)
+    return run
+
+
+class Listener(Protocol):
+    """Who is told of runs, in the order of time: a Tracker or a Forecaster."""
+
+    def submitted(self, run: Run) -> None: ...
+    def started(self, uid: str, at: float, flavor: str = "") -> None: ...
+    def finished(self, uid: str, at: float) -> Run | None: ...
+
+
+def play(runs: Iterable[Run], listener: Listener) -> Iterator[Run]:
+    """Yield runs in the order of submission; at each one the listener has been told exactly what was known then.
+
+    A run counts as running from its start on and as finished once its finish has passed. After the last one the listener has
+    been told everything.
+    """
+    events: list[_Event] = []
+    for number, run in enumerate(sorted(runs, key=lambda r: r.submit)):
+        _advance(listener, events, run.submit)
+        yield run
+        listener.submitted(run)
+        if run.start is not None:
+            heapq.heappush(events, (run.start, _START, number, run))
+    _advance(listener, events, math.inf)
+
+
+_START, _FINISH = 0, 1
+_Event: TypeAlias = tuple[float, int, int, Run]
+
+
+def _advance(listener: Listener, events: list[_Event], now: float) -> None:
+    """Tell the listener what happened before `now`, and who starts at that very instant."""
+    while events and events[0][:2] < (now, _FINISH):
+        at, what, number, run = heapq.heappop(events)
+        if what == _FINISH:
+            listener.finished(run.uid, at)
+            continue
+        listener.started(run.uid, at, run.flavor)
+        if run.finish is not None:
+            heapq.heappush(events, (max(run.finish, at), _FINISH, number, run))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from tests.cluster.conftest import System
 
 from gangline.console import reach, world
 from gangline.control import audit_check
+from gangline.control.aggregated import Options
 from gangline.control.audit_check import Outcome
 from gangline.control.operator import ForecastOptions
 from gangline.forecast import HistoryStore, Run
@@ -47,7 +47,9 @@ def stored(path: Path) -> dict[str, Run]:
 
 async def test_what_ends_is_remembered_and_those_who_wait_are_told_when(system: System, tmp_path: Path) -> None:
     history, record = tmp_path / "history.db", tmp_path / "audit.jsonl"
-    chosen = {"forecasts": ForecastOptions(str(history), tmp_path / "model.gz"), "audit": record}
+    visibility = Options(("127.0.0.1", 0), "127.0.0.1")
+    learned = ForecastOptions(str(history), tmp_path / "model.gz")
+    chosen = {"forecasts": learned, "audit": record, "visibility": visibility}
     operator = system.operator("first", **chosen).wait_ready()
     async with harness.connect(system.kubeconfig) as api:
         await api.apply(harness.flavor(), harness.cluster_queue("time", 16), harness.local_queue("time", "time"))
@@ -79,8 +81,8 @@ async def test_what_ends_is_remembered_and_those_who_wait_are_told_when(system: 
         here = await world.load(api.client)
         (waiting,) = here.outlook().starts.values()
         assert here.from_operator and waiting.workload.startswith("default/gpujob-waits")
-        port = json.loads(operator.ready_file.read_text())["port"]
-        listed = await asyncio.to_thread(pending, port)
+        path = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/time/pendingworkloads"
+        listed = json.loads(await api.client.raw(path))["items"]
         assert [item["metadata"]["ownerReferences"][0]["name"] for item in listed] == ["waits"]
         assert (listed[0]["positionInClusterQueue"], listed[0]["forecast"]["p50Seconds"]) == (0, 300)
         told_accuracy = await reach.ask(api.client, "/accuracy")
@@ -96,12 +98,6 @@ async def test_what_ends_is_remembered_and_those_who_wait_are_told_when(system: 
     audit_check.check(audit_check.read(audit_check.files(record), outcome), outcome)
     assert outcome.holds, outcome.differences
     assert outcome.runs == 2 and outcome.decisions["Admit"] == 6
-
-
-def pending(port: int) -> list[Json]:
-    path = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/time/pendingworkloads"
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
-        return json.load(answer)["items"]
 
 
 async def _phase(api: harness.Api, name: str, phase: str) -> bool:

@@ -17,6 +17,7 @@ from gangline.forecast import Forecast
 from gangline.jobs import workload as workloads
 from gangline.jobs.gpujob import GPUJob
 from gangline.kube import resources as kube
+from gangline.kube.errors import AlreadyExists, Forbidden, Invalid
 
 Json = dict[str, Any]
 NOW = 1_700_000_000
@@ -165,7 +166,7 @@ def test_a_plan_cut_short_says_that_it_goes_on(here: World) -> None:
 
 
 def asked(here: World, workers: int = 4, expected: str = "1h") -> Variant:
-    return whatif.put(here, gpujob("mine", workers, expected), GPUJob(), "ml")
+    return whatif.put(here, gpujob("mine", workers, expected), GPUJob())
 
 
 def test_what_if_finds_the_idle_queue_and_the_smaller_gang(here: World) -> None:
@@ -186,6 +187,44 @@ def test_what_never_fits_may_fit_when_it_is_smaller(here: World) -> None:
     answers = whatif.best(whatif._answers(here, original, base))
     assert [answer.change for answer in answers] == ["ask for 32 GPUs instead of 64"]
     assert answers[0].runs.q50 == pytest.approx(7200)
+
+
+def test_what_is_far_too_large_is_made_smaller_until_it_fits(here: World) -> None:
+    original = asked(here, workers=200)
+    answers = whatif.best(whatif._answers(here, original, None))
+    assert [answer.change for answer in answers] == ["ask for 24 GPUs instead of 1600"]
+    assert "maximum capacity" in whatif._obstacle(here, original.workload)
+
+
+class Server:
+    """An API server that answers a dry run."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    async def create(self, resource: Any, namespace: str, job: Any, *, query: Any) -> Any:
+        assert query == {"dryRun": "All", "fieldValidation": "Strict"} and namespace == "ml"
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+async def test_the_api_server_says_what_it_would_refuse() -> None:
+    job = gpujob("mine", 1, "1h")
+
+    async def ask(answer: Any) -> Any:
+        server: Any = Server(answer)
+        return await whatif.accepted(server, job, GPUJob())
+
+    assert await ask({"spec": "defaulted"}) == {"spec": "defaulted"}
+    for kept in (Forbidden(403, "Forbidden", "may not create"), AlreadyExists(409, "AlreadyExists", "is there")):
+        assert await ask(kept) is job
+    for refused in (
+        Invalid(422, "Invalid", "spec.workers: wrong"),
+        Forbidden(403, "", "webhook denied the request: no"),
+    ):
+        with pytest.raises(click.ClickException, match="it would be refused: "):
+            await ask(refused)
 
 
 def test_variants_are_smaller_shorter_and_elsewhere(here: World) -> None:
@@ -225,7 +264,7 @@ def test_a_job_without_a_queue_is_refused(here: World) -> None:
     job = gpujob("mine", 1, "1h")
     del job["metadata"]["labels"]
     with pytest.raises(click.ClickException, match="names no queue"):
-        whatif.put(here, job, GPUJob(), "ml")
+        whatif.put(here, job, GPUJob())
 
 
 async def test_people_are_sent_nowhere_but_to_this_machine() -> None:

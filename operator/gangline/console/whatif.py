@@ -18,6 +18,7 @@ from gangline.console.eta import named, runtime_text, view_of
 from gangline.console.table import Rows, age, plain
 from gangline.console.world import World
 from gangline.control.forecasts import fact
+from gangline.engine.engine import Engine
 from gangline.engine.model import Change, Gone, PodSet, Put, RuntimeForecast, Workload
 from gangline.engine.outlook import ExpectedStart, outlook
 from gangline.forecast import Forecast
@@ -25,10 +26,14 @@ from gangline.jobs import kind_of
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import JobError, JobKind
 from gangline.kube import resources as kube
+from gangline.kube.client import ApiClient
+from gangline.kube.errors import ApiError, Invalid
 from gangline.kube.resources import Json
 
 #: shares of the size, and of the runtime, that are tried
 SHARES: Final = (0.5, 0.25)
+#: what never fits as it is gets smaller by halves, so often at most, until it does
+HALVES: Final = 10
 #: so many suggestions are made
 BEST: Final = 3
 _UID: Final = "whatif"
@@ -73,11 +78,13 @@ def command(
     or in another queue.
     """
     job, kind = read(file)
-    here, where = access.run(_world(kubeconfig, context, namespace))
+    here, job = access.run(_submitted(kubeconfig, context, namespace, job, kind))
     try:
-        original = put(here, job, kind, where)
+        original = put(here, job, kind)
     except (JobError, parse.ParseError) as error:
         raise click.ClickException(f"{file}: {error}") from error
+    except (TypeError, ValueError, KeyError, AttributeError) as error:  # the API server would say what is wrong with it
+        raise click.ClickException(f"{file}: this is no {kind.kind} that can be read: {error}") from error
     base, because = _start(here, original)
     answers = best(_answers(here, original, base))
     first = _answer(here, original, base, base)
@@ -87,9 +94,27 @@ def command(
     _show(here, original, first, because, answers)
 
 
-async def _world(kubeconfig: Path | None, context: str | None, namespace: str | None) -> tuple[World, str]:
+async def _submitted(
+    kubeconfig: Path | None, context: str | None, namespace: str | None, job: Json, kind: JobKind
+) -> tuple[World, Json]:
     async with access.client(kubeconfig, context) as api:
-        return await world.load(api), namespace or api.login.namespace
+        job["metadata"].setdefault("namespace", namespace or api.login.namespace)
+        job = await accepted(api, job, kind)
+        return await world.load(api), job
+
+
+async def accepted(api: ApiClient, job: Json, kind: JobKind) -> Json:
+    """The job as it would be stored: a dry run, which stores nothing. The job itself for users who may not create one.
+
+    Raises click.ClickException where the API server would refuse it, with its words.
+    """
+    namespace, rehearsal = job["metadata"]["namespace"], {"dryRun": "All", "fieldValidation": "Strict"}
+    try:
+        return await api.create(kind.resource, namespace, job, query=rehearsal)
+    except ApiError as error:
+        if isinstance(error, Invalid) or "denied the request" in error.message:
+            raise click.ClickException(f"it would be refused: {error.message}") from error
+        return job  # it may not be asked, or the job is there already
 
 
 # --- from a manifest to a workload --------------------------------------------------------------------------------------
@@ -116,10 +141,9 @@ def read(file: Path) -> tuple[Json, JobKind]:
     return job, kind
 
 
-def put(here: World, job: Json, kind: JobKind, namespace: str) -> Variant:
+def put(here: World, job: Json, kind: JobKind) -> Variant:
     """Submit the job to our copy of the cluster. Raises JobError, ParseError, click.ClickException."""
     meta = job["metadata"]
-    meta.setdefault("namespace", namespace)
     meta.setdefault("name", f"{meta.get('generateName', '')}{_UID}")
     meta |= {"uid": _UID, "resourceVersion": "0", "creationTimestamp": _stamp(here.now)}
     queue = workloads.queue_name(job) or _default_queue(here, meta["namespace"])
@@ -154,9 +178,7 @@ def _stamp(millis: int) -> str:
 
 def variants(here: World, original: Variant) -> Iterator[Variant]:
     """The job smaller (and so much longer), shorter, and in each other queue of its namespace."""
-    for share in SHARES:
-        if (smaller := _smaller(original, share)) is not None:
-            yield smaller
+    yield from filter(None, (_smaller(original, share) for share in SHARES))
     for share in SHARES:
         forecast = original.forecast.scaled(share)
         limit = original.workload.max_execution_seconds
@@ -201,9 +223,17 @@ def _gpus(pod_sets: Iterable[PodSet]) -> int:
 
 
 def _answers(here: World, original: Variant, base: ExpectedStart | None) -> Iterator[tuple[str, Answer]]:
+    fits = base is not None
     for variant in variants(here, original):
         start, _ = _start(here, variant)
+        fits = fits or (variant.kind == "smaller" and start is not None)
         yield variant.kind, _answer(here, variant, start, base)
+    smaller = (_smaller(original, 0.5**n) for n in range(1 + len(SHARES), 1 + HALVES) if not fits)
+    for variant in filter(None, smaller):
+        start, _ = _start(here, variant)
+        if start is not None:
+            yield variant.kind, _answer(here, variant, start, base)
+            return
 
 
 def best(answers: Iterable[tuple[str, Answer]]) -> list[Answer]:
@@ -245,14 +275,9 @@ def _answer(here: World, variant: Variant, start: ExpectedStart | None, base: Ex
 def _show(here: World, original: Variant, first: Answer, because: str, answers: list[Answer]) -> None:
     value = original.workload
     jobs = {f"{view.namespace}/{view.name}": view.job_name for view in view_of(here).workloads}
-    start = _span(first)
-    if first.p50 is None:
-        explanation = here.engine.explain(value.key)
-        start += f": {explanation.message}" if explanation is not None and explanation.message else ""
-    click.echo(
-        f"Submitted now to queue {value.queue}, it would start {start}"
-        + (f", {named(because, jobs)}" if because else "")
-    )
+    reason = f", {named(because, jobs)}" if because else ""
+    start = f"no start is in sight{_obstacle(here, value)}" if first.p50 is None else f"it would start {_span(first)}"
+    click.echo(f"Submitted now to queue {value.queue}, {start}{reason}")
     source = f"{original.forecast.source}, {original.forecast.samples} finished runs behind it"
     click.echo(f"and run for {runtime_text(original.forecast)} ({source}).")
     if not answers:
@@ -265,9 +290,19 @@ def _show(here: World, original: Variant, first: Answer, because: str, answers: 
     click.echo(f"\n{plain(Rows(('', 'WHAT IF', 'STARTS', 'GAINED', 'RUNS FOR'), cells, (), frozenset()))}")
 
 
+def _obstacle(here: World, value: Workload) -> str:
+    """Why it would not start, in the words of the engine once it has looked at it."""
+    tried = Engine(here.engine.settings)
+    for change in here.engine.facts():
+        tried.observe(change)
+    tried.decide(here.now)
+    explanation = tried.explain(value.key)
+    return f": {explanation.message}" if explanation is not None and explanation.message else ""
+
+
 def _span(answer: Answer) -> str:
     if answer.p50 is None:
-        return "no time that is in sight"
+        return "never, as far as can be seen"
     last = "?" if answer.p90 is None else age(answer.p90)
     return "at once" if answer.p90 is not None and answer.p90 < 1 else f"in {age(answer.p50)} – {last}"
 

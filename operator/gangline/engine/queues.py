@@ -293,8 +293,8 @@ class PendingQueue:
         return sorted((*parked, *self._aside.values()), key=self._rank)
 
     def position(self, gang: Gang) -> int:
-        """How many go before it: those in the heap first, then those set aside."""
-        everyone = self.everyone()
+        """How many go before it, whether in the heap or set aside."""
+        everyone = self.in_line()
         return everyone.index(gang) if gang in everyone else len(everyone)
 
     def untold_mates(self, gang: Gang, reason: str) -> Iterator[Gang]:

@@ -139,7 +139,8 @@ def _written(workload: Workload, decision: Decision, now: int) -> Workload:
         case CompleteAdmission():
             return replace(workload, admitted=True, admitted_at=now)
         case Preempt(reason=reason):
-            return replace(workload, evicted="Preempted", evicted_at=now, preempted=reason)
+            count = workload.preemptions + 1
+            return replace(workload, evicted="Preempted", evicted_at=now, preempted=reason, preemptions=count)
         case Evict():
             return replace(
                 workload,

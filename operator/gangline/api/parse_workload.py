@@ -76,6 +76,7 @@ def workload(obj: Any) -> model.Workload:
         requeue_count=number(requeue, "count", "status.requeueState"),
         requeue_at=optional_millis(requeue, "requeueAt", "status.requeueState"),
         past_execution_seconds=number(status, "accumulatedPastExecutionTimeSeconds", "status"),
+        preemptions=_preemptions(status),
         reclaimable=_counts(status, "reclaimablePods"),
         checks=_checks(status),
         unhealthy_nodes=tuple(
@@ -219,6 +220,17 @@ def _counts(status: Json, key: str) -> dict[str, int]:
         text(row, "name", f"status.{key}[{i}]"): number(row, "count", f"status.{key}[{i}]")
         for i, row in enumerate(rows)
     }
+
+
+def _preemptions(status: Json) -> int:
+    """How often it was preempted, whatever for: what Kueue counts in the statistics of its evictions."""
+    path = "status.schedulingStats"
+    rows = items(child(status, "schedulingStats", "status"), "evictions", path)
+    return sum(
+        number(row, "count", f"{path}.evictions[{i}]")
+        for i, row in enumerate(rows)
+        if row.get("reason") == names.PREEMPTED
+    )
 
 
 def _checks(status: Json) -> tuple[model.CheckState, ...]:

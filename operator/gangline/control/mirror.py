@@ -201,6 +201,7 @@ class Mirror:
                 backfill=policies.backfill(policy),
                 recovery=policies.recovery(policy),
                 overrun=policies.overrun(policy),
+                victims=policies.victims(policy),
             )
         if isinstance(item, model.Workload):
             if not assumed and self._values.get(key) == item:  # a label or a message changed: nothing that decides

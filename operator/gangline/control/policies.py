@@ -9,7 +9,7 @@ from gangline.api import names, quantity
 from gangline.control import conditions
 from gangline.control.stall import Policy as Stall
 from gangline.engine import model
-from gangline.engine.fixes import FIXES
+from gangline.engine.fixes import FIXES, HOLD_QUOTA
 from gangline.engine.headdelay import BACKFILL, EARLY_END, STOPPING
 from gangline.kube.resources import key_of
 
@@ -36,12 +36,16 @@ def selects(policy: Json, queue: Json) -> bool:
 
 
 def fixes(policy: Json | None) -> frozenset[str]:
-    """The corrections of Kueue's behaviour that are on: those of the profile, those enabled, less those disabled."""
+    """The corrections of Kueue's behaviour that are on: those of the profile, `preemption.holdQuota` where there is such a
+    part, those enabled, less those disabled."""
     if policy is None:
         return frozenset()
     spec = policy["spec"]
     chosen = spec.get("fixes") or {}
-    base = FIXES if spec.get("profile") == "Gangline" else frozenset()
+    base = FIXES if spec.get("profile") == "Gangline" else frozenset[str]()
+    preemption = spec.get("preemption")
+    if preemption is not None:
+        base = base | {HOLD_QUOTA} if preemption.get("holdQuota", True) else base - {HOLD_QUOTA}
     return frozenset((base | set(chosen.get("enable") or ())) - set(chosen.get("disable") or ())) & FIXES
 
 
@@ -79,6 +83,21 @@ def overrun(policy: Json | None) -> model.Overrun | None:
         action=said.get("action", defaults.action),
         grace_seconds=quantity.parse_duration(said.get("grace", "0s")),
     )
+
+
+def victims(policy: Json | None) -> model.VictimPolicy | None:
+    """What a policy says of who is stopped to make room; None where it leaves that to Kueue."""
+    said = policy["spec"].get("preemption") if policy is not None else None
+    if said is None:
+        return None
+    found = model.VictimPolicy(
+        choice=said.get("victims", "Kueue"),
+        non_preemptible_from=said.get("nonPreemptibleFrom"),
+        non_preemptible_gpus=said.get("nonPreemptibleGpus"),
+        min_runtime_seconds=quantity.parse_duration(said["minRuntime"]) if said.get("minRuntime") else 0.0,
+        max_preemptions=said.get("maxPerWorkload"),
+    )
+    return None if found == model.VictimPolicy() else found
 
 
 def ordering(policy: Json | None) -> model.Ordering | None:

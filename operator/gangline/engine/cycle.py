@@ -174,7 +174,9 @@ class TreeCycle:
                 victims = self._preemptor.victims(gang, queue, assignment)
             return assignment, victims, assignment.mode is Mode.FIT or bool(victims)
 
+        self._preemptor.protected_until = None
         full, victims, done = with_victims(None)
+        full.protected_until = self._preemptor.protected_until
         if done or not self._gate("PartialAdmission"):
             return full, victims
 
@@ -303,7 +305,8 @@ class TreeCycle:
 
     def _reserve_capacity(self, attempt: Attempt) -> None:
         """It waits for what nobody can be made to give; unless it may reclaim it anyway, others shall not take it meanwhile."""
-        if attempt.queue.config.preemption.reclaim_within_cohort == "Any":
+        reclaims = attempt.queue.config.preemption.reclaim_within_cohort == "Any"
+        if reclaims and attempt.assignment.protected_until is None:
             return
         self._think_away(False)
         assignment = attempt.assignment

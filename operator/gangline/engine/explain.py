@@ -9,6 +9,7 @@ from gangline.engine.flavors import CAPACITY, EXCEEDS_MAX, NO_CAPACITY, NO_MATCH
 from gangline.engine.gang import Gang
 from gangline.engine.messages import assignment_text, obstacle_text
 from gangline.engine.model import Explanation
+from gangline.engine.protection import remark
 from gangline.engine.store import Store
 
 #: Holders named in an explanation, at most.
@@ -32,6 +33,8 @@ def message_of(attempt: Attempt) -> str:
     if attempt.requeue_reason == PENDING:
         waiting = f"Pending the preemption of {max(1, len(attempt.victims))} workload(s)"
         return f"{text}. {waiting}" if text else waiting
+    if attempt.requeue_reason == NO_CANDIDATES and attempt.assignment.protected_until is not None:
+        return text + remark(attempt.assignment.protected_until)
     if attempt.requeue_reason in (NO_FIT, NO_CANDIDATES):
         return text
     return text or "Workload is pending evaluation in the scheduling queue"

@@ -10,27 +10,39 @@ from __future__ import annotations
 from gangline.engine.fairness import Share, standing
 from gangline.engine.gang import Gang
 from gangline.engine.model import FairSharing, Settings
-from gangline.engine.preemption import (
-    FAIR_SHARING,
-    IN_QUEUE,
-    RECLAMATION,
+from gangline.engine.preemption import FAIR_SHARING, IN_QUEUE, RECLAMATION, preemptible
+from gangline.engine.quota import Node
+from gangline.engine.victim_choice import (
+    FEWEST_GANGS,
+    Candidate,
     Need,
     Victim,
+    best_attempt,
+    choice_of,
+    count_staying,
     fill_back,
     in_order,
-    preemptible,
+    largest_first,
     put_back,
     take_out,
 )
-from gangline.engine.quota import Node
 
 FINAL, INITIAL = "LessThanOrEqualToFinalShare", "LessThanInitialShare"
 
 
 def fair_victims(need: Need, settings: Settings) -> list[Victim]:
-    candidates = in_order(_candidates(need), need.queue)
+    candidates = in_order(_candidates(need), need)
     if not candidates:
         return []
+    if choice_of(need) and all(gang.queue is need.queue for gang in candidates):
+        return best_attempt(need, [Candidate(gang, IN_QUEUE) for gang in candidates], True)
+    found = _by_shares(need, candidates, settings)
+    if choice_of(need) == FEWEST_GANGS and count_staying(found) > 1:
+        found = min(found, _by_shares(need, largest_first(candidates, need), settings) or found, key=count_staying)
+    return found
+
+
+def _by_shares(need: Need, candidates: list[Gang], settings: Settings) -> list[Victim]:
     strategies = (settings.fair_sharing or FairSharing()).strategies or FairSharing().strategies
     within_nominal = settings.gates.get("FairSharingPreemptWithinNominal", True)
     search = _Search(need)
@@ -52,12 +64,12 @@ def fair_victims(need: Need, settings: Settings) -> list[Victim]:
 def _candidates(need: Need) -> list[Gang]:
     """Own gangs by the queue's own policy; those of every queue of the tree that borrows what is needed by the reclaim policy."""
     policy = need.queue.config.preemption
-    found = list(preemptible(need.gang, need.queue, policy.within_cluster_queue, need.frs))
+    found = list(preemptible(need, need.queue, policy.within_cluster_queue))
     if need.queue.parent is None or policy.reclaim_within_cohort == "Never":
         return found
     for queue in need.queue.root.leaves():
         if queue is not need.queue and queue.in_service and queue.over_quota(need.frs):
-            found.extend(preemptible(need.gang, queue, policy.reclaim_within_cohort, need.frs))
+            found.extend(preemptible(need, queue, policy.reclaim_within_cohort))
     return found
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gangline.engine.fixes import FALSE_FIT
 from gangline.engine.gang import Gang, ScanProgress
-from gangline.engine.model import Admission, Fungibility, PodSet, PodSetAssignment, TopologyAssignment
+from gangline.engine.model import Admission, Fungibility, Millis, PodSet, PodSetAssignment, TopologyAssignment
 from gangline.engine.placement import PENDING, Placing, mismatch, placing
 from gangline.engine.quota import Cell
 from gangline.engine.selection import obstacle
@@ -100,7 +100,7 @@ class PodSetChoice:
 class Assignment:
     """The outcome of an attempt, complete or up to the first pod set that failed."""
 
-    __slots__ = ("borrowing", "mode", "placing", "pod_sets", "severity", "usage", "want")
+    __slots__ = ("borrowing", "mode", "placing", "pod_sets", "protected_until", "severity", "usage", "want")
 
     def __init__(self) -> None:
         self.pod_sets: list[PodSetChoice] = []
@@ -114,6 +114,8 @@ class Assignment:
         self.want: Want | None = None
         #: the worst kind of obstacle that the last pod set met, -1 = none
         self.severity = -1
+        #: there would be victims if nobody were protected: until when the first of those is
+        self.protected_until: Millis | None = None
 
     def append(self, choice: PodSetChoice) -> None:
         self.pod_sets.append(choice)

@@ -18,6 +18,7 @@ from gangline.engine.gang import Gang
 from gangline.engine.model import GiveWay, Millis, Preempt
 from gangline.engine.ordering import Estimates
 from gangline.engine.preemption import put_back, take_out
+from gangline.engine.protection import protected_until
 from gangline.engine.runtime import NEVER
 from gangline.engine.timed_queue import TimedQueue
 from gangline.engine.timeline import Reservation, Timeline
@@ -121,6 +122,8 @@ class GivingWay:
         end_of = self._timeline.end_of
         for gang in queue.holders.values():
             if not gang.workload.checkpoint_seconds or gang.admitted_at > latest or gang.evicting or not gang.admitted:
+                continue
+            if queue.config.victims is not None and protected_until(gang, now):
                 continue
             left = end_of(gang.key) - now
             if left < least or gang.priority > head.priority:

@@ -195,6 +195,21 @@ class Overrun:
 
 
 @dataclass(frozen=True, slots=True)
+class VictimPolicy:
+    """Who is stopped to make room, within what `PreemptionPolicy` allows (QueuePolicy.spec.preemption).
+
+    `choice` is about those that gangs of the queue preempt; the rest protects the queue's own gangs from anybody, see
+    engine.protection.
+    """
+
+    choice: str = "Kueue"  # Kueue | LeastLostWork | FewestGangs
+    non_preemptible_from: int | None = None  # never those of this priority or higher …
+    non_preemptible_gpus: int | None = None  # … nor those that ask for so many accelerators or more, all pods together
+    min_runtime_seconds: float = 0.0  # not for so long after their start
+    max_preemptions: int | None = None  # not those that were preempted this often
+
+
+@dataclass(frozen=True, slots=True)
 class CheckRef:
     """An admission check that a ClusterQueue asks for; `on_flavors` empty = for every flavor."""
 
@@ -227,6 +242,7 @@ class ClusterQueue:
     backfill: Backfill | None = None
     recovery: Recovery | None = None
     overrun: Overrun | None = None
+    victims: VictimPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,6 +460,7 @@ class Workload:
     requeue_count: int = 0
     requeue_at: Millis | None = None
     past_execution_seconds: int = 0
+    preemptions: int = 0  # how often it was told to make room for others, over all its runs
     reclaimable: Mapping[str, int] = field(default_factory=dict[str, int])  # pod set -> finished pods
     checks: tuple[CheckState, ...] = ()
     unhealthy_nodes: tuple[str, ...] = ()

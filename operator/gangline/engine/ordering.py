@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from gangline.engine.gang import Gang
-from gangline.engine.model import Backfill, Millis, Ordering, RuntimeForecast
+from gangline.engine.model import Backfill, Millis, Ordering, Requests, RuntimeForecast
 from gangline.engine.runtime import NEVER, Runtime
 
 #: Ranks that change with time are renewed this often.
@@ -53,21 +53,25 @@ def _limit(gang: Gang) -> Millis | None:
 
 
 def size(gang: Gang) -> int:
-    """The accelerators that it asks for: whatever is not cpu, memory, storage or places for pods; else cpu."""
-    total = cpu = 0
-    for resource, amount in gang.requests().items():
-        if resource == "cpu":
-            cpu += amount
-        elif resource not in _ORDINARY and not resource.startswith("hugepages-"):
-            total += amount
-    return total or cpu
+    """The accelerators that it asks for; else cpu."""
+    requests = gang.requests()
+    return accelerators(requests) or requests.get("cpu", 0)
+
+
+def accelerators(requests: Requests) -> int:
+    """How many of these are accelerators: whatever is not cpu, memory, storage or places for pods."""
+    return sum(amount for resource, amount in requests.items() if is_accelerator(resource))
+
+
+def is_accelerator(resource: str) -> bool:
+    return resource not in _ORDINARY and not resource.startswith("hugepages-")
 
 
 def _largest(gang: Gang) -> float:
     return -float(size(gang))
 
 
-_ORDINARY = frozenset({"memory", "ephemeral-storage", "pods"})
+_ORDINARY = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 
 
 class Ranking:

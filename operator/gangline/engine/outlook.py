@@ -327,7 +327,8 @@ class Course:
                 self._put(replace(workload, admitted=True, admitted_at=self._now))
                 self._started(decision.workload)
             case Preempt(reason=reason):
-                self._evict(replace(workload, evicted="Preempted", preempted=reason), requeued=True)
+                stopped = replace(workload, evicted="Preempted", preempted=reason, preemptions=workload.preemptions + 1)
+                self._evict(stopped, requeued=True)
             case Evict():
                 self._evict(
                     replace(

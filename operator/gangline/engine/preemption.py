@@ -1,22 +1,32 @@
-"""Who has to go so that a gang fits: the smallest set of victims, least valuable first.
+"""Who has to go so that a gang fits: no more than needed, least valuable first.
 
 This module chooses candidates and victims the classic way, by priority and by who borrows; `fair_victims` does it by shares.
+A policy may protect gangs from being chosen (`protection`), and say which of the others are chosen (`victim_choice`).
 Every what-if runs on the ledger itself: victims are taken out, one by one, and all are put back before the answer is given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cmp_to_key
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from gangline.engine.fixes import PODS_IN_SEARCH
 from gangline.engine.flavors import Assignment, Grade, Mode
 from gangline.engine.gang import Gang
-from gangline.engine.model import PreemptionPolicy, Settings
-from gangline.engine.placement import Placing
+from gangline.engine.model import Millis, PreemptionPolicy, Settings
+from gangline.engine.protection import Waits
 from gangline.engine.quota import Cell, FlavorResource, Node
 from gangline.engine.topology import Topologies
+from gangline.engine.victim_choice import (
+    Candidate,
+    Need,
+    Victim,
+    best_attempt,
+    greedy_attempt,
+    put_back,
+    sorted_candidates,
+    take_out,
+)
 
 if TYPE_CHECKING:
     from gangline.engine.capacity import Capacity
@@ -29,41 +39,11 @@ WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
 FAIR_SHARING = "InCohortFairSharing"
 
 
-class Victim(NamedTuple):
-    gang: Gang
-    reason: str
-
-
-class Need(NamedTuple):
-    """What a gang asks of the victims: room for `requests`, of which `frs` are those that it lacks."""
-
-    gang: Gang
-    queue: ClusterQueueState
-    frs: tuple[FlavorResource, ...]
-    requests: Mapping[Cell, int]
-    placing: Placing | None = None
-    want: Want | None = None
-
-    def fits(self, *, may_borrow: bool = True) -> bool:
-        for cell, amount in self.requests.items():
-            if amount > cell.available() or (not may_borrow and cell.usage + amount > cell.nominal):
-                return False
-        if self.placing is not None and not self.placing.now().ok:
-            return False
-        return self.want is None or self.want.lacks() is None
-
-
-class Candidate(NamedTuple):
-    gang: Gang
-    reason: str
-    common: Node | None = None  # lowest common ancestor with the preemptor; None = same queue
-    only_without_borrowing: bool = False
-
-
 class Preemptor:
     """Answers the scheduler's two questions about preemption; `find` is the way in which victims are chosen.
 
-    For a gang that lacks one resource and asks for no other both questions are the same: it is answered once.
+    For a gang that lacks one resource and asks for no other both questions are the same: it is answered once. `now` is to be
+    set before anything is asked.
     """
 
     def __init__(
@@ -77,12 +57,17 @@ class Preemptor:
         self.topologies = topologies
         #: what healthy nodes have room for; None = quota alone counts
         self.capacity = capacity
+        self.now: Millis = 0
+        #: those who were turned away since others are protected, by queue
+        self.waits = Waits()
+        #: some were turned away only since others are protected: until when the first of these are; to be reset by who asks
+        self.protected_until: Millis | None = None
         self._find = find
         self._answered: tuple[Gang, Cell, int, list[Victim]] | None = None
 
     def possibility(self, gang: Gang, queue: ClusterQueueState, cell: Cell, amount: int) -> Grade:
         """How preemption could free `amount` of one flavor and resource, and how high the gang would borrow then."""
-        victims = self._find(Need(gang, queue, (cell.fr,), {cell: amount}))
+        victims = self._search(Need(gang, queue, (cell.fr,), {cell: amount}, None, None, self.now, []))
         self._answered = gang, cell, amount, victims
         if not victims:
             return Grade(Mode.NO_CANDIDATES, cell.height(amount)[0])
@@ -101,42 +86,34 @@ class Preemptor:
             if known is gang and cell is cells[0] and requests == {cell: amount}:
                 return victims
         frs = tuple(cell.fr for cell in cells)
-        return self._find(Need(gang, queue, frs, requests, assignment.placing, assignment.want))
+        return self._search(Need(gang, queue, frs, requests, assignment.placing, assignment.want, self.now, []))
 
     def for_room(self, gang: Gang, queue: ClusterQueueState, requests: Mapping[Cell, int], want: Want) -> list[Victim]:
         """The victims that make room on the nodes of one flavor, where quota is not what is missing."""
-        return self._find(Need(gang, queue, tuple(cell.fr for cell in requests), requests, None, want))
+        frs = tuple(cell.fr for cell in requests)
+        return self._search(Need(gang, queue, frs, requests, None, want, self.now, []))
 
-
-def take_out(gangs: Iterable[Gang]) -> None:
-    for gang in gangs:
-        gang.out = True
-        for cell, amount in gang.cells:
-            cell.remove(amount)
-        if gang.placed is not None:
-            gang.placed.remove_holder(gang.key)
-        if gang.seated is not None:
-            gang.seated.lift(gang)
-
-
-def put_back(gangs: Iterable[Gang]) -> None:
-    for gang in gangs:
-        gang.out = False
-        for cell, amount in gang.cells:
-            cell.add(amount)
-        if gang.placed is not None and gang.admission is not None:
-            gang.placed.put_holder(gang.key, gang.admission)
-        if gang.seated is not None:
-            gang.seated.restore(gang)
+    def _search(self, need: Need) -> list[Victim]:
+        """The victims; if there are none since others are protected, it is noted when that ends, and whether it matters."""
+        victims = self._find(need)
+        if not victims and need.spared:
+            first = min(need.spared)
+            self.waits.note(need.queue.name, first)
+            if self._find(need._replace(spared=None)):
+                known = self.protected_until
+                self.protected_until = first if known is None else min(first, known)
+        return victims
 
 
 # --- candidates -------------------------------------------------------------------------------------------------------
 
 
-def preemptible(gang: Gang, queue: ClusterQueueState, policy: str, frs: Sequence[FlavorResource]) -> Iterator[Gang]:
-    """The holders of `queue` that `gang` may preempt under a policy and that use what it lacks, lowest priority first."""
+def preemptible(need: Need, queue: ClusterQueueState, policy: str) -> Iterator[Gang]:
+    """The holders of `queue` that may be preempted under a policy and that use what is lacking, lowest priority first."""
     if policy == "Never":
         return
+    gang, frs = need.gang, need.frs
+    protects = queue.config.victims is not None
     for holder in queue.by_priority:
         if policy != "Any":
             if holder.priority > gang.priority:
@@ -145,26 +122,9 @@ def preemptible(gang: Gang, queue: ClusterQueueState, policy: str, frs: Sequence
                 policy != "LowerOrNewerEqualPriority" or holder.since <= gang.since
             ):
                 continue
-        if not holder.out and not holder.usage.keys().isdisjoint(frs):
-            yield holder
-
-
-def in_order(gangs: list[Gang], own: ClusterQueueState) -> list[Gang]:
-    """As candidates go: evicted first, other queues before the own, then the least valuable."""
-    if any(gang.queue is not None and gang.queue.fair_usage for gang in gangs):
-        return sorted(gangs, key=cmp_to_key(lambda a, b: _compare(a, b, own)))
-    return sorted(gangs, key=lambda gang: (not gang.evicting, gang.queue is own, gang.victim_key))
-
-
-def _compare(a: Gang, b: Gang, own: ClusterQueueState) -> int:
-    """With admission fair sharing: inside one queue, who comes from the LocalQueue that used most goes first."""
-    first, second = (not a.evicting, a.queue is own), (not b.evicting, b.queue is own)
-    if first == second and a.queue is b.queue and a.queue is not None and a.queue.fair_usage:
-        mine, theirs = a.queue.fair_usage(a.local_queue), a.queue.fair_usage(b.local_queue)
-        if mine != theirs:
-            return -1 if mine > theirs else 1
-    left, right = (first, a.victim_key), (second, b.victim_key)
-    return (left > right) - (left < right)
+        if holder.out or holder.usage.keys().isdisjoint(frs) or (protects and need.spares(holder)):
+            continue
+        yield holder
 
 
 # --- the classic way --------------------------------------------------------------------------------------------------
@@ -172,26 +132,19 @@ def _compare(a: Gang, b: Gang, own: ClusterQueueState) -> int:
 
 def classic_victims(need: Need) -> list[Victim]:
     queue, policy = need.queue, need.queue.config.preemption
-    own = [Candidate(gang, IN_QUEUE) for gang in preemptible(need.gang, queue, policy.within_cluster_queue, need.frs)]
+    own = [Candidate(gang, IN_QUEUE) for gang in preemptible(need, queue, policy.within_cluster_queue)]
     by_right, by_priority = _candidates_elsewhere(need)
     if not (own or by_right or by_priority):
         return []
-    groups = [_sorted(group, queue) for group in (by_right, by_priority, own)]
+    groups = [sorted_candidates(group, need) for group in (by_right, by_priority, own)]
     evicted = [candidate for group in groups for candidate in group if candidate.gang.evicting]
     others = [candidate for group in groups for candidate in group if not candidate.gang.evicting]
+    attempt = best_attempt if queue.config.victims is not None else greedy_attempt
     for may_borrow in _attempts(need, bool(by_right), bool(by_priority)):
-        victims = _attempt(need, evicted + others, may_borrow)
+        victims = attempt(need, evicted + others, may_borrow)
         if victims:
             return victims
     return []
-
-
-def _sorted(candidates: list[Candidate], own: ClusterQueueState) -> list[Candidate]:
-    if len(candidates) < 2:
-        return candidates
-    if any(candidate.gang.queue is not None and candidate.gang.queue.fair_usage for candidate in candidates):
-        return sorted(candidates, key=cmp_to_key(lambda a, b: _compare(a.gang, b.gang, own)))
-    return sorted(candidates, key=lambda candidate: (not candidate.gang.evicting, candidate.gang.victim_key))
 
 
 def _attempts(need: Need, by_right: bool, by_priority: bool) -> tuple[bool, ...]:
@@ -208,47 +161,6 @@ def _attempts(need: Need, by_right: bool, by_priority: bool) -> tuple[bool, ...]
 
 def _reached_nominal(need: Need) -> bool:
     return any(cell.usage >= cell.nominal for cell in map(need.queue.cell, need.frs))
-
-
-def _attempt(need: Need, candidates: Sequence[Candidate], may_borrow: bool) -> list[Victim]:
-    victims: list[Victim] = []
-    for candidate in candidates:
-        if not _still_valid(need, candidate, may_borrow):
-            continue
-        take_out((candidate.gang,))
-        victims.append(Victim(candidate.gang, candidate.reason))
-        if need.fits(may_borrow=may_borrow):
-            victims = fill_back(need, victims, may_borrow=may_borrow)
-            put_back(victim.gang for victim in victims)
-            return victims
-    put_back(victim.gang for victim in victims)
-    return []
-
-
-def _still_valid(need: Need, candidate: Candidate, may_borrow: bool) -> bool:
-    """Others' gangs are taken only while they, and all cohorts below the common one, are above their quota."""
-    if candidate.common is None:
-        return True
-    if may_borrow and candidate.only_without_borrowing:
-        return False
-    node: Node | None = candidate.gang.queue
-    while node is not None and node is not candidate.common:
-        if not node.over_quota(need.frs):
-            return False
-        node = node.parent
-    return True
-
-
-def fill_back(need: Need, victims: list[Victim], *, may_borrow: bool) -> list[Victim]:
-    """Spare those that need not go, from the last but one to the first. The last one made it fit: it always goes."""
-    kept = [victims[-1]]
-    for victim in reversed(victims[:-1]):
-        put_back((victim.gang,))
-        if not need.fits(may_borrow=may_borrow):
-            take_out((victim.gang,))
-            kept.append(victim)
-    kept.reverse()
-    return kept
 
 
 def _candidates_elsewhere(need: Need) -> tuple[list[Candidate], list[Candidate]]:
@@ -273,7 +185,7 @@ def _candidates_elsewhere(need: Need) -> tuple[list[Candidate], list[Candidate]]
             seen, cohort = cohort, cohort.parent
             continue
         for queue in _over_quota_below(cohort, seen, need.frs):
-            for gang in preemptible(need.gang, queue, policy.reclaim_within_cohort, need.frs):
+            for gang in preemptible(need, queue, policy.reclaim_within_cohort):
                 if rightful:
                     by_right.append(Candidate(gang, RECLAMATION, cohort))
                 else:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from gangline.engine.gang import Gang
 from gangline.engine.model import Millis
-from gangline.engine.preemption import put_back, take_out
+from gangline.engine.protection import protected_until
 from gangline.engine.recovery_plan import Plan
 from gangline.engine.store import Store
+from gangline.engine.victim_choice import lost_work, put_back, take_out
 
 #: Gangs that are tried alone before several together are taken.
 SINGLES = 200
@@ -18,7 +19,7 @@ def cheapest(store: Store, gang: Gang, plan: Plan, now: Millis, *, others: bool)
     """Those that have to leave before the plan fits; None if it never does. It has last been asked without them then.
 
     Those on their way out come first: if they are enough nobody else goes. `others` says whether others may be made to. Of
-    these the lowest priorities are taken, and among them the least lost GPU-seconds.
+    these the lowest priorities are taken, and among them the least lost GPU-seconds; nobody who is protected.
     """
     leaving = [holder for holder in _holders(store) if holder.evicting and holder is not gang]
     take_out(leaving)
@@ -41,7 +42,10 @@ def _choose(store: Store, gang: Gang, plan: Plan, now: Millis) -> list[Gang] | N
         (
             holder
             for holder in _holders(store)
-            if holder.priority < gang.priority and not holder.evicting and _in_the_way(store, holder, gang)
+            if holder.priority < gang.priority
+            and not holder.evicting
+            and not protected_until(holder, now)
+            and _in_the_way(store, holder, gang)
         ),
         key=lambda holder: (holder.priority, lost_work(holder, now), holder.uid),
     )
@@ -92,10 +96,3 @@ def _in_the_way(store: Store, holder: Gang, gang: Gang) -> bool:
     if any(flavor in mine for flavor, _ in holder.usage):
         return True
     return bool(store.capacity.nodes_of(holder) & store.capacity.reach(gang))
-
-
-def lost_work(gang: Gang, now: Millis) -> float:
-    """What stopping it now throws away, in GPU-seconds (of those that use no devices: in core-seconds)."""
-    devices = sum(amount for (_, resource), amount in gang.usage.items() if "/" in resource)
-    cores = sum(amount for (_, resource), amount in gang.usage.items() if resource == "cpu") / 1000
-    return (devices or cores) * gang.unsaved(now) / 1000

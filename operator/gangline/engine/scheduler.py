@@ -42,6 +42,10 @@ class Scheduler:
 
         After `PATIENCE` attempts it stops between two cycles; the next call goes on there.
         """
+        self._preemptor.now = now
+        for name in self._preemptor.waits.take_over(now):
+            if name in self._store.queues:
+                self._store.flush(self._store.queues[name].root)
         decisions: list[Decision] = self.backfill.begin(now)
         touched = self._store.touched
         for known in touched:
@@ -60,6 +64,10 @@ class Scheduler:
             patience = self._run_tree(root, now, note, seen, decisions, patience)
         decisions += self.backfill.end(now)
         return decisions
+
+    def next_due(self) -> Millis | None:
+        """When somebody may be preempted who is protected now, and in whose place others wait to start."""
+        return self._preemptor.waits.next_due()
 
     @property
     def unfinished(self) -> bool:
@@ -95,6 +103,7 @@ class Scheduler:
 
     def cycle(self, now: Millis) -> CycleRecord:
         """Exactly one cycle of every tree in which anything is in a heap."""
+        self._preemptor.now = now
         roots = {id(queue.root): queue.root for queue in self._store.queues.values() if queue.pending.active}
         order: dict[str, tuple[str, ...]] = {}
         attempts: list[Attempt] = []

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gangline.engine.model import Recovery
+from gangline.engine.protection import may_be_protected
 from gangline.engine.seating import NO_SPARES, Member, Seating, Seats, Shortage, Spares
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Want:
         if spares is NO_SPARES or each.ground is None:
             return None
         highest = self._capacity.highest_running(each.ground)
-        if self._recovery is not None and self._recovery.lend and highest is not None and highest > self._gang.priority:
+        if self._lent() and highest is not None and highest > self._gang.priority:
             return None
         total, idle = self._idle(each)
         kept = spares.of(total)
@@ -123,7 +124,8 @@ class Want:
         return None
 
     def _lent(self) -> bool:
-        return self._recovery is not None and self._recovery.lend
+        """It may run on spares, as it can be stopped at once."""
+        return self._recovery is not None and self._recovery.lend and not may_be_protected(self._gang)
 
     def text(self, short: Shortage) -> str:
         """In words, the same for as long as it is the same."""

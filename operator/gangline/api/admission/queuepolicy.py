@@ -19,6 +19,7 @@ from gangline.api.admission.model import (
     spec,
     text,
 )
+from gangline.engine.fixes import HOLD_QUOTA
 
 #: chances that make no sense at their ends: a runtime that is exceeded always, or never
 CHANCES: Final = (("backfill", "quantiles", "running"), ("backfill", "quantiles", "candidate"), ("overrun", "warnAt"))
@@ -39,6 +40,7 @@ DURATIONS: Final = (
 def validate(policy: Json, old: Json | None, context: Context) -> list[FieldError]:
     body = spec(policy)
     errors = [*_selection(mapping(body.get("clusterQueues"))), *_fixes(mapping(body.get("fixes")))]
+    errors += _hold_quota(mapping(body.get("preemption")), mapping(body.get("fixes")))
     for place in CHANCES:
         errors += _chance(_path(place), _at(body, place))
     for place in DURATIONS:
@@ -93,6 +95,13 @@ def _fixes(fixes: Json) -> list[FieldError]:
         for i, name in enumerate(listing(fixes.get("disable")))
         if name in enabled
     ]
+
+
+def _hold_quota(preemption: Json, fixes: Json) -> list[FieldError]:
+    """The field and the fix are two words for one thing."""
+    if preemption.get("holdQuota") is False and HOLD_QUOTA in listing(fixes.get("enable")):
+        return [invalid("spec.preemption.holdQuota", False, f"can't be false with {HOLD_QUOTA} in spec.fixes.enable")]
+    return []
 
 
 def _chance(path: str, value: object) -> list[FieldError]:

@@ -17,6 +17,7 @@ from gangline.api.common import (
     KubeObject,
     LabelValue,
     ObjectName,
+    PositiveInt32,
     Quantity,
 )
 from gangline.api.schema import LIST_SET, Model
@@ -118,19 +119,25 @@ class Backfill(Model):
 
 
 class Preemption(Model):
-    """Who is stopped to make room; within what the ClusterQueue's own preemption rules allow."""
+    """Who is stopped to make room; within what the ClusterQueue's own preemption rules allow. `victims` and `holdQuota` are
+    about those that make room for workloads of this queue; the rest protects this queue's own workloads, whoever wants
+    their room."""
 
     victims: Literal["Kueue", "LeastLostWork", "FewestGangs"] = "Kueue"
-    """Kueue: lowest priority, then newest. LeastLostWork: those that lose the least work since their last checkpoint.
-    FewestGangs: as few workloads as possible."""
+    """Kueue: lowest priority, then newest. LeastLostWork: lowest priority, then those that lose the least work since their
+    last checkpoint. FewestGangs: as few workloads as possible."""
     non_preemptible_from: Int32 | None = None
     """Workloads of this priority or higher are never stopped."""
+    non_preemptible_gpus: PositiveInt32 | None = None
+    """Workloads that ask for this many accelerators or more, all pods together, are never stopped. Accelerators are all
+    resources other than cpu, memory, storage and pods."""
     min_runtime: Duration | None = None
     """A workload is left alone for this long after its start."""
     max_per_workload: Count | None = None
-    """A workload that was stopped this often is left alone."""
+    """A workload that was stopped this often to make room is left alone."""
     hold_quota: bool = True
-    """Quota that was freed for a workload is kept for it until it starts."""
+    """Quota that was freed for a workload is kept for it until it starts: turns on the fix HoldFreedQuota, unless
+    `fixes.disable` names it. false turns it off, in the profile Gangline, too."""
 
 
 class Overrun(Model):

@@ -1,0 +1,327 @@
+"""Which of those that may be preempted go, where the preemptor's queue has a policy on victims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.engine.world import GPU, START, World, cluster_queue, cohort, gang, group, of
+
+from gangline.engine.fewest import STEPS, FewestSearch
+from gangline.engine.fixes import HOLD_QUOTA
+from gangline.engine.model import (
+    Decision,
+    FairSharing,
+    PodSet,
+    Preempt,
+    PreemptionPolicy,
+    Settings,
+    VictimPolicy,
+    Workload,
+)
+
+LOWER = PreemptionPolicy("LowerPriority")
+RECLAIM = PreemptionPolicy("LowerPriority", "Any")
+LEAST_LOST = VictimPolicy(choice="LeastLostWork")
+FEWEST = VictimPolicy(choice="FewestGangs")
+FAIR = Settings(pods_ready=None, fair_sharing=FairSharing())
+QUICK = settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.too_slow])
+
+
+def started(policy: VictimPolicy | None, *running: tuple[int, Workload], gpus: int = 8, later: int = 3600) -> World:
+    """Each is started at its second; then `later` seconds have passed since the first."""
+    world = World(cluster_queue("q", gpus, preemption=LOWER, victims=policy))
+    begin = world.now
+    for at, workload in running:
+        world.now = begin + at * 1000 - 1000
+        world.put(workload)
+        world.decide()
+    assert len(world.running()) == len(running)
+    world.now = begin + later * 1000 - 1000
+    return world
+
+
+def victims(world: World, gpus: int, priority: int = 100) -> list[str]:
+    world.put(gang("preemptor", gpus, priority=priority))
+    return sorted(of(world.decide(), Preempt))
+
+
+# --- least lost work --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("policy", "goes"), [(None, "new"), (LEAST_LOST, "saved")])
+def test_who_saved_its_work_goes_before_the_newest(policy: VictimPolicy | None, goes: str) -> None:
+    saved, new = gang("saved", 4, checkpoint_seconds=600.0), gang("new", 4)
+    assert victims(started(policy, (0, saved), (3000, new)), 4) == [goes]
+
+
+def test_what_is_lost_is_device_time() -> None:
+    """Four devices for ten minutes against one for half an hour."""
+    large, small = gang("large", 4), gang("small", 1)
+    assert victims(started(LEAST_LOST, (0, small), (1200, large), later=1800, gpus=5), 1) == ["small"]
+
+
+def test_a_lower_priority_goes_first_whatever_it_loses() -> None:
+    long, short = gang("long", 4), gang("short", 4, priority=1)
+    assert victims(started(LEAST_LOST, (0, long), (3000, short)), 4) == ["long"]
+
+
+def test_one_goes_where_less_is_lost_than_with_several() -> None:
+    """In the order alone, `s1` and `s2` would go: with each of them less is lost than with `large`."""
+    s1, s2, large = gang("s1", 2), gang("s2", 2), gang("large", 4)
+    world = started(LEAST_LOST, (0, s1), (0, s2), (1300, large), later=3600)
+    lost = [(2 * 3600, "s1"), (2 * 3600, "s2"), (4 * 2300, "large")]
+    assert lost == sorted(lost), "each of the small ones loses less than the large one, both lose more"
+    assert victims(world, 4) == ["large"]
+
+
+def test_several_go_where_less_is_lost_than_with_one() -> None:
+    s1, s2, large = gang("s1", 2), gang("s2", 2), gang("large", 4)
+    assert victims(started(LEAST_LOST, (0, large), (1300, s1), (1300, s2)), 4) == ["s1", "s2"]
+
+
+def test_who_gives_back_what_is_not_its_own_still_goes_before_the_own() -> None:
+    for settings_ in (Settings(pods_ready=None), FAIR):
+        world = World(
+            cluster_queue("q", 8, "pool", preemption=RECLAIM, victims=LEAST_LOST),
+            cluster_queue("other", 0, "pool"),
+            settings=settings_,
+        )
+        world.put(gang("own", 4, checkpoint_seconds=1.0), gang("b1", 2, "other"), gang("b2", 2, "other"))
+        world.decide()
+        world.now += 600_000
+        assert victims(world, 4) == ["b1", "b2"]
+
+
+@pytest.mark.parametrize(("policy", "goes"), [(None, "new"), (LEAST_LOST, "saved")])
+def test_under_fair_sharing_who_saved_its_work_goes(policy: VictimPolicy | None, goes: str) -> None:
+    world = World(
+        cluster_queue("q", 4, "pool", preemption=RECLAIM, victims=policy),
+        cluster_queue("other", 4, "pool"),
+        settings=FAIR,
+    )
+    world.put(gang("saved", 4, "other", checkpoint_seconds=600.0))
+    world.decide()
+    world.now += 3_000_000
+    world.put(gang("new", 4, "other"))
+    world.decide()
+    world.now += 610_000
+    assert victims(world, 4) == [goes]
+
+
+# --- fewest gangs -----------------------------------------------------------------------------------------------------
+
+
+def test_one_large_goes_in_the_place_of_many_small() -> None:
+    small = [(n, gang(f"s{n}", 1, created=START)) for n in range(1, 5)]
+    large = gang("large", 4)
+    assert len(victims(started(None, (0, large), *small), 4)) == 4
+    assert victims(started(FEWEST, (0, large), *small), 4) == ["large"]
+
+
+def test_among_equals_kueues_order_decides() -> None:
+    """Two of two fit in several ways: the lowest priorities, then the newest."""
+    names = [gang("a", 2, priority=1), gang("b", 2), gang("c", 2), gang("d", 2)]
+    world = started(FEWEST, *((n, each) for n, each in enumerate(names)))
+    assert victims(world, 4) == ["c", "d"]
+
+
+def test_the_smallest_set_is_the_first_in_kueues_order() -> None:
+    """Of three that free all that is needed alone it is the one of the lowest priority."""
+    world = started(
+        FEWEST,
+        *((n, gang(f"s{n}", 1)) for n in range(1, 4)),
+        (5, gang("x", 3, priority=3)),
+        (6, gang("y", 3, priority=2)),
+        (7, gang("z", 3, priority=4)),
+        gpus=12,
+    )
+    assert victims(world, 3) == ["y"]
+
+
+def test_those_on_their_way_out_count_for_nothing() -> None:
+    """Of the five that are needed, w1 frees three anyway: one gang for the other two is found, though it is the oldest."""
+    w1, old, n1, n2 = gang("w1", 3), gang("old", 3), gang("n1", 1), gang("n2", 1)
+    for policy, stopped in ((None, ["n1", "n2"]), (FEWEST, ["old"])):
+        world = started(policy, (0, old), (1, w1), (2, n1), (3, n2))
+        world.change("w1", evicted="Preempted", evicted_at=world.now)
+        assert victims(world, 5) == stopped
+
+
+def test_a_large_queue_is_searched_in_the_order_of_size() -> None:
+    """Two resources and many gangs: the exact search gives up, and what frees most is tried."""
+    quotas = group({"a100": {GPU: 200, "memory": 2000}})
+    world = World(cluster_queue("q", groups=(quotas,), preemption=LOWER, victims=FEWEST))
+
+    def both(name: str, gpus: int, memory: int) -> Workload:
+        return gang(name, pod_sets=(PodSet("main", 1, {GPU: gpus, "memory": memory}),))
+
+    world.put(*(both(f"w{n}", n % 3 + 1, 30 - 9 * (n % 3)) for n in range(90)))
+    world.decide()
+    held = len(world.running())
+    high = gang("high", priority=9, pod_sets=(PodSet("main", 1, {GPU: 60, "memory": 600}),))
+    world.put(high)
+    stopped = of(world.decide(), Preempt)
+    assert held > 80 and 0 < len(stopped) < 40
+
+
+# --- whatever is asked for --------------------------------------------------------------------------------------------
+
+GANGS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=7)
+
+
+def two_resources(
+    policy: VictimPolicy, gangs: Sequence[tuple[int, int, int]], need: tuple[int, int], fair: bool
+) -> tuple[dict[str, tuple[int, int]], tuple[int, int], list[str]]:
+    """What each of the running gangs holds, what is free, and who is stopped for a gang that needs so much."""
+    quotas = group({"a100": {GPU: 10, "memory": 10}})
+    world = World(
+        cluster_queue("q", groups=(quotas,), preemption=LOWER, victims=policy),
+        settings=FAIR if fair else Settings(pods_ready=None),
+    )
+    for number, (gpus, memory, priority) in enumerate(gangs):
+        pod_sets = (PodSet("main", 1, {GPU: gpus, "memory": memory}),)
+        world.put(gang(f"w{number}", priority=priority, pod_sets=pod_sets))
+    world.decide()
+    held = {name: gangs[int(name[1:])][:2] for name in world.running()}
+    free = (10 - sum(gpus for gpus, _ in held.values()), 10 - sum(memory for _, memory in held.values()))
+    world.put(gang("high", priority=9, pod_sets=(PodSet("main", 1, {GPU: need[0], "memory": need[1]}),)))
+    return held, free, of(world.decide(), Preempt)
+
+
+def enough(
+    held: Mapping[str, tuple[int, int]], names: Iterable[str], free: tuple[int, int], need: tuple[int, int]
+) -> bool:
+    chosen = list(names)
+    return all(free[i] + sum(held[name][i] for name in chosen) >= need[i] for i in (0, 1))
+
+
+@QUICK
+@given(GANGS, st.tuples(st.integers(1, 10), st.integers(1, 10)), st.booleans())
+def test_nobody_could_do_with_fewer(gangs: list[tuple[int, int, int]], need: tuple[int, int], fair: bool) -> None:
+    held, free, stopped = two_resources(FEWEST, gangs, need, fair)
+    least = next(
+        size
+        for size in range(len(held) + 1)
+        if any(enough(held, each, free, need) for each in combinations(held, size))
+    )
+    assert len(stopped) == least
+    assert enough(held, stopped, free, need)
+
+
+@QUICK
+@given(GANGS, st.tuples(st.integers(1, 10), st.integers(1, 10)), st.sampled_from([LEAST_LOST, FEWEST]), st.booleans())
+def test_nobody_goes_in_vain(
+    gangs: list[tuple[int, int, int]], need: tuple[int, int], policy: VictimPolicy, fair: bool
+) -> None:
+    held, free, stopped = two_resources(policy, gangs, need, fair)
+    for name in stopped:
+        assert not enough(held, [other for other in stopped if other != name], free, need)
+
+
+BORROW = PreemptionPolicy("LowerOrNewerEqualPriority", "LowerPriority", "LowerPriority", 2)
+
+
+def cohort_victims(
+    policy: VictimPolicy | None, jobs: Sequence[tuple[str, int, int]], last: tuple[int, int], settings_: Settings
+) -> tuple[World, list[Decision]]:
+    world = World(
+        cohort("pool", 2),
+        cluster_queue("q", 6, "pool", preemption=replace(BORROW, reclaim_within_cohort="Any"), victims=policy),
+        cluster_queue("other", 4, "pool", preemption=BORROW),
+        cluster_queue("third", 2, "pool"),
+        settings=settings_,
+    )
+    for number, (where, gpus, priority) in enumerate(jobs):
+        world.put(gang(f"w{number}", gpus, where, priority=priority))
+        world.decide()
+    world.put(gang("last", last[0], priority=last[1], created=START + 10_000_000))
+    return world, world.decide()
+
+
+@QUICK
+@given(
+    st.lists(st.tuples(st.sampled_from(["q", "other", "third"]), st.integers(1, 5), st.integers(0, 2)), max_size=8),
+    st.tuples(st.integers(1, 10), st.integers(0, 3)),
+    st.booleans(),
+)
+def test_in_a_cohort_there_are_never_more_and_always_enough(
+    jobs: list[tuple[str, int, int]], last: tuple[int, int], fair: bool
+) -> None:
+    """The same gang gets its room whatever is asked for, in one decision, and with as few as Kueue's choice at most."""
+    held = {"*": frozenset({HOLD_QUOTA})}
+    settings_ = Settings(pods_ready=None, fair_sharing=FairSharing() if fair else None, fixes=held)
+    counts: dict[str, int] = {}
+    for choice in ("Kueue", "FewestGangs", "LeastLostWork"):
+        world, decisions = cohort_victims(VictimPolicy(choice=choice), jobs, last, settings_)
+        stopped = [d for d in decisions if isinstance(d, Preempt) and d.by == "team/last"]
+        counts[choice] = len(stopped)
+        if stopped:
+            world.complete_evictions()
+            for waiting in [
+                each for each in world.workloads.values() if each.admission is None and each.name != "last"
+            ]:
+                world.delete(waiting.name)
+            world.decide()
+            assert "last" in world.running()
+    assert (counts["Kueue"] == 0) == (counts["FewestGangs"] == 0) == (counts["LeastLostWork"] == 0)
+    assert counts["FewestGangs"] <= counts["Kueue"]
+
+
+# --- the search itself ------------------------------------------------------------------------------------------------
+
+
+def search(frees: Sequence[Mapping[str, int]], lacking: Mapping[str, int]) -> tuple[FewestSearch[str], list[int]]:
+    """Sums decide; what is taken is noted."""
+    taken: list[int] = []
+
+    def take(place: int) -> bool:
+        taken.append(place)
+        return True
+
+    def give_back(place: int) -> None:
+        assert taken.pop() == place
+
+    def is_enough() -> bool:
+        return all(sum(frees[place].get(key, 0) for place in taken) >= amount for key, amount in lacking.items())
+
+    return FewestSearch(frees, lacking, take, give_back, is_enough), taken
+
+
+@given(
+    st.lists(st.fixed_dictionaries({"a": st.integers(0, 5), "b": st.integers(0, 5)}), max_size=7),
+    st.fixed_dictionaries({"a": st.integers(-2, 12), "b": st.integers(-2, 12)}),
+    st.integers(0, 8),
+)
+def test_the_first_smallest_set_is_found(frees: list[dict[str, int]], lacking: dict[str, int], limit: int) -> None:
+    expected = next(
+        (
+            list(places)
+            for size in range(1, limit)
+            for places in combinations(range(len(frees)), size)
+            if all(sum(frees[place][key] for place in places) >= amount for key, amount in lacking.items())
+        ),
+        None,
+    )
+    found, taken = search(frees, lacking)
+    assert found.below(limit) == expected
+    assert not taken and not found.gave_up
+
+
+def test_one_resource_is_searched_without_detours() -> None:
+    frees = [{"a": 1 + place % 7} for place in range(2000)]
+    found, _ = search(frees, {"a": 7 * 40})
+    places = found.below(41)
+    assert places is not None and len(places) == 40 and all(frees[place]["a"] == 7 for place in places)
+    assert found._steps == 40 <= STEPS
+
+
+def test_a_search_that_takes_too_long_is_given_up() -> None:
+    frees = [{"a": place % 2, "b": 1 - place % 2} for place in range(200)]
+    found = FewestSearch(frees, {"a": 20, "b": 20}, lambda place: True, lambda place: None, lambda: False)
+    assert found.below(60) is None
+    assert found.gave_up

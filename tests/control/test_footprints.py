@@ -45,6 +45,25 @@ def test_pods_that_wait_or_have_ended_sit_on_no_node() -> None:
     assert [(pod.name, pod.terminating) for pod in change.item.pods] == [("going", True)]  # type: ignore[union-attr]
 
 
+def test_pods_that_their_node_failed_are_told_apart_from_those_that_failed_themselves() -> None:
+    found, told = store()
+    faults = ("UnexpectedAdmissionError", "Terminated", "OutOfnvidia.com/gpu", "", "Evicted", "OutOfcpu")
+    for number, reason in enumerate(faults):
+        pod = a_pod(f"p{number}", "n1", phase="Failed")
+        pod["status"]["reason"] = reason
+        found.upsert(pod)
+    unknown = a_pod("p9", "n2", phase="Failed")
+    unknown["status"]["containerStatuses"] = [{"state": {"terminated": {"reason": "ContainerStatusUnknown"}}}]
+    found.upsert(unknown)
+    found.tell()
+    failed = (("p0", "n1"), ("p1", "n1"), ("p2", "n1"), ("p9", "n2"))
+    assert told == [model.Put(model.Footprint("ns/w", (), failed))]
+    for number in (0, 1, 2, 9):
+        found.remove(f"ns/p{number}")
+    found.tell()
+    assert told[1:] == [model.Gone(model.Footprint, "ns/w")]
+
+
 def test_the_last_pod_takes_the_footprint_with_it() -> None:
     found, told = store()
     found.upsert(a_pod("a"))

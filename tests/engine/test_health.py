@@ -221,6 +221,32 @@ def test_pods_that_do_not_end_keep_others_away() -> None:
     assert found.engine._store.health.why_unusable("n1") == "StuckTerminating"
 
 
+def test_a_node_that_fails_pods_is_doubted_for_some_minutes() -> None:
+    found = world()
+    health = found.engine._store.health
+    here = BoundPod("p", "main", "n2")
+
+    def failed(*names: str) -> None:
+        found.engine.observe(Put(Footprint("team/w1", (here,), tuple((name, "n1") for name in names))))
+        found.decide()
+
+    failed("a")
+    assert health.why_unusable("n1") == "PodsFailed"
+    found.tick(200)
+    failed("a", "b")
+    found.tick(200)
+    found.decide()
+    assert not health.usable("n1"), "it has failed another since"
+    assert found.engine.next_wakeup(found.now) == found.now + 99_000
+    found.tick(98)
+    found.decide()
+    assert health.usable("n1"), "what failed is still listed, and long ago"
+    failed("a", "b", "c")
+    assert not health.usable("n1")
+    failed()
+    assert health.usable("n1")
+
+
 def test_pods_on_a_node_that_was_never_seen() -> None:
     found = world()
     found.engine.observe(Put(Footprint("team/w1", (BoundPod("p", "main", "elsewhere"),))))

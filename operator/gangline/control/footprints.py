@@ -24,6 +24,11 @@ _GROUP: Final = "jobset.sigs.k8s.io/job-index"
 _GROUPS: Final = "jobset.sigs.k8s.io/replicatedjob-replicas"
 
 
+#: why pods fail through no fault of their own: what kubelet says when it can't run what was bound to its node, or goes down
+_NODE_FAULTS: Final = frozenset({"UnexpectedAdmissionError", "NodeShutdown", "Terminated", "NodeLost"})
+_STATUS_UNKNOWN: Final = "ContainerStatusUnknown"
+
+
 @dataclass(frozen=True, slots=True)
 class GangPod:
     """What is known of one pod of a gang. Times are milliseconds since the epoch, 0 = not (yet)."""
@@ -43,6 +48,8 @@ class GangPod:
     #: when its grace period is over, once it has been told to go
     due: int
     finalizers: tuple[str, ...] = ()
+    #: it failed, and its node is to blame
+    failed_by_node: bool = False
 
     @property
     def terminating(self) -> bool:
@@ -86,7 +93,18 @@ def read(pod: Json) -> GangPod | None:
         ended=status.get("phase") in ("Succeeded", "Failed"),
         due=conditions.millis_of(meta.get("deletionTimestamp")),
         finalizers=tuple(meta.get("finalizers") or ()),
+        failed_by_node=_failed_by_node(status),
     )
+
+
+def _failed_by_node(status: Json) -> bool:
+    if status.get("phase") != "Failed":
+        return False
+    reason = status.get("reason") or ""
+    if reason in _NODE_FAULTS or (reason.startswith("OutOf") and "/" in reason):  # OutOf<device>
+        return True
+    states = (row.get("state") or {} for row in status.get("containerStatuses") or ())
+    return any((state.get("terminated") or {}).get("reason") == _STATUS_UNKNOWN for state in states)
 
 
 def _number(text: str | None) -> int | None:
@@ -161,8 +179,11 @@ class Footprints:
             pods = tuple(
                 pod.bound(counts.get(pod.pod_set, 0)) for pod in self.of(workload) if pod.node and not pod.ended
             )
-            footprint = model.Footprint(workload, pods)
-            if not pods:
+            failed = tuple(
+                (pod.key.rpartition("/")[2], pod.node) for pod in self.of(workload) if pod.node and pod.failed_by_node
+            )
+            footprint = model.Footprint(workload, pods, failed)
+            if not pods and not failed:
                 if self._told.pop(workload, None) is not None:
                     self.observe(model.Gone(model.Footprint, workload))
             elif self._told.get(workload) != footprint:

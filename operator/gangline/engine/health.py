@@ -43,6 +43,8 @@ class Signal:
     means: str
     grace_seconds: float = 0.0
     values: frozenset[str] = frozenset()
+    #: so long it is heeded, if it still shows then; 0 = for as long as it shows
+    lasts_seconds: float = 0.0
 
 
 #: How long before an announced maintenance a node counts as leaving, in seconds.
@@ -82,6 +84,7 @@ TABLE: Final[tuple[Signal, ...]] = (
     Signal("ReadonlyFilesystem", "Condition", "ReadonlyFilesystem", SUSPECT),
     Signal("DevicesMissing", "Pods", "allocatable below what is bound", DEGRADED, 30.0),
     Signal("StuckTerminating", "Pods", "pods that do not end", SUSPECT, 120.0),
+    Signal("PodsFailed", "Pods", "pods that failed by the node's fault", SUSPECT, lasts_seconds=300.0),
 )
 
 #: An untolerated taint that has no row: a node with NoExecute is lost for a gang, one with NoSchedule gets nothing new of it.
@@ -157,6 +160,12 @@ class Health:
             notes.discard(kind)
         self._dirty.add(node)
 
+    def renew(self, node: str, kind: str) -> None:
+        """A signal that shows already has been given again: what it lasts begins anew."""
+        record = self._records.get(node)
+        if record is not None and record.since.pop(kind, None) is not None:
+            self._dirty.add(node)
+
     def forget(self, node: str) -> None:
         """Nobody names this node any more."""
         if node not in self.nodes:
@@ -190,11 +199,17 @@ class Health:
         signals, later = self._signals(name, now)
         record.since = {signal.kind: min(since, record.since.get(signal.kind, since)) for signal, since in signals}
         ripening = {signal.kind: record.since[signal.kind] + self.grace(signal) for signal, _ in signals}
+        ends = {
+            signal.kind: record.since[signal.kind] + round(1000 * signal.lasts_seconds)
+            for signal, _ in signals
+            if signal.lasts_seconds
+        }
         # what may be a loss keeps new work away at once, everything else when its grace is over
         record.active = {
             signal.kind: signal
             for signal, _ in signals
-            if signal.means in (LOST, DEGRADED) or ripening[signal.kind] <= now
+            if (signal.means in (LOST, DEGRADED) or ripening[signal.kind] <= now)
+            and ends.get(signal.kind, now + 1) > now
         }
         loss = self._loss(record, ripening, now)
         if loss is not None and record.loss is None:
@@ -204,7 +219,7 @@ class Health:
         record.loss = _same_or_worse(record.loss, loss)
         record.usable = name in self.nodes and not record.active and record.usable_from <= now
         self._note_standing(name, record)
-        times = [when for when in (*later, *ripening.values(), record.usable_from) if when > now]
+        times = [when for when in (*later, *ripening.values(), *ends.values(), record.usable_from) if when > now]
         if times:
             self._due[name] = min(times)
         else:

@@ -343,6 +343,8 @@ class Footprint:
 
     workload: str  # key
     pods: tuple[BoundPod, ...]
+    #: pods that failed by the fault of their node, with that: (name, node)
+    failed: tuple[tuple[str, str], ...] = ()
 
 
 # --- workloads --------------------------------------------------------------------------------------------------------

@@ -25,6 +25,8 @@ class Presence:
         self._stale: dict[str, set[str]] = {}
         #: workload -> pods that are to go since all of it starts again
         self._leaving: dict[str, set[str]] = {}
+        #: node -> workloads with pods that failed by its fault
+        self._blaming: dict[str, set[str]] = {}
         #: nodes of which pods may tell something new
         self._recheck: set[str] = set()
 
@@ -35,6 +37,7 @@ class Presence:
             if not self._on[node]:
                 del self._on[node]
         self._recheck.update(_nodes(old))
+        self._blame(key, old.failed if old else (), footprint.failed if footprint else ())
         for marked in (self._stale, self._leaving):
             left = marked.pop(key, set[str]()) & {pod.name for pod in footprint.pods} if footprint else set[str]()
             if left:
@@ -45,6 +48,21 @@ class Presence:
         for node in _nodes(footprint):
             self._on.setdefault(node, set()).add(key)
         self._recheck.update(_nodes(footprint))
+
+    def _blame(self, key: str, old: Collection[tuple[str, str]], new: Collection[tuple[str, str]]) -> None:
+        if old == new:
+            return
+        for _, node in old:
+            self._blaming.get(node, set[str]()).discard(key)
+        for pod, node in new:
+            self._blaming.setdefault(node, set()).add(key)
+            if (pod, node) not in old:
+                self._health.renew(node, "PodsFailed")
+        touched = {node for _, node in (*old, *new)}
+        self._recheck |= touched
+        for node in touched:
+            if not self._blaming.get(node):
+                self._blaming.pop(node, None)
 
     def put_node(self, old: Node | None, new: Node | None, name: str) -> None:
         """A node came, changed or went. One of the same name but another identity does not have the pods of the first."""
@@ -102,6 +120,7 @@ class Presence:
             else:
                 pods = list(self._pods_on(name))
                 self._health.note(name, "StuckTerminating", active=any(pod.terminating for _, pod in pods))
+                self._health.note(name, "PodsFailed", active=name in self._blaming)
                 self._health.note(name, "DevicesMissing", active=self._overdrawn(node, pods))
         self._recheck.clear()
 

@@ -187,7 +187,7 @@ class Recovery(Model):
     soak: Duration = "1m"
     """A node that came back is watched for this long before it is used again."""
     swap_budget: Count = 5
-    """How often nodes may be replaced under one workload before it is evicted instead."""
+    """How many nodes may be replaced under one workload within an hour before it is evicted and queued again instead."""
     toleration_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
     """Pods that are started from now on leave a node this many seconds after it went silent, by a toleration that is added
     to them unless they have one of their own. Left out: Kubernetes' 300 seconds."""

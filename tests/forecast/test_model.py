@@ -27,7 +27,7 @@ from gangline.forecast import (
     train,
     train_in_process,
 )
-from gangline.forecast.calibration import Calibrator, Record
+from gangline.forecast.calibration import REFRESH, Calibrator, Record
 from gangline.forecast.evaluate import Window, evaluate
 from gangline.forecast.guard import Guard
 from gangline.forecast.model import Validation
@@ -160,7 +160,7 @@ def test_little_evidence_moves_little() -> None:
     assert not calibrator.shifts(0.0).any()
     calibrator.add(Record("a", 0.0, (5.0,) * len(LEVELS)))
     calibrator.finished("a", 100.0, 9.0)
-    assert 0 < calibrator.shifts(1000.0)[1] < 0.5
+    assert 0 < calibrator.shifts(REFRESH)[1] < 0.5
 
 
 # --- the forecaster ---------------------------------------------------------------------------------------------------

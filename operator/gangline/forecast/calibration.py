@@ -11,15 +11,14 @@ as there are runs to base it on. Small groups corrected on their own would cover
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from gangline.forecast.shifts import Floats
+    from gangline.forecast.shifts import Corrections, Floats, Ledger
 
 _MAX_RUNS: Final = 8000
-REFRESH: Final = 600.0  # seconds for which shifts are good
+REFRESH: Final = 1800.0  # seconds for which shifts are good
 
 
 def group_of(queue: str, gpus: int) -> str:
@@ -43,39 +42,43 @@ class Calibrator:
     """Keeps the shifts (in log seconds, one per level of LEVELS) that make the latest forecasts right."""
 
     def __init__(self) -> None:
-        self._records: deque[Record] = deque(maxlen=_MAX_RUNS)
-        self._running: dict[str, Record] = {}
-        self._shifts: dict[str, Floats] = {}
+        self._ledger: Ledger | None = None
+        self._running: dict[str, int] = {}
+        self._corrections: Corrections | None = None
         self._due = -math.inf
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self._ledger) if self._ledger is not None else 0
 
     def add(self, record: Record) -> None:
         """A run has started. Told twice, the first stays: it was forecast before it was known."""
         if record.uid in self._running:
             return
-        self._records.append(record)
+        number = self._made().append(record)
         if math.isnan(record.finish):
-            self._running[record.uid] = record
+            self._running[record.uid] = number
 
     def finished(self, uid: str, at: float, target: float) -> None:
-        record = self._running.pop(uid, None)
-        if record is not None:
-            record.finish, record.target = at, target
+        number = self._running.pop(uid, None)
+        if number is not None:
+            self._made().finish(number, at, target)
 
     def forget(self, uid: str) -> None:
         """It was stopped: how long it would have taken will not be known."""
-        record = self._running.pop(uid, None)
-        if record is not None:
-            record.start = math.nan
+        number = self._running.pop(uid, None)
+        if number is not None:
+            self._made().strike(number)
 
     def shifts(self, now: float, group: str = "") -> Floats:
         """The correction as of `now`, at most REFRESH seconds old: of a group, or of all where the group is not known."""
-        if not self._due - REFRESH <= now < self._due:
-            from gangline.forecast import shifts  # late: who asks has a model, and numpy with it
-
+        if self._corrections is None or not self._due - REFRESH <= now < self._due:
             self._due = now + REFRESH
-            self._shifts = shifts.corrections(self._records, now)
-        found = self._shifts.get(group)
-        return self._shifts[""] if found is None else found
+            self._corrections = self._made().corrections(now)
+        return self._corrections.of(group)
+
+    def _made(self) -> Ledger:
+        if self._ledger is None:
+            from gangline.forecast.shifts import Ledger  # late: who asks has a model, and numpy with it
+
+            self._ledger = Ledger(_MAX_RUNS)
+        return self._ledger

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -50,25 +50,72 @@ class Evidence:
     target: Floats  #: log seconds, if so
     logs: Floats  #: what was forecast, one column per level
 
-    def of(self, rows: Sequence[int]) -> Evidence:
+    def of(self, rows: NDArray[np.intp]) -> Evidence:
         return Evidence(self.age[rows], self.done[rows], self.target[rows], self.logs[rows])
 
 
-def corrections(records: Iterable[Record], now: float) -> dict[str, Floats]:
-    """Shifts by group, as of `now`; "" stands for all together."""
-    records = [r for r in records if now - _WINDOW * _MAX_HALF_LIFE <= r.start <= now]
-    evidence = Evidence(
-        age=np.array([now - r.start for r in records]),
-        done=np.array([r.finish <= now for r in records], dtype=bool),
-        target=np.array([r.target for r in records]),
-        logs=np.array([r.logs for r in records]).reshape(-1, len(LEVELS)),
-    )
-    overall = shifts(evidence, np.zeros(len(LEVELS)), _PRIOR)
-    members: dict[str, list[int]] = defaultdict(list)
-    for number, record in enumerate(records):
-        members[record.group].append(number)
-    groups = {name: shifts(evidence.of(rows), overall, _GROUP_PRIOR) for name, rows in members.items() if name}
-    return {"": overall, **groups}
+class Corrections:
+    """Shifts as of one moment; a group's are computed when they are first asked for."""
+
+    def __init__(self, evidence: Evidence, groups: NDArray[np.int32], codes: Mapping[str, int]) -> None:
+        self._evidence = evidence
+        self._groups = groups
+        self._codes = codes
+        self._usual = shifts(evidence, np.zeros(len(LEVELS)), _PRIOR)
+        self._known: dict[str, Floats] = {"": self._usual}
+
+    def of(self, group: str) -> Floats:
+        """Of a group; of all together for "" and for a group of which nothing is known."""
+        found = self._known.get(group)
+        if found is None:
+            rows = np.flatnonzero(self._groups == self._codes.get(group, -1))
+            found = shifts(self._evidence.of(rows), self._usual, _GROUP_PRIOR) if rows.size else self._usual
+            self._known[group] = found
+        return found
+
+
+class Ledger:
+    """The latest runs in columns. All that ever came are numbered; a run's row is its number modulo the ledger's length."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._number = 0
+        self._start = np.full(length, math.nan)
+        self._finish = np.full(length, math.nan)
+        self._target = np.full(length, math.nan)
+        self._logs = np.full((length, len(LEVELS)), math.nan)
+        self._group = np.zeros(length, dtype=np.int32)
+        self._codes: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return min(self._number, self._length)
+
+    def append(self, record: Record) -> int:
+        """Its number."""
+        row = self._number % self._length
+        self._start[row], self._finish[row], self._target[row] = record.start, record.finish, record.target
+        self._logs[row] = record.logs
+        self._group[row] = self._codes.setdefault(record.group, len(self._codes))
+        self._number += 1
+        return self._number - 1
+
+    def finish(self, number: int, at: float, target: float) -> None:
+        """The run ended after exp(`target`) seconds."""
+        if number >= self._number - self._length:
+            self._finish[number % self._length], self._target[number % self._length] = at, target
+
+    def strike(self, number: int) -> None:
+        """The run teaches nothing."""
+        if number >= self._number - self._length:
+            self._start[number % self._length] = math.nan
+
+    def corrections(self, now: float) -> Corrections:
+        """By the runs that had started by `now`."""
+        rows = np.arange(max(0, self._number - self._length), self._number) % self._length
+        start = self._start[rows]
+        rows = rows[(now - _WINDOW * _MAX_HALF_LIFE <= start) & (start <= now)]
+        evidence = Evidence(now - self._start[rows], self._finish[rows] <= now, self._target[rows], self._logs[rows])
+        return Corrections(evidence, self._group[rows], self._codes)
 
 
 def shifts(evidence: Evidence, usual: Floats, prior: float) -> Floats:

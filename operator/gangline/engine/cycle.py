@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from gangline.engine import partial
 from gangline.engine.claims import Claim, claims_of, others_held, settle_claim, stake, yields_to
 from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.flavors import Assigner, Assignment, Mode, Restriction
 from gangline.engine.gang import Gang, Progress, ScanProgress
-from gangline.engine.model import Millis, Settings
+from gangline.engine.model import Millis, Settings, TopologyAssignment
 from gangline.engine.placement import has_placements
 from gangline.engine.preemption import Preemptor, Victim, put_back, take_out
 from gangline.engine.quota import Cell, Node
@@ -86,6 +86,20 @@ class Attempt:
         return {Mode.NO_FIT: "NoFit", Mode.FIT: "Fit"}.get(self.assignment.mode, "Preempt")
 
 
+@dataclass(slots=True)
+class Nomination:
+    """What a head was nominated with, and where its scan of flavors began."""
+
+    tried: ScanProgress
+    assignment: Assignment
+    victims: list[Victim]
+    places: Mapping[str, TopologyAssignment]  # as they were found; what comes of the attempt may be others
+
+
+#: uid of a gang -> its nomination, for as long as nothing changes in its tree: cycle after cycle it would be the same
+Nominations: TypeAlias = dict[str, Nomination]
+
+
 class TreeCycle:
     """Runs one cycle. `attempts` then holds every head's in the order of processing."""
 
@@ -98,8 +112,10 @@ class TreeCycle:
         now: int,
         may_reserve: Callable[[], bool],
         guard: Guard | None = None,
+        known: Nominations | None = None,
     ) -> None:
         self._root = root
+        self._known = known
         self._may_reserve = may_reserve
         self._guard = guard
         self._settings = settings
@@ -148,8 +164,15 @@ class TreeCycle:
     def _nominate(self, gang: Gang) -> Attempt:
         queue = gang.queue
         assert queue is not None, gang
+        tried = self._progress(gang, queue)
+        known = self._known.get(gang.uid) if self._known is not None and not self._claims else None
+        if known is not None and known.tried == tried:
+            known.assignment.take_places(known.places)
+            return Attempt(gang, queue, known.assignment, known.victims, queue.generation)
         with self._as_seen_by(gang):
-            assignment, victims = self._assign(gang, queue, self._progress(gang, queue), None)
+            assignment, victims = self._assign(gang, queue, tried, None)
+        if self._known is not None and not self._claims:
+            self._known[gang.uid] = Nomination(tried, assignment, victims, assignment.placements())
         return Attempt(gang, queue, assignment, victims, queue.generation)
 
     def _progress(self, gang: Gang, queue: ClusterQueueState) -> ScanProgress:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TypeAlias
 
 from gangline.engine.backfill import BackfillPlanner
-from gangline.engine.cycle import Attempt, TreeCycle
+from gangline.engine.cycle import Attempt, Nominations, TreeCycle
 from gangline.engine.explain import reason_of
 from gangline.engine.fair_victims import fair_victims
 from gangline.engine.gang import Gang
@@ -84,7 +84,8 @@ class Scheduler:
         patience: int,
     ) -> int:
         """Cycle until a state comes back that has been seen since something last changed; the patience left."""
-        while attempts := self._cycle(root, now):
+        known: Nominations = {}
+        while attempts := self._cycle(root, now, known):
             patience -= len(attempts)
             for attempt in attempts:
                 note(attempt)
@@ -92,6 +93,7 @@ class Scheduler:
             decisions.extend(news)
             if news:
                 seen.clear()
+                known.clear()
             state = _state(attempts)
             if state in seen:
                 break
@@ -120,7 +122,7 @@ class Scheduler:
             requeued=tuple(_requeued(attempt) for attempt in attempts if not attempt.reserved),
         )
 
-    def _cycle(self, root: Node, now: Millis) -> list[Attempt]:
+    def _cycle(self, root: Node, now: Millis, known: Nominations | None = None) -> list[Attempt]:
         heads: list[Gang] = []
         for queue in root.leaves():
             if queue.in_service and (gang := queue.pending.pop()) is not None:
@@ -128,7 +130,7 @@ class Scheduler:
         if not heads:
             return []
         guard = self.backfill if self.backfill.guards(root) else None
-        attempts = TreeCycle(root, heads, self._settings, self._preemptor, now, self._may_reserve, guard).run()
+        attempts = TreeCycle(root, heads, self._settings, self._preemptor, now, self._may_reserve, guard, known).run()
         for attempt in attempts:
             self._store.note_change(attempt.gang)
             if attempt.reserved:

@@ -122,7 +122,10 @@ POLICY = {
             "quantiles": {"running": "0.5", "candidate": "0.9"},
             "revoke": "Overdue",
         },
-        "preemption": {"victims": "LeastLostWork", "nonPreemptibleFrom": 8, "minRuntime": "10m", "holdQuota": True},
+        "preemption": {
+            "victims": "LeastLostWork", "nonPreemptibleFrom": 8, "nonPreemptibleGpus": 8, "minRuntime": "10m",
+            "maxPerWorkload": 3, "holdQuota": True,
+        },
         "overrun": {"warnAt": "0.9", "action": "Notify"},
         "stall": {"after": "15m", "action": "Notify"},
         "recovery": {

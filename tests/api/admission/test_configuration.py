@@ -148,6 +148,13 @@ def test_admission_checks_keep_their_controller():
         ({"overrun": {"overdueFactor": "2.5"}}, ""),
         ({"overrun": {"overdueFactor": "twice"}}, "spec.overrun.overdueFactor: Invalid value"),
         ({"stall": {"grace": "1"}}, "spec.stall.grace: Invalid value"),
+        ({"preemption": {"minRuntime": "a while"}}, "spec.preemption.minRuntime: Invalid value"),
+        ({"preemption": {"minRuntime": "-1m"}}, "spec.preemption.minRuntime: Invalid value"),
+        ({"preemption": {"holdQuota": True}, "fixes": {"disable": ["HoldFreedQuota"]}}, ""),
+        (
+            {"preemption": {"holdQuota": False}, "fixes": {"enable": ["HoldFreedQuota"]}},
+            "spec.preemption.holdQuota: Invalid value: false: can't be false with HoldFreedQuota in spec.fixes.enable",
+        ),
     ],
 )  # fmt: skip
 def test_policies(spec: Json, said: str):

@@ -266,6 +266,20 @@ def test_the_training_itself_can_say_no() -> None:
     assert guard.verdict(200.0).trusted
 
 
+def test_a_model_that_was_found_wanting_is_no_better_after_a_restart() -> None:
+    guard, week = Guard(), 7 * 86400.0
+    for number in range(60):
+        guard.finished(number * 3600.0, 5.0, 7.0, 6.0)
+    now = 60 * 3600.0
+    assert "switched itself off" in guard.verdict(now).reason
+    again = Guard()
+    again.use(Validation(500, 0.0, 1.0, error=0.5, last_two=1.0), -week)
+    assert again.verdict(now).trusted
+    again.recall(guard.rows())
+    assert again.verdict(now) == guard.verdict(now)
+    assert again.verdict(week + 30 * 3600.0).runs == 30 + 500  # each hour leaves the week in its turn
+
+
 def test_many_forecasts_take_less_than_a_millisecond_each(model: Model) -> None:
     forecaster = ready(model)
     uids = [f"n{i}" for i in range(2000)]

@@ -18,6 +18,7 @@ from gangline.forecast import HistoryStore, Run, StoreError, schema
 from gangline.forecast import store as store_module
 
 RUNS = make_runs(50)
+NOW = 1 + len(schema.MIGRATIONS)  #: this version of the schema
 
 
 @pytest.fixture
@@ -134,15 +135,27 @@ def _fail(connection: Connection) -> None:
     raise StoreError("the power went out")
 
 
+def test_a_database_of_the_first_version_gets_its_tallies(tmp_path: Path) -> None:
+    path = tmp_path / "h.db"
+    HistoryStore(str(path)).put(RUNS)
+    with create_engine(f"sqlite:///{path}").begin() as connection:
+        connection.execute(text("DROP TABLE gangline_tallies"))
+        connection.execute(text("UPDATE gangline_schema SET version = 1"))
+    with HistoryStore(str(path)) as store:
+        store.keep("a", "1")
+        store.keep("a", "2")
+        assert (store.kept("a"), store.kept("b"), store.runs()) == ("2", None, RUNS)
+
+
 def test_an_older_database_is_migrated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "h.db"
     HistoryStore(str(path)).put(RUNS)
-    monkeypatch.setattr(schema, "MIGRATIONS", (_add_note,))
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, _add_note))
     for _ in range(2):
         with HistoryStore(str(path)) as store:
             assert store.runs() == RUNS
     with create_engine(f"sqlite:///{path}").connect() as connection:
-        assert connection.execute(text("SELECT version FROM gangline_schema")).all() == [(2,)]
+        assert connection.execute(text("SELECT version FROM gangline_schema")).all() == [(NOW + 1,)]
         assert connection.execute(text("SELECT note FROM gangline_runs LIMIT 1")).all() == [(None,)]
 
 
@@ -150,19 +163,19 @@ def test_a_migration_that_breaks_off_leaves_no_trace(tmp_path: Path, monkeypatch
     path = tmp_path / "h.db"
     HistoryStore(str(path)).put(RUNS)
     with monkeypatch.context() as patch:
-        patch.setattr(schema, "MIGRATIONS", (_fail,))
+        patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, _fail))
         with pytest.raises(StoreError, match="power"):
             HistoryStore(str(path))
-    monkeypatch.setattr(schema, "MIGRATIONS", (_add_note,))
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, _add_note))
     assert HistoryStore(str(path)).runs() == RUNS
 
 
 def test_a_newer_database_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "h.db"
     with monkeypatch.context() as patch:
-        patch.setattr(schema, "MIGRATIONS", (_add_note, _add_note))
+        patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, _add_note, _add_note))
         HistoryStore(str(path))
-    with pytest.raises(StoreError, match="schema version 3; this Gangline knows up to 1"):
+    with pytest.raises(StoreError, match=f"schema version {NOW + 2}; this Gangline knows up to {NOW}"):
         HistoryStore(str(path))
 
 

@@ -256,4 +256,6 @@ def _show_accuracy(told: Mapping[str, Any], output: str | None) -> None:
             f"{starts['withinP90']:.0%} before their p90; off by {age(starts['medianErrorSeconds'])} in the median"
         )
     if not runtimes and not starts.get("starts"):
-        click.echo("nothing that was forecast has come true yet since the operator began")
+        click.echo("nothing that was forecast has come true yet")
+    elif told.get("since"):
+        click.echo(f"\ncounted since {time.strftime('%Y-%m-%d %H:%M', time.localtime(told['since']))}")

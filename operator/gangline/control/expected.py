@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -67,7 +67,7 @@ _PROGRAM: Final = f"import os, sys; os.nice({_NICE}); from gangline.engine impor
 
 @dataclass(slots=True)
 class Accuracy:
-    """How the first expectation for each workload turned out. Times in milliseconds."""
+    """How the first expectation for each workload turned out; `errors` are the latest. Times in milliseconds."""
 
     starts: int = 0
     within_p50: int = 0
@@ -79,6 +79,15 @@ class Accuracy:
         self.within_p50 += started <= expected.p50
         self.within_p90 += expected.p90 is not None and started <= expected.p90
         self.errors.append(abs(started - expected.p50))
+
+    def clear(self) -> None:
+        self.restore(0, 0, 0, ())
+
+    def restore(self, starts: int, within_p50: int, within_p90: int, errors: Iterable[int]) -> None:
+        """Go on from what was counted before."""
+        self.starts, self.within_p50, self.within_p90 = int(starts), int(within_p50), int(within_p90)
+        self.errors.clear()
+        self.errors.extend(map(int, errors))
 
     def as_json(self) -> Json:
         count = max(1, self.starts)

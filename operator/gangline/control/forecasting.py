@@ -7,6 +7,7 @@ on the facts that have gathered are taken in. Until then the engine decides with
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -19,6 +20,7 @@ from gangline.control.expected import Expected
 from gangline.control.forecasts import Forecasts, Record
 from gangline.control.history import History
 from gangline.control.mirror import Mirror
+from gangline.control.tallies import Tallies
 from gangline.control.writes import Writes
 from gangline.engine import model
 from gangline.engine.engine import Engine
@@ -44,6 +46,8 @@ TRAIN_EVERY: Final = 6 * 3600.0
 JUDGE_EVERY: Final = 60.0
 #: whoever asks waits so long at most for estimates that are being made, in seconds
 SETTLE: Final = 3.0
+#: what was counted of the accuracy is kept this often, in seconds
+KEEP_EVERY: Final = 30.0
 #: so many runs that ended are kept by a process that does not lead, in case that it will
 MAX_UNWRITTEN: Final = 20_000
 #: what waits to be written may take so long at the end, in seconds
@@ -95,6 +99,15 @@ class Forecasting:
             noted=self._arrived.set,
         )
         self.expected = Expected(engine, mirror, writes, now=now, estimate=self.forecasts.estimate)
+        self.tallies = Tallies(
+            self.history,
+            self.forecasts.records,
+            self.expected.accuracy,
+            cluster=self._cluster,
+            now=now,
+            judged=self.forecasts.forecaster.judged,
+        )
+        self._led = asyncio.Event()
 
     # --- in -----------------------------------------------------------------------------------------------------------
 
@@ -121,6 +134,7 @@ class Forecasting:
         for run in self._unwritten.values():
             self.history.put(run)
         self._unwritten.clear()
+        self._led.set()
 
     def _keep(self, run: Run) -> None:
         if self._leading():
@@ -139,11 +153,14 @@ class Forecasting:
                 group.create_task(self.history.run(), name="history")
                 await self._recall()
                 await self._synced()
+                await self.tallies.load()
+                self._judge_on_the_past()
                 if self._use_model:
                     group.create_task(self._learn(), name="training")
                     group.create_task(self._watch_model(), name="verdict")
                 group.create_task(self._follow(), name="forecasts")
                 group.create_task(self._expect(), name="expected starts")
+                group.create_task(self._count(), name="accuracy")
         except Exception:
             log.exception("forecasts ended; decisions go on without them")
 
@@ -151,6 +168,10 @@ class Forecasting:
         """Hand in what has ended, and write it."""
         if self.ready.is_set():
             self.forecasts.work(SLICE * 100)
+        if self._leading():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE):
+                    await self.tallies.save()
         await self.history.close(PATIENCE)
 
     async def _recall(self) -> None:
@@ -171,6 +192,7 @@ class Forecasting:
         self._unread = False
         if (learned := await self.history.model()) is not None:
             self.forecasts.use(learned)
+            self._judge_on_the_past()
             log.info("forecasts: a model of %d runs is in use", learned.samples)
 
     async def _follow(self) -> None:
@@ -215,6 +237,40 @@ class Forecasting:
             except Exception:
                 log.exception("expected starts could not be kept")
                 await asyncio.sleep(JUDGE_EVERY)
+
+    async def _count(self) -> None:
+        """Keep how right all this is, from the moment on from which this process leads."""
+        await self._led.wait()
+        loaded = False
+        while True:
+            loaded = loaded or await self.tallies.load()
+            if loaded:
+                await self.tallies.save()
+            await asyncio.sleep(KEEP_EVERY)
+
+    def _judge_on_the_past(self) -> None:
+        """A model that was found wanting before a restart is no better after it."""
+        if self.forecasts.forecaster.model is None or not self.tallies.judgement:
+            return
+        rows, self.tallies.judgement = self.tallies.judgement, []
+        try:
+            self.forecasts.forecaster.judge_on(rows)
+        except (TypeError, ValueError) as error:
+            log.warning("what was kept of the model's errors can't be read: %r", error)
+
+    def accuracy(self) -> Json:
+        """How right all this has been, for people."""
+        verdict = self.verdict()
+        return {
+            "since": self.tallies.since or None,
+            "model": {"used": verdict.trusted, "reason": verdict.reason},
+            "runtimes": accuracy_as_json(self.forecasts.records),
+            "starts": self.expected.accuracy.as_json(),
+        }
+
+    def _cluster(self) -> str:
+        found = self._mirror.get(kube.NAMESPACES, "kube-system")
+        return found["metadata"]["uid"] if found is not None else ""
 
     # --- learning -----------------------------------------------------------------------------------------------------
 

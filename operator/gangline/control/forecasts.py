@@ -53,7 +53,7 @@ class _Open:
 
 @dataclass(slots=True)
 class Record:
-    """How estimates turned out, counted since the start of the process, by their source."""
+    """How estimates of one source turned out."""
 
     ended: int = 0
     below: dict[float, int] = field(default_factory=lambda: dict.fromkeys(LEVELS, 0))  # runs that took no longer

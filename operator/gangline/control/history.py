@@ -77,6 +77,14 @@ class History:
                 await asyncio.sleep(pause)
         return []
 
+    async def keep(self, name: str, text: str) -> None:
+        """Keep a text beside the runs. Raises StoreError."""
+        await self._in_thread(lambda: self._opened().keep(name, text))
+
+    async def kept(self, name: str) -> str | None:
+        """What was kept under a name. Raises StoreError."""
+        return await self._in_thread(lambda: self._opened().kept(name))
+
     async def run(self) -> None:
         """Write what ends, until cancelled."""
         while True:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-from gangline.api import names
+from gangline.api import names, quantity
 from gangline.control import merge, plan, policies, queue_status
 from gangline.control.mirror import Mirror
 from gangline.control.writer import Priority, Write, Writer
@@ -31,6 +31,44 @@ BUSY = 50
 DELAYS_PERIOD = 60.0
 
 
+class HeadDelays:
+    """By how much backfill delayed heads, by QueuePolicy: what its status said when this process began, and what came since."""
+
+    def __init__(self) -> None:
+        self._seen: Mapping[str, Mapping[str, float]] = {}  # ClusterQueue -> cause -> seconds since this process began
+        self._since: dict[str, float] = {}  # QueuePolicy -> seconds since this process began
+        self._before: dict[str, float] = {}  # uid of a QueuePolicy -> seconds before that
+
+    def see(self, seconds: Mapping[str, Mapping[str, float]], matched: Mapping[str, Iterable[str]]) -> bool:
+        """The engine's totals now; what is new counts for the policy that is in force now. True if anything is."""
+        if seconds == self._seen:
+            return False
+        for policy, queues in matched.items():
+            more = sum(_backfill(seconds, queue) - _backfill(self._seen, queue) for queue in queues)
+            self._since[policy] = self._since.get(policy, 0.0) + more
+        self._seen = seconds
+        return True
+
+    def of(self, policy: Json) -> float:
+        """In seconds."""
+        uid, since = policy["metadata"].get("uid", ""), self._since.get(key_of(policy), 0.0)
+        if uid not in self._before:
+            self._before[uid] = _said(policy) - since  # what came before belongs to a policy of that name that is gone
+        return self._before[uid] + since
+
+
+def _said(policy: Json) -> float:
+    """What the status says already."""
+    try:
+        return quantity.parse_number((policy.get("status") or {}).get("headDelaySeconds") or 0)
+    except quantity.QuantityError:
+        return 0.0
+
+
+def _backfill(seconds: Mapping[str, Mapping[str, float]], queue: str) -> float:
+    return seconds.get(queue, {}).get(BACKFILL, 0.0)
+
+
 class QueueWrites:
     def __init__(
         self,
@@ -49,7 +87,7 @@ class QueueWrites:
         self._now = now
         self._fair = fair
         self._written: dict[tuple[Resource, str], float] = {}
-        self._head_delays: dict[str, dict[str, float]] = {}
+        self._head_delays = HeadDelays()
         self._delays_due = 0.0
         #: whose next write waits already: it will say what is true when it is sent
         self._queued: set[tuple[Resource, str]] = set()
@@ -111,26 +149,29 @@ class QueueWrites:
         """The policies' statuses say it too, once a minute while it grows."""
         if time.monotonic() < self._delays_due:
             return
-        delays = self._engine.head_delay_seconds()
-        if delays != self._head_delays:
-            self._head_delays = delays
+        if self._head_delays.see(self._engine.head_delay_seconds(), self._matched()):
             self._mirror.policies_changed = True
             self._delays_due = time.monotonic() + DELAYS_PERIOD
 
     def _say_which_policy_holds(self) -> None:
         """The status of every QueuePolicy: for which queues it is in force."""
+        matched = self._matched()
+        for name, policy in self._mirror.objects[kube.QUEUE_POLICIES].items():
+            old = policy.get("status") or {}
+            delay = self._head_delays.of(policy)
+            patch = merge.diff(old, policies.status(policy, matched.get(name, []), now=self._now(), head_delay=delay))
+            if patch:
+                key = ObjectKey(kube.QUEUE_POLICIES, "", name)
+                self._writer.submit(Write(key, "status", {"status": patch}, priority=Priority.STATUS))
+
+    def _matched(self) -> dict[str, list[str]]:
+        """QueuePolicy -> the ClusterQueues for which it is in force."""
         matched: dict[str, list[str]] = {}
         for name, queue in self._mirror.objects[kube.CLUSTER_QUEUES].items():
             policy = self._mirror.policy_of(queue)
             if policy is not None:
                 matched.setdefault(key_of(policy), []).append(name)
-        for name, policy in self._mirror.objects[kube.QUEUE_POLICIES].items():
-            old = policy.get("status") or {}
-            delay = sum(self._head_delays.get(queue, {}).get(BACKFILL, 0.0) for queue in matched.get(name, ()))
-            patch = merge.diff(old, policies.status(policy, matched.get(name, []), now=self._now(), head_delay=delay))
-            if patch:
-                key = ObjectKey(kube.QUEUE_POLICIES, "", name)
-                self._writer.submit(Write(key, "status", {"status": patch}, priority=Priority.STATUS))
+        return matched
 
     def _render(self, resource: Resource, key: str, old: Json, generation: int) -> Json:
         now = self._now()

@@ -83,12 +83,7 @@ class Visibility:
         forecasting = self._forecasting
         if forecasting is None:
             return _answer({"cluster": self._cluster(), "message": "nothing is forecast here"}, 404)
-        from gangline.control.forecasting import accuracy_as_json
-
-        verdict = forecasting.verdict()
-        body: Json = {"cluster": self._cluster(), "model": {"used": verdict.trusted, "reason": verdict.reason}}
-        body["runtimes"] = accuracy_as_json(forecasting.forecasts.records)
-        return _answer({**body, "starts": forecasting.expected.accuracy.as_json()})
+        return _answer({"cluster": self._cluster(), **forecasting.accuracy()})
 
     def _cluster(self) -> str:
         found = self._controller.mirror.get(kube.NAMESPACES, "kube-system")

@@ -102,6 +102,14 @@ class Forecaster:
             return Verdict(False, nan, nan, 0, "there is no model yet: forecasts come from hints, limits and history")
         return self._guard.verdict(now)
 
+    def judged(self) -> list[list[float]]:
+        """By how much model and baseline were off in the last week, for `judge_on` of a later process; empty without a model."""
+        return self._guard.rows() if self._model is not None else []
+
+    def judge_on(self, rows: Iterable[Iterable[float]]) -> None:
+        """Judge the model by what `judged` said in an earlier process, too. Raises TypeError or ValueError."""
+        self._guard.recall(rows)
+
     # --- facts --------------------------------------------------------------------------------------------------------
 
     def submitted(self, run: Run, *, ask: bool = True) -> None:

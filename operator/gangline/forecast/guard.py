@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from gangline.forecast.model import Validation
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 WINDOW: Final = 7 * 86400.0  # seconds
 MIN_RUNS: Final = 50  # finished runs below which there is no verdict
 _MAX_RUNS: Final = 50_000
+_HOUR: Final = 3600.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +28,21 @@ class Verdict:
     reason: str  #: one sentence for people
 
 
+class _Errors(NamedTuple):
+    """Sums of absolute errors of log seconds over runs that finished at about the same time."""
+
+    at: float
+    runs: int
+    model: float
+    last_two: float
+
+
 class Guard:
     """Errors of model and baseline of the runs that finished in the last week, whichever model was in use."""
 
     def __init__(self) -> None:
-        self._errors: deque[tuple[float, float, float]] = deque(maxlen=_MAX_RUNS)
+        self._errors: deque[_Errors] = deque(maxlen=_MAX_RUNS)
+        self._runs = 0
         self._model = self._last_two = 0.0
         self._validation: Validation | None = None
         self._since = math.inf
@@ -46,23 +58,46 @@ class Guard:
         """A run ended; all three are log seconds. Where one forecast was missing (NaN), it is not compared."""
         if math.isnan(model) or math.isnan(last_two):
             return
+        self._add(_Errors(at, 1, abs(model - target), abs(last_two - target)))
+
+    def _add(self, errors: _Errors) -> None:
         if len(self._errors) == _MAX_RUNS:
             self._drop()
-        entry = (at, abs(model - target), abs(last_two - target))
-        self._errors.append(entry)
-        self._model += entry[1]
-        self._last_two += entry[2]
+        self._errors.append(errors)
+        self._runs += errors.runs
+        self._model += errors.model
+        self._last_two += errors.last_two
 
     def _drop(self) -> None:
-        _, model, last_two = self._errors.popleft()
-        self._model -= model
-        self._last_two -= last_two
+        gone = self._errors.popleft()
+        self._runs -= gone.runs
+        self._model -= gone.model
+        self._last_two -= gone.last_two
+
+    def rows(self) -> list[list[float]]:
+        """The errors hour by hour, for a later process: [Unix seconds, runs, model, last two]."""
+        hours: dict[float, list[float]] = {}
+        for errors in self._errors:
+            hour = errors.at // _HOUR * _HOUR
+            row = hours.setdefault(hour, [hour, 0, 0.0, 0.0])
+            row[1] += errors.runs
+            row[2] += errors.model
+            row[3] += errors.last_two
+        return list(hours.values())
+
+    def recall(self, rows: Iterable[Iterable[float]]) -> None:
+        """Go on from the rows of an earlier process, in place of what is known here. Raises TypeError or ValueError."""
+        found = [_Errors(at, int(runs), model, last_two) for at, runs, model, last_two in rows]
+        self._errors.clear()
+        self._runs, self._model, self._last_two = 0, 0.0, 0.0
+        for errors in found:
+            self._add(errors)
 
     def verdict(self, now: float) -> Verdict:
         """Whether to trust the model: by the last week's runs, and during its first week by its validation as well."""
-        while self._errors and self._errors[0][0] < now - WINDOW:
+        while self._errors and self._errors[0].at < now - WINDOW:
             self._drop()
-        runs, model, last_two, which = len(self._errors), self._model, self._last_two, "of the last week"
+        runs, model, last_two, which = self._runs, self._model, self._last_two, "of the last week"
         validation = self._validation
         if validation is not None and (now < self._since + WINDOW or runs < MIN_RUNS):
             runs += validation.runs

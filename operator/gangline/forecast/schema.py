@@ -47,13 +47,25 @@ RUNS: Final = Table(
     Index("gangline_runs_finish", "finish"),
 )
 
+#: numbers that go on from one process to the next, as text of whoever keeps them
+TALLIES: Final = Table(
+    "gangline_tallies",
+    METADATA,
+    Column("name", String(253), primary_key=True),
+    Column("text", Text, nullable=False),
+)
+
 
 class SchemaError(RuntimeError):
     """The database was made by a newer version of Gangline."""
 
 
+def _add_tallies(connection: Connection) -> None:
+    TALLIES.create(connection, checkfirst=True)
+
+
 #: step n brings a database from version n + 1 to n + 2. Steps are never changed once released, only added.
-MIGRATIONS: Sequence[Callable[[Connection], None]] = ()
+MIGRATIONS: Sequence[Callable[[Connection], None]] = (_add_tallies,)
 
 
 def migrate(connection: Connection) -> None:

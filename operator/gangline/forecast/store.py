@@ -19,7 +19,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from gangline.forecast.runs import Run
-from gangline.forecast.schema import RUNS, SchemaError, migrate
+from gangline.forecast.schema import RUNS, TALLIES, SchemaError, migrate
 
 RETENTION: Final = 180 * 86400.0  # seconds since the submission after which a run is forgotten
 MAX_RUNS: Final = 200_000  # the latest ones are kept
@@ -94,6 +94,20 @@ class HistoryStore:
 
     def count(self) -> int:
         return int(self._all(select(func.count()).select_from(RUNS))[0][0])
+
+    def keep(self, name: str, text: str) -> None:
+        """Keep a text under a name, in place of the one before."""
+        try:
+            with self._engine.begin() as connection:
+                connection.execute(delete(TALLIES).where(TALLIES.c.name == name))
+                connection.execute(insert(TALLIES).values(name=name, text=text))
+        except SQLAlchemyError as error:
+            raise StoreError(f"{self._name}: {_reason(error)}") from error
+
+    def kept(self, name: str) -> str | None:
+        """The text that was kept under a name."""
+        rows = self._all(select(TALLIES.c.text).where(TALLIES.c.name == name))
+        return rows[0][0] if rows else None
 
     def prune(self, now: float) -> int:
         """Forget runs that are older than the retention or beyond the number that is kept. Returns how many."""

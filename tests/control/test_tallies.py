@@ -1,0 +1,82 @@
+"""How right forecasts were is counted on by the next process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gangline.control.expected import Accuracy
+from gangline.control.forecasts import Record
+from gangline.control.history import History
+from gangline.control.tallies import Tallies
+from gangline.engine.outlook import ExpectedStart
+from gangline.forecast import HistoryStore
+
+START = 1_700_000_000_000
+
+
+def tallies(directory: Path, cluster: str = "c", now: int = START, judged: list[list[float]] | None = None) -> Tallies:
+    history = History(str(directory / "h.db"), directory / "model.gz")
+    return Tallies(history, {}, Accuracy(), cluster=lambda: cluster, now=lambda: now, judged=lambda: judged or [])
+
+
+async def counted(directory: Path) -> Tallies:
+    made = tallies(directory, judged=[[1.7e9, 60, 120.0, 90.0]])
+    assert await made.load()
+    made.records["Hint"] = Record(4, {0.1: 0, 0.5: 2, 0.8: 3, 0.9: 4, 0.95: 4}, 1.5)
+    made.accuracy.came_true(ExpectedStart("ml/w", 10_000, 20_000), 14_000)
+    await made.save()
+    await made.history.close(5)
+    return made
+
+
+async def test_the_next_process_goes_on(tmp_path: Path) -> None:
+    first = await counted(tmp_path)
+    again = tallies(tmp_path, now=START + 86_400_000)
+    again.records["Limit"] = Record(1)  # counted while another led, who has counted it as well
+    assert await again.load()
+    assert (again.records, again.accuracy) == (first.records, first.accuracy)
+    assert (again.since, again.judgement) == (START / 1000, [[1.7e9, 60, 120.0, 90.0]])
+    again.accuracy.came_true(ExpectedStart("ml/v", 10_000, None), 9_000)
+    await again.save()
+    third = tallies(tmp_path)
+    assert await third.load()
+    assert third.accuracy.as_json() == {"starts": 2, "withinP50": 0.5, "withinP90": 0.5, "medianErrorSeconds": 2.5}
+    assert third.judgement == [[1.7e9, 60, 120.0, 90.0]], "kept until a model is judged by it"
+    for made in (again, third):
+        await made.history.close(5)
+
+
+async def test_clusters_that_share_a_database_count_for_themselves(tmp_path: Path) -> None:
+    await counted(tmp_path)
+    other = tallies(tmp_path, cluster="d")
+    assert await other.load()
+    assert (other.records, other.accuracy.starts, other.since) == ({}, 0, START / 1000)
+    await other.history.close(5)
+
+
+@pytest.mark.parametrize(
+    "text", ["no json", "{}", '{"shape": 2}', '{"shape": 1, "runtimes": {"Hint": {"below": [1]}}}']
+)
+async def test_what_cannot_be_read_is_begun_anew(tmp_path: Path, text: str) -> None:
+    with HistoryStore(str(tmp_path / "h.db")) as store:
+        store.keep("accuracy/c", text)
+    made = tallies(tmp_path)
+    assert await made.load()
+    assert made.records == {} and made.accuracy.starts == 0
+    await made.history.close(5)
+
+
+async def test_nothing_is_kept_in_place_of_what_could_not_be_read(tmp_path: Path) -> None:
+    await counted(tmp_path)
+    database, away = tmp_path / "h.db", tmp_path / "away.db"
+    database.rename(away)
+    database.mkdir()
+    made = tallies(tmp_path)
+    assert not await made.load()
+    await made.save()
+    database.rmdir()
+    away.rename(database)
+    assert await made.load() and made.accuracy.starts == 1
+    await made.history.close(5)

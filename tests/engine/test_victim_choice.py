@@ -230,7 +230,7 @@ def cohort_victims(
     """Who is stopped for the one gang that comes to a cohort in which all others run."""
     world = World(
         cohort("pool", 2),
-        cluster_queue("q", 6, "pool", preemption=replace(BORROW, reclaim_within_cohort="Any"), victims=policy),
+        queue := cluster_queue("q", 6, "pool", preemption=replace(BORROW, reclaim_within_cohort="Any")),
         cluster_queue("other", 4, "pool", preemption=BORROW),
         cluster_queue("third", 2, "pool"),
         settings=configured,
@@ -239,6 +239,7 @@ def cohort_victims(
         world.put(gang(f"w{number}", gpus, where, priority=priority))
         world.decide()
     only_runners(world)
+    world.put(replace(queue, victims=policy))
     world.put(gang("last", last[0], priority=last[1], created=START + 10_000_000))
     return world, of(world.decide(), Preempt)
 

@@ -1,0 +1,83 @@
+"""A QueuePolicy protects jobs: large ones, until they have run for a while, and, whoever operates, after too many stops."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.cluster.conftest import System
+from tests.cluster.harness import Api, cluster_queue, condition, condition_row, flavor, job, local_queue, priority_class
+
+from gangline.control.conditions import millis_of
+from gangline.kube import resources as kube
+from gangline.kube.errors import NotFound
+
+pytestmark = pytest.mark.cluster
+Json = dict[str, Any]
+
+POLICY = {
+    "apiVersion": "gangline.io/v1alpha1",
+    "kind": "QueuePolicy",
+    "metadata": {"name": "protect"},
+    "spec": {
+        "clusterQueues": {"names": ["cq"]},
+        "preemption": {"nonPreemptibleGpus": 6, "minRuntime": "3s", "maxPerWorkload": 1},
+    },
+}
+PROTECTED = "Those that it could preempt are protected by the policy of their queue"
+
+
+@pytest.fixture
+async def queue(api: Api) -> AsyncIterator[None]:
+    await api.apply(
+        POLICY,
+        flavor(),
+        cluster_queue("cq", 8, preemption={"withinClusterQueue": "LowerPriority"}),
+        local_queue("lq", "cq"),
+        priority_class("low", 10),
+        priority_class("high", 1000),
+    )
+    yield
+    with contextlib.suppress(NotFound):
+        await api.client.delete(kube.QUEUE_POLICIES, None, "protect")
+
+
+async def test_protected_jobs_are_left_alone_and_the_others_make_room(system: System, queue: None, api: Api) -> None:
+    operator = system.operator("first").wait_ready()
+
+    async def row(name: str, kind: str) -> Json:
+        workload = await api.workload_of(name)
+        return condition_row(workload, kind) if workload else {}
+
+    async def admitted(name: str) -> bool:
+        return (await row(name, "Admitted")).get("status") == "True"
+
+    async def says(name: str, text: str) -> str:
+        message = (await row(name, "QuotaReserved")).get("message", "")
+        return message if text in message else ""
+
+    await api.create(job("large", "lq", gpus=6, runtime="60s", priority="low"))
+    await api.create(job("small", "lq", gpus=2, runtime="60s", priority="low"))
+    await api.until(lambda: admitted("large"), "the large one runs")
+    await api.until(lambda: admitted("small"), "the small one runs")
+    started = millis_of((await row("small", "Admitted"))["lastTransitionTime"])
+
+    await api.create(
+        job("wide", "lq", gpus=8, priority="high"), job("urgent", "lq", gpus=2, runtime="1s", priority="high")
+    )
+    await api.until(lambda: admitted("urgent"), "room was made when the protection was over", period=0.05)
+    stopped = await row("small", "Preempted")
+    assert stopped["reason"] == "InClusterQueue"
+    assert millis_of(stopped["lastTransitionTime"]) >= started + 3000
+    message = await api.until(lambda: says("wide", PROTECTED), "it is told that others are protected")
+    assert message.startswith("couldn't assign flavors to pod set main: insufficient unused quota")
+    assert not condition(await api.workload_of("large") or {}, "Evicted")
+
+    await api.until(lambda: admitted("small"), "it is back when the urgent one is done")
+    operator.kill()
+    system.operator("second").wait_ready()
+    await api.create(job("again", "lq", gpus=2, runtime="1s", priority="high"))
+    message = await api.until(lambda: says("again", PROTECTED), "who was stopped once is not stopped again")
+    assert message.endswith(PROTECTED), "there is no end of it"

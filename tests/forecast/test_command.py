@@ -80,10 +80,19 @@ def test_eval_prints_all_measures(place: Path) -> None:
         (["train"], "a model needs 200"),
         (["train", "--db", "nosuch://x"], "nosuch"),
         (["import", "{here}/bad.csv"], "not recognised"),
+        (
+            ["eval", "{here}/one.csv", "--train-until", "9", "--from", "5"],
+            "--from 1970-01-01 00:00 lies before --train",
+        ),
+        (
+            ["eval", "{here}/one.csv", "--train-until", "2020-01-01"],
+            "no run to test: runs were submitted from 1970-01-01",
+        ),
     ],
 )
 def test_what_goes_wrong_is_said(tmp_path: Path, words: list[str], expected: str) -> None:
     (tmp_path / "bad.csv").write_text("a,b\n")
+    (tmp_path / "one.csv").write_text("id,submit,duration,gpus\na,60,5,1\n")
     result = call(tmp_path, *(word.replace("{here}", str(tmp_path)) for word in words))
     assert result.exit_code
     assert expected in result.output

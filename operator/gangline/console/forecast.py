@@ -136,13 +136,28 @@ def eval_(
     runs = _runs(file, format_, db)
     if not runs:
         raise click.ClickException("there are no runs to test on")
-    end = math.nextafter(max(run.submit for run in runs), math.inf) if last is None else last
+    window = _window(runs, train_until, first, last, retrain_every)
     try:
-        window = Window(train_until, train_until if first is None else first, end, retrain_every)
         report = evaluate(runs, window, progress=lambda words: click.echo(f"· {words}", err=True))
     except ValueError as error:  # TooFewRunsError is one
         raise click.ClickException(str(error)) from error
     click.echo(json.dumps(report.as_json(), indent=2) if output == "json" else render(report))
+
+
+def _window(
+    runs: list[Run], train_until: float, first: float | None, last: float | None, retrain_every: float | None
+) -> Window:
+    """What is tested. Raises click.ClickException, which names the option that leaves nothing to test."""
+    begin = train_until if first is None else first
+    end = math.nextafter(max(run.submit for run in runs), math.inf) if last is None else last
+    if begin < train_until:
+        raise click.ClickException(f"--from {_date(begin)} lies before --train-until {_date(train_until)}")
+    if not any(begin <= run.submit < end for run in runs):
+        submitted = [run.submit for run in runs]
+        known = f"runs were submitted from {_date(min(submitted))} to {_date(max(submitted))}"
+        option = "--train-until" if first is None else "--from"
+        raise click.ClickException(f"no run to test: {known}, and {option} is {_date(begin)}, --to {_date(end)}")
+    return Window(train_until, begin, end, retrain_every)
 
 
 @command.command("show")

@@ -30,7 +30,7 @@ def read(path: Path, columns: Columns, skipped: Counter[str]) -> Iterator[TraceJ
 
 def _job(row: Row) -> TraceJob:
     return TraceJob(
-        id=row.text("id"),
+        id=row.required("id"),
         submit=row.instant("submit"),
         duration=row.positive("duration"),
         gpus=row.count("gpus"),

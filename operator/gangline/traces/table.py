@@ -47,13 +47,17 @@ class Row:
     def text(self, column: str, default: str = "") -> str:
         return (self._values.get(column) or default).strip()
 
-    def number(self, column: str, default: float | None = None) -> float:
-        """A finite number; `default` stands in for an empty or missing value."""
+    def required(self, column: str) -> str:
         raw = self.text(column)
         if not raw:
-            if default is None:
-                raise self.error(column, "is missing")
+            raise self.error(column, "is missing")
+        return raw
+
+    def number(self, column: str, default: float | None = None) -> float:
+        """A finite number; `default` stands in for an empty or missing value."""
+        if default is not None and not self.text(column):
             return default
+        raw = self.required(column)
         try:
             value = float(raw)
         except ValueError:
@@ -88,11 +92,14 @@ class Row:
 
     def instant(self, column: str) -> float:
         """Unix seconds, given as such or as a date and time (read as UTC)."""
-        raw = self.text(column)
+        raw = self.required(column)
         try:
-            return float(raw)
+            value = float(raw)
         except ValueError:
             return self._date(column, raw)
+        if not math.isfinite(value):
+            raise self.error(column, f"is no finite number: {raw!r}")
+        return value
 
     def _date(self, column: str, raw: str) -> float:
         try:

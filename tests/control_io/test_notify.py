@@ -342,6 +342,18 @@ def test_an_expected_start_is_told_when_it_moved_far_enough() -> None:
     assert len(desk.told) == 2, "what is seen first is what later ones are compared with"
 
 
+def test_each_receiver_is_told_of_a_moved_start_by_its_own_measure() -> None:
+    mail = {**RULE, "secretRef": {"name": "mail"}, "events": ["StartMoved"], "startMovedBy": "20m"}
+    chat = {**RULE, "secretRef": {"name": "chat"}, "events": ["StartMoved"], "startMovedBy": "1h"}
+    desk, events = Desk(mail, chat), list[str]()
+    desk.notices.moved = lambda workload, text: events.append(text)
+    for start in (100, 130, 165):
+        desk.notices.expects(desk.workload, start * 60_000)
+    told = [(receiver.name, notice.text[:12]) for receiver, _, notice in desk.told]
+    assert told == [("mail", "later by 30m"), ("mail", "later by 35m"), ("chat", "later by 1h5")]
+    assert [text[:12] for text in events] == ["later by 30m", "later by 35m"], "one event each time"
+
+
 def test_messages_read_well() -> None:
     notice = Notice("Preempted", "cq", "GPUJob team/llama", "For team/urgent. Its pods have 30s to stop", 0)
     assert compose([notice]) == Message(

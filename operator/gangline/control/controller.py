@@ -102,6 +102,7 @@ class Controller:
         self.decisions.recoveries = self.recoveries
         self.outbox = Outbox(self._read_secret, outcome=metrics.notified, complain=self._cannot_notify)
         self.notices = self.decisions.notices = Notices(self.mirror, self.outbox.put, now=now)
+        self.notices.moved = lambda workload, text: recorder.record(workload, "Normal", "StartMoved", text)
         self.recoveries.told = lambda workload, text: self.notices.tell("Swapped", workload, text)
         self.recoveries.evict = self.decisions.evict
         self.stalls = StallWatch(

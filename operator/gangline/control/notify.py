@@ -91,7 +91,10 @@ class Notices:
         self._mirror = mirror
         self._deliver = deliver
         self._now = now
-        self._starts: dict[str, Millis] = {}  # workload -> the expected start that was told, or seen first
+        #: somebody was told that a workload's start moved: for those who look at events
+        self.moved: Callable[[Json, str], None] = lambda workload, text: None
+        #: workload -> receiver -> the expected start that it was told, or that was seen first
+        self._starts: dict[str, dict[Receiver, Millis]] = {}
 
     def tell(self, kind: str, workload: Json, text: str) -> None:
         """Tell everybody whom it concerns. Never blocks, never raises for what users wrote."""
@@ -101,18 +104,23 @@ class Notices:
 
     def expects(self, workload: Json, start: Millis, because: str = "") -> None:
         """It is now expected to start then. Told when that is far from what was told last."""
-        key = key_of(workload)
+        said: list[str] = []
         for receiver, terms, rule in self._audience("StartMoved", workload):
-            known = self._starts.setdefault(key, start)
+            told = self._starts.setdefault(key_of(workload), {})
+            known = told.setdefault(receiver, start)
             least = round(quantity.parse_duration(rule.get("startMovedBy", "30m")) * 1000)
             if abs(start - known) < least:
                 continue
-            self._starts[key] = start
-            later = start > known
-            text = f"{'later' if later else 'earlier'} by {_minutes(abs(start - known))}: now expected in "
-            text += _minutes(max(0, start - self._now())) + (f" ({because})" if because else "")
-            notice = Notice("StartMoved", self._queue_of(workload), self._subject(workload), text, self._now())
+            told[receiver] = start
+            said.append(self._moved(known, start, because))
+            notice = Notice("StartMoved", self._queue_of(workload), self._subject(workload), said[-1], self._now())
             self._deliver(receiver, terms, notice)
+        if said:
+            self.moved(workload, said[0])
+
+    def _moved(self, known: Millis, start: Millis, because: str) -> str:
+        text = f"{'later' if start > known else 'earlier'} by {_minutes(abs(start - known))}: now expected in "
+        return text + _minutes(max(0, start - self._now())) + (f" ({because})" if because else "")
 
     def forget(self, workload: str) -> None:
         """It started, or is gone: its expected start is of no use any more."""

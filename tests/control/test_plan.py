@@ -356,6 +356,22 @@ def test_the_next_attempt_waits_for_the_pods_of_the_last() -> None:
     lost = restarted(a_workload(a_job(), a=admitted))
     view = plan.JobView(JOB_KIND, a_job(), [lost], Children(), held_back=True)
     assert plan.plan(view, Lookups()) == []
+    workload_status.pods_ready(True)(lost["status"], NOW)
+    [step] = plan.plan(view, Lookups())
+    assert isinstance(step, plan.ChangeStatus)
+    step.change(lost["status"], NOW)
+    assert not plan.has(lost, names.PODS_READY), "it does not count as running meanwhile"
+    assert plan.plan(view, Lookups()) == []
+
+
+def test_a_gang_with_a_pod_on_a_dead_node_does_not_count_as_running() -> None:
+    """Nobody takes back what a dead node last said of its pods."""
+    workload = a_workload(a_job(), a=admitted, b=workload_status.pods_ready(True))
+    job = running_job(workload)
+    job["status"] = {"ready": 2, "active": 2}
+    for torn, expected in ((False, []), (True, ["ChangeStatus"])):
+        view = plan.JobView(JOB_KIND, job, [workload], Children(), torn=torn)
+        assert kinds(plan.plan(view, Lookups())) == expected
 
 
 def test_a_waiting_workload_follows_what_its_job_says_of_lost_pods() -> None:

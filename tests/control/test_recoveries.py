@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.control.gang_pods import Json, Listener, Recorder, Requests, T, a_pod
+from tests.control.gang_pods import Json, Listener, Recorder, Requests, T, a_node, a_pod
 
 from gangline.api import names, recovery
 from gangline.api.recovery import Record, Swap
@@ -329,6 +329,29 @@ def test_a_decision_that_was_written_unheard_is_not_written_again() -> None:
     world.recoveries.heal(heal("Restart"))
     assert world.requests.sent.pop()[1] is None
     assert world.record().attempt == 1
+
+
+def test_a_gang_is_torn_while_a_node_under_it_is_not_heard_from() -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "uj", "controller": True}
+    raw = a_workload()
+    raw["metadata"]["ownerReferences"] = [owner]
+    world = World(raw, *gang())
+    job = {"metadata": {"name": "j", "namespace": "ns", "uid": "uj", "resourceVersion": "1"}, "spec": {}, "status": {}}
+    world.mirror.upsert(kube.JOBS, job)
+    for name in ("n1", "n2", "n3"):
+        world.mirror.upsert(kube.NODES, a_node(name))
+    for ready in ("True", "Unknown", "True"):
+        world.mirror.upsert(kube.NODES, a_node("n2", ready=ready))
+        world.mirror.dirty.clear()
+        world.recoveries.follow(T)
+        world.mirror.touched_nodes.clear()
+        assert world.recoveries.torn("ns/w") == (ready == "Unknown")
+        if ready == "Unknown":
+            assert world.mirror.dirty == {(kube.JOBS, "ns/j")}
+    world.mirror.remove(kube.NODES, "n2")
+    assert world.recoveries.torn("ns/w")
+    world.footprints.upsert(a_pod("p1", "n2", due=T))
+    assert not world.recoveries.torn("ns/w"), "that one is on its way out: it is missed anyhow"
 
 
 def test_members_that_have_ended_for_good_are_not_waited_for() -> None:

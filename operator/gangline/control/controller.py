@@ -269,6 +269,7 @@ class Controller:
             children=self.mirror.children_of(job),
             managed_ancestor=self.mirror.managed_ancestor(job),
             held_back=any(holds_back(w, self.footprints.of(key_of(w))) for w in workloads),
+            torn=any(self.recoveries.torn(key_of(w)) for w in workloads),
         )
         try:
             steps = plan.plan(view, self.mirror)

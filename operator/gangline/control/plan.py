@@ -62,6 +62,8 @@ class JobView:
     managed_ancestor: bool = False
     #: pods of an earlier attempt of the gang are still there
     held_back: bool = False
+    #: a pod of the gang is on a node that nobody hears from
+    torn: bool = False
 
 
 # --- steps ------------------------------------------------------------------------------------------------------------
@@ -313,7 +315,7 @@ def _with_workload(view: JobView, workload: Json, lookups: Lookups) -> list[Step
     if not admitted:
         return _follow(view, workload, pod_sets, lookups) + _sync(view, None)
     if not suspended and _is_outdated(view, workload):
-        return _stop(view, workload["spec"]["podSets"]) + _sync(view, None)
+        return _stop(view, workload["spec"]["podSets"]) + _sync(view, None) + _not_ready(workload)
     infos = pod_set_infos(workload, lookups)
     if suspended:
         return _start(view, workload, infos)
@@ -338,7 +340,7 @@ def _expire(view: JobView, workload: Json) -> list[Step]:
 
 def _start(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]:
     if view.held_back or view.kind.is_active(view.job, view.children):  # pods of an earlier run still end
-        return []
+        return _not_ready(workload)
     if outdated := _outdated_children(view, workload, infos):
         return _steps(outdated)
     try:
@@ -355,6 +357,13 @@ def _start(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]
     return started
 
 
+def _not_ready(workload: Json) -> list[Step]:
+    """All of it starts again: until then it does not count as running."""
+    if not has(workload, names.PODS_READY):
+        return []
+    return [ChangeStatus(workload, "pods-ready", workload_status.pods_ready(False))]
+
+
 def _outdated_children(view: JobView, workload: Json, infos: list[PodSetInfo]) -> Sequence[JobWrite]:
     """What is left of an earlier run and would keep this one from starting as it was admitted."""
     find = getattr(view.kind, "outdated_children", None)
@@ -365,7 +374,7 @@ def _outdated_children(view: JobView, workload: Json, infos: list[PodSetInfo]) -
 def _running(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]:
     kind, job = view.kind, view.job
     steps = _sync(view, infos)
-    ready = kind.pods_ready(job)
+    ready = kind.pods_ready(job) and not view.torn
     known = conditions.find(workload["status"].get("conditions"), names.PODS_READY)
     if known is None or (known["status"] == "True") != ready:
         steps.append(ChangeStatus(workload, "pods-ready", workload_status.pods_ready(ready)))

@@ -20,7 +20,7 @@ from gangline.api import names, recovery
 from gangline.api.recovery import REPLACE, REQUEUE, RESTART, Record, Swap
 from gangline.control import conditions, workload_status
 from gangline.control.events import EventRecorder
-from gangline.control.fencing import TRACKING_FINALIZER
+from gangline.control.fencing import TRACKING_FINALIZER, out_of_reach_since
 from gangline.control.footprints import Footprints, GangPod
 from gangline.control.metrics import Metrics
 from gangline.control.mirror import Mirror
@@ -71,6 +71,7 @@ class Recoveries:
         self._created: dict[str, int] = {}  # Workload -> when its pods were complete again
         self._closing: set[str] = set()
         self._serial = itertools.count()
+        self._out_of_reach: set[str] = set()
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 
@@ -179,8 +180,31 @@ class Recoveries:
 
     # --- what follows from the record ---------------------------------------------------------------------------------
 
+    def torn(self, workload: str) -> bool:
+        """A pod of the gang is on a node that nobody hears from: whatever is said of the pod, the gang does not run."""
+        raw = self._mirror.get(kube.WORKLOADS, workload)
+        admission = (raw.get("status", {}).get("admission") or {}) if raw is not None else {}
+        if not self._mirror.recovery_of(admission.get("clusterQueue", "")).enabled:
+            return False
+        return any(pod.alive and pod.node and self._is_out(pod.node) for pod in self._footprints.of(workload))
+
+    def _is_out(self, node: str) -> bool:
+        return out_of_reach_since(self._mirror.get(kube.NODES, node)) is not None
+
+    def _note_nodes(self) -> None:
+        """The jobs with pods on nodes that nobody hears from any more, or again, are looked at anew."""
+        for node in self._mirror.touched_nodes:
+            if self._is_out(node) == (node in self._out_of_reach):
+                continue
+            self._out_of_reach ^= {node}
+            for workload in {pod.workload for pod in self._footprints.on(node)}:
+                raw = self._mirror.get(kube.WORKLOADS, workload)
+                if raw is not None and (owner := self._mirror.job_of(raw)) is not None:
+                    self._mirror.dirty.add(owner)
+
     def follow(self, now: int) -> None:
         """Bring every open swap of which something has changed one step further."""
+        self._note_nodes()
         changed = self._mirror.recovering | self._footprints.dirty
         self._mirror.recovering, self._footprints.dirty = set(), set()
         for workload in sorted(changed):

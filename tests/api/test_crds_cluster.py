@@ -246,6 +246,10 @@ BAD = {
         {**POLICY, "spec": {**POLICY["spec"], "overrun": {"warnAt": "1.5"}}},
         "spec.overrun.warnAt",
     ),
+    "gangs of no GPUs": (
+        {**POLICY, "spec": {**POLICY["spec"], "preemption": {"nonPreemptibleGpus": 0}}},
+        "spec.preemption.nonPreemptibleGpus",
+    ),
 }
 
 

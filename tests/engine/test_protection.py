@@ -28,6 +28,7 @@ from gangline.engine.model import (
     VictimPolicy,
     Workload,
 )
+from gangline.engine.outlook import outlook
 
 LOWER = PreemptionPolicy("LowerPriority")
 RECLAIM = PreemptionPolicy("LowerPriority", "Any")
@@ -179,6 +180,15 @@ def test_a_new_operator_waits_for_the_same_moment() -> None:
     successor = world.engine.rebuilt()
     assert not any(isinstance(decision, Preempt) for decision in successor.decide(world.now + 1))
     assert successor.next_wakeup(world.now + 1) == world.engine.next_wakeup(world.now)
+
+
+def test_its_expected_start_knows_of_it() -> None:
+    """Nobody knows when `low` will end, but from when on it may be stopped."""
+    world = one_queue(TEN_MINUTES, gang("low", 8))
+    ends = world.now + 600_000
+    preempted(world, HIGH)
+    seen = outlook(world.engine.facts(), world.engine.settings, world.now, courses=1)
+    assert seen.starts["team/high"].p50 == ends
 
 
 def test_who_wants_no_more_than_its_own_waits_too() -> None:

@@ -9,6 +9,7 @@ from itertools import combinations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.engine.node_world import NodeWorld, node, plain, queue
 from tests.engine.world import GPU, START, World, cluster_queue, cohort, gang, group, of
 
 from gangline.engine.fewest import STEPS, FewestSearch
@@ -167,6 +168,18 @@ def test_a_large_queue_is_searched_in_the_order_of_size() -> None:
     assert held > 80 and 0 < len(stopped) < 40
 
 
+@pytest.mark.parametrize(("policy", "stopped"), [(None, ["s1", "s2", "s3", "s4"]), (FEWEST, ["large"])])
+def test_where_room_on_nodes_is_what_is_lacking(policy: VictimPolicy | None, stopped: list[str]) -> None:
+    """Quota is there; one node is full of small gangs, the other of a large one."""
+    world = NodeWorld(node("n0"), node("n1"), queue(100, victims=policy))
+    for each in (*(plain(f"s{number}", 1, chips=1) for number in range(1, 5)), plain("large", 1, priority=1)):
+        world.put(each)
+        world.settle(2)
+    assert len({pod.node for name in ("s1", "s2", "s3", "s4") for pod in world.pods[f"team/{name}"]}) == 1
+    world.put(plain("high", 1, priority=5))
+    assert sorted(of(world.decide(), Preempt)) == stopped
+
+
 # --- whatever is asked for --------------------------------------------------------------------------------------------
 
 GANGS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=7)
@@ -230,7 +243,7 @@ def cohort_victims(
     """Who is stopped for the one gang that comes to a cohort in which all others run."""
     world = World(
         cohort("pool", 2),
-        queue := cluster_queue("q", 6, "pool", preemption=replace(BORROW, reclaim_within_cohort="Any")),
+        mine := cluster_queue("q", 6, "pool", preemption=replace(BORROW, reclaim_within_cohort="Any")),
         cluster_queue("other", 4, "pool", preemption=BORROW),
         cluster_queue("third", 2, "pool"),
         settings=configured,
@@ -239,7 +252,7 @@ def cohort_victims(
         world.put(gang(f"w{number}", gpus, where, priority=priority))
         world.decide()
     only_runners(world)
-    world.put(replace(queue, victims=policy))
+    world.put(replace(mine, victims=policy))
     world.put(gang("last", last[0], priority=last[1], created=START + 10_000_000))
     return world, of(world.decide(), Preempt)
 

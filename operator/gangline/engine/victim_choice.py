@@ -55,8 +55,10 @@ class Need(NamedTuple):
 
     def spares(self, holder: Gang) -> bool:
         """Whether a holder is protected, which is noted. To be asked only where its queue has a policy on victims."""
-        until = protected_until(holder, self.now) if self.spared is not None else 0
-        if until and self.spared is not None:
+        if self.spared is None:
+            return False
+        until = protected_until(holder, self.now)
+        if until:
             self.spared.append(until)
         return until > 0
 

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 from gangline.api import names, quantity
 from gangline.control.mirror import Mirror
 from gangline.engine.model import Millis
+from gangline.engine.wording import span_text
 from gangline.kube import resources as kube
 from gangline.kube.resources import key_of
 
@@ -185,10 +186,7 @@ def _terms(rule: Json) -> Terms:
 
 
 def _minutes(time: Millis) -> str:
-    minutes = round(time / 60_000)
-    if minutes < 60:
-        return f"{minutes}m"
-    return f"{minutes // 60}h" + (f"{minutes % 60}m" if minutes % 60 else "")
+    return span_text(round(time / 60_000) * 60_000) if time >= 30_000 else "0m"
 
 
 # --- what a message looks like ----------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangline.engine.model import Millis
+from gangline.engine.wording import span_text
 
 RUNNING: Final = "Running"
 SUSPECT: Final = "Suspect"
@@ -99,14 +100,14 @@ SIGNS: Final[tuple[Sign, ...]] = (
         "progress",
         True,
         lambda e, p: e.has_rhythm and _silence(e) >= e.allowed(p),
-        lambda e: f"no progress for {span(_silence(e))}",
+        lambda e: f"no progress for {span_text(_silence(e))}",
     ),
     Sign(
         "NoReport",
         "progress",
         False,
         lambda e, p: not e.has_rhythm and _silence(e) >= e.allowed(p),
-        lambda e: f"no report for {span(_silence(e))}",
+        lambda e: f"no report for {span_text(_silence(e))}",
     ),
     Sign(
         "GpuError",
@@ -120,28 +121,28 @@ SIGNS: Final[tuple[Sign, ...]] = (
         "gpu",
         False,
         lambda e, p: e.all_pods(e.idle) >= p.after,
-        lambda e: f"the GPUs of all {e.pods} pods idle for {span(e.all_pods(e.idle))}",
+        lambda e: f"the GPUs of all {e.pods} pods idle for {span_text(e.all_pods(e.idle))}",
     ),
     Sign(
         "NoKernels",
         "gpu",
         False,
         lambda e, p: e.all_pods(e.kernel_age) >= p.after,
-        lambda e: f"no kernel on any GPU for {span(e.all_pods(e.kernel_age))}",
+        lambda e: f"no kernel on any GPU for {span_text(e.all_pods(e.kernel_age))}",
     ),
     Sign(
         "LowPower",
         "gpu",
         False,
         lambda e, p: e.all_pods(e.low_power) >= p.after,
-        lambda e: f"the GPUs of all {e.pods} pods draw hardly any power for {span(e.all_pods(e.low_power))}",
+        lambda e: f"the GPUs of all {e.pods} pods draw hardly any power for {span_text(e.all_pods(e.low_power))}",
     ),
     Sign(
         "SilentLogs",
         "logs",
         False,
         lambda e, p: (e.log_silence or 0) >= p.after,
-        lambda e: f"nothing in the logs for {span(e.log_silence or 0)}",
+        lambda e: f"nothing in the logs for {span_text(e.log_silence or 0)}",
     ),
     Sign("Overdue", "forecast", False, lambda e, p: e.overdue, lambda e: "it runs far longer than forecast"),
 )
@@ -213,14 +214,3 @@ class Watch:
             return False
         self.state, self.since = wanted, now
         return True
-
-
-def span(time: Millis) -> str:
-    """A duration as people say it: 45s, 16m, 3h5m."""
-    seconds = time // 1000
-    if seconds < 60:
-        return f"{seconds}s"
-    minutes = seconds // 60
-    if minutes < 60:
-        return f"{minutes}m"
-    return f"{minutes // 60}h" + (f"{minutes % 60}m" if minutes % 60 else "")

@@ -17,6 +17,7 @@ from gangline.engine.gang import Gang
 from gangline.engine.model import Decision, Evict, Millis, Overrun, RuntimeForecast, Warn
 from gangline.engine.runtime import Runtime
 from gangline.engine.store import Store
+from gangline.engine.wording import span_text
 
 ON_TIME: Final = ""
 WARNED: Final = "Warned"
@@ -124,18 +125,8 @@ def _asks_for(gang: Gang, resources: list[str]) -> bool:
 
 def _said(gang: Gang, state: str, policy: Overrun, expected: Millis, forecast: RuntimeForecast, now: Millis) -> str:
     basis = f"{forecast.source or 'forecast'}, {forecast.samples} samples" if forecast.samples else forecast.source
-    text = f"has run for {_span(now - gang.admitted_at)}; "
-    text += f"{100 * policy.warn_at:g} % of such runs end within {_span(expected)}"
+    text = f"has run for {span_text(now - gang.admitted_at)}; "
+    text += f"{100 * policy.warn_at:g} % of such runs end within {span_text(expected)}"
     if state == OVERDUE:
         text += f", {policy.overdue_factor:g} times that is overdue"
     return f"{text} ({basis})" if basis else text
-
-
-def _span(time: Millis) -> str:
-    """As Kubernetes prints durations, in at most two units: 45s, 12m30s, 3h5m, 2d4h."""
-    seconds = max(0, time) // 1000
-    for unit, size, smaller, small in (("d", 86_400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
-        if seconds >= size:
-            rest = seconds % size // small
-            return f"{seconds // size}{unit}" + (f"{rest}{smaller}" if rest else "")
-    return f"{seconds}s"

@@ -1,4 +1,4 @@
-"""Moments as users read them: coarse enough that they stay the same while nothing of note changes."""
+"""Moments and spans as users read them: coarse enough that they stay the same while nothing of note changes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,16 @@ def moment_text(moment: Millis) -> str:
     if moment >= _FAR:
         return "at an unknown time"
     return f"by {_written(moment, _QUARTER)}"
+
+
+def span_text(time: Millis) -> str:
+    """As Kubernetes prints durations, in at most two units: 45s, 12m30s, 3h5m, 2d4h."""
+    seconds = max(0, time) // 1000
+    for unit, size, smaller, small in (("d", 86_400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
+        if seconds >= size:
+            rest = seconds % size // small
+            return f"{seconds // size}{unit}" + (f"{rest}{smaller}" if rest else "")
+    return f"{seconds}s"
 
 
 def minute_text(moment: Millis) -> str:

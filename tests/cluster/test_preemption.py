@@ -23,7 +23,7 @@ POLICY = {
     "metadata": {"name": "protect"},
     "spec": {
         "clusterQueues": {"names": ["cq"]},
-        "preemption": {"nonPreemptibleGpus": 6, "minRuntime": "3s", "maxPerWorkload": 1},
+        "preemption": {"nonPreemptibleGpus": 6, "minRuntime": "2s", "maxPerWorkload": 1},
     },
 }
 PROTECTED = "Those that it could preempt are protected by the policy of their queue"
@@ -70,7 +70,7 @@ async def test_protected_jobs_are_left_alone_and_the_others_make_room(system: Sy
     await api.until(lambda: admitted("urgent"), "room was made when the protection was over", period=0.05)
     stopped = await row("small", "Preempted")
     assert stopped["reason"] == "InClusterQueue"
-    assert millis_of(stopped["lastTransitionTime"]) >= started + 3000
+    assert millis_of(stopped["lastTransitionTime"]) >= started + 2000
     message = await api.until(lambda: says("wide", PROTECTED), "it is told that others are protected")
     assert message.startswith("couldn't assign flavors to pod set main: insufficient unused quota")
     assert not condition(await api.workload_of("large") or {}, "Evicted")

@@ -12,6 +12,7 @@ from tests.engine.clockwork import Clockwork, Job
 from tests.engine.node_world import NodeWorld, node, plain, queue
 from tests.engine.world import GPU, World, cluster_queue, cohort, gang, group, of, parks
 
+from gangline.engine.fixes import FIXES
 from gangline.engine.model import (
     Backfill,
     Decision,
@@ -481,15 +482,15 @@ def test_two_gangs_do_not_preempt_each_other_for_ever() -> None:
     st.sampled_from(["Kueue", "LeastLostWork", "FewestGangs"]),
 )
 def test_everything_comes_to_rest(jobs: list[tuple[int, int, int]], choice: str) -> None:
-    """Nobody comes and nobody finishes: whoever is chosen, and by whomever, it ends."""
-    policy = VictimPolicy(choice=choice, max_preemptions=3)
-    world = forest((policy, policy, policy), Settings(pods_ready=None))
+    """Nobody comes and nobody finishes: whoever is chosen, and by whomever, it ends, without any protection."""
+    policy = VictimPolicy(choice=choice)
+    world = forest((policy, policy, policy), Settings(pods_ready=None, fixes={"*": FIXES}))
     for number, (where, gpus, priority) in enumerate(jobs):
         world.put(gang(f"w{number}", gpus, f"q{where}", priority=priority))
         world.decide()
-    stops = 0
-    for _ in range(4 * 3 * len(jobs)):
-        stops += len(of(world.decide(), Preempt))
+    for _ in range(100):
+        stopped = of(world.decide(), Preempt)
+        if not stopped and not world.evicted():
+            return
         world.complete_evictions()
-    assert stops <= 3 * len(jobs)
-    assert of(world.decide(), Preempt) == []
+    raise AssertionError("it goes on and on")

@@ -93,9 +93,10 @@ class AggregatedApi:
             await asyncio.sleep(PERIOD)
 
     async def close(self) -> None:
-        """Take back the registration and stop."""
-        if self._held is not None:
-            await self._registration.withdraw(self._held.bundle)
+        """Take back the registration and stop. May be called twice."""
+        held, self._held = self._held, None
+        if held is not None:
+            await self._registration.withdraw(held.bundle)
         if self._runner is not None:
             await self._runner.cleanup()
         if self._socket is not None:

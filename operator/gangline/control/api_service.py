@@ -7,6 +7,7 @@ only reached on the API server's own machine, makes the Service an alias (Extern
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import ipaddress
 import logging
@@ -31,7 +32,7 @@ FIELD_MANAGER: Final = "gangline-operator"
 #: as Kueue's: behind the groups in which the objects themselves are
 PRIORITY: Final = 100
 HTTPS: Final = 443
-#: seconds in which the registration is taken back at the end
+#: seconds for each request by which the registration is taken back at the end
 PATIENCE: Final = 3.0
 _LABELS: Final = {"app.kubernetes.io/part-of": "gangline"}
 
@@ -90,15 +91,16 @@ class Registration:
 
         `bundle` tells ours from those that another leader has registered since. That it fails is logged.
         """
-        for version in self.versions:
-            name = f"{version}.{self.group}"
-            try:
-                found = await self.client.get(API_SERVICES, None, name, within=PATIENCE)
-                if found["spec"].get("caBundle") == _text(bundle):
-                    version_read = found["metadata"]["resourceVersion"]
-                    await self.client.delete(API_SERVICES, None, name, resource_version=version_read, within=PATIENCE)
-            except ApiError as error:
-                log.info("APIService %s was not taken back: %s", name, error)
+        await asyncio.gather(*(self._withdraw(f"{version}.{self.group}", bundle) for version in self.versions))
+
+    async def _withdraw(self, name: str, bundle: bytes) -> None:
+        try:
+            found = await self.client.get(API_SERVICES, None, name, within=PATIENCE)
+            if found["spec"].get("caBundle") == _text(bundle):
+                read = found["metadata"]["resourceVersion"]
+                await self.client.delete(API_SERVICES, None, name, resource_version=read, within=PATIENCE)
+        except ApiError as error:
+            log.info("APIService %s was not taken back: %s", name, error)
 
     def objects(self, address: Address, bundle: bytes) -> list[tuple[Resource, Json]]:
         """What is written, in this order."""

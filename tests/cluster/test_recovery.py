@@ -163,6 +163,74 @@ async def test_several_nodes_at_once_and_then_the_node_that_took_over(
     assert not (await api.get(kube.JOBS, "train"))["status"].get("failed")
 
 
+async def test_the_spare_fails_before_the_gang_is_whole_and_the_first_node_returns(
+    system: System, api: Api, nodes: list[str]
+) -> None:
+    await api.create(gang("train", 2))
+    system.operator().wait_ready()
+    before = await runs(api, "train", 2)
+    lost = before[0]["spec"]["nodeName"]
+    await fail_node(api.client, lost)
+
+    async def spare() -> str | None:
+        pods = await api.all(kube.PODS, "default", "batch.kubernetes.io/job-name=train")
+        return next(
+            (pod["spec"]["nodeName"] for pod in pods if _uid(pod) not in uids(before).values() and _bound(pod)), None
+        )
+
+    second = await api.until(spare, "its replacement is bound", period=0.02)
+    await fail_node(api.client, second)
+    await recover_node(api.client, lost)  # its pod, which was told to go, ends now
+    after = await runs(api, "train", 2, {second})
+    assert before[1]["metadata"]["uid"] in uids(after).values(), "what was not lost goes on"
+    record = recovery.of(await recovered(api, "train"))
+    assert record.swaps == 2
+    assert {node for swap in record.log for node in swap.lost} == {lost, second}
+    assert not (await api.get(kube.JOBS, "train"))["status"].get("failed")
+
+
+async def test_pods_are_deleted_by_force_only_with_evidence_or_consent(
+    system: System, api: Api, nodes: list[str]
+) -> None:
+    made = gang("train", 2)
+    made["spec"]["backoffLimit"] = 3  # Kubernetes evicts from nodes out of service at once, and that counts
+    await api.create(made)
+    system.operator().wait_ready()
+    first, second = await runs(api, "train", 2)
+    out = [{"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}]
+    await fail_node(api.client, first["spec"]["nodeName"])
+    await api.client.patch(kube.NODES, None, first["spec"]["nodeName"], {"spec": {"taints": out}})
+    await api.until(lambda: gone(api, first), "somebody who knows said that the node is out of service")
+    await recovered(api, "train")
+    assert second["metadata"]["uid"] in uids(await up(api, "train")).values()
+
+    consent = {"spec": {"recovery": {"forceDelete": True}}}
+    await api.client.patch(kube.QUEUE_POLICIES, None, "swap", consent)
+    await fail_node(api.client, second["spec"]["nodeName"])
+    await recovered(api, "train", 2)
+    await api.until(lambda: gone(api, second), "the policy consents")
+
+    async def told() -> bool:
+        events = await api.all(kube.EVENTS, "default")
+        forced = " ".join(event["note"] for event in events if event["reason"] == "PodDeletedByForce")
+        return all(why in forced for why in ("its node is out of service", "by consent of the queue's policy"))
+
+    await api.until(told, "why each was deleted")
+    await api.client.patch(kube.NODES, None, first["spec"]["nodeName"], {"spec": {"taints": None}})
+
+
+async def gone(api: Api, pod: Json) -> bool:
+    return _uid(pod) not in {_uid(other) for other in await api.all(kube.PODS, "default")}
+
+
+def _uid(pod: Json) -> str:
+    return pod["metadata"]["uid"]
+
+
+def _bound(pod: Json) -> bool:
+    return bool(pod["spec"].get("nodeName"))
+
+
 async def test_a_node_that_is_deleted(system: System, api: Api, nodes: list[str]) -> None:
     await api.create(gang("train", 2))
     system.operator().wait_ready()

@@ -1,4 +1,8 @@
-"""Looks at a cluster all the time and notes whatever must never be: the judge of the chaos test."""
+"""Looks at a cluster all the time and notes whatever must never be: the judge of the chaos test.
+
+What may not be for an instant is checked at every event, in what that event has changed; what may not last is looked at twice
+a second.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,20 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.cluster.harness import condition
 
+from gangline.api import recovery
 from gangline.devcluster.nodes import is_ready
 from gangline.kube.client import ApiClient
 from gangline.kube.reflector import Event, Reflector, ReflectorGroup, Removed, Upsert
 from gangline.kube.resources import NODES, PODS, WORKLOADS, Resource, key_of
 
 Json = dict[str, Any]
+Member = tuple[str, str]
 GPU = "nvidia.com/gpu"
 WORKLOAD = "kueue.x-k8s.io/workload"
 
@@ -25,26 +31,36 @@ WORKLOAD = "kueue.x-k8s.io/workload"
 READY_GRACE = 15.0
 #: … and one waits that could run in the place of lesser ones: preemption, pods that end, an operator that is down meanwhile.
 WAITING_GRACE = 30.0
-#: a node that came back is trusted after its soak, which flapping makes up to sixteen times as long
-TRUSTED = 20.0
+#: a node that came back is trusted after its soak, which flapping makes up to sixteen times as long; that begins when
+#: Kubernetes has taken its taints away
+TRUSTED = 30.0
 PERIOD = 0.5
 
 
 @dataclass
 class Witness:
+    """`quota` is how many GPUs all gangs together may hold; None: not looked at."""
+
+    quota: int | None = None
     objects: dict[Resource, dict[str, Json]] = field(default_factory=lambda: {NODES: {}, PODS: {}, WORKLOADS: {}})
     #: what went wrong, in words
     violations: list[str] = field(default_factory=list)
+    #: … and how things stood when something had lasted for too long
+    scenes: list[Json] = field(default_factory=list)
+    events: int = 0
     looks: int = 0
+    #: (job uid, index) -> uids of pods that succeeded for it
+    succeeded: dict[Member, set[str]] = field(default_factory=dict)
     _since: dict[tuple[str, str], float] = field(default_factory=dict)
     _ready_since: dict[str, float] = field(default_factory=dict)
-    #: (job uid, index) -> uids of pods that succeeded for it
-    succeeded: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    _used: Counter[str] = field(default_factory=Counter)  # node -> GPUs of the pods there
+    _running: Counter[Member] = field(default_factory=Counter)
+    _held: int = 0  # GPUs that gangs hold quota of
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def at(cls, client: ApiClient) -> AsyncIterator[Witness]:
-        witness, group = cls(), ReflectorGroup()
+    async def at(cls, client: ApiClient, quota: int | None = None) -> AsyncIterator[Witness]:
+        witness, group = cls(quota), ReflectorGroup()
         for resource in witness.objects:
             group.add(Reflector(client, resource), witness._sink(resource))
         tasks = [asyncio.ensure_future(group.run())]
@@ -60,79 +76,86 @@ class Witness:
     def _sink(self, resource: Resource) -> Callable[[Event], None]:
         def take(event: Event) -> None:
             if isinstance(event, Upsert):
-                self.objects[resource][key_of(event.obj)] = event.obj
-                if resource == PODS:
-                    self._note_success(event.obj)
-                if resource == NODES:
-                    self._note_node(event.obj)
+                self.see(resource, key_of(event.obj), event.obj)
             elif isinstance(event, Removed):
-                self.objects[resource].pop(event.key, None)
-                if resource == NODES:
-                    self._ready_since.pop(event.key, None)
+                self.see(resource, event.key, None)
 
         return take
-
-    def _note_success(self, pod: Json) -> None:
-        owner, index = member(pod)
-        if owner and index and pod["status"].get("phase") == "Succeeded":
-            self.succeeded.setdefault((owner, index), set()).add(pod["metadata"]["uid"])
-
-    def _note_node(self, node: Json) -> None:
-        if is_ready(node):
-            self._ready_since.setdefault(key_of(node), time.monotonic())
-        else:
-            self._ready_since.pop(key_of(node), None)
 
     async def _look_on(self) -> None:
         while True:
             self.look(time.monotonic())
             await asyncio.sleep(PERIOD)
 
-    # --- what must not be ---------------------------------------------------------------------------------------------
+    # --- what must not be for an instant ------------------------------------------------------------------------------
+
+    def see(self, resource: Resource, key: str, new: Json | None, now: float | None = None) -> None:
+        """An object is like this now; None: it is gone."""
+        self.events += 1
+        old = self.objects[resource].pop(key, None)
+        if new is not None:
+            self.objects[resource][key] = new
+        if resource == PODS:
+            self._see_pod(old, new)
+        elif resource == NODES:
+            self._see_node(key, new, time.monotonic() if now is None else now)
+        else:
+            self._held += (held(new) if new else 0) - (held(old) if old else 0)
+            if self.quota is not None and self._held > self.quota:
+                self.violations.append(f"gangs hold {self._held} GPUs of a quota of {self.quota}")
+
+    def _see_pod(self, old: Json | None, new: Json | None) -> None:
+        for pod, sign in ((old, -1), (new, 1)):
+            if pod is None:
+                continue
+            if (node := node_of(pod)) is not None and takes_room(pod):
+                self._used[node] += sign * gpus(pod)
+            if runs_now(pod):
+                self._running[member(pod)] += sign
+        if new is None:
+            return
+        if (node := node_of(new)) is not None:
+            self._check_room(node)
+        who = member(new)
+        if all(who) and self._running[who] > 1:
+            self.violations.append(f"index {who[1]} of Job {who[0]} runs {self._running[who]} times")
+        if all(who) and new["status"].get("phase") == "Succeeded":
+            self.succeeded.setdefault(who, set()).add(new["metadata"]["uid"])
+
+    def _see_node(self, name: str, node: Json | None, now: float) -> None:
+        if node is not None and is_ready(node):
+            self._ready_since.setdefault(name, now)
+        else:
+            self._ready_since.pop(name, None)
+        self._check_room(name)
+
+    def _check_room(self, name: str) -> None:
+        node = self.objects[NODES].get(name)
+        if node is not None and self._used[name] > capacity(node):
+            self.violations.append(f"node {name} has {capacity(node)} GPUs and pods with {self._used[name]}")
+
+    # --- what must not last -------------------------------------------------------------------------------------------
 
     def look(self, now: float) -> None:
         self.looks += 1
-        self._overcommitted()
-        self._twice()
         seen = {*self._partial(now), *self._inverted(now)}
         self._since = {key: since for key, since in self._since.items() if key in seen}
-
-    def _overcommitted(self) -> None:
-        used = Counter[str]()
-        for pod in self.objects[PODS].values():
-            if pod["spec"].get("nodeName") and pod["status"].get("phase") not in ("Succeeded", "Failed"):
-                used[pod["spec"]["nodeName"]] += gpus(pod)
-        for name, node in self.objects[NODES].items():
-            room = int(node["status"].get("allocatable", {}).get(GPU, 0))
-            if used[name] > room:
-                self.violations.append(f"node {name} has {room} GPUs and pods with {used[name]}")
-
-    def _twice(self) -> None:
-        """No member of a Job runs in two places at the same time."""
-        there = Counter[tuple[str, str]]()
-        for pod in self.objects[PODS].values():
-            if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]:
-                there[member(pod)] += 1
-        for (owner, index), count in there.items():
-            if owner and index and count > 1:
-                self.violations.append(f"index {index} of Job {owner} runs {count} times")
 
     def _partial(self, now: float) -> Iterable[tuple[str, str]]:
         """Gangs that are called ready while pods of them are missing."""
         alive = Counter[str]()
         for pod in self.objects[PODS].values():
-            name = (pod["metadata"].get("annotations") or {}).get(WORKLOAD, "")
-            node = self.objects[NODES].get(pod["spec"].get("nodeName") or "")
+            node = self.objects[NODES].get(node_of(pod) or "")
             sound = condition(pod, "Ready") and "deletionTimestamp" not in pod["metadata"]
             if pod["status"].get("phase") == "Succeeded" or (sound and node is not None and is_ready(node)):
-                alive[name] += 1
+                alive[gang_of(pod)] += 1
         for workload in self.objects[WORKLOADS].values():
             name = workload["metadata"]["name"]
             if not condition(workload, "PodsReady") or condition(workload, "Finished") or not runs(workload):
                 continue
-            wanted = sum(pod_set["count"] for pod_set in workload["spec"]["podSets"])
-            if alive[name] < wanted:
-                yield from self._lasting("partial", name, now, READY_GRACE, f"{alive[name]} of {wanted} pods are there")
+            if alive[name] < size(workload):
+                words = f"{alive[name]} of {size(workload)} pods are there"
+                yield from self._lasting("partial", name, now, READY_GRACE, words)
 
     def _inverted(self, now: float) -> Iterable[tuple[str, str]]:
         """Gangs that wait while others of lower priority run where they would fit."""
@@ -149,39 +172,119 @@ class Witness:
                 yield from self._lasting("inverted", name, now, WAITING_GRACE, words)
 
     def _fits(self, workload: Json, without: set[str], now: float) -> bool:
-        """It would fit on trusted nodes if these others were not there."""
+        """It would fit into the quota and on trusted nodes if these others were not there, beside all who stay."""
+        others = [w for w in self.objects[WORKLOADS].values() if w["metadata"]["name"] not in without and held(w)]
+        if self.quota is not None and sum(map(held, others)) + wish(workload) > self.quota:
+            return False
         free = {
-            name: int(node["status"].get("allocatable", {}).get(GPU, 0))
+            name: capacity(node)
             for name, node in self.objects[NODES].items()
             if now - self._ready_since.get(name, now) > TRUSTED
         }
+        there = Counter[str]()
+        taken: set[str] = set()  # domains that others have for themselves alone
+        alone = {w["metadata"]["name"] for w in others if whole_domains(w)}
         for pod in self.objects[PODS].values():
-            owner = (pod["metadata"].get("annotations") or {}).get(WORKLOAD, "")
-            node = pod["spec"].get("nodeName")
-            if node in free and pod["status"].get("phase") not in ("Succeeded", "Failed") and owner not in without:
+            node, gang = node_of(pod), gang_of(pod)
+            if node is None or not takes_room(pod) or gang in without:
+                continue
+            there[gang] += 1
+            if node in free:
                 free[node] -= gpus(pod)
+            if gang in alone:
+                taken.update(self._labels(node).values())
+        absent = [(w, size(w) - there[w["metadata"]["name"]]) for w in others]
+        return all(_seat(free, gpus_each(w), count) for w, count in absent if count > 0) and self._seat_all(
+            workload, free, taken
+        )
+
+    def _seat_all(self, workload: Json, free: dict[str, int], taken: set[str]) -> bool:
+        exclusive = whole_domains(workload)
         for pod_set in workload["spec"]["podSets"]:
-            size = gpus({"spec": pod_set["template"]["spec"]})
-            for _ in range(pod_set["count"]):
-                node = next((name for name in sorted(free) if free[name] >= size), None)
-                if node is None:
+            each = gpus({"spec": pod_set["template"]["spec"]})
+            if pod_set["name"] not in exclusive:
+                if not _seat(free, each, pod_set["count"]):
                     return False
-                free[node] -= size
+                continue
+            label, domains = exclusive[pod_set["name"]]
+            rooms: dict[str, dict[str, int]] = {}
+            for node, left in free.items():
+                rooms.setdefault(self._labels(node).get(label, ""), {})[node] = left
+            fit = [
+                d
+                for d, room in rooms.items()
+                if d and d not in taken and _seat(room, each, pod_set["count"] // domains)
+            ]
+            if len(fit) < domains:
+                return False
         return True
 
-    def _lasting(self, kind: str, name: str, now: float, grace: float, words: str) -> Iterable[tuple[str, str]]:
+    def _labels(self, node: str) -> Mapping[str, str]:
+        return (self.objects[NODES].get(node) or {"metadata": {}})["metadata"].get("labels") or {}
+
+    def _lasting(self, kind: str, name: str, now: float, grace: float, words: str) -> Iterator[tuple[str, str]]:
         """It must not last longer than `grace`."""
         since = self._since.setdefault((kind, name), now)
         if now - since > grace:
             self.violations.append(f"{name}: {kind} for {now - since:.0f} s: {words}")
+            self.scenes.append(self._scene(name))
             self._since[(kind, name)] = now  # said once per grace
         yield kind, name
 
+    def _scene(self, name: str) -> Json:
+        workload = next(w for w in self.objects[WORKLOADS].values() if w["metadata"]["name"] == name)
+        rows = (workload.get("status") or {}).get("conditions") or ()
+        pods = [pod for pod in self.objects[PODS].values() if gang_of(pod) == name]
+        return {
+            "workload": name,
+            "at": time.strftime("%H:%M:%S", time.gmtime()),
+            "conditions": {r["type"]: (r["status"], r["reason"], r["message"], r["lastTransitionTime"]) for r in rows},
+            "record": str(recovery.of(workload)),
+            "pods": {
+                pod["metadata"]["name"]: (
+                    node_of(pod),
+                    pod["status"].get("phase"),
+                    pod["metadata"].get("deletionTimestamp"),
+                    pod["spec"].get("schedulingGates"),
+                )
+                for pod in pods
+            },
+            "not trusted": sorted(set(self.objects[NODES]) - self._ready_since.keys()),
+        }
 
-def member(pod: Json) -> tuple[str, str]:
+
+def _seat(free: dict[str, int], each: int, count: int) -> bool:
+    """Take room for so many equal pods, node by node; whether there was enough."""
+    for name in sorted(free):
+        taken = min(count, max(0, free[name]) // each) if each else count
+        free[name] -= taken * each
+        count -= taken
+    return count <= 0
+
+
+# --- pods -------------------------------------------------------------------------------------------------------------
+
+
+def member(pod: Json) -> Member:
     """Which Job it belongs to, by uid, and which index of it."""
     owner = next((ref["uid"] for ref in pod["metadata"].get("ownerReferences") or () if ref.get("controller")), "")
     return owner, (pod["metadata"].get("labels") or {}).get("batch.kubernetes.io/job-completion-index", "")
+
+
+def gang_of(pod: Json) -> str:
+    return (pod["metadata"].get("annotations") or {}).get(WORKLOAD, "")
+
+
+def node_of(pod: Json) -> str | None:
+    return pod["spec"].get("nodeName")
+
+
+def takes_room(pod: Json) -> bool:
+    return pod["status"].get("phase") not in ("Succeeded", "Failed")
+
+
+def runs_now(pod: Json) -> bool:
+    return pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
 
 
 def gpus(pod: Json) -> int:
@@ -189,8 +292,45 @@ def gpus(pod: Json) -> int:
     return sum(int((row.get("limits") or row.get("requests") or {}).get(GPU, 0)) for row in found)
 
 
+def capacity(node: Json) -> int:
+    return int(node["status"].get("allocatable", {}).get(GPU, 0))
+
+
+# --- workloads --------------------------------------------------------------------------------------------------------
+
+
 def priority(workload: Json) -> int:
     return workload["spec"].get("priority", 0)
+
+
+def size(workload: Json) -> int:
+    """How many pods it has."""
+    return sum(pod_set["count"] for pod_set in workload["spec"]["podSets"])
+
+
+def gpus_each(workload: Json) -> int:
+    """GPUs of one of its pods, which are all alike."""
+    return gpus({"spec": workload["spec"]["podSets"][0]["template"]["spec"]})
+
+
+def wish(workload: Json) -> int:
+    """GPUs of all its pods."""
+    return sum(gpus({"spec": p["template"]["spec"]}) * p["count"] for p in workload["spec"]["podSets"])
+
+
+def held(workload: Json) -> int:
+    """GPUs that it holds quota of."""
+    status = workload.get("status", {})
+    if not condition(workload, "QuotaReserved") or condition(workload, "Finished"):
+        return 0
+    ended = {row["name"]: row["count"] for row in status.get("reclaimablePods") or ()}
+    rows = (status.get("admission") or {}).get("podSetAssignments") or ()
+    each = {p["name"]: gpus({"spec": p["template"]["spec"]}) for p in workload["spec"]["podSets"]}
+    return sum(each[row["name"]] * max(0, row["count"] - ended.get(row["name"], 0)) for row in rows)
+
+
+def whole_domains(workload: Json) -> dict[str, tuple[str, int]]:
+    return recovery.whole_domains(workload["metadata"].get("annotations") or {})
 
 
 def over(workload: Json) -> bool:

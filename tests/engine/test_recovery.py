@@ -306,6 +306,19 @@ def test_a_policy_can_switch_it_off() -> None:
     assert kinds(world.settle()) == ["Warn"]
 
 
+def test_high_is_struck_while_low_is_pending_and_no_harm_is_done() -> None:
+    world = running(NodeWorld(*pools(2), queue(64, recovery=QUICK)), slices("high2", priority=1))
+    world.put(slices("low1"))
+    world.settle(2)
+    world.fail("p0-n1")
+    decisions = world.settle(4)
+    assert (of(decisions, Evict), of(decisions, Admit)) == (["high2"], []), "one pool is enough for neither"
+    world.repair("p0-n1")
+    world.tick(5)
+    assert of(world.settle(7), Admit) == ["high2"], "low has waited for longer, and goes second"
+    assert world.whole("high2")
+
+
 # --- one after the other ----------------------------------------------------------------------------------------------
 
 

@@ -107,6 +107,12 @@ async def test_a_model_is_trained_beside_the_loop_and_used(tmp_path: Path) -> No
     await again.service._recall()
     assert again.forecasts.forecaster.model is not None, "the model outlives the process"
     await again.service.close()
+    wanting = Service(tmp_path)
+    wanting.policy()
+    wanting.service.tallies.judgement = [[START - 3600.0, 5000.0, 10_000.0, 5000.0]]  # kept by the process before
+    await wanting.service._recall()
+    assert "switched itself off" in wanting.service.verdict().reason and wanting.service.tallies.judgement == []
+    await wanting.service.close()
 
 
 async def test_the_model_says_so_when_it_switches_itself_off(
@@ -156,6 +162,33 @@ async def test_the_service_runs_by_itself(tmp_path: Path, monkeypatch: pytest.Mo
     await asyncio.gather(running, return_exceptions=True)
     await made.service.close()
     assert "by configuration" in made.service.verdict().reason
+
+
+async def test_the_next_operator_goes_on_counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEEP_EVERY", 0.01)
+    judged = [[START - 3600.0, 60.0, 120.0, 60.0]]
+
+    async def life(leads: bool) -> Service:
+        made = Service(tmp_path, leads=leads, use_model=False)
+        monkeypatch.setattr(made.service.tallies, "judged", lambda: judged)
+        running = asyncio.create_task(made.service.run())
+        if leads:
+            made.service.lead()
+        async with asyncio.timeout(10):
+            while not (made.service.tallies._kept if leads else made.service.tallies.since):
+                await asyncio.sleep(0.01)
+        if leads:
+            made.forecasts.records["Hint"] = Record(ended=made.service.accuracy()["starts"]["starts"] + 3)
+        await made.service.close()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return made
+
+    first = await life(leads=True)
+    second = await life(leads=False)
+    assert second.service.accuracy()["runtimes"] == first.service.accuracy()["runtimes"] != []
+    assert second.service.accuracy()["since"] == START
+    assert second.service.tallies.judgement == judged
 
 
 def test_accuracy_is_shares_and_a_factor() -> None:

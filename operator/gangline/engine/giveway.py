@@ -25,10 +25,10 @@ from gangline.engine.timeline import Reservation, Timeline
 
 #: the reason of these evictions
 GAVE_WAY = "GaveWay"
-#: A head for which nobody can give way is not looked at again for this time, in milliseconds; then with whatever happens,
-#: and after this long in any case.
-PAUSE: Millis = 5_000
-RECHECK: Millis = 60_000
+#: A head for which nobody can give way is not looked at again for this time, in milliseconds, or for this share of its wait if
+#: that is longer; then with whatever happens, and after so long in any case.
+PAUSE, PAUSE_SHARE = 5_000, 0.01
+RECHECK, RECHECK_SHARE = 60_000, 0.05
 #: Heads that are expected to run for less count as if they ran for this long, in milliseconds.
 SHORTEST: Millis = 60_000
 
@@ -51,14 +51,13 @@ class GivingWay:
         self._timeline = timeline
         self._estimates = estimates
         self._fits = fits
-        #: reserved gangs by uid, and when to look again
-        self._not_before: dict[str, Millis] = {}
+        #: reserved gangs by uid: not to be looked at before, and to be looked at then in any case
+        self._again: dict[str, tuple[Millis, Millis]] = {}
 
     def next_due(self, now: Millis) -> Millis | None:
         """When a head that found nobody may find somebody, though nothing else happened."""
-        waits = [self._not_before.get(r.gang.uid) for r in self._timeline.reservations]
-        times = [wait + RECHECK - PAUSE for wait in waits if wait is not None]
-        return min((time for time in times if time > now), default=None)
+        again = [self._again.get(r.gang.uid) for r in self._timeline.reservations]
+        return min((each[1] for each in again if each is not None and each[1] > now), default=None)
 
     def victims(
         self,
@@ -74,18 +73,21 @@ class GivingWay:
         Those whose uid is in `spared` are not asked. [] if it does not help, if it costs too much, or if the head fits without.
         """
         uid = reservation.gang.uid
-        if now < self._not_before.get(uid, 0):
+        if uid in self._again and now < self._again[uid][0]:
             return []
+        waited = max(0, now - reservation.gang.since)
         resource, amount = _scarcest(reservation.gang, queue)
-        budget = round(policy.loss_share * amount * max(0, now - reservation.gang.since))
+        budget = round(policy.loss_share * amount * waited)
         asked = self._offers(reservation, queue, policy, resource, budget, now)
         offers = sorted(offer for offer in asked if offer.uid not in spared)
         found = self._choose(reservation, offers, leaving, budget)
-        if found:
-            self._not_before.pop(uid, None)
-        else:
-            self._not_before = {r.gang.uid: self._not_before.get(r.gang.uid, 0) for r in self._timeline.reservations}
-            self._not_before[uid] = now + PAUSE
+        self._again.pop(uid, None)
+        if not found:
+            self._again = {
+                r.gang.uid: self._again[r.gang.uid] for r in self._timeline.reservations if r.gang.uid in self._again
+            }
+            later = max(PAUSE, round(PAUSE_SHARE * waited)), max(RECHECK, round(RECHECK_SHARE * waited))
+            self._again[uid] = now + later[0], now + later[1]
         return found
 
     def _choose(

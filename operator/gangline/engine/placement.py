@@ -103,7 +103,8 @@ def placing(
         flavor = next((name for name in flavors if topologies.ledger(name) is not None), None)
         if flavor is None or count == 0 or not (asks(pod_set) or queue.only_topologies):
             continue
-        request = PlacementRequest(replace(pod_set, count=count), implied=not asks(pod_set))
+        asked = pod_set if pod_set.count == count else replace(pod_set, count=count)
+        request = PlacementRequest(asked, implied=not asks(pod_set))
         requests.setdefault(flavor, []).append(request)
     return Placing(topologies, requests, gates) if requests else None
 

@@ -46,7 +46,7 @@ class Estimate(NamedTuple):
 class Runtime:
     """The distribution of one run's length; `limit` is enforced, so that nothing lasts longer."""
 
-    __slots__ = ("_alpha", "_known", "_levels", "_logs", "_times", "limit")
+    __slots__ = ("_alpha", "_known", "_levels", "_logs", "_stair", "_times", "limit")
 
     def __init__(self, quantiles: Sequence[tuple[float, Millis]], limit: Millis | None = None) -> None:
         """ValueError unless there are quantiles, levels rise strictly within (0, 1), and times don't fall."""
@@ -65,6 +65,8 @@ class Runtime:
         self._alpha = self._tail()
         #: quantiles that were asked for before
         self._known: dict[float, Millis] = {}
+        #: the stair that was asked for last, by level: where it begins, and what it says
+        self._stair: dict[float, tuple[Millis, Estimate]] = {}
 
     @classmethod
     def of(cls, forecast: RuntimeForecast | None, limit: Millis | None) -> Runtime | None:
@@ -123,16 +125,21 @@ class Runtime:
 
     def estimate(self, elapsed: Millis, p: float) -> Estimate:
         """The stair on which a run that has lasted `elapsed` stands."""
-        at: Millis = 0
-        end = self.total(0, p)
-        until = min(end, self._next_point(0))
-        while until <= elapsed:
-            if self.limit is not None and until >= self.limit:
+        at, stair = self._stair.get(p, _NO_STAIR)
+        if at > elapsed or stair.until == 0:
+            at, stair = 0, self._step(0, p)
+        while stair.until <= elapsed:
+            if self.limit is not None and stair.until >= self.limit:
                 return Estimate(elapsed + TICK, elapsed + TICK)
-            at = max(until, at + TICK)
-            end = self.total(at, p)
-            until = min(end, self._next_point(at))
-        return Estimate(end, until)
+            at = max(stair.until, at + TICK)
+            stair = self._step(at, p)
+        self._stair[p] = at, stair
+        return stair
+
+    def _step(self, at: Millis, p: float) -> Estimate:
+        """The stair that begins at a run time of `at`."""
+        end = self.total(at, p)
+        return Estimate(end, min(end, self._next_point(at)))
 
     def _next_point(self, elapsed: Millis) -> Millis:
         """The forecast's next point after `elapsed`; beyond the last one, the next of a geometric row."""
@@ -145,6 +152,9 @@ class Runtime:
         while step <= elapsed:
             step *= _STEP
         return round(step) + 1
+
+
+_NO_STAIR = 0, Estimate(0, 0)
 
 
 def _ahead(elapsed: Millis) -> Millis:

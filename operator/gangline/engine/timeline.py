@@ -16,7 +16,8 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 
-from gangline.engine.gang import Gang
+from gangline.engine.cluster_queue import ClusterQueueState
+from gangline.engine.gang import Gang, Shape
 from gangline.engine.model import Millis
 from gangline.engine.ordering import Estimates
 from gangline.engine.quota import FlavorResource
@@ -27,6 +28,8 @@ from gangline.engine.timeline_world import Hold, World, hold_of
 
 #: When everybody has gone whose end nobody knows, those that were let in beside a reservation excepted.
 FAR: Millis = NEVER - 1
+#: Outlooks remembered for shapes that may be reserved again.
+_OUTLOOKS_KEPT = 32
 
 
 class Tenant:
@@ -102,6 +105,8 @@ class Timeline:
         self._reviews: list[tuple[Millis, str]] = []
         self._cursor: Millis = 0
         self._stays = Stays()
+        #: by queue and shape of gangs; least recently used first
+        self._outlooks: dict[tuple[str, Shape], Outlook] = {}
         #: holders that were let in before a reserved gang
         self.let_in: dict[str, Gang] = {}
         self.let_in_version = 0
@@ -163,6 +168,7 @@ class Timeline:
     def _note_nodes(self) -> None:
         """Nodes came, went or changed: every reservation is looked at again, and what was counted is void."""
         self._nodes = self._store.topology.version
+        self._outlooks.clear()
         for reservation in self.reservations:
             reservation.worse, reservation.outlook = True, None
 
@@ -286,11 +292,20 @@ class Timeline:
         queue, real = world.queue(reservation.queue), store.queues.get(reservation.queue)
         if queue is None or real is None:
             return NEVER
-        if reservation.outlook is None:
-            reservation.outlook = Outlook(reservation.gang, queue, world.topologies)
         outlook = reservation.outlook
+        if outlook is None:
+            outlook = reservation.outlook = self._outlook(reservation.gang, queue, world)
         by_quota = enough_quota(outlook.needs, real, self._ends, self._usage)
         return max(by_quota, outlook.places(self._stays))
+
+    def _outlook(self, gang: Gang, queue: ClusterQueueState, world: World) -> Outlook:
+        """Gangs of one shape have one outlook."""
+        key = (queue.name, gang.shape)
+        outlook = self._outlooks.pop(key, None) or Outlook(gang, queue, world.topologies)
+        self._outlooks[key] = outlook  # the last one that was asked for goes last
+        if len(self._outlooks) > _OUTLOOKS_KEPT:
+            del self._outlooks[next(iter(self._outlooks))]
+        return outlook
 
     def _usage(self, key: str) -> Mapping[FlavorResource, int]:
         return self._tenants[key].hold.usage

@@ -36,7 +36,7 @@ def censoring_weights(at_risk: Floats, decay: Floats, durations: Floats) -> Floa
 
 def weighted_quantile(values: Floats, weights: Floats, level: float) -> float:
     """The smallest value that `level` of all weight does not exceed."""
-    order = np.argsort(values, kind="stable")
+    order = np.argsort(values)  # whichever of equal values comes first: the answer is a value
     cumulated = np.cumsum(weights[order])
     return float(values[order][min(len(values) - 1, int(np.searchsorted(cumulated, level * cumulated[-1])))])
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gangline.engine.gang import Gang
+from gangline.engine.gang import Gang, Shape
 from gangline.engine.model import Admission, Backfill, ClusterQueue, Flavor, Ordering, Quota, ResourceGroup, Settings
 from gangline.engine.ordering import Estimates, Ranking
 from gangline.engine.queues import PendingQueue
@@ -15,6 +15,7 @@ from gangline.engine.quota import Cell, FlavorResource, Node
 from gangline.engine.timed_queue import TimedQueue
 
 if TYPE_CHECKING:
+    from gangline.engine.asking import Asked
     from gangline.engine.claims import Claim
 
 
@@ -42,6 +43,7 @@ class ClusterQueueState(Node):
 
     __slots__ = (
         "_order",
+        "asked",
         "by_priority",
         "claims",
         "config",
@@ -65,6 +67,8 @@ class ClusterQueueState(Node):
         #: grows whenever a holder leaves or changes and when quotas change: old flavor-scan progress is void then
         self.generation = 0
         self.group_of: dict[str, Group] = {}
+        #: what gangs of a shape ask of its flavors
+        self.asked: dict[Shape, tuple[Asked, ...]] = {}
         self.pending = PendingQueue()
         #: its policy speaks of order or backfill
         self.timed = False
@@ -135,6 +139,7 @@ class ClusterQueueState(Node):
     def bind(self, flavors: Mapping[str, Flavor]) -> None:
         """Connect the resource groups with the cells of the settled tree, and the holders with theirs."""
         self.group_of = {}
+        self.asked.clear()
         names = [quotas.name for group in self.config.groups for quotas in group.flavors]
         self.only_topologies = bool(names) and all(name in flavors and flavors[name].topology for name in names)
         for group in self.config.groups:

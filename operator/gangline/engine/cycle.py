@@ -9,7 +9,6 @@ reservations. Trees share no quota, so the cycles of different trees don't depen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -36,10 +35,6 @@ HELD_BACK = "WaitingForReservation"
 WAIT_READY = "waiting for all admitted workloads to be in PodsReady condition"
 NO_LONGER_FITS = "Workload no longer fits after processing another workload"
 OVERLAP = "Workload has overlapping preemption targets with another workload"
-
-
-#: the ledger as it is: nobody claims anything
-_PLAIN = nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +91,9 @@ class Nomination:
     places: Mapping[str, TopologyAssignment]  # as they were found; what comes of the attempt may be others
 
 
-#: uid of a gang -> its nomination, for as long as nothing changes in its tree: cycle after cycle it would be the same
+_NOWHERE: Mapping[str, TopologyAssignment] = {}
+
+#: uid of a gang that may start or preempt -> its nomination, which is the same for as long as nothing changes in its tree
 Nominations: TypeAlias = dict[str, Nomination]
 
 
@@ -140,7 +137,10 @@ class TreeCycle:
             self._guard.nominated(self._root, attempts)
         for attempt in self._ordered(attempts):
             self.attempts.append(attempt)
-            with self._as_seen_by(attempt.gang):
+            if self._claims:
+                with others_held(self._claims, attempt.gang):
+                    self._process(attempt)
+            else:
                 self._process(attempt)
         self._think_away(False)
         for cell, amount in reversed(self._assumed):
@@ -153,9 +153,6 @@ class TreeCycle:
             self._put_back(attempt)
         return self.attempts
 
-    def _as_seen_by(self, gang: Gang) -> AbstractContextManager[None]:
-        return others_held(self._claims, gang) if self._claims else _PLAIN
-
     def _gate(self, name: str, default: bool = True) -> bool:
         return self._settings.gates.get(name, default)
 
@@ -167,12 +164,17 @@ class TreeCycle:
         tried = self._progress(gang, queue)
         known = self._known.get(gang.uid) if self._known is not None and not self._claims else None
         if known is not None and known.tried == tried:
-            known.assignment.take_places(known.places)
+            if known.places:
+                known.assignment.take_places(known.places)
             return Attempt(gang, queue, known.assignment, known.victims, queue.generation)
-        with self._as_seen_by(gang):
+        if self._claims:
+            with others_held(self._claims, gang):
+                assignment, victims = self._assign(gang, queue, tried, None)
+        else:
             assignment, victims = self._assign(gang, queue, tried, None)
-        if self._known is not None and not self._claims:
-            self._known[gang.uid] = Nomination(tried, assignment, victims, assignment.placements())
+        if self._known is not None and not self._claims and (victims or assignment.mode is Mode.FIT):
+            places = assignment.placements() if assignment.placing is not None else _NOWHERE
+            self._known[gang.uid] = Nomination(tried, assignment, victims, places)
         return Attempt(gang, queue, assignment, victims, queue.generation)
 
     def _progress(self, gang: Gang, queue: ClusterQueueState) -> ScanProgress:
@@ -189,25 +191,25 @@ class TreeCycle:
     ) -> tuple[Assignment, list[Victim]]:
         """Flavors for all pods, or else for as many as partial admission allows; with victims where they are needed."""
         assigner = Assigner(gang, queue, self._preemptor, tried=tried, restriction=restriction)
-
-        def with_victims(counts: Sequence[int] | None) -> tuple[Assignment, list[Victim], bool]:
-            assignment = assigner.assign(counts)
-            victims: list[Victim] = []
-            if assignment.mode is Mode.PREEMPT:
-                victims = self._preemptor.victims(gang, queue, assignment)
-            return assignment, victims, assignment.mode is Mode.FIT or bool(victims)
-
         self._preemptor.protected_until = None
-        full, victims, done = with_victims(None)
+        full, victims = self._with_victims(assigner, gang, queue, None)
         full.protected_until = self._preemptor.protected_until
-        if done or not self._gate("PartialAdmission"):
+        if full.mode is Mode.FIT or victims or not gang.shrinks or not self._gate("PartialAdmission"):
             return full, victims
 
         def fewer(counts: Sequence[int]) -> tuple[Assignment, list[Victim]] | None:
-            assignment, victims, done = with_victims(counts)
-            return (assignment, victims) if done else None
+            assignment, victims = self._with_victims(assigner, gang, queue, counts)
+            return (assignment, victims) if assignment.mode is Mode.FIT or victims else None
 
         return partial.search(gang.demands, fewer) or (full, victims)
+
+    def _with_victims(
+        self, assigner: Assigner, gang: Gang, queue: ClusterQueueState, counts: Sequence[int] | None
+    ) -> tuple[Assignment, list[Victim]]:
+        assignment = assigner.assign(counts)
+        if assignment.mode is not Mode.PREEMPT:
+            return assignment, []
+        return assignment, self._preemptor.victims(gang, queue, assignment)
 
     # --- order --------------------------------------------------------------------------------------------------------
 
@@ -402,10 +404,9 @@ class TreeCycle:
         kept = attempt.requeue_reason in (NO_FIT, NO_CANDIDATES) or (
             attempt.requeue_reason == FAILED and self._gate("FlavorFungibilityPreserveScanProgress")
         )
-        if not kept:
+        if not kept or not attempt.assignment.flavors_left():
             return None
-        progress = Progress(attempt.assignment.progress(), attempt.gang.shape, self._root.rounds, attempt.generation)
-        return progress if progress.flavors_left() else None
+        return Progress(attempt.assignment.progress(), attempt.gang.shape, self._root.rounds, attempt.generation)
 
 
 def _kept(cell: Cell, amount: int, borrowing: bool) -> int:

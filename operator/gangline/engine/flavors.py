@@ -12,22 +12,20 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from gangline.engine.asking import PODS, Asked, GroupNeeds, Way, asked_of
 from gangline.engine.fixes import FALSE_FIT
 from gangline.engine.gang import Gang, ScanProgress
 from gangline.engine.model import Admission, Fungibility, Millis, PodSet, PodSetAssignment, TopologyAssignment
-from gangline.engine.placement import PENDING, Placing, mismatch, placing
+from gangline.engine.placement import PENDING, Placing, placing
 from gangline.engine.quota import Cell
-from gangline.engine.selection import obstacle
 
 if TYPE_CHECKING:
     from gangline.engine.capacity import Capacity
-    from gangline.engine.cluster_queue import ClusterQueueState, FlavorOption, Group
+    from gangline.engine.cluster_queue import ClusterQueueState, FlavorOption
     from gangline.engine.preemption import Preemptor
     from gangline.engine.seating import Shortage
     from gangline.engine.topology import Placement
     from gangline.engine.want import Want
-
-PODS = "pods"
 
 
 class Mode(IntEnum):
@@ -167,6 +165,14 @@ class Assignment:
             {resource: choice.tried for resource, choice in pod_set.choices.items()} for pod_set in self.pod_sets
         )
 
+    def flavors_left(self) -> bool:
+        """The scan stopped before the last flavor of some resource."""
+        for pod_set in self.pod_sets:
+            for choice in pod_set.choices.values():
+                if choice.tried != -1:
+                    return True
+        return False
+
     def needed(self) -> list[Cell]:
         """What can only be had by preemption."""
         cells = {
@@ -212,16 +218,20 @@ class Assigner:
         """`counts` replaces the pod sets' counts (partial admission)."""
         self._counts = counts
         assignment = Assignment()
-        for members in self._gang.groups:
-            choices = self._assign_group(members, counts, assignment)
+        gang, queue = self._gang, self._queue
+        ignore = self._preemptor.settings.ignore_undeclared_resources
+        everything = asked_of(gang, queue, self._preemptor.topologies, counts, ignore_missing=ignore)
+        for members, asked in zip(gang.groups, everything, strict=True):
+            choices = self._assign_group(members, asked, assignment)
             for choice in choices:
                 assignment.append(choice)
             if choices[0].failed:
                 break
-        if assignment.mode is not Mode.NO_FIT and (self._queue.only_topologies or self._gang.wants_topology):
+        if assignment.mode is not Mode.NO_FIT and (queue.only_topologies or gang.wants_topology):
             self._place(assignment)
-        if assignment.mode is not Mode.NO_FIT and self._preemptor.capacity is not None:
-            self._find_room(assignment, self._preemptor.capacity)
+        capacity = self._preemptor.capacity
+        if assignment.mode is not Mode.NO_FIT and capacity is not None and capacity.health.nodes:
+            self._find_room(assignment, capacity)
         return assignment
 
     # --- capacity -----------------------------------------------------------------------------------------------------
@@ -319,33 +329,14 @@ class Assigner:
             if pod_set.name in failure.failed:
                 pod_set.obstacles = [*pod_set.obstacles, Obstacle(TOPOLOGY, "", text=failure.failure)]
 
-    def _assign_group(
-        self, members: Sequence[int], counts: Sequence[int] | None, assignment: Assignment
-    ) -> list[PodSetChoice]:
+    def _assign_group(self, members: Sequence[int], asked: Asked, assignment: Assignment) -> list[PodSetChoice]:
         """Pod sets that share flavors: usually one, or a leader with its workers."""
-        demands = self._gang.demands
-        requests = [self._requests(index, counts) for index in members]
-        # as Kueue's resource vectors are sorted: what fails first ends the search, so the order shows in the reason
-        total = dict(sorted((requests[0] if len(members) == 1 else _summed(requests)).items(), reverse=True))
         assignment.severity = -1
         found: dict[str, Choice] = {}
         obstacles: list[Obstacle] = []
         fits, failed = True, False
-        for resource in total:
-            if resource in found:
-                continue
-            group = self._queue.group_of.get(resource)
-            if group is None:
-                if total[resource] == 0 or self._preemptor.settings.ignore_undeclared_resources:
-                    continue
-                obstacles.append(
-                    Obstacle(NO_MATCH, "", resource, text=f"resource {resource} unavailable in ClusterQueue")
-                )
-                if resource == next(iter(total)):
-                    assignment.severity = NO_MATCH
-                failed = True
-                break
-            chosen, grade, reasons = self._find_flavor(members[0], group, total, assignment)
+        for needs in asked.needs:
+            chosen, grade, reasons = self._find_flavor(members[0], needs, assignment)
             if grade.mode is not Mode.FIT:
                 fits = False
                 obstacles.extend(reasons)
@@ -353,6 +344,13 @@ class Assigner:
                 failed = True
                 break
             found.update(chosen)
+        if asked.missing and not failed:
+            text = f"resource {asked.missing} unavailable in ClusterQueue"
+            obstacles.append(Obstacle(NO_MATCH, "", asked.missing, text=text))
+            failed = True
+            if not asked.needs:
+                assignment.severity = NO_MATCH
+        demands, counts = self._gang.demands, self._counts
         return [
             PodSetChoice(
                 demands[index].pod_set,
@@ -362,35 +360,28 @@ class Assigner:
                 obstacles,
                 failed,
             )
-            for index, request in zip(members, requests, strict=True)
+            for index, request in zip(members, asked.requests, strict=True)
         ]
 
-    def _requests(self, index: int, counts: Sequence[int] | None) -> dict[str, int]:
-        demand = self._gang.demands[index]
-        count = demand.count if counts is None else counts[index]
-        requests = {resource: max(0, amount) * count for resource, amount in demand.pod_set.requests.items()}
-        if PODS in self._queue.group_of:
-            requests[PODS] = count
-        return requests
-
     def _find_flavor(
-        self, index: int, group: Group, requests: Mapping[str, int], assignment: Assignment
+        self, index: int, needs: GroupNeeds, assignment: Assignment
     ) -> tuple[dict[str, Choice], Grade, list[Obstacle]]:
-        """The best flavor of a group for the resources of it that are asked for."""
-        wanted = [(resource, amount) for resource, amount in requests.items() if resource in group.resources]
-        options = group.options
+        """The best flavor for these resources."""
+        ways, first_resource = needs.ways, needs.amounts[0][0]
+        if len(ways) == 1 and self._restriction is None:
+            return self._only_flavor(index, needs, assignment)
         policy = self._queue.config.fungibility
         best: dict[str, Choice] = {}
         best_grade = _NO_FIT
         obstacles: list[Obstacle] = []
         ruled_out: list[int] = []
         last = -1
-        for position in range(self._first_option(index, wanted), len(options)):
-            option, last = options[position], position
-            if self._restriction is not None and self._restriction[index].get(wanted[0][0]) != option.name:
+        for position in range(self._first_option(index, first_resource), len(ways)):
+            way, last = ways[position], position
+            if self._restriction is not None and self._restriction[index].get(first_resource) != way.option.name:
                 continue
             known = len(obstacles)
-            chosen, grade = self._try(index, option, wanted, assignment, obstacles)
+            chosen, grade = self._try(index, needs.amounts, way, assignment, obstacles)
             if grade.mode is Mode.NO_FIT:
                 ruled_out.append(max(obstacle.kind for obstacle in obstacles[known:]))
             if self._legacy:
@@ -403,47 +394,48 @@ class Assigner:
                 break
             elif _rank(grade, policy) > _rank(best_grade, policy):
                 best, best_grade = chosen, grade
-        tried = -1 if self._legacy or last == len(options) - 1 else last
+        tried = -1 if self._legacy or last == len(ways) - 1 else last
         for choice in best.values():
             choice.tried = tried
         # the reason: of a pod set the mildest among the flavors, and the most severe among the groups
         assignment.severity = max(assignment.severity, min(ruled_out, default=-1))
         return best, best_grade, obstacles
 
-    def _first_option(self, index: int, wanted: Sequence[tuple[str, int]]) -> int:
+    def _only_flavor(
+        self, index: int, needs: GroupNeeds, assignment: Assignment
+    ) -> tuple[dict[str, Choice], Grade, list[Obstacle]]:
+        """The same where there is no choice, which is most common."""
+        obstacles: list[Obstacle] = []
+        chosen, grade = self._try(index, needs.amounts, needs.ways[0], assignment, obstacles)
+        if grade.mode is Mode.NO_FIT:
+            assignment.severity = max(assignment.severity, *(obstacle.kind for obstacle in obstacles))
+        return chosen, grade, obstacles
+
+    def _first_option(self, index: int, resource: str) -> int:
         if index >= len(self._tried):
             return 0
-        return self._tried[index].get(wanted[0][0], -1) + 1
+        return self._tried[index].get(resource, -1) + 1
 
     def _try(
         self,
         index: int,
-        option: FlavorOption,
-        wanted: Sequence[tuple[str, int]],
+        amounts: Sequence[tuple[str, int]],
+        way: Way,
         assignment: Assignment,
         obstacles: list[Obstacle],
     ) -> tuple[dict[str, Choice], Grade]:
         """One flavor: its worst resource decides."""
-        if option.flavor is None:
-            obstacles.append(Obstacle(NO_MATCH, option.name, text=f"flavor {option.name} not found"))
+        option = way.option
+        if way.refused:
+            obstacles.append(Obstacle(NO_MATCH, option.name, text=way.refused))
             return {}, _NO_FIT
-        if option.selective or self._gang.wants_topology:
-            pod_set = self._gang.demands[index].pod_set
-            topologies, implied = self._preemptor.topologies, self._queue.only_topologies
-            text = mismatch(pod_set, option.flavor, topologies, implied=implied) or obstacle(pod_set, option.flavor)
-            if text:
-                obstacles.append(Obstacle(NO_MATCH, option.name, text=text))
-                return {}, _NO_FIT
-        policy = self._queue.config.fungibility
-        judged = Fungibility() if FALSE_FIT in self._queue.fixes else policy
         chosen: dict[str, Choice] = {}
         worst: Grade | None = None
-        for resource, amount in wanted:
-            cell = option.cells[resource]
+        for (resource, amount), cell in zip(amounts, way.cells, strict=True):
             hopeless = worst is not None and worst.mode is Mode.NO_FIT
             grade = self._grade(cell, assignment.usage.get(cell, 0), amount, obstacles, hopeless)
             chosen[resource] = Choice(cell, amount, grade)
-            if worst is None or _rank(grade, judged) < _rank(worst, judged):
+            if worst is None or self._is_worse(grade, worst):
                 worst = grade
         if worst is None or worst.mode is Mode.NO_FIT:
             return {}, _NO_FIT
@@ -456,6 +448,10 @@ class Assigner:
                 for choice in chosen.values():
                     choice.grade = worst
         return chosen, worst
+
+    def _is_worse(self, grade: Grade, other: Grade) -> bool:
+        policy = Fungibility() if FALSE_FIT in self._queue.fixes else self._queue.config.fungibility
+        return _rank(grade, policy) < _rank(other, policy)
 
     def _grade(self, cell: Cell, before: int, amount: int, obstacles: list[Obstacle], hopeless: bool) -> Grade:
         """How `amount` of one resource could be had on top of `before`, which earlier pod sets take.
@@ -506,18 +502,10 @@ def _no_room(flavor: str, want: Want, short: Shortage) -> Obstacle:
     return Obstacle(CAPACITY, flavor, amount=short.wanted, limit=short.found, text=want.text(short))
 
 
-def _summed(requests: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for request in requests:
-        for resource, amount in request.items():
-            total[resource] = total.get(resource, 0) + amount
-    return total
-
-
-def _share(found: Mapping[str, Choice], request: Mapping[str, int], *, alone: bool) -> dict[str, Choice]:
+def _share(found: dict[str, Choice], request: Mapping[str, int], *, alone: bool) -> dict[str, Choice]:
     """A member's part of what its group was given."""
     if alone:
-        return dict(found)
+        return found
     return {
         resource: Choice(choice.cell, request[resource], choice.grade, choice.tried)
         for resource, choice in found.items()

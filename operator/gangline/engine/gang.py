@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from gangline.engine.model import Admission, Millis, PodSet, Settings, Workload
 from gangline.engine.placement import asks
@@ -42,24 +43,32 @@ class Progress:
     cycle: int
     generation: int
 
-    def flavors_left(self) -> bool:
-        return any(index != -1 for pod_set in self.tried for index in pod_set.values())
-
 
 class Shape:
     """What makes gangs interchangeable for the scheduler (an equivalence class); compared by value, hashed once."""
 
-    __slots__ = ("_hash", "value")
+    __slots__ = ("__weakref__", "_hash", "value")
 
     def __init__(self, value: Hashable) -> None:
         self.value = value
         self._hash = hash(value)
+
+    @staticmethod
+    def of(value: Hashable) -> Shape:
+        """The one that all gangs like this share: dictionaries find a key that is the same object without comparing it."""
+        found = _SHAPES.get(value)
+        if found is None:
+            found = _SHAPES[value] = Shape(value)
+        return found
 
     def __hash__(self) -> int:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Shape) and self._hash == other._hash and self.value == other.value)
+
+
+_SHAPES: WeakValueDictionary[Hashable, Shape] = WeakValueDictionary()
 
 
 class Gang:
@@ -94,6 +103,7 @@ class Gang:
         "seated",
         "second_passes",
         "shape",
+        "shrinks",
         "since",
         "told",
         "uid",
@@ -156,23 +166,35 @@ class Gang:
         #: it was let in before a reserved gang that goes before it
         self.backfilled = False
 
+        self.workload = workload
+        self.priority = _priority(workload, settings)
+        self._take_in_pod_sets(workload)
         self.learn(workload, settings)
 
     def learn(self, workload: Workload, settings: Settings) -> None:
         """Take in a new fact; where the gang is does not change here."""
-        self.workload = workload
+        old, priority = (
+            (self.workload.pod_sets, self.workload.reclaimable, self.priority),
+            _priority(workload, settings),
+        )
+        self.workload, self.priority = workload, priority
         self.backfilled = self.backfilled or workload.backfilled
         self.ranked = None
         self.local_queue = f"{workload.namespace}/{workload.queue}"
         self.requeue_assumed = False
-        self.priority = workload.priority + (workload.boost if settings.gates.get("PriorityBoost", False) else 0)
         self.since = queue_time(workload, settings)
+        if (workload.pod_sets, workload.reclaimable, priority) != old:
+            self._take_in_pod_sets(workload)
+        self.order_as_victim()
+
+    def _take_in_pod_sets(self, workload: Workload) -> None:
         self.demands = tuple(_demand(pod_set, workload.reclaimable) for pod_set in workload.pod_sets)
         self.wants_topology = any(asks(pod_set) for pod_set in workload.pod_sets)
+        #: it may start with fewer pods
+        self.shrinks = any(pod_set.min_count is not None for pod_set in workload.pod_sets)
         #: pod sets (by position) that share flavors
         self.groups = _groups(workload.pod_sets)
-        self.shape = Shape((self.priority, tuple(_shape(demand) for demand in self.demands)))
-        self.order_as_victim()
+        self.shape = Shape.of((self.priority, tuple(_shape(demand) for demand in self.demands)))
 
     def order_as_victim(self) -> None:
         self.victim_key = (self.priority, -self.reserved, self.uid)
@@ -205,6 +227,10 @@ class Gang:
 
     def __repr__(self) -> str:
         return f"Gang({self.key})"
+
+
+def _priority(workload: Workload, settings: Settings) -> int:
+    return workload.priority + (workload.boost if settings.gates.get("PriorityBoost", False) else 0)
 
 
 def queue_time(workload: Workload, settings: Settings) -> Millis:

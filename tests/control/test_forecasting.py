@@ -249,7 +249,7 @@ async def visible(tmp_path: Path) -> Any:
     made.service.ask()
     made.turn()
     controller: Any = Controller(made)
-    yield Visibility(controller, made.service)
+    yield Visibility(controller, made.service, clock=lambda: 0.0)
     await made.service.close()
 
 
@@ -267,6 +267,27 @@ async def test_pages_and_local_queues(visible: Visibility) -> None:
     assert [i["positionInClusterQueue"] for i in await visible.pending("lq", "ml", Page(offset=2))] == [2]
     assert await visible.pending("other", "ml", Page()) == []
     assert await visible.pending("cq", "", Page(limit=0)) == []
+
+
+async def test_an_order_that_took_long_to_make_is_good_for_longer() -> None:
+    now, asked = 0.0, list[str]()
+
+    class Slow:
+        def pending(self, queue: str) -> list[str]:
+            nonlocal now
+            now += 0.1
+            asked.append(queue)
+            return [f"w{len(asked)}"]
+
+    class Around:
+        engine = Slow()
+
+    controller: Any = Around()
+    visible = Visibility(controller, None, clock=lambda: now)
+    assert visible._order("a") == visible._order("a") == ["w1"]
+    now += 2.0
+    assert visible._order("a") == ["w2"]
+    assert visible._order("b") == ["w3"]
 
 
 def test_pages_are_bounded_and_must_be_numbers() -> None:

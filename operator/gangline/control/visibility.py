@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -22,6 +23,9 @@ Json: TypeAlias = dict[str, Any]
 #: items of one answer, where the question names no number, and at most
 DEFAULT_LIMIT: Final = 1000
 MAX_LIMIT: Final = 100_000
+#: an order is good for so many times as long as it took to make, and at most for so many seconds
+SHARE: Final = 20.0
+LONGEST_GOOD: Final = 5.0
 #: so many of those who wait are looked at before others get their turn
 AT_ONCE: Final = 1000
 
@@ -57,9 +61,18 @@ class Page:
 class Visibility:
     """Answers from the mirror and the engine of one process. Where an answer is not Kueue's, `cluster` says whose it is."""
 
-    def __init__(self, controller: Controller, forecasting: Forecasting | None) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        forecasting: Forecasting | None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._controller = controller
         self._forecasting = forecasting
+        self._clock = clock
+        self._orders: dict[
+            str, tuple[list[str], float]
+        ] = {}  # ClusterQueue -> who waits, and for how long that is good
 
     # --- forecasts, over plain HTTP -----------------------------------------------------------------------------------
 
@@ -109,7 +122,7 @@ class Visibility:
             self._forecasting.ask()
         places: Counter[str] = Counter()
         items: list[Json] = []
-        for position, key in enumerate(self._controller.engine.pending(cluster_queue)):
+        for position, key in enumerate(self._order(cluster_queue)):
             if position % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
             value = self._controller.mirror.workload_value(key)
@@ -131,6 +144,19 @@ class Visibility:
             }
             items.append(item)
         return items
+
+    def _order(self, cluster_queue: str) -> list[str]:
+        """Who waits in a ClusterQueue, in its order. Putting many in order takes time that decisions need as well: the longer
+        it took, the longer it is good, so that whoever asks often has at most a twentieth of it."""
+        now = self._clock()
+        order, good_until = self._orders.get(cluster_queue, ([], now))
+        if now < good_until:
+            return order
+        order = self._controller.engine.pending(cluster_queue)
+        done = self._clock()
+        self._orders = {name: known for name, known in self._orders.items() if now < known[1]}
+        self._orders[cluster_queue] = (order, done + min(LONGEST_GOOD, SHARE * (done - now)))
+        return order
 
     def _item(self, key: str) -> Json:
         """What is known of one of them; `forecast` and `expectedStart` are ours, the rest is Kueue's."""

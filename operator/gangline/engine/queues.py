@@ -132,7 +132,7 @@ class PendingQueue:
         heappush(bucket.entries, entry)
         bucket.size += 1
         if not bucket.parked:
-            bucket.told = ""
+            self.was_told(gang)
             self.active += 1
             if bucket.entries[0] is entry:
                 lane.list_bucket(bucket)
@@ -282,8 +282,9 @@ class PendingQueue:
         return self._sorted(self.everyone())
 
     def _sorted(self, gangs: list[Gang]) -> list[Gang]:
+        sticky = self._sticky()
         if self.usage_of is None:
-            return sorted(gangs, key=self._rank)
+            return sorted(gangs, key=lambda gang: (gang is not sticky, -gang.priority, gang.since, gang.uid))
         usage = {name: self.usage_of(name) for name in {gang.local_queue for gang in gangs}}
         return sorted(gangs, key=lambda gang: (usage[gang.local_queue], *self._rank(gang)))
 
@@ -304,6 +305,11 @@ class PendingQueue:
             if bucket is not None and bucket.parked and bucket.told != reason:
                 bucket.told = reason
                 yield from (mate for mate in bucket.live() if mate is not gang and mate.told[0] != reason)
+
+    def was_told(self, gang: Gang) -> None:
+        """It came, or was told something: that all in its bucket were told the same may be true no more."""
+        if gang.bucket is not None and gang.bucket.told != gang.told[0]:
+            gang.bucket.told = ""
 
     def rank_again(self, gang: Gang) -> None:
         """Its forecast changed, which means nothing here."""

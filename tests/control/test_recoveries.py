@@ -349,6 +349,7 @@ def test_a_gang_is_torn_while_a_node_under_it_is_not_heard_from() -> None:
         if ready == "Unknown":
             assert world.mirror.dirty == {(kube.JOBS, "ns/j")}
     world.mirror.remove(kube.NODES, "n2")
+    world.recoveries.follow(T)
     assert world.recoveries.torn("ns/w")
     world.footprints.upsert(a_pod("p1", "n2", due=T))
     assert not world.recoveries.torn("ns/w"), "that one is on its way out: it is missed anyhow"

@@ -182,22 +182,24 @@ class Recoveries:
 
     def torn(self, workload: str) -> bool:
         """A pod of the gang is on a node that nobody hears from: whatever is said of the pod, the gang does not run."""
+        if not self._out_of_reach:
+            return False
+        if not any(pod.alive and pod.node in self._out_of_reach for pod in self._footprints.of(workload)):
+            return False
         raw = self._mirror.get(kube.WORKLOADS, workload)
         admission = (raw.get("status", {}).get("admission") or {}) if raw is not None else {}
-        if not self._mirror.recovery_of(admission.get("clusterQueue", "")).enabled:
-            return False
-        return any(pod.alive and pod.node and self._is_out(pod.node) for pod in self._footprints.of(workload))
-
-    def _is_out(self, node: str) -> bool:
-        return out_of_reach_since(self._mirror.get(kube.NODES, node)) is not None
+        return self._mirror.recovery_of(admission.get("clusterQueue", "")).enabled
 
     def _note_nodes(self) -> None:
         """The jobs with pods on nodes that nobody hears from any more, or again, are looked at anew."""
         for node in self._mirror.touched_nodes:
-            if self._is_out(node) == (node in self._out_of_reach):
+            pods = self._footprints.on(node)
+            known = self._mirror.get(kube.NODES, node)
+            out = out_of_reach_since(known) is not None and (known is not None or bool(pods))
+            if out == (node in self._out_of_reach):
                 continue
             self._out_of_reach ^= {node}
-            for workload in {pod.workload for pod in self._footprints.on(node)}:
+            for workload in {pod.workload for pod in pods}:
                 raw = self._mirror.get(kube.WORKLOADS, workload)
                 if raw is not None and (owner := self._mirror.job_of(raw)) is not None:
                     self._mirror.dirty.add(owner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,16 @@ def test_eta_says_when_after_whom_and_for_how_long(here: World) -> None:
     running = known[seen["runs"].uid]
     assert (running.elapsed, running.start) == (1200.0, None)
     assert running.forecast is not None and running.forecast.q50 > 1200
+
+
+def test_a_running_job_is_told_no_more_than_its_limit(here: World) -> None:
+    value = here.mirror.workload_value(eta.key_of(views(here)["runs"]))
+    assert value is not None
+    forecast = Forecast(600, 1800, 3600, 7200, 9000, "Hint", 0)
+    free = eta._given(value, forecast, 1200.0)
+    assert 1200 < free.q10 < free.q50 < free.q90 < free.q95
+    limited = eta._given(replace(value, max_execution_seconds=1800), forecast, 1200.0)
+    assert limited.q50 <= limited.q95 == 1800
 
 
 def test_the_operators_estimates_outrank_our_own(here: World) -> None:

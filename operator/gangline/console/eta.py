@@ -17,8 +17,11 @@ from gangline.console.snapshot import Snapshot, State, WorkloadView, snapshot
 from gangline.console.table import Rows, age
 from gangline.console.why import find
 from gangline.console.world import World
+from gangline.control.forecasts import fact
+from gangline.engine.model import Workload
 from gangline.engine.outlook import ExpectedStart, Outlook
-from gangline.forecast import Forecast
+from gangline.engine.runtime import Runtime
+from gangline.forecast import LEVELS, Forecast
 from gangline.kube import resources as kube
 
 
@@ -111,11 +114,22 @@ def _times(here: World, start: ExpectedStart | None, view: WorkloadView, jobs: M
     value = here.mirror.workload_value(key_of(view))
     if value is not None and value.admitted and not value.finished:
         elapsed = max(0.0, (here.now - value.admitted_at) / 1000)
-        return Times(forecast.after(elapsed) if forecast is not None else None, elapsed)
+        return Times(_given(value, forecast, elapsed) if forecast is not None else None, elapsed)
     if start is None:
         return Times(forecast)
     latest = start.p90 / 1000 if start.p90 is not None else None
     return Times(forecast, None, start.p50 / 1000, latest, named(start.because, jobs))
+
+
+def _given(value: Workload, forecast: Forecast, elapsed: float) -> Forecast:
+    """Given that it runs for as long as it does: by the engine's own arithmetic, so that what is shown is what is decided on."""
+    limit = value.max_execution_seconds
+    left = None if limit is None else max(0, limit - value.past_execution_seconds) * 1000
+    runtime = Runtime.of(fact(value.key, forecast), left)
+    if runtime is None:
+        return forecast
+    totals = (runtime.total(round(elapsed * 1000), level) / 1000 for level in LEVELS)
+    return Forecast(*totals, source=forecast.source, samples=forecast.samples)
 
 
 def named(because: str, jobs: Mapping[str, str]) -> str:

@@ -73,7 +73,7 @@ class Parking:
                 reason, message = gang.answer
                 explanation = attempted(attempt.queue, reason, message, attempt.assignment, with_holders=False)
                 decisions.append(Park(gang.key, gang.uid, explanation))
-                gang.told = gang.answer
+                _note_told(gang, gang.answer)
         return decisions
 
     def tell_reserved(self, now: Millis) -> list[Decision]:
@@ -113,7 +113,7 @@ class Parking:
             spokesman = queue.pending.spokesman(gang)
             if spokesman is gang or spokesman.verdict is None or gang.told[0] == spokesman.answer[0]:
                 continue
-            gang.told = spokesman.answer
+            _note_told(gang, spokesman.answer)
             explanation = attempted(queue, *spokesman.answer, spokesman.verdict, with_holders=False)
             decisions.append(Park(gang.key, gang.uid, explanation, by_equivalence=True))
         return decisions
@@ -122,8 +122,14 @@ class Parking:
         said = (explanation.reason, explanation.message)
         if gang.told == said:
             return None
-        gang.told = said
+        _note_told(gang, said)
         return Park(gang.key, gang.uid, explanation)
+
+
+def _note_told(gang: Gang, told: tuple[str, str]) -> None:
+    gang.told = told
+    if gang.queue is not None:
+        gang.queue.pending.was_told(gang)
 
 
 def why(gang: Gang, store: Store) -> Explanation | None:

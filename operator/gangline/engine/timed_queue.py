@@ -346,6 +346,9 @@ class TimedQueue(PendingQueue):
                 yield first.gang
         yield from self._aside.values()
 
+    def was_told(self, gang: Gang) -> None:
+        """Here those who come have to be told again and again (`RETELL`)."""
+
     def untold_mates(self, gang: Gang, reason: str) -> Iterator[Gang]:
         """As in any queue; but those that were told something lately are not told another reason so soon."""
         for bucket in self._of_shape.get(gang.shape, ()):

@@ -296,6 +296,7 @@ class Assigner:
                 for pod_set in assignment.pod_sets
             ],
             self._preemptor.settings.gates,
+            self._gang.shape,
         )
         if wanted is None:
             return

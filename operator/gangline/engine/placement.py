@@ -6,7 +6,7 @@ all, on which flavors quota put them, and keeps what-ifs over holders in step wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -51,11 +51,16 @@ def mismatch(pod_set: PodSet, flavor: Flavor, topologies: Topologies, *, implied
 class Placing:
     """The placement that a gang needs, on the flavors that quota gave it."""
 
-    __slots__ = ("_profile", "_requests", "_topologies")
+    __slots__ = ("_profile", "_requests", "_shape", "_topologies")
 
     def __init__(
-        self, topologies: Topologies, requests: Mapping[str, list[PlacementRequest]], gates: Mapping[str, bool]
+        self,
+        topologies: Topologies,
+        requests: Mapping[str, list[PlacementRequest]],
+        gates: Mapping[str, bool],
+        shape: Hashable,
     ) -> None:
+        self._shape = shape
         self._topologies = topologies
         self._requests = requests
         self._profile = Profile.of_gates(gates)
@@ -66,7 +71,13 @@ class Placing:
 
     def empty(self) -> Placement:
         """If nobody else held anything."""
-        return self._topologies.place(self._requests, profile=self._profile, simulate_empty=True)
+        if self._shape is None:
+            return self._topologies.place(self._requests, profile=self._profile, simulate_empty=True)
+        asked = ((flavor, each.pod_set.name, each.pod_set.count, each.implied) for flavor, each in self._each())
+        return self._topologies.place_empty((self._shape, *asked), self._requests, self._profile)
+
+    def _each(self) -> Iterator[tuple[str, PlacementRequest]]:
+        return ((flavor, request) for flavor, asked in self._requests.items() for request in asked)
 
     def names(self) -> set[str]:
         return {request.pod_set.name for asked in self._requests.values() for request in asked}
@@ -96,8 +107,12 @@ def placing(
     queue: ClusterQueueState,
     members: Sequence[tuple[PodSet, int, Sequence[str]]],
     gates: Mapping[str, bool],
+    shape: Hashable = None,
 ) -> Placing | None:
-    """What has to be placed: per pod set its count and its flavors. None if nothing has to."""
+    """What has to be placed: per pod set its count and its flavors. None if nothing has to.
+
+    Gangs whose pod sets are alike have the same `shape`.
+    """
     requests: dict[str, list[PlacementRequest]] = {}
     for pod_set, count, flavors in members:
         flavor = next((name for name in flavors if topologies.ledger(name) is not None), None)
@@ -106,7 +121,7 @@ def placing(
         asked = pod_set if pod_set.count == count else replace(pod_set, count=count)
         request = PlacementRequest(asked, implied=not asks(pod_set))
         requests.setdefault(flavor, []).append(request)
-    return Placing(topologies, requests, gates) if requests else None
+    return Placing(topologies, requests, gates, shape) if requests else None
 
 
 def has_placements(admission: Admission) -> bool:

@@ -30,7 +30,7 @@ how many), `topology_balanced`, `topology_place` (a workload's pod sets), `topol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from weakref import WeakSet
 
 from gangline.engine.model import (
@@ -62,6 +62,10 @@ __all__ = [
 ]
 
 
+#: different requests to an empty topology that are remembered
+MOST_EMPTY = 4096
+
+
 class Topologies:
     """All topology flavors of a cluster. Flavors whose topology ends at the hostname share what is used on a host."""
 
@@ -78,6 +82,9 @@ class Topologies:
         self._usages: dict[str, Usage] = {}
         #: grows with every change of nodes and foreign pods
         self.version = 0
+        #: what would be said if nobody held anything, as of a version (see `place_empty`)
+        self._empty: dict[Hashable, Placement] = {}
+        self._empty_version = 0
         #: others that are to know the same nodes and foreign pods (see engine.timeline_world)
         self._mirrors: WeakSet[Topologies] = WeakSet()
 
@@ -119,6 +126,7 @@ class Topologies:
 
     def _rebuild(self, name: str) -> None:
         """A flavor or its topology changed: its ledger starts afresh, and holders above the host may belong elsewhere."""
+        self._empty.clear()
         flavor = self._flavors.get(name)
         topology = self._topologies.get(flavor.topology) if flavor and flavor.topology else None
         old = self._ledgers.get(name)
@@ -268,6 +276,18 @@ class Topologies:
         finally:
             for key, admission in lifted.items():
                 self.put_holder(key, admission)
+
+    def place_empty(
+        self, key: Hashable, requests: Mapping[str, Sequence[PlacementRequest]], profile: Profile
+    ) -> Placement:
+        """`place` if nobody held anything. What was said of equal requests, which have the same key, is said again."""
+        if self._empty_version != self.version or len(self._empty) >= MOST_EMPTY:
+            self._empty.clear()
+            self._empty_version = self.version
+        found = self._empty.get(key)
+        if found is None:
+            found = self._empty[key] = self.place(requests, profile=profile, simulate_empty=True)
+        return found
 
     def _place(
         self, requests: Mapping[str, Sequence[PlacementRequest]], profile: Profile, simulate_empty: bool

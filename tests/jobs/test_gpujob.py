@@ -328,6 +328,22 @@ def test_a_failure_restarts_the_whole_gang_until_the_limit():
     assert space.job["status"]["phase"] == "Failed"
 
 
+@pytest.mark.parametrize(("queue", "left"), [("", [36_000 - 60, 36_000 - 240]), ("research", [36_000, 36_000])])
+def test_without_a_queue_the_limit_is_for_all_attempts_together(queue: str, left: list[int]):
+    job = gpu_job(suspend=False, runtime={"limit": "10h"})
+    job["metadata"]["labels"] = {names.QUEUE_NAME: queue} if queue else {}
+    space, infos = FakeNamespace(job), admitted(job)
+    space.settle(infos)
+    for expected in left:
+        space.finish("llama-worker", "Failed", "BackoffLimitExceeded", "lost a rank")
+        space.settle(infos)
+        assert space.jobs["llama-worker"]["spec"]["activeDeadlineSeconds"] == expected
+    space.job["spec"]["runtime"]["limit"] = "60s"
+    space.finish("llama-worker", "Failed", "BackoffLimitExceeded", "lost a rank")
+    space.settle(infos)
+    assert space.jobs["llama-worker"]["spec"]["activeDeadlineSeconds"] == (60 if queue else 1)
+
+
 @pytest.mark.parametrize(
     ("restart", "reason"), [({"onPodFailure": "Fail"}, "BackoffLimitExceeded"), ({}, "DeadlineExceeded")]
 )

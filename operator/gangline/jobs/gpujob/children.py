@@ -80,7 +80,7 @@ def _role_job(job: Json, seat: Seat, info: PodSetInfo, owner: Json, run: str) ->
         "template": _template(seat, info, labels),
     }
     if (limit := workload.runtime_limit(job)) is not None:
-        spec["activeDeadlineSeconds"] = limit
+        spec["activeDeadlineSeconds"] = restarts.time_left(job, limit)
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 

@@ -9,9 +9,11 @@ count is the one write that decides a restart: it makes the old children stale, 
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 from gangline.api import recovery
+from gangline.jobs import workload
 from gangline.jobs.base import Json
 
 RESTART_GANG: Final = "RestartGang"
@@ -39,6 +41,20 @@ def allowed(job: Json, reason: str) -> bool:
 def left(job: Json) -> bool:
     """The gang may be restarted once more."""
     return made(job) < _limit(job)
+
+
+def time_left(job: Json, limit: int) -> int:
+    """What the next attempt may take of `limit` seconds, at least one.
+
+    A job without a queue has no Workload that counts its time, so what earlier attempts took is counted here: from the start of
+    the first to the end of the last. With a queue the Workload keeps the limit, over evictions too; this is only its backstop.
+    """
+    status = job.get("status") or {}
+    started, ended = status.get("startTime"), [each["time"] for each in status.get("interruptions") or ()]
+    if not made(job) or not started or not ended or workload.queue_name(job):
+        return limit
+    taken = datetime.fromisoformat(max(ended)) - datetime.fromisoformat(started)
+    return max(1, limit - max(0, round(taken.total_seconds())))
 
 
 def on_lost_node(job: Json) -> str:

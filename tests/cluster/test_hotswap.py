@@ -56,6 +56,15 @@ async def test_low_makes_room_for_high_and_resumes_when_the_node_is_repaired(sys
         assert condition(low, "Evicted")
         assert not condition(low, "QuotaReserved")
 
+        async def says_so() -> bool:
+            return condition_row(await here.workload(LOW), "QuotaReserved")["reason"] == "WaitingForCapacity"
+
+        await api.until(says_so, "low says that it waits for nodes: of 64 chips of quota 32 are free")
+        assert (
+            "2 free domains of cloud.google.com/gke-nodepool needed for pod set slice, 1 available"
+            in (condition_row(await here.workload(LOW), "QuotaReserved")["message"])
+        )
+
         second = min(pools)  # while low waits, high is struck again: two pools are left for it
         await here.fail(f"{second}-0")
         await here.recovered(HIGH, 2)

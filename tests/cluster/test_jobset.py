@@ -14,7 +14,7 @@ import pytest
 import yaml
 from tests.cluster import harness
 from tests.cluster.conftest import System
-from tests.cluster.harness import Api, cluster_queue, condition, condition_row, flavor, local_queue
+from tests.cluster.harness import Api, cluster_queue, condition, condition_row, flavor, job, local_queue, priority_class
 from tests.cluster.stand_in import CRD, StandIn, uninstalled
 
 from gangline.devcluster.nodes import NodePool, create_pools, delete_pool
@@ -50,9 +50,9 @@ async def jobset(system: System, api: Api) -> AsyncIterator[StandIn]:
     await api.wipe()
     for pool in pools:
         await delete_pool(api.client, pool.name)
-    for priority_class in manifests("10-priority-classes.yaml"):
+    for found in manifests("10-priority-classes.yaml"):
         with contextlib.suppress(NotFound):
-            await api.client.delete(kube.PRIORITY_CLASSES, None, priority_class["metadata"]["name"])
+            await api.client.delete(kube.PRIORITY_CLASSES, None, found["metadata"]["name"])
 
 
 async def pods_of(api: Api, name: str, *, running: bool = True) -> list[Json]:
@@ -223,6 +223,44 @@ async def test_child_jobs_that_carry_the_queue_label_are_left_to_their_jobset(
     await completed(api, "queued")
 
 
+async def test_a_jobset_moves_to_a_flavor_with_a_label_of_another_key(
+    system: System, api: Api, jobset: StandIn
+) -> None:
+    """What JobSet resumes keeps the node selector that it had: with both labels no node would do."""
+    jobset.start()
+    labels = {"spot": {"example.com/spot": "true"}, "steady": {"example.com/tier": "steady"}}
+    await create_pools(api.client, [NodePool(name, 1, {"nvidia.com/gpu": 8}, said) for name, said in labels.items()])
+    flavors = [flavor(name, said) for name, said in labels.items()]
+    preemption = {"withinClusterQueue": "LowerPriority"}
+    queue = cluster_queue("cq", 8, flavors=labels, preemption=preemption)
+    await api.apply(*flavors, queue, local_queue("lq", "cq"), priority_class("urgent", 10))
+    body = small("mover", "lq")
+    body["spec"]["replicatedJobs"][0]["name"] = "workers"
+    await api.create(body)
+    system.operator().wait_ready()
+    await runs(api, "mover", 4)
+    assert {pod["spec"]["nodeName"] for pod in await pods_of(api, "mover")} == {"spot-0"}
+
+    urgent = job("urgent", "lq", gpus=8, runtime="1h", priority="urgent")
+    urgent["spec"]["template"]["spec"]["nodeSelector"] = labels["spot"]
+    await api.create(urgent)
+
+    async def moved() -> bool:
+        return [pod["spec"]["nodeName"] for pod in await pods_of(api, "mover")] == ["steady-0"] * 4
+
+    await api.until(moved, "all of it runs on the other flavor")
+    await api.client.delete(kube.JOBS, "default", "urgent", propagation="Background")
+    await end_pods(api, "mover")
+    await completed(api, "mover")
+
+    async def idle() -> bool:
+        return not await api.all(kube.PODS, "default", "batch.kubernetes.io/job-name=urgent")
+
+    await api.until(idle, "its pod is gone")
+    for name in labels:
+        await delete_pool(api.client, name)
+
+
 async def test_what_a_jobset_may_not_change_is_refused(system: System, api: Api, jobset: StandIn) -> None:
     jobset.start()
     await api.apply(flavor(), cluster_queue("cq", 8), local_queue("lq", "cq"))
@@ -230,6 +268,11 @@ async def test_what_a_jobset_may_not_change_is_refused(system: System, api: Api,
     crowd["spec"]["replicatedJobs"] = [{**crowd["spec"]["replicatedJobs"][0], "name": name} for name in ("a", "A")]
     with pytest.raises(harness.ApiError, match=r"spec.replicatedJobs\[1\].name"):
         await api.create(crowd)
+    unnamed = small("", "lq")
+    unnamed["metadata"] = {**unnamed["metadata"], "name": None, "generateName": "run-"}
+    [made] = await api.create(unnamed)
+    assert made["metadata"]["name"].startswith("run-")
+    assert made["spec"]["suspend"] is True
     free = small("free", "")
     del free["metadata"]["labels"]
     free["spec"]["replicatedJobs"][0]["name"] = "workers"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from gangline.kube.client import ApiClient, ApiError
 from gangline.kube.config import Login
@@ -212,13 +212,14 @@ class _Process:
             self._options.ready_file.unlink(missing_ok=True)
 
 
-def _uvicorn(app: FastAPI, tls: LiveContext) -> _Server:
+def _uvicorn(app: ASGIApp, tls: LiveContext) -> _Server:
     config = uvicorn.Config(
         app,
         ssl_context_factory=lambda _config, _default: tls.context,
         lifespan="off",
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         server_header=False,
         date_header=False,
         timeout_keep_alive=KEEP_ALIVE,

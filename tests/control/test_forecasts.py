@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from gangline.control.forecasts import Forecasts
 from gangline.control.mirror import Mirror
 from gangline.engine import model
 from gangline.forecast import Run
+from gangline.forecast.flavors import FlavorScale
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]
@@ -115,6 +117,29 @@ def test_a_finished_workload_becomes_one_run_with_all_that_is_known_of_it() -> N
     assert (run.uid, run.namespace, run.queue, run.gpus) == ("uid-train-1", "ml", "lq", 8)
     assert (run.image, run.command, run.flavor) == ("train:v1", "python train.py --lr", "h100")
     assert (run.submit, run.start, run.seconds) == (START, START + 10, 600.0)
+
+
+def test_where_a_queue_has_one_flavor_a_waiting_job_is_forecast_for_that() -> None:
+    def offer(world: World, *flavors: str) -> None:
+        quotas = [{"name": name, "resources": [{"name": "nvidia.com/gpu", "nominalQuota": 8}]} for name in flavors]
+        cpus = {"coveredResources": ["cpu"], "flavors": [{"name": "cpus", "resources": []}]}
+        groups = [{"coveredResources": ["nvidia.com/gpu"], "flavors": quotas}, cpus]
+        world.put(kube.CLUSTER_QUEUES, {"metadata": {"name": "cq"}, "spec": {"resourceGroups": groups}})
+        local = {"metadata": {"name": "lq", "namespace": "ml"}, "spec": {"clusterQueue": "cq"}}
+        world.put(kube.LOCAL_QUEUES, local)
+
+    def forecast(*flavors: str) -> float:
+        world = World()
+        world.policy()
+        offer(world, *flavors)
+        world.forecasts.forecaster.tracker.rescale(FlavorScale({"h100": -0.5, "v100": 0.5}))
+        world.workload("w")
+        world.turn()
+        return median(world.facts("w")[-1])
+
+    between = forecast("h100", "v100")
+    assert forecast("h100") == pytest.approx(between * math.exp(-0.5), rel=1e-3)
+    assert forecast("v100") == pytest.approx(between * math.exp(0.5), rel=1e-3)
 
 
 def test_what_had_ended_before_a_restart_is_stored_once_whoever_saw_it() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -159,6 +159,8 @@ class Forecasts:
         basis = (said, value.max_execution_seconds, value.queue, raw["spec"].get("podSets"))
         if known is None or known.basis != basis:
             run = runs.run_of(value, raw, job[1] if job else None, said)
+            if not run.flavor:
+                run = replace(run, flavor=self._only_flavor(value))
             self.forecaster.submitted(run, ask=self._was_wanted)
             self.forecaster.renew([value.uid] if known is not None else [])
             start = known.start if known is not None else None
@@ -219,6 +221,21 @@ class Forecasts:
         record.log_error += abs(run.log_seconds - runs.log_of(known.at_start.q50))
         for level, value in zip(LEVELS, known.at_start.values, strict=True):
             record.below[level] += run.seconds <= value
+
+    def _only_flavor(self, value: model.Workload) -> str:
+        """The flavor that a waiting workload will get, where its queue has no other for the accelerators that it asks for."""
+        queue = self._mirror.get(kube.LOCAL_QUEUES, f"{value.namespace}/{value.queue}")
+        cluster_queue = self._mirror.get(kube.CLUSTER_QUEUES, queue["spec"].get("clusterQueue", "")) if queue else None
+        if cluster_queue is None:
+            return ""
+        asked = {resource for pods in value.pod_sets for resource in pods.requests if "/" in resource}
+        found = {
+            flavor["name"]
+            for group in cluster_queue["spec"].get("resourceGroups") or ()
+            if asked.intersection(group["coveredResources"])
+            for flavor in group["flavors"]
+        }
+        return found.pop() if len(found) == 1 else ""
 
     def _job(self, raw: Json) -> tuple[kube.Resource, Json] | None:
         ref = self._mirror.job_of(raw)

@@ -11,7 +11,7 @@ from gangline.forecast.runs import Run
 from gangline.forecast.tracker import Tracker
 
 #: raise it with every change of NAMES or of their meaning: a model of another version is not used
-VERSION: Final = 1
+VERSION: Final = 2
 _OWN: Final = ("gpus", "pods", "gpus_per_pod", "limit", "hint", "hour", "weekday")
 NAMES: Final = (*_OWN, *(f"{key}.{column}" for key in KEYS for column in stats.COLUMNS))
 _DAY: Final = 86400.0

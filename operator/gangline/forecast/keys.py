@@ -40,11 +40,8 @@ def _queue_size(run: Run) -> Key:
     return (run.queue, run.gpus) if run.queue else None
 
 
-def _flavor(run: Run) -> Key:
-    return (run.flavor, run.gpus) if run.flavor else None
-
-
-#: key name -> key of a run. The order is that of the columns of a feature vector: append, and raise features.VERSION.
+#: key name -> key of a run, of what is known when it is submitted: the flavor is not, and is reckoned with in `flavors` instead.
+#: The order is that of the columns of a feature vector: append, and raise features.VERSION.
 KEYS: Final[Mapping[str, Callable[[Run], Key]]] = {
     "name": _name,
     "command": _command,
@@ -54,7 +51,6 @@ KEYS: Final[Mapping[str, Callable[[Run], Key]]] = {
     "user": _user,
     "queue-size": _queue_size,
     "queue": lambda run: run.queue or None,
-    "flavor": _flavor,
     "size": lambda run: run.gpus,
     "all": lambda run: "",
 }

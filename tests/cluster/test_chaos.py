@@ -1,6 +1,6 @@
 """Sixty nodes, forty gangs, and everything fails: nodes, repairs, nodes that are replaced, writes, the operator itself.
 
-GANGLINE_CHAOS_SECONDS says how long (default 30; beyond a minute gangs that end are followed by others, so that there are
+GANGLINE_CHAOS_SECONDS says how long (default 24; beyond a minute gangs that end are followed by others, so that there are
 always forty), GANGLINE_CHAOS_SEED which history (default: the same one every time). For several minutes:
 
     GANGLINE_CHAOS_SECONDS=300 GANGLINE_CHAOS_SEED=1 pytest -s tests/cluster/test_chaos.py
@@ -33,7 +33,7 @@ from gangline.kube.errors import NotFound
 pytestmark = pytest.mark.cluster
 
 Json = dict[str, Any]
-SECONDS = float(os.environ.get("GANGLINE_CHAOS_SECONDS", "30"))
+SECONDS = float(os.environ.get("GANGLINE_CHAOS_SECONDS", "24"))
 SEED = int(os.environ.get("GANGLINE_CHAOS_SEED", "6"))
 GANGS = 40
 #: from then on gangs that end are followed by others, in seconds before the end
@@ -201,7 +201,8 @@ class Chaos:
     def _start_operator(self) -> None:
         self.operators += 1
         name = f"chaos-{self.operators}"
-        self.system.operator(name, audit=self.system.directory / f"{name}.audit")
+        audit = self.system.directory / f"{name}.audit" if SECONDS >= LAST_ARRIVAL else None
+        self.system.operator(name, audit=audit)
 
 
 async def submit(api: Api, chance: random.Random, end: float) -> list[Json]:

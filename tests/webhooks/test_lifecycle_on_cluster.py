@@ -22,6 +22,8 @@ from gangline.devcluster.local import LocalControlPlane
 
 pytestmark = pytest.mark.cluster
 
+UNREACHED = "WARNING gangline_webhooks.server: certificates: "
+
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[LocalControlPlane]:
@@ -43,10 +45,20 @@ def registered(kubectl: Kubectl) -> list[str]:
 
 def install_once_said(kubectl: Kubectl, log: Path, said: str) -> None:
     """The CRDs come only when the webhooks have been seen waiting for them, however long they take to start."""
+    wait_until_said(log, said)
+    install_crds(kubectl)
+
+
+def wait_until_said(log: Path, said: str) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not (log.exists() and said in log.read_text()):
         time.sleep(0.1)
-    install_crds(kubectl)
+
+
+def start_once_missed(plane: LocalControlPlane, log: Path) -> None:
+    """The API server comes back only when the webhooks have been seen without it."""
+    wait_until_said(log, UNREACHED)
+    plane.start_component("kube-apiserver")
 
 
 def test_the_whole_life(plane: LocalControlPlane, kubectl: Kubectl, tmp_path: Path):
@@ -75,11 +87,11 @@ def test_the_whole_life(plane: LocalControlPlane, kubectl: Kubectl, tmp_path: Pa
         assert webhooks.stop() == 0
 
     plane.kill("kube-apiserver")
-    back = threading.Timer(2.0, plane.start_component, ["kube-apiserver"])
+    back = threading.Thread(target=start_once_missed, args=(plane, tmp_path / "webhooks.log"))
     back.start()
     with running(plane.kubeconfig, tmp_path) as webhooks:
         back.join()
-        assert "WARNING gangline_webhooks.server: certificates: " in webhooks.log.read_text()
+        assert UNREACHED in webhooks.log.read_text()
         kubectl("delete", "clusterqueue", "tpu-training-cq", "--wait=false")
         kubectl("patch", "clusterqueue", "tpu-training-cq", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
         _apply_recipe(kubectl)

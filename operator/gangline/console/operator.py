@@ -145,7 +145,7 @@ def command(
     except LoginError as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:  # an address that is taken
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(error.strerror or str(error)) from error
 
 
 def _address(text: str, option: str) -> tuple[str, int]:

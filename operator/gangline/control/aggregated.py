@@ -10,7 +10,6 @@ ever stored. Whom to trust is read again each minute, so that the API server may
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 import ssl
@@ -247,9 +246,8 @@ def _bind(host: str, port: int) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))
-    except OSError:
-        with contextlib.suppress(OSError):
-            bound.close()
-        raise
+    except OSError as error:
+        bound.close()
+        raise OSError(error.errno, f"can't listen on {host}:{port}: {error.strerror}") from error
     bound.setblocking(False)
     return bound

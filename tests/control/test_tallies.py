@@ -80,3 +80,6 @@ async def test_nothing_is_kept_in_place_of_what_could_not_be_read(tmp_path: Path
     away.rename(database)
     assert await made.load() and made.accuracy.starts == 1
     await made.history.close(5)
+    made.accuracy.clear()
+    await made.save()  # the loop may turn once more after the end
+    assert not made._kept

@@ -78,7 +78,9 @@ class History:
         return []
 
     async def keep(self, name: str, text: str) -> None:
-        """Keep a text beside the runs. Raises StoreError."""
+        """Keep a text beside the runs. Raises StoreError, also once it is closed."""
+        if self._closed:
+            raise StoreError("the history is closed")
         await self._in_thread(lambda: self._opened().keep(name, text))
 
     async def kept(self, name: str) -> str | None:

@@ -2,7 +2,7 @@
 
 `scenarios` are the recorded large ones (tests/data/vectors/timing.jsonl.gz): `seconds` is the time in scheduling cycles, which
 is what Kueue's figures measure, and `seconds_with_facts` adds taking in all facts between them. `growth` shows what a decision
-costs as the backlog and the number of queues grow.
+costs as the backlog and the number of queues grow, `planning` what reservations and backfill cost.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+
+from tests.bench.planning import run_planning
 
 from gangline.console.scheduling_vectors import World
 from gangline.console.vectors import read
@@ -44,20 +46,20 @@ KUEUE = {"big-a": 0.89, "big-b": 1.49, "big-c": 4.31, "big-d": 3.27, "big-e": 2.
 class TimedEngine(Engine):
     """Adds up the time spent in it."""
 
-    facts = 0.0
+    taking_in = 0.0
     cycles: list[float]
 
     def observe(self, change: Change) -> None:
         start = perf_counter()
         super().observe(change)
-        self.facts += perf_counter() - start
+        self.taking_in += perf_counter() - start
 
     def cycle(self, now: int) -> CycleRecord:
         start = perf_counter()
         self._store.settle()
         settled = perf_counter()
         record = super().cycle(now)
-        self.facts += settled - start
+        self.taking_in += settled - start
         self.cycles.append(perf_counter() - settled)
         return record
 
@@ -86,7 +88,7 @@ def run_recorded(scenario: dict[str, Any], result: dict[str, Any]) -> dict[str, 
     seconds = sum(busy)
     return {
         "seconds": round(seconds, 3),
-        "seconds_with_facts": round(seconds + engine.facts, 3),
+        "seconds_with_facts": round(seconds + engine.taking_in, 3),
         "kueue_seconds": KUEUE.get(scenario["name"]),
         "cycles": len(busy),
         "ms_per_cycle_p50": round(1000 * busy[len(busy) // 2], 3),
@@ -199,7 +201,11 @@ def main() -> None:
     for size in [] if names else sizes:
         print("growth: {} pending in {} queues, {} shapes each".format(*size), file=sys.stderr)
         growth.append(run_growth(*size))
-    json.dump({"scenarios": scenarios, "growth": growth}, sys.stdout, indent=2)
+    planning: list[dict[str, Any]] = []
+    for policy in [] if names else ("besteffort", "easy-sjbf", "gangline"):
+        print(f"planning: {policy}", file=sys.stderr)
+        planning.append(run_planning(policy))
+    json.dump({"scenarios": scenarios, "growth": growth, "planning": planning}, sys.stdout, indent=2)
     print()
 
 

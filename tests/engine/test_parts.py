@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.engine.world import GPU, World, cluster_queue, gang
 
@@ -85,6 +85,7 @@ def test_partial_admission_finds_the_least_reduction(sizes: list[tuple[int, int]
     assert partial.search(demands, fits) == expected
 
 
+@example(resource="memory", amount=1000)
 @given(resource=st.sampled_from(("cpu", "memory", GPU, "pods")), amount=st.integers(0, 2**62))
 def test_quantities_are_canonical(resource: str, amount: int) -> None:
     text = quantity.text(resource, amount)

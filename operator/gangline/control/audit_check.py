@@ -12,9 +12,9 @@ from typing import Any, Final, TypeAlias
 from gangline.control import audit, facts
 from gangline.control.audit import Begin, Entry, Round
 from gangline.engine import model
-from gangline.engine.backfill import REVOKED
 from gangline.engine.engine import Engine
 from gangline.engine.headdelay import BACKFILL, HeadStart
+from gangline.engine.revocation import REVOKED
 
 Json: TypeAlias = dict[str, Any]
 

@@ -6,7 +6,7 @@ start at once if it will be gone by then, or fits beside them. `docs/backfill.md
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from gangline.engine import giveway
 from gangline.engine.cluster_queue import ClusterQueueState
@@ -14,20 +14,18 @@ from gangline.engine.cycle import Attempt, Objection
 from gangline.engine.flavors import WAITING, Assigner, Assignment, Mode
 from gangline.engine.gang import Gang
 from gangline.engine.headdelay import BACKFILL, EARLY_END, STOPPING, HeadDelays
-from gangline.engine.model import UNLIMITED, Backfill, Decision, Millis, Preempt
+from gangline.engine.model import UNLIMITED, Backfill, Decision, Millis
 from gangline.engine.ordering import Estimates
 from gangline.engine.overrun import trusted
 from gangline.engine.preemption import Preemptor, put_back, take_out
 from gangline.engine.quota import Node
+from gangline.engine.revocation import Revoking
 from gangline.engine.runtime import NEVER
 from gangline.engine.store import Store
 from gangline.engine.timed_queue import TimedQueue
 from gangline.engine.timeline import FAR, Reservation, Timeline
 from gangline.engine.timeline_world import hold_of
 from gangline.engine.wording import moment_text
-
-#: the reason of the evictions that keep a reservation
-REVOKED = "BackfillRevoked"
 
 #: Reservations kept per queue where a policy asks for all.
 MOST_RESERVATIONS = 64
@@ -42,6 +40,7 @@ class BackfillPlanner:
         self.timeline = Timeline(store, self.estimates)
         self.delays = HeadDelays()
         self._plain = Preemptor(store.settings, store.topology, lambda need: [], store.capacity)
+        self._revoking = Revoking(store, self.timeline, self.estimates, self._fits)
         self._giving_way = giveway.GivingWay(self.timeline, self.estimates, self._fits)
         self._now: Millis = 0
         #: gangs of queues without a policy that are held back, by root
@@ -49,8 +48,6 @@ class BackfillPlanner:
         #: grows when reservations come or go; by queue, with what its heads were last looked up
         self._changes = 0
         self._settled: dict[str, tuple[int, int]] = {}
-        #: who passed a reserved gang, and as of which version of those that were let in
-        self._passing: dict[Reservation, tuple[int, list[tuple[Millis, Gang]]]] = {}
         #: heads, and the uids of those that had to go for each: nobody goes twice for the same head
         self._sent_for: dict[Gang, set[str]] = {}
         #: attempts to backfill in this `decide`, by queue
@@ -102,7 +99,7 @@ class BackfillPlanner:
     def next_due(self, now: Millis) -> Millis | None:
         """When a reserved start has come, or somebody that was let in early is overdue."""
         starts = [r.start for r in self.timeline.reservations if now < r.start < FAR]
-        starts += [when for r in self.timeline.reservations for when in self._overdue_times(r) if when > now]
+        starts += self._revoking.overdue_times(now)
         again = self._giving_way.next_due(now)
         if again is not None:
             starts.append(again)
@@ -303,13 +300,13 @@ class BackfillPlanner:
             queue = self._store.queues[reservation.queue]
             policy = _policy(queue)
             found: list[Decision] = []
+            leaving = self._leaving(reservation)
+            spared = self._sent_for.get(reservation.gang, frozenset[str]())
             if policy.revoke != "Never":
-                for gang in self._in_the_way(reservation, policy.revoke == "Any", now):
-                    found.append(_revocation(gang, reservation, overdue=self._overdue_at(gang) <= now))
+                for gang in self._revoking.victims(reservation, policy.revoke == "Any", leaving, spared, now):
+                    found.append(self._revoking.decision(gang, reservation.gang, now))
                     self._send_away(gang, reservation.gang, queue)
             if not found and policy.give_way is not None:
-                leaving = self._leaving(reservation)
-                spared = self._sent_for.get(reservation.gang, frozenset[str]())
                 for gang in self._giving_way.victims(reservation, queue, policy.give_way, leaving, spared, now):
                     found.append(giveway.decision(gang, reservation.gang))
                     self._send_away(gang, reservation.gang, queue)
@@ -334,75 +331,6 @@ class BackfillPlanner:
                 seen.add(reservation.queue)
                 yield reservation
 
-    def _backfilled(self, reservation: Reservation) -> list[tuple[Millis, Gang]]:
-        """Those in its tree that were let in before it and are not on their way out, newest first; and when each is overdue."""
-        version = self.timeline.let_in_version
-        known = self._passing.get(reservation)
-        if known is None or known[0] != version:
-            self._passing = {each: found for each, found in self._passing.items() if found[0] == version}
-            gangs = self._find_backfilled(reservation)
-            known = self._passing[reservation] = version, [(self._overdue_at(gang), gang) for gang in gangs]
-        return known[1]
-
-    def _find_backfilled(self, reservation: Reservation) -> list[Gang]:
-        own = self._store.queues[reservation.queue]
-        found = [
-            gang
-            for gang in self.timeline.let_in.values()
-            if gang.queue is not None
-            and gang.queue.root is own.root
-            and not gang.evicting
-            and self._passed(gang, gang.queue, reservation, own)
-        ]
-        return sorted(found, key=lambda gang: (-gang.reserved, gang.uid))
-
-    def _passed(self, gang: Gang, queue: ClusterQueueState, reservation: Reservation, own: ClusterQueueState) -> bool:
-        """It started while this one waited, and goes after it."""
-        if gang.key in reservation.passed_by:
-            return True
-        if gang.reserved * 1000 < reservation.gang.since:
-            return False
-        if queue is not own:
-            return queue.over_quota(gang.usage)
-        pending = own.pending
-        return isinstance(pending, TimedQueue) and pending.turn(gang) > pending.turn(reservation.gang)
-
-    def _in_the_way(self, reservation: Reservation, any_: bool, now: Millis) -> list[Gang]:
-        """As few as possible of those that may be revoked, newest first, so that the head fits; none if that does not help."""
-        passing = self._backfilled(reservation)
-        # nobody goes at the instant at which it came: two queues' heads could send each other's away without end
-        spared = self._sent_for.get(reservation.gang, frozenset[str]())
-        able = [
-            gang
-            for when, gang in passing
-            if not gang.evicting and gang.admitted_at != now and gang.uid not in spared and (any_ or when <= now)
-        ]
-        if not able:
-            return []
-        leaving = self._leaving(reservation)
-        if not self.timeline.might_fit_without(reservation, [*able, *leaving]):
-            return []
-        gone: list[Gang] = []
-        take_out(leaving)
-        try:
-            if self._fits(reservation):
-                return []
-            for gang in able:
-                take_out((gang,))
-                gone.append(gang)
-            if not self._fits(reservation):
-                return []
-            for gang in reversed(able):
-                put_back((gang,))
-                gone.remove(gang)
-                if not self._fits(reservation):
-                    take_out((gang,))
-                    gone.append(gang)
-            return [gang for gang in able if gang in gone]
-        finally:
-            put_back(gone)
-            put_back(leaving)
-
     def _leaving(self, reservation: Reservation) -> list[Gang]:
         root = self._store.queues[reservation.queue].root
         return [gang for queue in root.leaves() for gang in queue.holders.values() if gang.evicting]
@@ -415,21 +343,6 @@ class BackfillPlanner:
             return False
         attempt = Attempt(reservation.gang, queue, assignment, [], queue.generation)
         return not any(self._yields(attempt, other) for other in self.timeline.reservations)
-
-    def _overdue_at(self, gang: Gang) -> Millis:
-        """When a gang that was let in early has outstayed what it was let in for."""
-        queue = gang.queue
-        policy = queue.config.backfill if queue is not None else None
-        policy = policy or Backfill()
-        length = self.estimates.length(gang, policy.candidate)
-        if length >= FAR:
-            return NEVER
-        return gang.started_at + round(length * policy.overdue_factor)
-
-    def _overdue_times(self, reservation: Reservation) -> Iterable[Millis]:
-        if _policy(self._store.queues[reservation.queue]).revoke != "Overdue":
-            return ()
-        return [when for when, _ in self._backfilled(reservation) if when < FAR]
 
     # --- accounting ---------------------------------------------------------------------------------------------------
 
@@ -445,7 +358,7 @@ class BackfillPlanner:
         """Why gangs that were let in keep the head from starting right now, see `headdelay`; "" = it could not without them."""
         gangs_of = self._store.gangs
         everyone = [gang for key in reservation.passed_by if (gang := gangs_of.get(key)) and gang.backfilled]
-        overdue = [gang for gang in everyone if self._overdue_at(gang) <= now]
+        overdue = [gang for gang in everyone if self._revoking.overdue_at(gang) <= now]
         stopping = [gang for gang in everyone if gang.evicting]
         any_ = _policy(self._store.queues[reservation.queue]).revoke == "Any"
         within = BACKFILL if any_ else EARLY_END
@@ -479,10 +392,3 @@ def _hopeless_gang(gang: Gang) -> bool:
 
 def _held_back_text(reservation: Reservation) -> str:
     return f"Workload would delay {reservation.gang.key}, which is reserved to start {moment_text(reservation.start)}"
-
-
-def _revocation(gang: Gang, reservation: Reservation, *, overdue: bool) -> Preempt:
-    head = reservation.gang
-    why = "it ran longer than it was let in for" if overdue else "it was let in only until that could start"
-    message = f"Backfill was revoked to let workload {head.key} (UID: {head.uid}) start: {why}"
-    return Preempt(gang.key, gang.uid, REVOKED, message, by=head.key, by_uid=head.uid)

@@ -17,11 +17,11 @@ from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.gang import Gang
 from gangline.engine.model import GiveWay, Millis, Preempt
 from gangline.engine.ordering import Estimates
-from gangline.engine.preemption import put_back, take_out
 from gangline.engine.protection import protected_until
 from gangline.engine.runtime import NEVER
 from gangline.engine.timed_queue import TimedQueue
 from gangline.engine.timeline import Reservation, Timeline
+from gangline.engine.victim_choice import Away
 
 #: the reason of these evictions
 GAVE_WAY = "GaveWay"
@@ -97,12 +97,8 @@ class GivingWay:
         gangs = [offer.gang for offer in offers]
         if not gangs or not self._timeline.might_fit_without(reservation, [*gangs, *leaving]):
             return []
-        take_out(leaving)
-        try:
-            count = 0 if self._fits(reservation) else self._fewest(reservation, gangs)
-            needed = self._spared(reservation, gangs[:count])
-        finally:
-            put_back(leaving)
+        with Away(leaving):
+            needed = [] if self._fits(reservation) else self._needed(reservation, gangs)
         cost = {offer.uid: offer.cost for offer in offers}
         return needed if sum(cost[gang.uid] for gang in needed) <= budget else []
 
@@ -135,36 +131,40 @@ class GivingWay:
             if held and cost <= budget and pending.turn_with(gang, min(left, NEVER)) > turn:
                 yield _Offer(cost, -gang.reserved, gang.uid, gang)
 
-    def _fewest(self, reservation: Reservation, gangs: Sequence[Gang]) -> int:
-        """Of how many of the first the head fits in the place; 0 if not even of all."""
-        if not self._fits_without(reservation, gangs):
-            return 0
-        low, high = 1, len(gangs)
+    def _needed(self, reservation: Reservation, gangs: Sequence[Gang]) -> list[Gang]:
+        """The first of these without which the head fits; then who would lose most is spared first, if it need not go."""
+        with Away(gangs, 0) as away:
+            if not self._send_fewest(reservation, away, len(gangs)):
+                return []
+            for gang in reversed(gangs[: len(away.gangs)]):
+                if len(away.gangs) == 1:
+                    break
+                away.bring_back(gang)
+                if not self._fits(reservation):
+                    away.send(gang)
+            return [gang for gang in gangs if gang in away.gangs]
+
+    def _send_fewest(self, reservation: Reservation, away: Away, most: int) -> bool:
+        """Leave the first few away without which the head fits; False if it does not even fit without all."""
+        least = self._timeline.fewest_without(reservation, away.order)
+        if least is None:
+            return False
+        away.first(least)
+        if self._fits(reservation):
+            return True
+        low, high = least + 1, most
+        away.first(high)
+        if low > high or not self._fits(reservation):
+            return False
         while low < high:
             middle = (low + high) // 2
-            if self._fits_without(reservation, gangs[:middle]):
+            away.first(middle)
+            if self._fits(reservation):
                 high = middle
             else:
                 low = middle + 1
-        return low
-
-    def _spared(self, reservation: Reservation, gangs: Sequence[Gang]) -> list[Gang]:
-        """Without those that are not needed after all; who would lose most is spared first."""
-        needed = list(gangs)
-        for gang in reversed(gangs):
-            fewer = [other for other in needed if other is not gang]
-            if fewer and self._fits_without(reservation, fewer):
-                needed = fewer
-        return needed
-
-    def _fits_without(self, reservation: Reservation, gone: Sequence[Gang]) -> bool:
-        if not self._timeline.might_fit_without(reservation, gone):
-            return False
-        take_out(gone)
-        try:
-            return self._fits(reservation)
-        finally:
-            put_back(gone)
+        away.first(high)
+        return True
 
 
 def _held(gang: Gang, resource: str) -> int:

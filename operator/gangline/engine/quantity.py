@@ -14,8 +14,8 @@ def text(resource: str, amount: int) -> str:
     amount = max(-UNLIMITED, min(amount, UNLIMITED))
     if resource == "cpu":
         return f"{amount}m" if amount % 1000 else _scaled(amount // 1000, 1000, _DECIMAL)
-    if resource in _BINARY_RESOURCES or resource.startswith("hugepages-"):
-        # whole units below 1024 have no suffix
+    # as Kubernetes does, which writes bytes below 1024 in decimal
+    if abs(amount) >= 1024 and (resource in _BINARY_RESOURCES or resource.startswith("hugepages-")):
         return _scaled(amount, 1024, _BINARY)
     return _scaled(amount, 1000, _DECIMAL)
 

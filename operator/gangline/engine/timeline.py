@@ -30,6 +30,7 @@ from gangline.engine.timeline_world import Hold, World, hold_of
 FAR: Millis = NEVER - 1
 #: Outlooks remembered for shapes that may be reserved again.
 _OUTLOOKS_KEPT = 32
+_LOG_LENGTH = 10_000
 
 
 class Tenant:
@@ -92,6 +93,40 @@ class Reservation:
         return min(NEVER, self.start + self.length)
 
 
+class LetIn:
+    """The holders that were let in before a reserved gang, and a log of those about which there is something new."""
+
+    __slots__ = ("epoch", "gangs", "log")
+
+    def __init__(self) -> None:
+        self.gangs: dict[str, Gang] = {}
+        self.log: list[str] = []
+        #: grows when the log starts over
+        self.epoch = 0
+
+    def put(self, key: str, gang: Gang) -> None:
+        self.gangs[key] = gang
+        self._note(key)
+
+    def drop(self, key: str) -> None:
+        """Unknown keys are fine."""
+        if self.gangs.pop(key, None) is not None:
+            self._note(key)
+
+    def start_over(self) -> None:
+        self.gangs.clear()
+        self._forget()
+
+    def _note(self, key: str) -> None:
+        if len(self.log) >= _LOG_LENGTH:
+            self._forget()
+        self.log.append(key)
+
+    def _forget(self) -> None:
+        self.log.clear()
+        self.epoch += 1
+
+
 class Timeline:
     """Only kept while some queue has reservations; `touch` is told of every holder that comes, goes or changes."""
 
@@ -107,9 +142,7 @@ class Timeline:
         self._stays = Stays()
         #: by queue and shape of gangs; least recently used first
         self._outlooks: dict[tuple[str, Shape], Outlook] = {}
-        #: holders that were let in before a reserved gang
-        self.let_in: dict[str, Gang] = {}
-        self.let_in_version = 0
+        self.let_in = LetIn()
         #: version of the nodes that is known here
         self._nodes = -1
         self._capacity_nodes = -1
@@ -156,8 +189,8 @@ class Timeline:
         self._capacity_nodes = store.capacity.nodes_version
         self._world = World(store)
         self._tenants, self._ends, self._reviews, self._cursor = {}, [], [], now
-        self._stays, self.let_in = Stays(), {}
-        self.let_in_version += 1
+        self._stays = Stays()
+        self.let_in.start_over()
         for reservation in self.reservations:
             reservation.hold = None
         self._note_nodes()
@@ -184,16 +217,13 @@ class Timeline:
         gang = self._store.gangs.get(key)
         before = old.end if old is not None else 0
         if gang is None or gang.admission is None or gang.queue is None:
-            if self.let_in.pop(key, None) is not None:
-                self.let_in_version += 1
+            self.let_in.drop(key)
             self._note(before, 0, key)
             return
-        if gang.backfilled or key in self.let_in:
-            self.let_in_version += 1
-            if gang.backfilled:
-                self.let_in[key] = gang
-            else:
-                del self.let_in[key]
+        if gang.backfilled:
+            self.let_in.put(key, gang)
+        else:
+            self.let_in.drop(key)
         end, review = self._end_of(gang, now)
         seated = self._store.capacity.holding(gang)
         members, seats = (seated.members, seated.seats) if seated is not None else ((), None)
@@ -322,6 +352,29 @@ class Timeline:
             if amount > real.cell(fr).available() + sum(tenant.hold.usage.get(fr, 0) for tenant in tenants):
                 return False
         return outlook.might_fit_without({tenant.gang.key: tenant.spots for tenant in tenants}, self._stays)
+
+    def fewest_without(self, reservation: Reservation, gone: Sequence[Gang]) -> int | None:
+        """How many of these have to go, in their order, until it could start now, by counting. None: all are too few."""
+        self._bound(reservation)
+        outlook = reservation.outlook
+        if outlook is None:
+            return 0
+        tenants = [self._tenants.get(gang.key) for gang in gone]
+        spots = ((gang.key, tenant.spots if tenant else ()) for gang, tenant in zip(gone, tenants, strict=True))
+        by_places = outlook.fewest_without(spots, self._stays)
+        if by_places is None:
+            return None
+        real = self._store.queues[reservation.queue]
+        fewest = by_places
+        for fr, amount in outlook.needs.items():
+            missing, number = amount - real.cell(fr).available(), 0
+            while missing > 0:
+                if number == len(tenants):
+                    return None
+                tenant, number = tenants[number], number + 1
+                missing -= tenant.hold.usage.get(fr, 0) if tenant else 0
+            fewest = max(fewest, number)
+        return fewest
 
     def _earliest(self, reservation: Reservation, now: Millis, bound: Millis) -> tuple[Millis, Hold | None]:
         if bound >= NEVER:

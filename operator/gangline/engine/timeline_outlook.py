@@ -142,6 +142,15 @@ class _Part:
                     break
         return times
 
+    def pods_now(self, idle: Mapping[str, int], stays: Iterable[Stay]) -> int:
+        """How many pods find room now on a leaf where these stay; those that are leaving (end 0) don't count."""
+        staying = [stay.amounts for stay in stays if stay.end > 0]
+        fitting = self.count
+        for resource, want in self.wants:
+            free = idle.get(resource, 0) - sum([amounts.get(resource, 0) for amounts in staying])
+            fitting = min(fitting, free // want)
+        return max(0, fitting)
+
     def pods_without(self, gone: frozenset[str], spots: Iterable[Spot], at: Mapping[Spot, Mapping[str, Stay]]) -> int:
         """How many pods would find room now if these had gone; `spots` are those where they are."""
         total = bisect_right(self.times, 0)
@@ -150,8 +159,7 @@ class _Part:
             if leaf is None or spot != self.spot(spot[1]):
                 continue
             left = [stay for key, stay in at.get(spot, _NOTHING).items() if key not in gone]
-            before = bisect_right(self.by_spot.get(spot, _NO_TIMES), 0)
-            total += bisect_right(self._times(leaf.idle, left), 0) - before
+            total += self.pods_now(leaf.idle, left) - bisect_right(self.by_spot.get(spot, _NO_TIMES), 0)
         return total
 
     def pods_beside(
@@ -167,6 +175,34 @@ class _Part:
             total -= bisect_right(self.by_spot.get(spot, _NO_TIMES), moment)
             total += bisect_right(self._times(leaf.idle, more), moment)
         return total
+
+
+class _Leaving:
+    """How many pods of one part would find room now, as holders go one after the other."""
+
+    __slots__ = ("_at", "_gone", "_here", "_part", "pods")
+
+    def __init__(self, part: _Part, at: Mapping[Spot, Mapping[str, Stay]]) -> None:
+        self._part = part
+        self._at = at
+        self._gone: set[str] = set()
+        #: of the spots that somebody left
+        self._here: dict[Spot, int] = {}
+        self.pods = bisect_right(part.times, 0)
+
+    def leave(self, key: str, spots: Iterable[Spot]) -> None:
+        part, gone = self._part, self._gone
+        gone.add(key)
+        for spot in spots:
+            leaf = part.ledger.leaf(spot[1])
+            if leaf is None or spot != part.spot(spot[1]):
+                continue
+            before = self._here.get(spot)
+            if before is None:
+                before = bisect_right(part.by_spot.get(spot, _NO_TIMES), 0)
+            left = [stay for other, stay in self._at.get(spot, _NOTHING).items() if other not in gone]
+            self._here[spot] = part.pods_now(leaf.idle, left)
+            self.pods += self._here[spot] - before
 
 
 class Outlook:
@@ -207,6 +243,21 @@ class Outlook:
         keys = frozenset(gone)
         spots = sorted({spot for where in gone.values() for spot in where})
         return all(part.pods_without(keys, spots, stays.at) >= part.count for part in self._parts)
+
+    def fewest_without(self, going: Iterable[tuple[str, Iterable[Spot]]], stays: Stays) -> int | None:
+        """How many of these have to go, in their order, until there could be room now, by counting; None: all are too few."""
+        self._catch_up(stays)
+        parts = [(_Leaving(part, stays.at), part.count) for part in self._parts]
+        missing = [(leaving, count) for leaving, count in parts if leaving.pods < count]
+        if not missing:
+            return 0
+        for number, (key, spots) in enumerate(going, start=1):
+            for leaving, _ in missing:
+                leaving.leave(key, spots)
+            missing = [(leaving, count) for leaving, count in missing if leaving.pods < count]
+            if not missing:
+                return number
+        return None
 
     def fits_beside(self, moment: Millis, spots: Mapping[Spot, dict[str, int]], stays: Stays) -> bool:
         """Whether, by counting, there could be room at a moment if somebody else took this as well."""

@@ -103,6 +103,41 @@ def put_back(gangs: Iterable[Gang]) -> None:
             gang.seated.restore(gang)
 
 
+class Away:
+    """Gangs that are thought away until the end of a `with`: at first the first `count` of them, all if that is left out."""
+
+    __slots__ = ("_count", "gangs", "order")
+
+    def __init__(self, order: Sequence[Gang], count: int | None = None) -> None:
+        self.order = order
+        self._count = len(order) if count is None else count
+        #: those that are away now
+        self.gangs: list[Gang] = []
+
+    def __enter__(self) -> Away:
+        self.first(self._count)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        put_back(self.gangs)
+        self.gangs = []
+
+    def first(self, count: int) -> None:
+        """The first `count` of them are away, and the others are not. Only as long as nobody was brought back."""
+        out = len(self.gangs)
+        take_out(self.order[out:count])
+        put_back(self.order[count:out])
+        self.gangs = list(self.order[:count])
+
+    def bring_back(self, gang: Gang) -> None:
+        put_back((gang,))
+        self.gangs.remove(gang)
+
+    def send(self, gang: Gang) -> None:
+        take_out((gang,))
+        self.gangs.append(gang)
+
+
 # --- the order of candidates --------------------------------------------------------------------------------------------
 
 

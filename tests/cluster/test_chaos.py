@@ -38,10 +38,17 @@ SEED = int(os.environ.get("GANGLINE_CHAOS_SEED", "6"))
 GANGS = 40
 #: from then on gangs that end are followed by others, in seconds before the end
 LAST_ARRIVAL = 60.0
-#: seconds that pods run
-RUNTIMES = (2, 8) if SECONDS < LAST_ARRIVAL else (5, 25)
+SHORT = SECONDS < LAST_ARRIVAL
+#: seconds that pods run; who has time is in the way of who has not
+RUNTIMES = {
+    "low": (2, 8) if SHORT else (30, 90),
+    "middle": (2, 8) if SHORT else (10, 40),
+    "high": (2, 8 if SHORT else 25),
+}
 #: between two things that go wrong, in seconds
-PAUSES = (0.1, 1.0) if SECONDS < LAST_ARRIVAL else (0.2, 2.0)
+PAUSES = (0.1, 1.0) if SHORT else (0.2, 2.0)
+#: for all gangs to end when nothing goes wrong any more, in seconds
+DRAINED = 240.0 if SHORT else 500.0
 SLICE = "example.com/slice"
 POOLS = [NodePool(f"chaos{n}", 4, {"nvidia.com/gpu": 8}, {"field": "chaos", SLICE: f"slice{n}"}) for n in range(15)]
 NODES = sorted(name for pool in POOLS for name in pool.node_names)
@@ -89,7 +96,8 @@ async def field_of_chaos(system: System, api: Api) -> AsyncIterator[None]:
 def gang(number: int, chance: random.Random) -> Json:
     """A Job, a GPUJob or a JobSet, with whole slices for itself or without; forty of them want more than there is."""
     pods, gpus = chance.choice([(1, 8), (2, 8), (4, 8), (8, 8), (12, 8), (4, 4), (8, 2)])
-    runtime, level = f"{chance.randint(*RUNTIMES)}s", chance.choice(list(PRIORITIES))
+    level = chance.choice(list(PRIORITIES))
+    runtime = f"{chance.randint(*RUNTIMES[level])}s"
     name = f"gang-{number:03}"
     kind = chance.choices(["Job", "GPUJob", "JobSet", "SlicedJobSet"], [5, 3, 2, 2])[0]
     if kind == "GPUJob":
@@ -201,7 +209,7 @@ class Chaos:
     def _start_operator(self) -> None:
         self.operators += 1
         name = f"chaos-{self.operators}"
-        audit = self.system.directory / f"{name}.audit" if SECONDS >= LAST_ARRIVAL else None
+        audit = self.system.directory / f"{name}.audit" if not SHORT else None
         self.system.operator(name, audit=audit)
 
 
@@ -215,7 +223,7 @@ async def submit(api: Api, chance: random.Random, end: float) -> list[Json]:
 
     for _ in range(GANGS):
         await another()
-        await asyncio.sleep(SECONDS / 4 / GANGS if SECONDS < LAST_ARRIVAL else 0.5)
+        await asyncio.sleep(SECONDS / 4 / GANGS if SHORT else 0.5)
     while time.monotonic() < end - LAST_ARRIVAL:
         workloads = await api.all(kube.WORKLOADS, "default")
         for _ in range(GANGS - len(gangs) + sum(condition(w, "Finished") for w in workloads)):
@@ -227,14 +235,14 @@ async def submit(api: Api, chance: random.Random, end: float) -> list[Json]:
 # --- the test ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(SECONDS + 400)
+@pytest.mark.timeout(SECONDS + DRAINED + 160)
 async def test_no_gang_is_lost_torn_or_run_twice(system: System, api: Api, field_of_chaos: None) -> None:
     chaos = Chaos(system, api, random.Random(SEED))
     async with Witness.at(api.client, quota=480) as witness:
         running = asyncio.ensure_future(chaos.run())
         gangs = await submit(api, random.Random(SEED), chaos.end)
         await running
-        await api.until(lambda: all_over(api, len(gangs)), "every gang has ended", 240, period=0.5)
+        await api.until(lambda: all_over(api, len(gangs)), "every gang has ended", DRAINED, period=0.5)
 
     workloads = await api.all(kube.WORKLOADS, "default")
     swaps = Counter(swap.how for workload in workloads for swap in recovery.of(workload).log)

@@ -71,7 +71,9 @@ class JobSet:
         wanted = {row["name"]: row["template"]["spec"]["template"] for row, _ in _rows(job)}
         known = {info.name: info for info in infos}
         return [
-            Delete(JOBS, child["metadata"]["namespace"], child["metadata"]["name"], child["metadata"]["uid"], "Background")
+            Delete(
+                JOBS, child["metadata"]["namespace"], child["metadata"]["name"], child["metadata"]["uid"], "Background"
+            )
             for child in children.jobs
             if (name := podspec.labels_of(child).get(REPLICATED_JOB_LABEL, "")) in wanted
             and name.lower() in known

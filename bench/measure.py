@@ -63,18 +63,21 @@ def _add_usage(results: Json, before: dict[str, Usage], after: dict[str, Usage])
     results["peak_memory_mb"] = {name: used.peak_mb for name, used in spent.items()} | {"load": results.pop("peak_mb")}
 
 
-def rest(stack: Stack, patience: float) -> float:
-    """Seconds until the operator uses almost no CPU any more, or until patience ends.
+def rest(stack: Stack, patience: float, windows: int = 1) -> float:
+    """Seconds until the operator uses almost no CPU any more, for so many windows in a row, or until patience ends.
 
     Not asked by HTTP: with many queues its metrics are themselves a noticeable piece of work.
     """
-    start = time.monotonic()
+    start = since = time.monotonic()
     spent = stack.usage()["operator"].cpu_seconds
+    quiet = 0
     while time.monotonic() - start < patience:
-        since = time.monotonic()
         time.sleep(REST_WINDOW)
         before, spent = spent, stack.usage()["operator"].cpu_seconds
-        if spent - before <= AT_REST * REST_WINDOW:
+        quiet = quiet + 1 if spent - before <= AT_REST * REST_WINDOW else 0
+        if quiet == 0:
+            since = time.monotonic()
+        elif quiet == windows:
             return since - start
     return time.monotonic() - start
 

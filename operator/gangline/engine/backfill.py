@@ -48,7 +48,8 @@ class BackfillPlanner:
         #: grows when reservations come or go; by queue, with what its heads were last looked up
         self._changes = 0
         self._settled: dict[str, tuple[int, int]] = {}
-        #: heads, and the uids of those that had to go for each: nobody goes twice for the same head
+        #: reserved heads, and the uids of those that had to go for each: they don't start before it again, and nobody
+        #: goes twice for the same head
         self._sent_for: dict[Gang, set[str]] = {}
         #: attempts to backfill in this `decide`, by queue
         self._tried: dict[str, int] = {}
@@ -118,6 +119,7 @@ class BackfillPlanner:
             if self._store.gangs.get(gang.key) is not gang or gang.queue is not queue or gang.holds:
                 if gang.holds and queue is not None and gang.queue is queue:
                     self.delays.started(reservation, now)
+                self._sent_for.pop(gang, None)
                 self._drop(reservation)
 
     def _drop(self, reservation: Reservation) -> None:
@@ -238,6 +240,9 @@ class BackfillPlanner:
         if not subject:
             return None
         gang, queue = attempt.gang, attempt.queue
+        for reservation in subject:
+            if gang.uid in self._sent_for.get(reservation.gang, ()):
+                return Objection(reservation.start, _sent_away_text(reservation), alone=True)
         self.timeline.sync(self._now)
         policy = queue.config.backfill or _policy(self._store.queues[subject[0].queue])
         tried = self._tried[queue.name] = self._tried.get(queue.name, 0) + 1
@@ -282,7 +287,7 @@ class BackfillPlanner:
     def hold_back(self, attempt: Attempt, objection: Objection) -> bool:
         """Set it aside until it may start; whether others of its shape were set aside with it."""
         gang, pending = attempt.gang, attempt.queue.pending
-        if isinstance(pending, TimedQueue):
+        if isinstance(pending, TimedQueue) and not objection.alone:
             return pending.hold_back(gang, objection.horizon)
         if pending.strict:
             pending.arrive(gang)
@@ -317,8 +322,6 @@ class BackfillPlanner:
         return decisions
 
     def _send_away(self, gang: Gang, head: Gang, queue: ClusterQueueState) -> None:
-        waiting = [other for other in self._sent_for if self._store.gangs.get(other.key) is other and not other.holds]
-        self._sent_for = {other: self._sent_for[other] for other in waiting}
         self._sent_for.setdefault(head, set()).add(gang.uid)
         gang.evicting = True
         self._store.touch(queue)
@@ -388,6 +391,10 @@ def _hopeless(assignment: Assignment) -> bool:
 
 def _hopeless_gang(gang: Gang) -> bool:
     return gang.verdict is not None and _hopeless(gang.verdict)
+
+
+def _sent_away_text(reservation: Reservation) -> str:
+    return f"Workload was stopped for {reservation.gang.key} and waits until that has started"
 
 
 def _held_back_text(reservation: Reservation) -> str:

@@ -43,6 +43,8 @@ class Objection:
 
     horizon: Millis
     message: str
+    #: others of its shape are not in the way
+    alone: bool = False
 
 
 class Guard(Protocol):

@@ -115,7 +115,9 @@ class GivingWay:
         head, pending = reservation.gang, queue.pending
         assert isinstance(pending, TimedQueue)
         turn = pending.turn(head)
-        least = policy.longer_than * max(SHORTEST, self._estimates.length(head, 0.5))
+        length = max(SHORTEST, self._estimates.length(head, 0.5))
+        # a head that has waited for as long as it runs asks for half as much: an estimate that is too long must not keep it
+        least = policy.longer_than * length * length / (length + max(0, now - head.since))
         latest = now - round(policy.min_runtime_seconds * 1000)
         end_of = self._timeline.end_of
         for gang in queue.holders.values():

@@ -54,11 +54,10 @@ class Revoking:
         `any_`: all may be that were let in before it, else those that are overdue; never those whose uid is in `spared`.
         [] if that does not help, or if the head fits without.
         """
-        # nobody goes at the instant at which it came: two queues' heads could send each other's away without end
         able = [
             gang
             for when, gang in self._passed_by(reservation)
-            if (any_ or when <= now) and not gang.evicting and gang.admitted_at != now and gang.uid not in spared
+            if (any_ or when <= now) and not gang.evicting and gang.uid not in spared
         ]
         if not able or not self._timeline.might_fit_without(reservation, [*able, *leaving]):
             return []

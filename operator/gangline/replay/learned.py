@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,10 @@ from gangline.replay.model import Job
 
 #: estimates that nobody waits for are made so many at a time
 _BATCH: Final = 256
+#: A job that waits is forecast anew, as the operator does all the time, when it has waited for so long, and then whenever
+#: that has grown by this share: others like it may have finished.
+_FIRST_RENEWAL: Final[Millis] = 600_000
+_RENEWAL_SHARE: Final = 0.25
 
 
 @dataclass(slots=True)
@@ -96,6 +101,9 @@ class Learned:
         self._untold: dict[str, Job] = {}
         self._open: dict[str, Job] = {}
         self._news: list[RuntimeForecast] = []
+        #: when a job is to be forecast anew if it still waits; and the moments of these that count
+        self._renewals: list[tuple[Millis, int]] = []
+        self._renewal_of: dict[int, Millis] = {}
         #: jobs that were evicted: how much of their work was done by then, and how much of that was saved
         self._done: dict[int, tuple[Millis, Millis]] = {}
 
@@ -112,6 +120,7 @@ class Learned:
         row = self._rows.by_number[job.number] = _Row(run, *forecaster.asked(run.uid))
         self.compared[job.number] = row.last_two
         self._untold[run.uid] = self._open[run.uid] = job
+        self._renew_at(now + _FIRST_RENEWAL, job)
 
     def started(self, job: Job, now: Millis) -> None:
         """What an earlier run saved counts as if it had run just before."""
@@ -126,6 +135,7 @@ class Learned:
         self._rows.by_number[job.number].start = None
         self._forecaster.stopped(job.key)
         self._tell_again([job], now)
+        self._renew_at(now + _FIRST_RENEWAL, job)
 
     def finished(self, job: Job, now: Millis) -> None:
         if job.key in self._untold:
@@ -139,6 +149,7 @@ class Learned:
     def news(self, now: Millis, wanted: bool) -> Iterable[RuntimeForecast]:
         if wanted or len(self._untold) >= _BATCH:
             self._tell(now)
+            self._renew(now)
         news, self._news = self._news, []
         return news
 
@@ -158,6 +169,24 @@ class Learned:
             ran, saved = self._done.get(by_key[key].number, (0, 0))
             quantiles = quantiles_of(forecast.after(ran / 1000), saved)
             self._news.append(RuntimeForecast(key, quantiles, forecast.source, forecast.samples))
+
+    def _renew_at(self, when: Millis, job: Job) -> None:
+        self._renewal_of[job.number] = when
+        heappush(self._renewals, (when, job.number))
+
+    def _renew(self, now: Millis) -> None:
+        """Forecast those anew that have waited for long."""
+        due: list[Job] = []
+        while self._renewals and self._renewals[0][0] <= now:
+            when, number = heappop(self._renewals)
+            row = self._rows.by_number[number]
+            job = self._open.get(row.run.uid)
+            if job is not None and row.start is None and self._renewal_of[number] == when:
+                due.append(job)
+                self._renew_at(now + max(_FIRST_RENEWAL, round(_RENEWAL_SHARE * (now - job.submit))), job)
+        if due:
+            self._forecaster.renew(job.key for job in due)
+            self._tell_again(due, now)
 
     # --- learning -----------------------------------------------------------------------------------------------------
 

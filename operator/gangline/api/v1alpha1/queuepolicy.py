@@ -90,7 +90,8 @@ class GiveWay(Model):
     """Running workloads that declare checkpoints stand back for a reserved one that will be done long before them."""
 
     longer_than: Quantity = "3"
-    """They are expected to go on for at least this many times the expected runtime of the reserved one."""
+    """They are expected to go on for at least this many times the expected runtime of the reserved one; for half as many
+    once that has waited for as long as it is expected to run, for a third once it has waited twice as long, and so on."""
     loss_share: Fraction = "0.2"
     """All of them together lose at most this share of what the reserved one has waited, in resource seconds."""
     min_runtime: Duration = "15m"

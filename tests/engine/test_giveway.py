@@ -76,6 +76,15 @@ def test_who_goes_first_by_the_order_does_not_give_way() -> None:
     assert world.runs["j0"].evictions == []
 
 
+def test_a_head_that_waits_long_asks_for_less() -> None:
+    """Thrice the head's twelve hours is more than the long one has left; but the forecast is wrong, and the head waits."""
+    long = replace(LONG, lasts=36 * HOUR, forecast=((0.5, 36 * HOUR), (0.9, 40 * HOUR)))
+    world = clock()
+    world.run([long, replace(SHORT, forecast=((0.5, 12 * HOUR), (0.9, 14 * HOUR)))])
+    assert world.runs["j0"].evictions == [GAVE_WAY]
+    assert 3 * HOUR < world.runs["j1"].starts[0] < 5 * HOUR
+
+
 def test_those_that_lose_least_go_and_no_more_than_needed() -> None:
     """Two run beside each other; the one that saved its work a moment ago is enough."""
     half = replace(LONG, gpus=4)

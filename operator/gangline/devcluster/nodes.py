@@ -21,6 +21,8 @@ MANAGED_BY_KWOK = {"kwok.x-k8s.io/node": "fake"}
 LEASE_NAMESPACE = "kube-node-lease"
 NOBODY = "gangline-simulated-failure"
 KWOK_LAG = 1.0  # seconds, ample for kwok to see a change of a pod
+_HEARTBEAT_UNDER_WAY = 0.3  # seconds that a change of a node which kwok has begun takes
+_LAST_HEARTBEATS = 5  # so many of them may still come
 PARALLEL_REQUESTS = 16
 NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?$")
 DEFAULTS: Mapping[str, int | str] = {"cpu": 96, "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": 110}
@@ -123,11 +125,21 @@ async def fail_node(client: ApiClient, name: str, *, silent: bool = False, pods:
         await asyncio.sleep(KWOK_LAG)  # kwok must have seen its pods die before it loses sight of the node
         await _take_lease(client, name)
     else:
+        await _not_ready(client, name)
+
+
+async def _not_ready(client: ApiClient, name: str) -> None:
+    """Says so until it stays: a heartbeat that kwok had under way may still say Ready."""
+    for _ in range(_LAST_HEARTBEATS):
         now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         condition = {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "simulated failure"}
         condition |= {"lastTransitionTime": now, "lastHeartbeatTime": now}
         status = {"status": {"conditions": [condition]}}
         await client.patch(NODES, None, name, status, kind="strategic", subresource="status")
+        await asyncio.sleep(_HEARTBEAT_UNDER_WAY)
+        node = await client.get(NODES, None, name)
+        if any(row["type"] == "Ready" and row["status"] == "False" for row in node["status"]["conditions"]):
+            return
 
 
 async def recover_node(client: ApiClient, name: str) -> None:

@@ -265,13 +265,19 @@ class Recoveries:
         """Delete a lost pod, once its Job can't count it as a failure any more."""
         key = ObjectKey.parse(kube.PODS, pod.key)
         if self._writer.pending(key):
+            self._mirror.recovering.add(pod.workload)  # the watch may have been quicker than the answer
             return
         if TRACKING_FINALIZER not in pod.finalizers:
             self._writer.submit(Write(key, "delete", {"uid": pod.uid}, priority=Priority.START_STOP))
             return
         rest = [finalizer for finalizer in pod.finalizers if finalizer != TRACKING_FINALIZER]
         body = {"metadata": {"uid": pod.uid, "finalizers": rest or None}}
-        self._writer.submit(Write(key, "patch", body, priority=Priority.START_STOP, on_done=self._footprints.upsert))
+
+        def done(answer: Json) -> None:
+            self._footprints.upsert(answer)
+            self._mirror.recovering.add(pod.workload)
+
+        self._writer.submit(Write(key, "patch", body, priority=Priority.START_STOP, on_done=done))
 
     def _close(self, workload: str, swap: Swap, fresh: Iterable[GangPod], now: int) -> None:
         """The gang runs again: that ends the swap."""

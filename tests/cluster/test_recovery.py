@@ -184,7 +184,7 @@ async def test_the_spare_fails_before_the_gang_is_whole_and_the_first_node_retur
     after = await runs(api, "train", 2, {second})
     assert before[1]["metadata"]["uid"] in uids(after).values(), "what was not lost goes on"
     record = recovery.of(await recovered(api, "train"))
-    assert record.swaps == 2
+    assert record.swaps >= 2, "once more where the pod was bound to the second node before that was tainted"
     assert {node for swap in record.log for node in swap.lost} == {lost, second}
     assert not (await api.get(kube.JOBS, "train"))["status"].get("failed")
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.engine.clockwork import Clockwork, Job, not_overcommitted
-from tests.engine.world import START, cluster_queue
+from tests.engine.world import START, World, cluster_queue, gang, of
 
-from gangline.engine.model import Backfill, Ordering
+from gangline.engine.model import Backfill, Ordering, Preempt, RuntimeForecast
+from gangline.engine.reservation import FAR, Reservation
 from gangline.engine.snapshot import snapshot
-from gangline.engine.timeline import FAR, Reservation, Timeline
+from gangline.engine.timeline import Timeline
 
 ORDERS = ("QueueOrder", "ShortestFirst", "LargestFirst", "BestFit", "AgedShortestFirst")
 KEYS = ("Priority", "ShortestFirst", "AgedShortestFirst", "SmallestFirst", "HighestResponseRatio")
@@ -39,6 +40,10 @@ def jobs(draw: st.DrawFn, *, sure: bool = False, queues: tuple[str, ...] = ("q",
             )
         )
     return found
+
+
+def forecast(name: str, seconds: int) -> RuntimeForecast:
+    return RuntimeForecast(f"team/{name}", ((0.5, seconds * 1000), (0.9, seconds * 1000)), "Model", 9)
 
 
 def single(nodes: int, policy: Backfill, ordering: Ordering | None = None) -> Clockwork:
@@ -151,3 +156,28 @@ def test_the_counterfactual_is_told() -> None:
     assert clock.engine.head_delay_seconds() == {"q": {"backfill": 302.0}}
     (start,) = clock.engine.head_starts()
     assert start.promised is not None and start.promised < FAR and start.started == START + 402_000
+
+
+def test_who_was_sent_away_is_remembered_until_the_head_has_had_its_quota() -> None:
+    """A head may lose its reservation to one that goes before it: those sent away for it still wait for it."""
+    world = World(cluster_queue("q", 8, backfill=Backfill(revoke="Any")))
+    world.put(forecast("long1", 3600), gang("long1", 4))
+    world.decide()
+    world.put(forecast("head2", 3600), gang("head2", 8), forecast("short3", 600), gang("short3", 4))
+    world.decide()
+    assert world.running() == ["long1", "short3"]
+    world.finish("long1")
+    assert of(world.decide(), Preempt) == ["short3"]
+    head = world.engine._store.gangs["team/head2"]
+    assert head.sent_away == {"uid-short3"}
+    world.put(forecast("first4", 3600), gang("first4", 8, priority=1))
+    world.decide()
+    assert world.engine._scheduler.backfill.reserved_gangs() == [world.engine._store.gangs["team/first4"]]
+    assert head.sent_away == {"uid-short3"}
+    world.complete_evictions()
+    world.decide()
+    world.finish("first4")
+    world.decide()
+    assert world.running() == ["head2"]
+    world.change("head2", admission=None, admitted=False, reserved_at=0)
+    assert not head.sent_away

@@ -22,6 +22,7 @@ from gangline.engine.model import (
     VictimPolicy,
     Workload,
 )
+from gangline.engine.victim_choice import Away
 
 LOWER = PreemptionPolicy("LowerPriority")
 RECLAIM = PreemptionPolicy("LowerPriority", "Any")
@@ -340,3 +341,20 @@ def test_a_search_that_takes_too_long_is_given_up() -> None:
     found = FewestSearch(frees, {"a": 20, "b": 20}, lambda place: True, lambda place: None, lambda: False)
     assert found.below(60) is None
     assert found.gave_up
+
+
+# --- thought away -----------------------------------------------------------------------------------------------------
+
+
+def test_those_that_need_not_go_are_brought_back_last_first() -> None:
+    world = started(None, (0, gang("a", 2)), (1, gang("b", 4)), (2, gang("c", 2)))
+    a, b, c = (world.engine._store.gangs[f"team/{name}"] for name in "abc")
+    [(cell, _)] = a.cells
+    with Away([a, b, c]) as away:
+        assert away.spare(lambda: cell.available() >= 4) == [b]
+        assert cell.available() == 4
+    with Away([a, b, c]) as away:
+        assert away.spare(lambda: cell.available() >= 5) == [a, b]
+    with Away([c], 1) as away:
+        assert away.spare(lambda: False) == [c], "the last one is not brought back: without it nobody would be away"
+    assert cell.available() == 0

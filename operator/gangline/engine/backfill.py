@@ -9,22 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gangline.engine import giveway
+from gangline.engine.attempt import Attempt, Objection
 from gangline.engine.cluster_queue import ClusterQueueState
-from gangline.engine.cycle import Attempt, Objection
 from gangline.engine.flavors import WAITING, Assigner, Assignment, Mode
-from gangline.engine.gang import Gang
+from gangline.engine.gang import NOBODY, Gang
 from gangline.engine.headdelay import BACKFILL, EARLY_END, STOPPING, HeadDelays
 from gangline.engine.model import UNLIMITED, Backfill, Decision, Millis
 from gangline.engine.ordering import Estimates
 from gangline.engine.overrun import trusted
-from gangline.engine.preemption import Preemptor, put_back, take_out
+from gangline.engine.preemption import Preemptor
 from gangline.engine.quota import Node
+from gangline.engine.reservation import FAR, Reservation
 from gangline.engine.revocation import Revoking
 from gangline.engine.runtime import NEVER
 from gangline.engine.store import Store
 from gangline.engine.timed_queue import TimedQueue
-from gangline.engine.timeline import FAR, Reservation, Timeline
+from gangline.engine.timeline import Timeline
 from gangline.engine.timeline_world import hold_of
+from gangline.engine.victim_choice import Away
 from gangline.engine.wording import moment_text
 
 #: Reservations kept per queue where a policy asks for all.
@@ -40,17 +42,14 @@ class BackfillPlanner:
         self.timeline = Timeline(store, self.estimates)
         self.delays = HeadDelays()
         self._plain = Preemptor(store.settings, store.topology, lambda need: [], store.capacity)
-        self._revoking = Revoking(store, self.timeline, self.estimates, self._fits)
-        self._giving_way = giveway.GivingWay(self.timeline, self.estimates, self._fits)
+        self._revoking = Revoking(store, self.timeline, self.estimates, self._fits, self._leaving)
+        self._giving_way = giveway.GivingWay(self.timeline, self.estimates, self._fits, self._leaving)
         self._now: Millis = 0
         #: gangs of queues without a policy that are held back, by root
         self._held: dict[int, dict[str, Gang]] = {}
         #: grows when reservations come or go; by queue, with what its heads were last looked up
         self._changes = 0
         self._settled: dict[str, tuple[int, int]] = {}
-        #: reserved heads, and the uids of those that had to go for each: they don't start before it again, and nobody
-        #: goes twice for the same head
-        self._sent_for: dict[Gang, set[str]] = {}
         #: attempts to backfill in this `decide`, by queue
         self._tried: dict[str, int] = {}
 
@@ -119,7 +118,7 @@ class BackfillPlanner:
             if self._store.gangs.get(gang.key) is not gang or gang.queue is not queue or gang.holds:
                 if gang.holds and queue is not None and gang.queue is queue:
                     self.delays.started(reservation, now)
-                self._sent_for.pop(gang, None)
+                gang.sent_away = NOBODY
                 self._drop(reservation)
 
     def _drop(self, reservation: Reservation) -> None:
@@ -241,7 +240,7 @@ class BackfillPlanner:
             return None
         gang, queue = attempt.gang, attempt.queue
         for reservation in subject:
-            if gang.uid in self._sent_for.get(reservation.gang, ()):
+            if gang.uid in reservation.gang.sent_away:
                 return Objection(reservation.start, _sent_away_text(reservation), alone=True)
         self.timeline.sync(self._now)
         policy = queue.config.backfill or _policy(self._store.queues[subject[0].queue])
@@ -305,16 +304,15 @@ class BackfillPlanner:
             queue = self._store.queues[reservation.queue]
             policy = _policy(queue)
             found: list[Decision] = []
-            leaving = self._leaving(reservation)
-            spared = self._sent_for.get(reservation.gang, frozenset[str]())
+            head = reservation.gang
             if policy.revoke != "Never":
-                for gang in self._revoking.victims(reservation, policy.revoke == "Any", leaving, spared, now):
-                    found.append(self._revoking.decision(gang, reservation.gang, now))
-                    self._send_away(gang, reservation.gang, queue)
+                for gang in self._revoking.victims(reservation, policy.revoke == "Any", head.sent_away, now):
+                    found.append(self._revoking.decision(gang, head, now))
+                    self._send_away(gang, head, queue)
             if not found and policy.give_way is not None:
-                for gang in self._giving_way.victims(reservation, queue, policy.give_way, leaving, spared, now):
-                    found.append(giveway.decision(gang, reservation.gang))
-                    self._send_away(gang, reservation.gang, queue)
+                for gang in self._giving_way.victims(reservation, queue, policy.give_way, head.sent_away, now):
+                    found.append(giveway.decision(gang, head))
+                    self._send_away(gang, head, queue)
             decisions += found
         if decisions:
             self.timeline.sync(now)
@@ -322,7 +320,7 @@ class BackfillPlanner:
         return decisions
 
     def _send_away(self, gang: Gang, head: Gang, queue: ClusterQueueState) -> None:
-        self._sent_for.setdefault(head, set()).add(gang.uid)
+        head.sent_away |= {gang.uid}
         gang.evicting = True
         self._store.touch(queue)
         self._store.moved_holders[gang.key] = None
@@ -367,9 +365,8 @@ class BackfillPlanner:
         within = BACKFILL if any_ else EARLY_END
         for cause, gangs in ((STOPPING, stopping), (BACKFILL, overdue), (within, everyone)):
             if gangs and self.timeline.might_fit_without(reservation, gangs):
-                take_out(gangs)
-                fits = self._fits(reservation)
-                put_back(gangs)
+                with Away(gangs):
+                    fits = self._fits(reservation)
                 if fits:  # … and does not fit beside them: what keeps it then is something else
                     return "" if self._fits(reservation) else cause
         return ""

@@ -9,42 +9,33 @@ reservations. Trees share no quota, so the cycles of different trees don't depen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from gangline.engine import partial
+from gangline.engine.attempt import (
+    FAILED,
+    HELD_BACK,
+    NO_CANDIDATES,
+    NO_FIT,
+    NO_LONGER_FITS,
+    NOT_READY,
+    OVERLAP,
+    PENDING,
+    WAIT_READY,
+    Attempt,
+    Objection,
+)
 from gangline.engine.claims import Claim, claims_of, others_held, settle_claim, stake, yields_to
 from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.flavors import Assigner, Assignment, Mode, Restriction
 from gangline.engine.gang import Gang, Progress, ScanProgress
-from gangline.engine.model import Millis, Settings, TopologyAssignment
+from gangline.engine.model import Settings, TopologyAssignment
 from gangline.engine.placement import has_placements
 from gangline.engine.preemption import Preemptor, Victim, put_back, take_out
 from gangline.engine.quota import Cell, Node
 from gangline.engine.tournament import Tournament
-
-# how an attempt ended, as Kueue names it
-NO_FIT, NO_CANDIDATES = "NoFit", "PreemptionNoCandidates"
-PENDING, FAILED = "PendingPreemption", "FailedAfterNomination"
-NAMESPACE_MISMATCH, GENERIC = "NamespaceMismatch", ""
-
-#: the reason while PodsReady holds admission back
-NOT_READY = "WaitingForPodsReady"
-#: the reason of those that would be in the way of a reservation
-HELD_BACK = "WaitingForReservation"
-WAIT_READY = "waiting for all admitted workloads to be in PodsReady condition"
-NO_LONGER_FITS = "Workload no longer fits after processing another workload"
-OVERLAP = "Workload has overlapping preemption targets with another workload"
-
-
-@dataclass(frozen=True, slots=True)
-class Objection:
-    """Why a gang that fits may not start: it would be in the way of a reservation that starts at `horizon`."""
-
-    horizon: Millis
-    message: str
-    #: others of its shape are not in the way
-    alone: bool = False
 
 
 class Guard(Protocol):
@@ -54,33 +45,6 @@ class Guard(Protocol):
     def objection(self, attempt: Attempt) -> Objection | None: ...
     def reserved(self, attempt: Attempt) -> None: ...
     def hold_back(self, attempt: Attempt, objection: Objection) -> bool: ...
-
-
-@dataclass(slots=True, eq=False)
-class Attempt:
-    """What a head got in this cycle."""
-
-    gang: Gang
-    queue: ClusterQueueState
-    assignment: Assignment
-    victims: list[Victim]
-    #: the queue's generation when flavors were assigned
-    generation: int
-    requeue_reason: str = GENERIC
-    reserved: bool = False
-    skipped: str = ""  # why, in words
-    blocked: str = ""  # reason, if it fits but may not be reserved now
-    parked_others: bool = False  # others of its shape were set aside with it
-    deferred: bool = False
-    backfilled: bool = False
-    objection: Objection | None = None
-    new_victims: list[Victim] = field(default_factory=list[Victim])
-
-    @property
-    def mode(self) -> str:
-        if self.deferred:
-            return "DeferredFit"
-        return {Mode.NO_FIT: "NoFit", Mode.FIT: "Fit"}.get(self.assignment.mode, "Preempt")
 
 
 @dataclass(slots=True)
@@ -94,6 +58,7 @@ class Nomination:
 
 
 _NOWHERE: Mapping[str, TopologyAssignment] = {}
+_NO_CLAIMS: AbstractContextManager[None] = nullcontext()
 
 #: uid of a gang that may start or preempt -> its nomination, which is the same for as long as nothing changes in its tree
 Nominations: TypeAlias = dict[str, Nomination]
@@ -139,10 +104,7 @@ class TreeCycle:
             self._guard.nominated(self._root, attempts)
         for attempt in self._ordered(attempts):
             self.attempts.append(attempt)
-            if self._claims:
-                with others_held(self._claims, attempt.gang):
-                    self._process(attempt)
-            else:
+            with self._as_seen_by(attempt.gang):
                 self._process(attempt)
         self._think_away(False)
         for cell, amount in reversed(self._assumed):
@@ -158,6 +120,10 @@ class TreeCycle:
     def _gate(self, name: str, default: bool = True) -> bool:
         return self._settings.gates.get(name, default)
 
+    def _as_seen_by(self, gang: Gang) -> AbstractContextManager[None]:
+        """The ledger as this gang may see it: what others claim is in use."""
+        return others_held(self._claims, gang) if self._claims else _NO_CLAIMS
+
     # --- nominate -----------------------------------------------------------------------------------------------------
 
     def _nominate(self, gang: Gang) -> Attempt:
@@ -169,10 +135,7 @@ class TreeCycle:
             if known.places:
                 known.assignment.take_places(known.places)
             return Attempt(gang, queue, known.assignment, known.victims, queue.generation)
-        if self._claims:
-            with others_held(self._claims, gang):
-                assignment, victims = self._assign(gang, queue, tried, None)
-        else:
+        with self._as_seen_by(gang):
             assignment, victims = self._assign(gang, queue, tried, None)
         if self._known is not None and not self._claims and (victims or assignment.mode is Mode.FIT):
             places = assignment.placements() if assignment.placing is not None else _NOWHERE

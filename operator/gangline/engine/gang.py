@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: resource -> index of the flavor at which the last scan stopped, -1 = it was the last one; one mapping per pod set
 ScanProgress = tuple[Mapping[str, int], ...]
+#: no gangs, by uid
+NOBODY: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -102,6 +104,7 @@ class Gang:
         "review_at",
         "seated",
         "second_passes",
+        "sent_away",
         "shape",
         "shrinks",
         "since",
@@ -137,6 +140,8 @@ class Gang:
         #: when its life cycle is to be looked at again
         self.review_at: Millis | None = None
 
+        #: uids of those that had to go so that it can start: they don't start before it, and nobody goes twice for it
+        self.sent_away = NOBODY
         #: its rank in a timed queue, its estimate there, and its rank as a candidate; None = to be computed
         self.ranked: tuple[object, float, Millis, float] | None = None
 

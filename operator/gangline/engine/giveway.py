@@ -10,7 +10,7 @@ waited so far, both in resource seconds of what the head needs most of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 from gangline.engine.cluster_queue import ClusterQueueState
@@ -18,9 +18,10 @@ from gangline.engine.gang import Gang
 from gangline.engine.model import GiveWay, Millis, Preempt
 from gangline.engine.ordering import Estimates
 from gangline.engine.protection import protected_until
+from gangline.engine.reservation import Fits, Leaving, Reservation
 from gangline.engine.runtime import NEVER
 from gangline.engine.timed_queue import TimedQueue
-from gangline.engine.timeline import Reservation, Timeline
+from gangline.engine.timeline import Timeline
 from gangline.engine.victim_choice import Away
 
 #: the reason of these evictions
@@ -31,8 +32,6 @@ PAUSE, PAUSE_SHARE = 5_000, 0.01
 RECHECK, RECHECK_SHARE = 60_000, 0.05
 #: Heads that are expected to run for less count as if they ran for this long, in milliseconds.
 SHORTEST: Millis = 60_000
-
-Fits = Callable[[Reservation], bool]
 
 
 class _Offer(NamedTuple):
@@ -45,12 +44,13 @@ class _Offer(NamedTuple):
 
 
 class GivingWay:
-    """Finds who gives way. `fits` says whether a reserved head could start in the ledger as it is."""
+    """Finds who gives way."""
 
-    def __init__(self, timeline: Timeline, estimates: Estimates, fits: Fits) -> None:
+    def __init__(self, timeline: Timeline, estimates: Estimates, fits: Fits, leaving: Leaving) -> None:
         self._timeline = timeline
         self._estimates = estimates
         self._fits = fits
+        self._leaving = leaving
         #: reserved gangs by uid: not to be looked at before, and to be looked at then in any case
         self._again: dict[str, tuple[Millis, Millis]] = {}
 
@@ -64,11 +64,10 @@ class GivingWay:
         reservation: Reservation,
         queue: ClusterQueueState,
         policy: GiveWay,
-        leaving: Sequence[Gang],
         spared: Container[str],
         now: Millis,
     ) -> list[Gang]:
-        """As few as possible, those that lose least, so that the head fits once they and those `leaving` have gone.
+        """As few as possible, those that lose least, so that the head fits once they and the leaving have gone.
 
         Those whose uid is in `spared` are not asked. [] if it does not help, if it costs too much, or if the head fits without.
         """
@@ -80,7 +79,7 @@ class GivingWay:
         budget = round(policy.loss_share * amount * waited)
         asked = self._offers(reservation, queue, policy, resource, budget, now)
         offers = sorted(offer for offer in asked if offer.uid not in spared)
-        found = self._choose(reservation, offers, leaving, budget)
+        found = self._choose(reservation, offers, budget)
         self._again.pop(uid, None)
         if not found:
             self._again = {
@@ -90,12 +89,13 @@ class GivingWay:
             self._again[uid] = now + later[0], now + later[1]
         return found
 
-    def _choose(
-        self, reservation: Reservation, offers: Sequence[_Offer], leaving: Sequence[Gang], budget: int
-    ) -> list[Gang]:
+    def _choose(self, reservation: Reservation, offers: Sequence[_Offer], budget: int) -> list[Gang]:
         """Of these, the cheapest first: as few as needed, within the budget in all."""
         gangs = [offer.gang for offer in offers]
-        if not gangs or not self._timeline.might_fit_without(reservation, [*gangs, *leaving]):
+        if not gangs:
+            return []
+        leaving = self._leaving(reservation)
+        if not self._timeline.might_fit_without(reservation, [*gangs, *leaving]):
             return []
         with Away(leaving):
             needed = [] if self._fits(reservation) else self._needed(reservation, gangs)
@@ -136,17 +136,9 @@ class GivingWay:
     def _needed(self, reservation: Reservation, gangs: Sequence[Gang]) -> list[Gang]:
         """The first of these without which the head fits; then who would lose most is spared first, if it need not go."""
         with Away(gangs, 0) as away:
-            if not self._send_fewest(reservation, away, len(gangs)):
-                return []
-            for gang in reversed(gangs[: len(away.gangs)]):
-                if len(away.gangs) == 1:
-                    break
-                away.bring_back(gang)
-                if not self._fits(reservation):
-                    away.send(gang)
-            return [gang for gang in gangs if gang in away.gangs]
+            return away.spare(lambda: self._fits(reservation)) if self._send_fewest(reservation, away) else []
 
-    def _send_fewest(self, reservation: Reservation, away: Away, most: int) -> bool:
+    def _send_fewest(self, reservation: Reservation, away: Away) -> bool:
         """Leave the first few away without which the head fits; False if it does not even fit without all."""
         least = self._timeline.fewest_without(reservation, away.order)
         if least is None:
@@ -154,7 +146,7 @@ class GivingWay:
         away.first(least)
         if self._fits(reservation):
             return True
-        low, high = least + 1, most
+        low, high = least + 1, len(away.order)
         away.first(high)
         if low > high or not self._fits(reservation):
             return False

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gangline.engine.model import Millis
-from gangline.engine.timeline import FAR, Reservation
+from gangline.engine.reservation import FAR, Reservation
 
 #: by gangs that outstayed what they were let in for (with `revoke: Any`: by any that were let in): should stay 0
 BACKFILL = "backfill"

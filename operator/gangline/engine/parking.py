@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
+from gangline.engine.attempt import HELD_BACK, Attempt
 from gangline.engine.cluster_queue import ClusterQueueState
-from gangline.engine.cycle import HELD_BACK, Attempt
 from gangline.engine.explain import attempted, message_of, reason_of, unplaced
 from gangline.engine.gang import Gang
 from gangline.engine.model import Decision, Explanation, Millis, Park

@@ -80,7 +80,7 @@ class Placing:
         return ((flavor, request) for flavor, asked in self._requests.items() for request in asked)
 
     def names(self) -> set[str]:
-        return {request.pod_set.name for asked in self._requests.values() for request in asked}
+        return {request.pod_set.name for _, request in self._each()}
 
     def still_free(self, assignments: Mapping[str, TopologyAssignment]) -> bool:
         """Whether exactly these places are still free."""

@@ -5,51 +5,49 @@ Which gangs passed which reservation is kept, and looked at again only for those
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Container, Iterable
 
+from gangline.engine.change_log import ChangeLog
 from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.gang import Gang
 from gangline.engine.model import Backfill, Millis, Preempt
 from gangline.engine.ordering import Estimates
+from gangline.engine.reservation import FAR, Fits, Leaving, Reservation
 from gangline.engine.runtime import NEVER
 from gangline.engine.store import Store
 from gangline.engine.timed_queue import TimedQueue
-from gangline.engine.timeline import FAR, Reservation, Timeline
+from gangline.engine.timeline import Timeline
 from gangline.engine.victim_choice import Away
 
 #: the reason of these evictions
 REVOKED = "BackfillRevoked"
 
-Fits = Callable[[Reservation], bool]
-
 
 class _Passers:
     """Those that were let in before one reservation and are not on their way out: when each is overdue."""
 
-    __slots__ = ("epoch", "gangs", "newest_first", "seen")
+    __slots__ = ("gangs", "newest_first", "seen")
 
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        #: how much of the timeline's log was looked at
-        self.seen = 0
+    def __init__(self) -> None:
+        #: the end of the timeline's log up to which was looked at
+        self.seen = ChangeLog.UNREAD
         self.gangs: dict[str, tuple[Millis, Gang]] = {}
         self.newest_first: list[tuple[Millis, Gang]] = []
 
 
 class Revoking:
-    """Finds who is revoked. `fits` says whether a reserved head could start in the ledger as it is."""
+    """Finds who is revoked."""
 
-    def __init__(self, store: Store, timeline: Timeline, estimates: Estimates, fits: Fits) -> None:
+    def __init__(self, store: Store, timeline: Timeline, estimates: Estimates, fits: Fits, leaving: Leaving) -> None:
         self._store = store
         self._timeline = timeline
         self._estimates = estimates
         self._fits = fits
+        self._leaving = leaving
         self._passers: dict[Reservation, _Passers] = {}
 
-    def victims(
-        self, reservation: Reservation, any_: bool, leaving: Sequence[Gang], spared: Container[str], now: Millis
-    ) -> list[Gang]:
-        """As few as possible of those that may be revoked, newest first, so that the head fits once `leaving` have gone.
+    def victims(self, reservation: Reservation, any_: bool, spared: Container[str], now: Millis) -> list[Gang]:
+        """As few as possible of those that may be revoked, newest first, so that the head fits once the leaving have gone.
 
         `any_`: all may be that were let in before it, else those that are overdue; never those whose uid is in `spared`.
         [] if that does not help, or if the head fits without.
@@ -59,7 +57,10 @@ class Revoking:
             for when, gang in self._passed_by(reservation)
             if (any_ or when <= now) and not gang.evicting and gang.uid not in spared
         ]
-        if not able or not self._timeline.might_fit_without(reservation, [*able, *leaving]):
+        if not able:
+            return []
+        leaving = self._leaving(reservation)
+        if not self._timeline.might_fit_without(reservation, [*able, *leaving]):
             return []
         with Away(leaving), Away(able, 0) as away:
             if self._fits(reservation):
@@ -67,11 +68,7 @@ class Revoking:
             away.first(len(able))
             if not self._fits(reservation):
                 return []
-            for gang in reversed(able):
-                away.bring_back(gang)
-                if not self._fits(reservation):
-                    away.send(gang)
-            return [gang for gang in able if gang in away.gangs]
+            return away.spare(lambda: self._fits(reservation))
 
     def overdue_at(self, gang: Gang) -> Millis:
         """When a gang that was let in early has outstayed what it was let in for."""
@@ -100,15 +97,16 @@ class Revoking:
         """Those in its tree that were let in before it and are not on their way out, newest first; and when each is overdue."""
         let_in = self._timeline.let_in
         known = self._passers.get(reservation)
-        if known is None or known.epoch != let_in.epoch:
+        news = let_in.log.since(known.seen) if known is not None else None
+        if known is None or news is None:
             self._passers = {each: self._passers[each] for each in self._timeline.reservations if each in self._passers}
-            known = self._passers[reservation] = _Passers(let_in.epoch)
+            known = self._passers[reservation] = _Passers()
             self._look_again(known, let_in.gangs, reservation)
-        elif known.seen < len(let_in.log):
+        elif news:
             own = self._store.queues[reservation.queue]
             others = [key for key, (_, gang) in known.gangs.items() if gang.queue is not own]  # their quota moves
-            self._look_again(known, {*let_in.log[known.seen :], *others}, reservation)
-        known.seen = len(let_in.log)
+            self._look_again(known, {*news, *others}, reservation)
+        known.seen = let_in.log.end
         return known.newest_first
 
     def _look_again(self, known: _Passers, keys: Iterable[str], reservation: Reservation) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeAlias
 
+from gangline.engine.attempt import Attempt
 from gangline.engine.backfill import BackfillPlanner
-from gangline.engine.cycle import Attempt, Nominations, TreeCycle
+from gangline.engine.cycle import Nominations, TreeCycle
 from gangline.engine.explain import reason_of
 from gangline.engine.fair_victims import fair_victims
 from gangline.engine.gang import Gang

@@ -13,7 +13,7 @@ from gangline.engine.capacity import Capacity
 from gangline.engine.claims import settle_claim
 from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.forest import Forest
-from gangline.engine.gang import Gang
+from gangline.engine.gang import NOBODY, Gang
 from gangline.engine.health import Health
 from gangline.engine.model import (
     Admission,
@@ -395,6 +395,7 @@ class Store:
         self.note_change(gang)
         self._note_ready(gang, ready=True)
         gang.admitted = gang.backfilled = False
+        gang.sent_away = NOBODY
         gang.overrun = ""
         self.moved_holders[gang.key] = None
         gang.told = ("", "")

@@ -21,16 +21,14 @@ from gangline.engine.gang import Gang, Shape
 from gangline.engine.model import Millis
 from gangline.engine.ordering import Estimates
 from gangline.engine.quota import FlavorResource
+from gangline.engine.reservation import FAR, LetIn, Reservation
 from gangline.engine.runtime import NEVER
 from gangline.engine.store import Store
-from gangline.engine.timeline_outlook import Outlook, Spot, Stays, enough_quota, taken
+from gangline.engine.timeline_outlook import Outlook, Spot, Stays, enough_quota, fewest_releases, taken
 from gangline.engine.timeline_world import Hold, World, hold_of
 
-#: When everybody has gone whose end nobody knows, those that were let in beside a reservation excepted.
-FAR: Millis = NEVER - 1
 #: Outlooks remembered for shapes that may be reserved again.
 _OUTLOOKS_KEPT = 32
-_LOG_LENGTH = 10_000
 
 
 class Tenant:
@@ -47,84 +45,6 @@ class Tenant:
         self.end = end
         #: when that has to be estimated anew
         self.review = review
-
-
-class Reservation:
-    """A gang that is to start at `start`, in `queue`, and what it will hold then."""
-
-    __slots__ = (
-        "beside",
-        "better",
-        "gang",
-        "hold",
-        "length",
-        "outlook",
-        "passed_by",
-        "promised",
-        "queue",
-        "start",
-        "worse",
-    )
-
-    def __init__(self, gang: Gang, queue: str, length: Millis) -> None:
-        self.gang = gang
-        self.queue = queue
-        self.length = length
-        self.start: Millis = NEVER
-        self.hold: Hold | None = None
-        #: the first start that it was promised, NEVER if that was not known
-        self.promised: Millis | None = None
-        #: somebody stays longer than was thought, or goes earlier
-        self.worse = True
-        self.better = False
-        #: those that may stay beyond the start: they were tested
-        self.beside: set[str] = set()
-        #: those that were let in before it since it is reserved
-        self.passed_by: set[str] = set()
-        #: when it can start at the earliest, by counting
-        self.outlook: Outlook | None = None
-
-    @property
-    def key(self) -> str:
-        return f"{self.gang.key} (reserved)"
-
-    @property
-    def end(self) -> Millis:
-        return min(NEVER, self.start + self.length)
-
-
-class LetIn:
-    """The holders that were let in before a reserved gang, and a log of those about which there is something new."""
-
-    __slots__ = ("epoch", "gangs", "log")
-
-    def __init__(self) -> None:
-        self.gangs: dict[str, Gang] = {}
-        self.log: list[str] = []
-        #: grows when the log starts over
-        self.epoch = 0
-
-    def put(self, key: str, gang: Gang) -> None:
-        self.gangs[key] = gang
-        self._note(key)
-
-    def drop(self, key: str) -> None:
-        """Unknown keys are fine."""
-        if self.gangs.pop(key, None) is not None:
-            self._note(key)
-
-    def start_over(self) -> None:
-        self.gangs.clear()
-        self._forget()
-
-    def _note(self, key: str) -> None:
-        if len(self.log) >= _LOG_LENGTH:
-            self._forget()
-        self.log.append(key)
-
-    def _forget(self) -> None:
-        self.log.clear()
-        self.epoch += 1
 
 
 class Timeline:
@@ -348,9 +268,8 @@ class Timeline:
         if outlook is None or not tenants:
             return bool(tenants)
         real = self._store.queues[reservation.queue]
-        for fr, amount in outlook.needs.items():
-            if amount > real.cell(fr).available() + sum(tenant.hold.usage.get(fr, 0) for tenant in tenants):
-                return False
+        if fewest_releases(outlook.needs, real, [tenant.hold.usage for tenant in tenants]) is None:
+            return False
         return outlook.might_fit_without({tenant.gang.key: tenant.spots for tenant in tenants}, self._stays)
 
     def fewest_without(self, reservation: Reservation, gone: Sequence[Gang]) -> int | None:
@@ -364,17 +283,9 @@ class Timeline:
         by_places = outlook.fewest_without(spots, self._stays)
         if by_places is None:
             return None
-        real = self._store.queues[reservation.queue]
-        fewest = by_places
-        for fr, amount in outlook.needs.items():
-            missing, number = amount - real.cell(fr).available(), 0
-            while missing > 0:
-                if number == len(tenants):
-                    return None
-                tenant, number = tenants[number], number + 1
-                missing -= tenant.hold.usage.get(fr, 0) if tenant else 0
-            fewest = max(fewest, number)
-        return fewest
+        releases = [tenant.hold.usage if tenant else _NOTHING for tenant in tenants]
+        by_quota = fewest_releases(outlook.needs, self._store.queues[reservation.queue], releases)
+        return None if by_quota is None else max(by_places, by_quota)
 
     def _earliest(self, reservation: Reservation, now: Millis, bound: Millis) -> tuple[Millis, Hold | None]:
         if bound >= NEVER:
@@ -470,3 +381,4 @@ class Timeline:
 
 #: after every key
 _LAST = "\U0010ffff"
+_NOTHING: Mapping[FlavorResource, int] = {}

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from gangline.engine.change_log import ChangeLog
 from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.gang import Gang
 from gangline.engine.model import Admission, Millis
@@ -19,7 +20,7 @@ from gangline.engine.placement import asks
 from gangline.engine.quota import FlavorResource
 from gangline.engine.topology import Topologies, per_pod
 from gangline.engine.topology_counts import Wants, wants_of
-from gangline.engine.topology_ledger import LeafKey, TopologyLedger, usage_of
+from gangline.engine.topology_ledger import Leaf, LeafKey, TopologyLedger, usage_of
 
 #: The flavor of a leaf ("" where leaves are hosts, which flavors share), and its name.
 Spot: TypeAlias = tuple[str, LeafKey]
@@ -59,14 +60,12 @@ class Stays:
 
     def __init__(self) -> None:
         self.at: dict[Spot, dict[str, Stay]] = {}
-        self.log: list[Spot] = []
-        #: grows when the log starts over
-        self.epoch = 0
+        self.log: ChangeLog[Spot] = ChangeLog(_LOG_LENGTH)
 
     def put(self, key: str, where: Mapping[Spot, dict[str, int]], end: Millis) -> None:
         for spot, amounts in where.items():
             self.at.setdefault(spot, {})[key] = Stay(end, amounts)
-        self._note(where)
+        self.log.extend(where)
 
     def drop(self, key: str, where: Iterable[Spot]) -> None:
         for spot in where:
@@ -74,13 +73,7 @@ class Stays:
             del here[key]
             if not here:
                 del self.at[spot]
-        self._note(where)
-
-    def _note(self, spots: Iterable[Spot]) -> None:
-        if len(self.log) > _LOG_LENGTH:
-            self.log.clear()
-            self.epoch += 1
-        self.log.extend(spots)
+        self.log.extend(where)
 
 
 @dataclass(slots=True, eq=False)
@@ -97,6 +90,10 @@ class _Part:
     def spot(self, key: LeafKey) -> Spot:
         return ("" if self.ledger.hostnames else self.ledger.flavor.name, key)
 
+    def leaf(self, spot: Spot) -> Leaf | None:
+        """What is at this spot; None if it is not one of this part's flavor, or is gone."""
+        return self.ledger.leaf(spot[1]) if spot == self.spot(spot[1]) else None
+
     def count_all(self, at: Mapping[Spot, Mapping[str, Stay]]) -> None:
         self.by_spot = {}
         for leaf in self.ledger.leaves():
@@ -109,7 +106,7 @@ class _Part:
     def count_again(self, spot: Spot, stays: Mapping[str, Stay]) -> None:
         for time in self.by_spot.pop(spot, ()):
             del self.times[bisect_right(self.times, time) - 1]
-        leaf = self.ledger.leaf(spot[1])
+        leaf = self.leaf(spot)
         if leaf is None:
             return
         found = self._times(leaf.idle, stays.values())
@@ -155,8 +152,8 @@ class _Part:
         """How many pods would find room now if these had gone; `spots` are those where they are."""
         total = bisect_right(self.times, 0)
         for spot in spots:
-            leaf = self.ledger.leaf(spot[1])
-            if leaf is None or spot != self.spot(spot[1]):
+            leaf = self.leaf(spot)
+            if leaf is None:
                 continue
             left = [stay for key, stay in at.get(spot, _NOTHING).items() if key not in gone]
             total += self.pods_now(leaf.idle, left) - bisect_right(self.by_spot.get(spot, _NO_TIMES), 0)
@@ -168,8 +165,8 @@ class _Part:
         """How many pods would find room at a moment if somebody took this of these spots, and stayed."""
         total = bisect_right(self.times, moment)
         for spot, amounts in spots.items():
-            leaf = self.ledger.leaf(spot[1])
-            if leaf is None or spot != self.spot(spot[1]):
+            leaf = self.leaf(spot)
+            if leaf is None:
                 continue
             more = [*at.get(spot, _NOTHING).values(), Stay(_NEVER, amounts)]
             total -= bisect_right(self.by_spot.get(spot, _NO_TIMES), moment)
@@ -194,8 +191,8 @@ class _Leaving:
         part, gone = self._part, self._gone
         gone.add(key)
         for spot in spots:
-            leaf = part.ledger.leaf(spot[1])
-            if leaf is None or spot != part.spot(spot[1]):
+            leaf = part.leaf(spot)
+            if leaf is None:
                 continue
             before = self._here.get(spot)
             if before is None:
@@ -211,8 +208,8 @@ class Outlook:
     def __init__(self, gang: Gang, queue: ClusterQueueState, topologies: Topologies) -> None:
         self._parts: list[_Part] = []
         self.needs: dict[FlavorResource, int] = {}
-        self._seen = 0
-        self._epoch = -1
+        #: the end of the log of spots up to which was counted
+        self._counted = ChangeLog.UNREAD
         for demand in gang.demands:
             flavors: set[str] = set()
             for resource, amount in demand.pod_set.requests.items():
@@ -265,18 +262,16 @@ class Outlook:
         return all(part.pods_beside(moment, spots, stays.at) >= part.count for part in self._parts)
 
     def _catch_up(self, stays: Stays) -> None:
-        if self._epoch != stays.epoch:
-            self._epoch, self._seen = stays.epoch, len(stays.log)
+        changed = stays.log.since(self._counted)
+        if changed is None:
             for part in self._parts:
                 part.count_all(stays.at)
-            return
-        if self._seen < len(stays.log):
-            changed = sorted(set(stays.log[self._seen :]))
-            self._seen = len(stays.log)
+        elif changed:
+            spots = sorted(set(changed))
             for part in self._parts:
-                for spot in changed:
-                    if spot == part.spot(spot[1]):
-                        part.count_again(spot, stays.at.get(spot, _NOTHING))
+                for spot in spots:
+                    part.count_again(spot, stays.at.get(spot, _NOTHING))
+        self._counted = stays.log.end
 
 
 def enough_quota(
@@ -299,6 +294,22 @@ def enough_quota(
         else:
             return _NEVER
     return latest
+
+
+def fewest_releases(
+    needs: Mapping[FlavorResource, int], queue: ClusterQueueState, releases: Sequence[Mapping[FlavorResource, int]]
+) -> int | None:
+    """How many of these it takes, in their order, until there is enough quota now; None: all are too few."""
+    fewest = 0
+    for fr, amount in needs.items():
+        missing, number = amount - queue.cell(fr).available(), 0
+        while missing > 0:
+            if number == len(releases):
+                return None
+            missing -= releases[number].get(fr, 0)
+            number += 1
+        fewest = max(fewest, number)
+    return fewest
 
 
 def _end(stay: Stay) -> Millis:

@@ -13,7 +13,7 @@ from gangline.engine.fairness import Share, standing
 from gangline.engine.quota import Node
 
 if TYPE_CHECKING:
-    from gangline.engine.cycle import Attempt
+    from gangline.engine.attempt import Attempt
 
 #: lower goes first
 Key: TypeAlias = "tuple[bool, Share, int, int]"

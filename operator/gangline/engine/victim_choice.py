@@ -137,6 +137,19 @@ class Away:
         take_out((gang,))
         self.gangs.append(gang)
 
+    def spare(self, fits: Callable[[], bool]) -> list[Gang]:
+        """Bring back those that need not go, from the last to the first, and return the others in their order.
+
+        It fits while all are away that are away now, and would not fit if nobody were.
+        """
+        for gang in self.gangs[::-1]:
+            if len(self.gangs) == 1:
+                break
+            self.bring_back(gang)
+            if not fits():
+                self.send(gang)
+        return [gang for gang in self.order if gang in self.gangs]
+
 
 # --- the order of candidates --------------------------------------------------------------------------------------------
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gangline.engine.assignment import Assignment, Mode
 from gangline.engine.cluster_queue import ClusterQueueState
-from gangline.engine.flavors import Assignment, Mode
 from gangline.engine.gang import Gang
 from gangline.engine.model import Millis
 from gangline.engine.preemption import Victim

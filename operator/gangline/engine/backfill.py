@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gangline.engine import giveway
+from gangline.engine.assignment import WAITING, Assignment, Mode
 from gangline.engine.attempt import Attempt, Objection
 from gangline.engine.cluster_queue import ClusterQueueState
-from gangline.engine.flavors import WAITING, Assigner, Assignment, Mode
+from gangline.engine.flavors import Assigner
 from gangline.engine.gang import NOBODY, Gang
 from gangline.engine.headdelay import BACKFILL, EARLY_END, STOPPING, HeadDelays
 from gangline.engine.model import UNLIMITED, Backfill, Decision, Millis

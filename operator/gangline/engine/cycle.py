@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from gangline.engine import partial
+from gangline.engine.assignment import Assignment, Mode
 from gangline.engine.attempt import (
     FAILED,
     HELD_BACK,
@@ -29,7 +30,7 @@ from gangline.engine.attempt import (
 )
 from gangline.engine.claims import Claim, claims_of, others_held, settle_claim, stake, yields_to
 from gangline.engine.cluster_queue import ClusterQueueState
-from gangline.engine.flavors import Assigner, Assignment, Mode, Restriction
+from gangline.engine.flavors import Assigner, Restriction
 from gangline.engine.gang import Gang, Progress, ScanProgress
 from gangline.engine.model import Settings, TopologyAssignment
 from gangline.engine.placement import has_placements

@@ -7,32 +7,25 @@ time. What is decided is assumed at once: the fact that confirms it changes noth
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
+from gangline.engine.cluster_intake import ClusterIntake
 from gangline.engine.headdelay import HeadStart
 from gangline.engine.intake import Intake
 from gangline.engine.lifecycle import Lifecycle
 from gangline.engine.model import (
-    AdmissionCheck,
     Change,
-    ClusterQueue,
-    Cohort,
     Decision,
     Explanation,
-    Flavor,
     Footprint,
     ForeignPod,
     Gone,
     Item,
     LocalQueue,
     Millis,
-    Namespace,
-    Node,
     Put,
     QueueStatus,
     RuntimeForecast,
     Settings,
-    Topology,
     Workload,
     WriteFailed,
 )
@@ -52,23 +45,11 @@ class Engine:
         self.settings = settings = settings or Settings()
         self._store = store = Store(settings)
         self._intake = Intake(store)
+        self._cluster = ClusterIntake(store)
         self._lifecycle = Lifecycle(store)
         self._scheduler = Scheduler(store)
         self._healing = Healing(store)
         self._parking = Parking(store, self._scheduler.backfill)
-        self._tables: dict[type, tuple[dict[str, Any], Any]] = {
-            Flavor: (store.flavors, store.put_flavor),
-            Cohort: (store.cohorts, store.forest.put_cohort),
-            ClusterQueue: (store.cluster_queues, store.forest.put_queue),
-            LocalQueue: (store.local_queues, store.put_local_queue),
-            Namespace: (store.namespaces, store.put_namespace),
-            AdmissionCheck: (store.checks, store.put_check),
-            Topology: (store.topologies, store.put_topology),
-            Node: (store.nodes, store.put_node),
-            ForeignPod: (store.foreign_pods, store.put_foreign_pod),
-            RuntimeForecast: (store.forecasts, store.put_forecast),
-            Footprint: (store.footprints, store.put_footprint),
-        }
 
     # --- facts --------------------------------------------------------------------------------------------------------
 
@@ -78,20 +59,13 @@ class Engine:
             case Put(Workload() as workload):
                 self._intake.put(workload)
             case Put(item):
-                self._configure(type(item), _key(item), item)
+                self._cluster.put(type(item), _key(item), item)
             case Gone(kind, key) if kind is Workload:
                 self._intake.forget(key)
             case Gone(kind, key):
-                self._configure(kind, key, None)
+                self._cluster.put(kind, key, None)
             case WriteFailed(key):
                 self._intake.write_failed(key)
-
-    def _configure(self, kind: type, key: str, item: object) -> None:
-        if kind not in self._tables:
-            return
-        table, put = self._tables[kind]
-        if table.get(key) != item:
-            put(item, key)
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 
@@ -101,7 +75,7 @@ class Engine:
         A huge backlog is worked off in several calls: `next_wakeup` says "now" until it is done.
         """
         self._store.settle()
-        self._store.follow_health(now)
+        self._cluster.follow_health(now)
         reviewed = [self._store.reviews[key] for key in sorted(self._store.reviews)]
         decisions: list[Decision] = [*self._lifecycle.review(now)]
         decisions += self._healing.run(now)
@@ -122,7 +96,7 @@ class Engine:
     def cycle(self, now: Millis) -> CycleRecord:
         """Exactly one scheduling cycle of Kueue over all queues, and nothing else."""
         self._store.settle()
-        self._store.follow_health(now)
+        self._cluster.follow_health(now)
         return self._scheduler.cycle(now)
 
     def next_wakeup(self, now: Millis) -> Millis | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gangline.engine import quantity
+from gangline.engine.assignment import CAPACITY, EXCEEDS_MAX, NO_CAPACITY, NO_MATCH, WAITING, Assignment, Obstacle
 from gangline.engine.attempt import NO_CANDIDATES, NO_FIT, PENDING, Attempt
 from gangline.engine.cluster_queue import ClusterQueueState
-from gangline.engine.flavors import CAPACITY, EXCEEDS_MAX, NO_CAPACITY, NO_MATCH, WAITING, Assignment, Obstacle
 from gangline.engine.gang import Gang
 from gangline.engine.messages import assignment_text, obstacle_text
 from gangline.engine.model import Explanation

@@ -12,9 +12,9 @@ from gangline.engine.placement import asks
 from gangline.engine.quota import Cell, FlavorResource
 
 if TYPE_CHECKING:
+    from gangline.engine.assignment import Assignment
     from gangline.engine.capacity import Capacity
     from gangline.engine.cluster_queue import ClusterQueueState
-    from gangline.engine.flavors import Assignment
     from gangline.engine.queues import Bucket
     from gangline.engine.topology import Topologies
 

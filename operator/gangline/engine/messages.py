@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gangline.engine import quantity
-from gangline.engine.flavors import EXCEEDS_MAX, WAITING, Assignment, Obstacle
+from gangline.engine.assignment import EXCEEDS_MAX, WAITING, Assignment, Obstacle
 
 
 def obstacle_text(obstacle: Obstacle) -> str:

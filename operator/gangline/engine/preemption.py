@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from gangline.engine.assignment import Assignment, Grade, Mode
 from gangline.engine.fixes import PODS_IN_SEARCH
-from gangline.engine.flavors import Assignment, Grade, Mode
 from gangline.engine.gang import Gang
 from gangline.engine.model import Millis, PreemptionPolicy, Settings
 from gangline.engine.protection import Waits

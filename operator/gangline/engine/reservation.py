@@ -61,12 +61,6 @@ class Reservation:
         return min(NEVER, self.start + self.length)
 
 
-#: Whether a reserved head could start in the ledger as it is.
-Fits: TypeAlias = Callable[[Reservation], bool]
-#: Those in a reserved head's tree that are on their way out.
-Leaving: TypeAlias = Callable[[Reservation], Sequence[Gang]]
-
-
 class LetIn:
     """The holders that were let in before a reserved gang, and a log of those about which there is something new."""
 
@@ -88,3 +82,9 @@ class LetIn:
     def start_over(self) -> None:
         self.gangs.clear()
         self.log.start_over()
+
+
+#: Whether a reserved head could start in the ledger as it is.
+Fits: TypeAlias = Callable[[Reservation], bool]
+#: Those in a reserved head's tree that are on their way out.
+Leaving: TypeAlias = Callable[[Reservation], Sequence[Gang]]

@@ -5,9 +5,6 @@ Facts may arrive in any order and name what is not known yet. `settle` follows c
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 from gangline.engine.admission_fairness import BY_POLICY, AdmissionFairness
 from gangline.engine.capacity import Capacity
 from gangline.engine.claims import settle_claim
@@ -15,6 +12,7 @@ from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.forest import Forest
 from gangline.engine.gang import NOBODY, Gang
 from gangline.engine.health import Health
+from gangline.engine.inactive import why_inactive
 from gangline.engine.model import (
     Admission,
     AdmissionCheck,
@@ -91,63 +89,7 @@ class Store:
         #: ClusterQueue that doesn't exist -> gangs that hold quota of it all the same
         self._homeless: dict[str, dict[str, Gang]] = {}
 
-    # --- configuration ------------------------------------------------------------------------------------------------
-
-    def put_flavor(self, flavor: Flavor | None, name: str) -> None:
-        _set(self.flavors, name, flavor)
-        if flavor is None:
-            self.topology.remove_flavor(name)
-        else:
-            self.topology.put_flavor(flavor)
-        self.capacity.regard_flavors()
-        self.forest.move(
-            lambda config: any(name == offered.name for group in config.groups for offered in group.flavors)
-        )
-
-    def put_check(self, check: AdmissionCheck | None, name: str) -> None:
-        _set(self.checks, name, check)
-        self.forest.move(lambda config: any(name == reference.name for reference in config.checks))
-
-    def put_topology(self, topology: Topology | None, name: str) -> None:
-        _set(self.topologies, name, topology)
-        if topology is None:
-            self.topology.remove_topology(name)
-        else:
-            self.topology.put_topology(topology)
-        for flavor in list(self.flavors.values()):
-            if flavor.topology == name:
-                self.put_flavor(flavor, flavor.name)
-
-    def put_node(self, node: Node | None, name: str) -> None:
-        _set(self.nodes, name, node)
-        self.capacity.put_node(node, name)
-        self._wake(self.topology.remove_node(name) if node is None else self.topology.put_node(self._as_trusted(node)))
-
-    def put_foreign_pod(self, pod: ForeignPod | None, key: str) -> None:
-        _set(self.foreign_pods, key, pod)
-        self._wake(self.topology.remove_foreign(key) if pod is None else self.topology.put_foreign(pod))
-
-    def put_forecast(self, forecast: RuntimeForecast | None, key: str) -> None:
-        _set(self.forecasts, key, forecast)
-        self._forecast_changed(key)
-        gang = self.gangs.get(key)
-        if gang is not None and gang.admitted and gang.queue is not None and gang.queue.config.overrun is not None:
-            self.reviews[key] = gang
-
-    def _forecast_changed(self, key: str) -> None:
-        """Its end is another one, and if it waits, perhaps its turn."""
-        gang = self.gangs.get(key)
-        if gang is None or gang.queue is None:
-            return
-        if gang.holds:
-            self.moved_holders[key] = None
-        elif gang.queue.timed:
-            gang.queue.pending.rank_again(gang)
-            self.touch(gang.queue)
-
-    def put_footprint(self, footprint: Footprint | None, key: str) -> None:
-        _set(self.footprints, key, footprint)
-        self.capacity.put_footprint(footprint, key)
+    # --- nodes --------------------------------------------------------------------------------------------------------
 
     def _soak_seconds(self, node: Node) -> float:
         """The longest that a queue which may use the node asks for."""
@@ -160,63 +102,9 @@ class Store:
         )
         return max((policy.soak_seconds for policy in policies), default=Recovery().soak_seconds)
 
-    def _as_trusted(self, node: Node) -> Node:
-        """For topologies, a node that can't be trusted is one that is not ready. What else is known of it is not theirs."""
-        ready = node.ready and not self.health.why_unusable(node.name)
-        return replace(node, ready=ready, uid="", conditions={}, annotations={}, capacity={})
-
     def somebody_on(self, node: str) -> bool:
         """Gangs have pods or room on a node."""
         return bool(self.capacity.holders_on(node) or self.topology.holders_on(node))
-
-    def follow_health(self, now: Millis) -> None:
-        """Which nodes can be trusted now, where that leaves those who are on them, and who may try again."""
-        for name in sorted(self.capacity.advance(now)):
-            if name in self.nodes:
-                self._wake(self.topology.put_node(self._as_trusted(self.nodes[name])))
-        self.capacity.settle()
-        self._wake(self.capacity.opened())
-
-    def _wake(self, flavors: frozenset[str]) -> None:
-        """The capacity of these topology flavors changed: whoever may use them tries again."""
-        for queue in self.queues.values() if flavors else ():
-            if any(option.name in flavors for group in queue.group_of.values() for option in group.options):
-                self.flush(queue.root)
-
-    def put_namespace(self, namespace: Namespace | None, name: str) -> None:
-        _set(self.namespaces, name, namespace)
-        for queue in self.queues.values():
-            if queue.config.namespace_selector and queue.config.namespace_selector.expressions:
-                self.flush(queue.root)
-
-    def put_local_queue(self, local_queue: LocalQueue | None, key: str) -> None:
-        old = self.local_queues.get(key)
-        _set(self.local_queues, key, local_queue)
-        if old is not None:
-            self.local_queues_of.get(old.cluster_queue, set()).discard(key)
-        if local_queue is not None:
-            self.local_queues_of.setdefault(local_queue.cluster_queue, set()).add(key)
-        self.changed_local_queues.add(key)
-        self._count_usage(key, local_queue)
-        if old is None or local_queue is None or _where(old) != _where(local_queue):
-            for gang in list(self.gangs_of.get(key, {}).values()):
-                self.place(gang)
-                self.reviews[gang.key] = gang
-
-    def _count_usage(self, key: str, local_queue: LocalQueue | None) -> None:
-        """Usage over time is counted where the cluster or a QueuePolicy orders by it."""
-        config = self.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None
-        own = config.ordering if config is not None and config.ordering is not None else None
-        shares = own is not None and own.key == "FairShare"
-        if self.fairness is None and shares:
-            self.fairness = AdmissionFairness(BY_POLICY)
-        if self.fairness is None:
-            return
-        if local_queue is None or not (shares or self.settings.admission_fair_sharing is not None):
-            self.fairness.forget(key)
-            return
-        self.fairness.put(local_queue)
-        self.fairness.set_half_life(key, own.half_life_seconds if own is not None and shares else None)
 
     # --- the forest ---------------------------------------------------------------------------------------------------
 
@@ -239,7 +127,7 @@ class Store:
 
     def _set_up(self, queue: ClusterQueueState, config: ClusterQueue) -> None:
         for key in sorted(self.local_queues_of.get(queue.name, ())):
-            self._count_usage(key, self.local_queues[key])
+            self.count_usage(key, self.local_queues[key])
         if self.fairness is None and config.ordering is not None and config.ordering.key == "FairShare":
             self.fairness = AdmissionFairness(BY_POLICY)
         usage = self.fairness.usage if self.fairness is not None else None
@@ -279,6 +167,21 @@ class Store:
                 self.reviews[gang.key] = gang
         for gang in self.queues[name].holders.values() if name in self.queues else ():
             self.reviews[gang.key] = gang
+
+    def count_usage(self, key: str, local_queue: LocalQueue | None) -> None:
+        """Usage over time is counted where the cluster or a QueuePolicy orders by it."""
+        config = self.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None
+        own = config.ordering if config is not None and config.ordering is not None else None
+        shares = own is not None and own.key == "FairShare"
+        if self.fairness is None and shares:
+            self.fairness = AdmissionFairness(BY_POLICY)
+        if self.fairness is None:
+            return
+        if local_queue is None or not (shares or self.settings.admission_fair_sharing is not None):
+            self.fairness.forget(key)
+            return
+        self.fairness.put(local_queue)
+        self.fairness.set_half_life(key, own.half_life_seconds if own is not None and shares else None)
 
     # --- gangs --------------------------------------------------------------------------------------------------------
 
@@ -486,45 +389,10 @@ class Store:
     # --- queue states -------------------------------------------------------------------------------------------------
 
     def inactive(self, name: str) -> tuple[str, str]:
-        """Why a ClusterQueue takes no new gangs: reason and the parts of the message; ("", "") = it does."""
+        """Why a ClusterQueue takes no new gangs: reason and message; ("", "") = it does."""
         config = self.cluster_queues[name]
-        if config.terminating:
-            return "Terminating", "Can't admit new workloads; clusterQueue is terminating"
-        found: list[tuple[str, str]] = []
-        if config.stop_policy != "None":
-            found.append(("Stopped", "is stopped"))
-        if config.cohort in self.forest.cyclic:
-            found.append(("Unknown", "is part of a cycle of cohorts"))
-        flavors = list(dict.fromkeys(quotas.name for group in config.groups for quotas in group.flavors))
-        missing = [flavor for flavor in flavors if flavor not in self.flavors]
-        if missing:
-            found.append(("FlavorNotFound", f"references missing ResourceFlavor(s): {','.join(missing)}"))
-        topologies = [self.flavors[flavor].topology for flavor in flavors if flavor in self.flavors]
-        missing = list(dict.fromkeys(name for name in topologies if name and name not in self.topologies))
-        if missing:
-            found.append(("TopologyNotFound", f"references missing Topology(ies): {','.join(missing)}"))
-        missing = [check.name for check in config.checks if check.name not in self.checks]
-        if missing:
-            found.append(("AdmissionCheckNotFound", f"references missing AdmissionCheck(s): {','.join(missing)}"))
-        idle = [
-            check.name for check in config.checks if check.name in self.checks and not self.checks[check.name].active
-        ]
-        if idle:
-            found.append(("AdmissionCheckInactive", f"references inactive AdmissionCheck(s): {','.join(idle)}"))
-        if not found:
-            return "", ""
-        return found[0][0], f"Can't admit new workloads: {', '.join(text for _, text in found)}."
-
-
-def _set(table: dict[str, Any], name: str, item: Any) -> None:
-    if item is None:
-        table.pop(name, None)
-    else:
-        table[name] = item
-
-
-def _where(local_queue: LocalQueue) -> tuple[str, str, bool]:
-    return local_queue.cluster_queue, local_queue.stop_policy, local_queue.terminating
+        in_cycle = config.cohort in self.forest.cyclic
+        return why_inactive(config, self.flavors, self.topologies, self.checks, in_cycle=in_cycle)
 
 
 def _scaled(pod_set: PodSetAssignment, amount: int, count: int) -> int:

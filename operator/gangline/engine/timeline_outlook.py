@@ -86,18 +86,21 @@ class _Part:
     by_spot: dict[Spot, list[Millis]] = field(default_factory=dict[Spot, "list[Millis]"])
     #: of all spots, sorted
     times: list[Millis] = field(default_factory=list["Millis"])
+    #: as its spots name it
+    flavor: str = field(init=False)
 
-    def spot(self, key: LeafKey) -> Spot:
-        return ("" if self.ledger.hostnames else self.ledger.flavor.name, key)
+    def __post_init__(self) -> None:
+        self.flavor = "" if self.ledger.hostnames else self.ledger.flavor.name
 
     def leaf(self, spot: Spot) -> Leaf | None:
         """What is at this spot; None if it is not one of this part's flavor, or is gone."""
-        return self.ledger.leaf(spot[1]) if spot == self.spot(spot[1]) else None
+        flavor, key = spot
+        return self.ledger.leaf(key) if flavor == self.flavor else None
 
     def count_all(self, at: Mapping[Spot, Mapping[str, Stay]]) -> None:
         self.by_spot = {}
         for leaf in self.ledger.leaves():
-            spot = self.spot(leaf.key)
+            spot = (self.flavor, leaf.key)
             found = self._times(leaf.idle, at.get(spot, _NOTHING).values())
             if found:
                 self.by_spot[spot] = found

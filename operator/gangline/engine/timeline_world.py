@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from gangline.engine.assignment import Assignment, Mode
 from gangline.engine.capacity import Capacity
 from gangline.engine.cluster_queue import ClusterQueueState
-from gangline.engine.flavors import Assigner, Assignment, Mode
+from gangline.engine.flavors import Assigner
 from gangline.engine.forest import Forest
 from gangline.engine.gang import Gang
 from gangline.engine.model import Admission, ClusterQueue

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gangline.control import conditions
-from gangline.control.writer import Write
+from gangline.control.outgoing import Write
 
 Json = dict[str, Any]
 T = 1_700_000_000_000

@@ -12,6 +12,8 @@ from tests.jobs.gangs import gpu_job
 from gangline.api import names, recovery
 from gangline.api.recovery import Swap
 from gangline.control import conditions, plan, workload_status
+from gangline.control.injection import pod_set_infos
+from gangline.control.steps import ChangeStatus, DeleteWorkload, JobView, PatchJob, PatchWorkload, Step
 from gangline.engine import model
 from gangline.jobs import KINDS
 from gangline.jobs import workload as workloads
@@ -86,21 +88,21 @@ def evicted(status: Json, now: int) -> None:
     workload_status.preempt(decision)(status, now)
 
 
-def steps(job: Json, *owned: Json, ancestor: bool = False) -> list[plan.Step]:
-    view = plan.JobView(JOB_KIND, job, owned, Children(), ancestor)
+def steps(job: Json, *owned: Json, ancestor: bool = False) -> list[Step]:
+    view = JobView(JOB_KIND, job, owned, Children(), ancestor)
     before = copy.deepcopy((job, owned))
     result = plan.plan(view, Lookups())
     assert (job, owned) == before, "a plan changes nothing"
     return result
 
 
-def kinds(result: list[plan.Step]) -> list[str]:
+def kinds(result: list[Step]) -> list[str]:
     return [type(step).__name__ for step in result]
 
 
 def running_job(workload: Json) -> Json:
     job = a_job()
-    patch = JOB_KIND.start(job, plan.pod_set_infos(workload, Lookups()))
+    patch = JOB_KIND.start(job, pod_set_infos(workload, Lookups()))
     assert patch is not None
     job["spec"] |= {"suspend": False, "template": {**job["spec"]["template"]}}
     _merge(job, patch.body)
@@ -196,7 +198,7 @@ def test_a_job_suspended_by_hand_still_loses_what_admission_injected() -> None:
     evicted(workload["status"], NOW)
     job["spec"]["suspend"] = True
     (step,) = steps(job, workload)
-    assert isinstance(step, plan.PatchJob)
+    assert isinstance(step, PatchJob)
     _merge(job, step.patch.body)
     assert "nodeSelector" not in job["spec"]["template"]["spec"]
     assert [s.slot for s in steps(job, workload)] == ["release"]  # type: ignore[union-attr]
@@ -210,7 +212,7 @@ def test_a_finished_job_finishes_its_workload_then_lets_it_go() -> None:
     assert kinds(result) == ["ChangeStatus", "Note"]
     result[0].change(workload["status"], NOW)  # type: ignore[union-attr]
     (let_go,) = steps(job, workload)
-    assert isinstance(let_go, plan.PatchWorkload)
+    assert isinstance(let_go, PatchWorkload)
     assert let_go.body == {"metadata": {"finalizers": None}}
     workload["metadata"]["finalizers"] = []
     assert steps(job, workload) == []
@@ -238,7 +240,7 @@ def test_surplus_workloads_are_deleted_and_the_one_with_quota_stays() -> None:
     holder, extra = a_workload(job, a=admitted), a_workload(job)
     extra["metadata"] |= {"name": "extra", "uid": "x", "creationTimestamp": "2025-01-01T00:00:00Z"}
     result = steps(job, extra, holder)
-    assert isinstance(result[0], plan.DeleteWorkload)
+    assert isinstance(result[0], DeleteWorkload)
     assert result[0].workload["metadata"]["name"] == "extra"
     assert kinds(result)[1:] == ["PatchJob", "Note"]
 
@@ -271,7 +273,7 @@ def test_a_changed_time_limit_of_a_waiting_job_is_followed() -> None:
     workload = a_workload(job)
     job["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = "60"
     (patch, _) = steps(job, workload)
-    assert isinstance(patch, plan.PatchWorkload)
+    assert isinstance(patch, PatchWorkload)
     assert patch.body["spec"]["maximumExecutionTimeSeconds"] == 60
     workload["spec"] |= patch.body["spec"]
     assert steps(job, workload) == []
@@ -289,9 +291,9 @@ def test_a_gpujob_whose_time_is_up_fails_where_others_are_only_held() -> None:
     workload["status"] = {}
     for change in (admitted, expired):
         change(workload["status"], NOW)
-    view = plan.JobView(GPU_KIND, gpujob, [workload], Children())
+    view = JobView(GPU_KIND, gpujob, [workload], Children())
     (step,) = plan.plan(view, Lookups())
-    assert isinstance(step, plan.PatchJob)
+    assert isinstance(step, PatchJob)
     assert step.patch.body["status"]["conditions"][0]["reason"] == "DeadlineExceeded"
 
     held = a_job(suspend=False)
@@ -303,12 +305,12 @@ def test_pods_are_told_where_to_report_to_only_if_the_operator_says_so() -> None
         progress_url = "http://operator:8080"
 
     workload = a_workload(a_job(), admitted=admitted)
-    (info,) = plan.pod_set_infos(workload, Reachable())
+    (info,) = pod_set_infos(workload, Reachable())
     assert (
         info.annotations["gangline.io/progress-url"]
         == f"http://operator:8080/progress/ns/{workload['metadata']['name']}/w"
     )
-    (info,) = plan.pod_set_infos(workload, Lookups())
+    (info,) = pod_set_infos(workload, Lookups())
     assert "gangline.io/progress-url" not in info.annotations
 
 
@@ -354,11 +356,11 @@ def test_a_gang_that_only_replaces_pods_goes_on() -> None:
 
 def test_the_next_attempt_waits_for_the_pods_of_the_last() -> None:
     lost = restarted(a_workload(a_job(), a=admitted))
-    view = plan.JobView(JOB_KIND, a_job(), [lost], Children(), held_back=True)
+    view = JobView(JOB_KIND, a_job(), [lost], Children(), held_back=True)
     assert plan.plan(view, Lookups()) == []
     workload_status.pods_ready(True)(lost["status"], NOW)
     [step] = plan.plan(view, Lookups())
-    assert isinstance(step, plan.ChangeStatus)
+    assert isinstance(step, ChangeStatus)
     step.change(lost["status"], NOW)
     assert not plan.has(lost, names.PODS_READY), "it does not count as running meanwhile"
     assert plan.plan(view, Lookups()) == []
@@ -370,7 +372,7 @@ def test_a_gang_with_a_pod_on_a_dead_node_does_not_count_as_running() -> None:
     job = running_job(workload)
     job["status"] = {"ready": 2, "active": 2}
     for torn, expected in ((False, []), (True, ["ChangeStatus"])):
-        view = plan.JobView(JOB_KIND, job, [workload], Children(), torn=torn)
+        view = JobView(JOB_KIND, job, [workload], Children(), torn=torn)
         assert kinds(plan.plan(view, Lookups())) == expected
 
 
@@ -378,7 +380,7 @@ def test_a_waiting_workload_follows_what_its_job_says_of_lost_pods() -> None:
     job = a_job(annotations={names.NODE_LOSS: "Restart"})
     old = a_workload(a_job())
     [step] = steps(job, old)
-    assert step == plan.PatchWorkload(old, {"metadata": {"annotations": {names.NODE_LOSS: "Restart"}}})
+    assert step == PatchWorkload(old, {"metadata": {"annotations": {names.NODE_LOSS: "Restart"}}})
     assert steps(job, a_workload(job)) == []
     [step] = steps(a_job(), a_workload(job))
     assert step.body == {"metadata": {"annotations": {names.NODE_LOSS: None}}}  # type: ignore[union-attr]
@@ -389,7 +391,7 @@ def test_patience_with_failing_nodes_comes_from_the_queues_policy() -> None:
         def patience(self, queue: str) -> int | None:
             return {"cq": 15}.get(queue)
 
-    [info] = plan.pod_set_infos(a_workload(a_job(), a=admitted), Patient())
+    [info] = pod_set_infos(a_workload(a_job(), a=admitted), Patient())
     assert {(row["key"], row["tolerationSeconds"]) for row in info.patience} == {
         ("node.kubernetes.io/not-ready", 15),
         ("node.kubernetes.io/unreachable", 15),

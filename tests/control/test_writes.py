@@ -13,7 +13,8 @@ from tests.kube.fake_server import Answer, FakeServer
 
 from gangline.control import workload_status
 from gangline.control.mirror import Mirror
-from gangline.control.writer import Priority, Writer
+from gangline.control.outgoing import Priority
+from gangline.control.writer import Writer
 from gangline.control.writes import Writes
 from gangline.engine import model
 from gangline.kube.client import ApiClient

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tests.kube.fake_server import Answer, FakeServer
 
 from gangline.control.faults import FaultHook
-from gangline.control.writer import Priority, Write, Writer
+from gangline.control.outgoing import Priority, Write
+from gangline.control.writer import Writer
 from gangline.kube.client import (
     AlreadyExists,
     ApiClient,
@@ -447,7 +448,8 @@ def test_a_bad_fault_is_refused_by_name(text: str) -> None:
 
 SCRIPT = """
 import asyncio, sys
-from gangline.control.writer import Write, Writer
+from gangline.control.outgoing import Write
+from gangline.control.writer import Writer
 from gangline.kube.client import ApiClient, ObjectKey, Resource
 from gangline.kube.config import Login
 

@@ -13,7 +13,8 @@ from tests.conftest import require_control_plane
 
 from gangline.control.events import EventRecorder
 from gangline.control.lease import Elector, Timing
-from gangline.control.writer import Write, Writer
+from gangline.control.outgoing import Write
+from gangline.control.writer import Writer
 from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
 from gangline.kube import client as kube

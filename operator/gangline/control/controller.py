@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gangline.api import names
-from gangline.control import conditions, plan, unhealthy
+from gangline.control import conditions, plan, steps, unhealthy
 from gangline.control.decisions import Decisions
 from gangline.control.events import EventRecorder
 from gangline.control.fencing import Fencing
@@ -27,17 +27,18 @@ from gangline.control.metrics import Metrics
 from gangline.control.mirror import JOB_KINDS, JobRef, Mirror
 from gangline.control.notify import Notices, Receiver
 from gangline.control.notify_outbox import Outbox
+from gangline.control.outgoing import Priority, Write
 from gangline.control.pods import Pods, ungating
 from gangline.control.queue_writes import QueueWrites
 from gangline.control.recovery import Recoveries, holds_back
 from gangline.control.stall_watch import StallWatch
 from gangline.control.steering import Steering
-from gangline.control.writer import Priority, Write, Writer
+from gangline.control.writer import Writer
 from gangline.control.writes import Writes
 from gangline.engine import model
 from gangline.engine.engine import Engine
 from gangline.engine.outlook import ExpectedStart
-from gangline.jobs.base import Create, Delete, JobError
+from gangline.jobs.base import AnswersRefusals, Create, Delete, JobError
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
@@ -262,7 +263,7 @@ class Controller:
         workloads = self.mirror.workloads_of(job)
         if any(self.writes.in_doubt(kube.WORKLOADS, key_of(workload)) for workload in workloads):
             return  # the answer marks the job again
-        view = plan.JobView(
+        view = steps.JobView(
             kind=JOB_KINDS[resource],
             job=job,
             workloads=workloads,
@@ -272,7 +273,7 @@ class Controller:
             torn=any(self.recoveries.torn(key_of(w)) for w in workloads),
         )
         try:
-            steps = plan.plan(view, self.mirror)
+            planned = plan.plan(view, self.mirror)
         except JobError as error:
             self._recorder.record(job, "Warning", "ErrWorkloadCompose", str(error))
             self._retry_later(ref)
@@ -281,13 +282,13 @@ class Controller:
             log.exception("%s %s could not be planned", resource, key)
             self._retry_later(ref)
             return
-        for step in steps:
+        for step in planned:
             self._carry_out(ref, job, step)
 
-    def _carry_out(self, ref: JobRef, job: Json, step: plan.Step) -> None:
+    def _carry_out(self, ref: JobRef, job: Json, step: steps.Step) -> None:
         resource, _ = ref
         match step:
-            case plan.PatchJob(patch):
+            case steps.PatchJob(patch):
                 urgent = not patch.subresource or JOB_KINDS[resource].owns_children is False
                 self.writes.send(
                     ObjectKey.of(resource, job),
@@ -297,29 +298,29 @@ class Controller:
                     owner=ref,
                 )
                 self._busy[ref] += 1
-            case plan.Own(Create(child, body)):
+            case steps.Own(Create(child, body)):
                 self.writes.send(ObjectKey.of(child, body), "create", body, priority=Priority.START_STOP, owner=ref)
                 self._busy[ref] += 1
-            case plan.Own(Delete(child, namespace, name, uid, propagation)):
+            case steps.Own(Delete(child, namespace, name, uid, propagation)):
                 key = ObjectKey(child, namespace, name)
                 self.writes.delete(key, uid=uid, propagation=propagation, priority=Priority.START_STOP, owner=ref)
                 self._busy[ref] += 1
-            case plan.CreateWorkload(body):
+            case steps.CreateWorkload(body):
                 key = ObjectKey.of(kube.WORKLOADS, body)
                 self.writes.send(key, "create", body, priority=Priority.LIFECYCLE, owner=ref)
                 self._busy[ref] += 1
-            case plan.DeleteWorkload(workload):
+            case steps.DeleteWorkload(workload):
                 key = ObjectKey.of(kube.WORKLOADS, workload)
                 self.writes.delete(key, uid=workload["metadata"]["uid"], priority=Priority.LIFECYCLE, owner=ref)
                 self._busy[ref] += 1
-            case plan.PatchWorkload(workload, body):
+            case steps.PatchWorkload(workload, body):
                 self._patch_workload(workload, body, owner=ref)
                 self._busy[ref] += 1
-            case plan.ChangeStatus(workload, slot, change):
+            case steps.ChangeStatus(workload, slot, change):
                 done = self._finished if slot == "finish" else None
                 self.writes.change(key_of(workload), slot, change, priority=Priority.LIFECYCLE, owner=ref, done=done)
                 self._busy[ref] += 1
-            case plan.Note(kind, reason, message):
+            case steps.Note(kind, reason, message):
                 self._recorder.record(job, kind, reason, message)
 
     def _patch_workload(self, workload: Json, body: Json, *, owner: JobRef | None) -> None:
@@ -347,10 +348,10 @@ class Controller:
 
     def _report_refusal(self, owner: JobRef, job: Json, key: ObjectKey, error: ApiError) -> None:
         """A kind that owns children says in its own status which of them the API server does not accept."""
-        rejected = getattr(JOB_KINDS[owner[0]], "rejected", None)
-        if rejected is None or key.resource not in (kube.JOBS, kube.SERVICES):
+        kind = JOB_KINDS[owner[0]]
+        if not isinstance(kind, AnswersRefusals) or key.resource not in (kube.JOBS, kube.SERVICES):
             return
-        patch = rejected(job, error.message)
+        patch = kind.rejected(job, error.message)
         if patch is not None:
             self.writes.send(
                 ObjectKey.of(owner[0], job), "status", patch.body, priority=Priority.STATUS, slot="rejected"

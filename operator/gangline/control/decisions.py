@@ -12,8 +12,8 @@ from gangline.control.events import EventRecorder
 from gangline.control.metrics import Metrics
 from gangline.control.mirror import Mirror
 from gangline.control.notify import Notices
+from gangline.control.outgoing import Priority
 from gangline.control.recovery import Recoveries
-from gangline.control.writer import Priority
 from gangline.control.writes import Writes
 from gangline.engine import model, overrun
 from gangline.engine.engine import Engine

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from gangline.control.writer import Priority, Write, Writer
+from gangline.control.outgoing import Priority, Write
+from gangline.control.writer import Writer
 from gangline.kube.client import AlreadyExists, ApiError, Json, ObjectKey
 from gangline.kube.resources import EVENTS
 

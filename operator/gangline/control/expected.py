@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias
 
 from gangline.control import conditions
 from gangline.control.mirror import Mirror
-from gangline.control.writer import Priority
+from gangline.control.outgoing import Priority
 from gangline.control.writes import Writes
 from gangline.engine import model, outlook
 from gangline.engine.engine import Engine

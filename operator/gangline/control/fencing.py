@@ -21,7 +21,8 @@ from gangline.control import conditions
 from gangline.control.events import EventRecorder
 from gangline.control.footprints import Footprints, GangPod
 from gangline.control.mirror import Mirror
-from gangline.control.writer import Priority, Write, Writer
+from gangline.control.outgoing import Priority, Write
+from gangline.control.writer import Writer
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.resources import ObjectKey

@@ -310,7 +310,7 @@ class Mirror:
                 return True
         return False
 
-    # --- plan.Lookups ---
+    # --- steps.Lookups ---
 
     def flavor(self, name: str) -> Json | None:
         return self.objects[kube.RESOURCE_FLAVORS].get(name)

@@ -29,9 +29,10 @@ from gangline.control.forecast_metrics import ForecastMetrics
 from gangline.control.heartbeats import BadReportError
 from gangline.control.lease import Elector, default_identity
 from gangline.control.metrics import Metrics
+from gangline.control.outgoing import Priority
 from gangline.control.visibility import Visibility
 from gangline.control.whereabouts import publish
-from gangline.control.writer import Priority, Writer
+from gangline.control.writer import Writer
 from gangline.engine import model
 from gangline.engine.engine import Engine
 from gangline.kube import config

@@ -8,116 +8,29 @@ that of Kueue's job reconciler (see `plan`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from gangline.api import names, recovery
-from gangline.control import conditions, steering, workload_status
-from gangline.control.events import EventType
+from gangline.control import conditions, workload_status
+from gangline.control.injection import pod_set_infos
+from gangline.control.steps import (
+    ChangeStatus,
+    CreateWorkload,
+    DeleteWorkload,
+    JobView,
+    Lookups,
+    Note,
+    Own,
+    PatchJob,
+    PatchWorkload,
+    Step,
+)
 from gangline.jobs import workload as workloads
-from gangline.jobs.base import Children, Create, Delete, JobError, JobKind, JobWrite, Patch, PodSetInfo
+from gangline.jobs.base import Expires, JobError, JobWrite, LeavesBehind, Patch, PodSetInfo
 
 Json: TypeAlias = dict[str, Any]
 
 _LIMIT = "maximumExecutionTimeSeconds"
-
-
-class Lookups(Protocol):
-    """What the plan needs to know of the rest of the cluster."""
-
-    @property
-    def labels_to_copy(self) -> Sequence[str]:
-        """Labels of jobs that their Workloads get too."""
-        ...
-
-    @property
-    def progress_url(self) -> str:
-        """Where pods report their progress to, "" = nowhere."""
-        ...
-
-    def flavor(self, name: str) -> Json | None: ...
-    def patience(self, queue: str) -> int | None:
-        """For how many seconds pods of a ClusterQueue stay on a node that fails; None: as Kubernetes has it."""
-        ...
-
-    def host_name(self, node: str) -> str: ...
-    def domains_unsound(self, label: str) -> bool:
-        """Some domain of this node label has a node that can't be used."""
-        ...
-
-    def priority(self, job: Json, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
-        """Priority and `priorityClassRef` of a job. Raises JobError when the class it names does not exist."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class JobView:
-    """One job with everything that belongs to it, as last seen."""
-
-    kind: JobKind
-    job: Json
-    workloads: Sequence[Json]
-    children: Children
-    #: a managed job further up owns this one: that one's Workload counts, not one of its own
-    managed_ancestor: bool = False
-    #: pods of an earlier attempt of the gang are still there
-    held_back: bool = False
-    #: a pod of the gang is on a node that nobody hears from
-    torn: bool = False
-
-
-# --- steps ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class PatchJob:
-    patch: Patch
-
-
-@dataclass(frozen=True, slots=True)
-class Own:
-    """Create or delete an object that the job owns."""
-
-    write: Create | Delete
-
-
-@dataclass(frozen=True, slots=True)
-class CreateWorkload:
-    body: Json
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteWorkload:
-    workload: Json
-
-
-@dataclass(frozen=True, slots=True)
-class PatchWorkload:
-    """Merge patch on metadata or spec."""
-
-    workload: Json
-    body: Json
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeStatus:
-    """Change a Workload's status; `slot` names what is changed, so that a newer change of it replaces an older one."""
-
-    workload: Json
-    slot: str
-    change: workload_status.Change
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """An event on the job."""
-
-    kind: EventType
-    reason: str
-    message: str
-
-
-Step: TypeAlias = PatchJob | Own | CreateWorkload | DeleteWorkload | PatchWorkload | ChangeStatus | Note
 
 
 # --- reading a Workload -----------------------------------------------------------------------------------------------
@@ -133,73 +46,6 @@ def reserved(workload: Json) -> bool:
 
 def deleting(obj: Json) -> bool:
     return "deletionTimestamp" in obj["metadata"]
-
-
-def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
-    """What the admission of `workload` adds to each pod set: flavor labels and tolerations, check updates, identity."""
-    status, meta = workload["status"], workload["metadata"]
-    record = recovery.of(workload)
-    patience = _patience(lookups.patience(status["admission"]["clusterQueue"]))
-    avoid = sorted(lookups.host_name(node) for node in record.avoid)
-    whole = recovery.whole_domains(meta.get("annotations") or {})
-    updates: dict[str, list[Json]] = {}
-    for check in status.get("admissionChecks", ()):
-        for update in check.get("podSetUpdates", ()):
-            updates.setdefault(update["name"], []).append(update)
-    infos: list[PodSetInfo] = []
-    for assignment in status["admission"]["podSetAssignments"]:
-        name = assignment["name"]
-        selector: dict[str, str] = {}
-        tolerations: list[Json] = []
-        labels = {
-            names.PODSET: name,
-            names.CLUSTER_QUEUE_LABEL: status["admission"]["clusterQueue"],
-            names.LOCAL_QUEUE_LABEL: workload["spec"]["queueName"],
-        }
-        annotations = {names.WORKLOAD_ANNOTATION: meta["name"]}
-        if record.attempt:
-            annotations[names.ATTEMPT] = str(record.attempt)
-        for flavor_name in dict.fromkeys(assignment.get("flavors", {}).values()):
-            spec = (lookups.flavor(flavor_name) or {}).get("spec", {})
-            selector.update(spec.get("nodeLabels", {}))
-            tolerations.extend(spec.get("tolerations", ()))
-        for update in updates.get(name, ()):
-            selector.update(update.get("nodeSelector", {}))
-            tolerations.extend(update.get("tolerations", ()))
-            labels.update(update.get("labels", {}))
-            annotations.update(update.get("annotations", {}))
-        if lookups.progress_url:
-            where = f"{meta['namespace']}/{meta['name']}/{meta['uid']}"
-            annotations[names.PROGRESS_URL] = f"{lookups.progress_url}/progress/{where}"
-        labels = {key: value for key, value in labels.items() if len(value) <= 63}  # a longer name is no label value
-        placed = "topologyAssignment" in assignment or "delayedTopologyRequest" in assignment
-        if placed:
-            labels[names.TAS_LABEL] = "true"
-        gates = [{"name": names.TOPOLOGY_GATE}] if placed else []
-        if name in whole and lookups.domains_unsound(whole[name][0]):
-            gates.append(dict(steering.GATE))
-        infos.append(
-            PodSetInfo(
-                name=name,
-                count=assignment.get("count", 0),
-                node_selector=selector,
-                tolerations=tolerations,
-                labels=labels,
-                annotations=annotations,
-                scheduling_gates=gates,
-                patience=patience,
-                avoid=avoid,
-            )
-        )
-    return infos
-
-
-def _patience(seconds: int | None) -> list[Json]:
-    """Tolerations for what Kubernetes says of nodes that fail."""
-    if seconds is None:
-        return []
-    same: Json = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
-    return [{"key": f"node.kubernetes.io/{state}", **same} for state in ("not-ready", "unreachable")]
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
@@ -331,10 +177,9 @@ def _is_outdated(view: JobView, workload: Json) -> bool:
 def _expire(view: JobView, workload: Json) -> list[Step]:
     """Its time is up: a kind of our own fails for it, where others are only held, as Kueue does it."""
     evicted = conditions.find(workload["status"]["conditions"], names.EVICTED) or {}
-    expire = getattr(view.kind, "expire", None)
-    if expire is None or evicted.get("reason") != "DeactivatedDueToMaximumExecutionTimeExceeded":
+    if not isinstance(view.kind, Expires) or evicted.get("reason") != "DeactivatedDueToMaximumExecutionTimeExceeded":
         return []
-    patch = expire(view.job, evicted["lastTransitionTime"])
+    patch = view.kind.expire(view.job, evicted["lastTransitionTime"])
     return [PatchJob(patch)] if patch is not None else []
 
 
@@ -366,9 +211,10 @@ def _not_ready(workload: Json) -> list[Step]:
 
 def _outdated_children(view: JobView, workload: Json, infos: list[PodSetInfo]) -> Sequence[JobWrite]:
     """What is left of an earlier run and would keep this one from starting as it was admitted."""
-    find = getattr(view.kind, "outdated_children", None)
+    if not isinstance(view.kind, LeavesBehind):
+        return ()
     admitted = conditions.find(workload["status"]["conditions"], names.ADMITTED) or {}
-    return find(view.job, infos, view.children, admitted.get("lastTransitionTime", "")) if find is not None else ()
+    return view.kind.outdated_children(view.job, infos, view.children, admitted.get("lastTransitionTime", ""))
 
 
 def _running(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]:

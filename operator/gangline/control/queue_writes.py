@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 from gangline.api import names, quantity
 from gangline.control import merge, plan, policies, queue_status
 from gangline.control.mirror import Mirror
-from gangline.control.writer import Priority, Write, Writer
+from gangline.control.outgoing import Priority, Write
+from gangline.control.writer import Writer
 from gangline.control.writes import Writes
 from gangline.engine.engine import Engine
 from gangline.engine.headdelay import BACKFILL

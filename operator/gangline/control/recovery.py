@@ -24,7 +24,8 @@ from gangline.control.fencing import TRACKING_FINALIZER, out_of_reach_since
 from gangline.control.footprints import Footprints, GangPod
 from gangline.control.metrics import Metrics
 from gangline.control.mirror import Mirror
-from gangline.control.writer import Priority, Write, Writer
+from gangline.control.outgoing import Priority, Write
+from gangline.control.writer import Writer
 from gangline.control.writes import Writes
 from gangline.engine import model
 from gangline.jobs.gpujob import status as gpujob_status

@@ -21,11 +21,12 @@ from gangline.control.heartbeats import BadReportError, Beat, Progress
 from gangline.control.metrics import Metrics
 from gangline.control.mirror import JOB_KINDS, Mirror
 from gangline.control.notify import Notices
+from gangline.control.outgoing import Priority
 from gangline.control.stall import RUNNING, STALLED, Evidence, Policy, Verdict, Watch
 from gangline.control.vitals import PodVitals, with_vitals
-from gangline.control.writer import Priority
 from gangline.control.writes import Writes
 from gangline.engine import model
+from gangline.jobs.base import Restarts
 from gangline.kube import resources as kube
 from gangline.kube.resources import ObjectKey
 from gangline.telemetry import Reading, Source, SourceError
@@ -313,10 +314,10 @@ class StallWatch:
         """The write that restarts the gang where it is; None where its kind, or its own limit, does not allow it."""
         ref = self._mirror.job_of(raw)
         kind = JOB_KINDS[ref[0]] if ref is not None else None
-        restart = getattr(kind, "restart", None)
-        at = conditions.timestamp(self._now())
-        patch = restart(job, "Stalled", f"It hung: {why}", at) if restart is not None and job is not None else None
-        if ref is None or job is None or patch is None:
+        if ref is None or job is None or not isinstance(kind, Restarts):
+            return None
+        patch = kind.restart(job, "Stalled", f"It hung: {why}", conditions.timestamp(self._now()))
+        if patch is None:
             return None
         version = {"metadata": {"resourceVersion": job["metadata"]["resourceVersion"]}}
         return ObjectKey.of(ref[0], job), "status", {**version, **patch.body}

@@ -24,76 +24,24 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import Any, Literal, Self, TypeAlias, cast
+from typing import Any, Self, cast
 
 from gangline.control.faults import FaultHook
+from gangline.control.outgoing import Priority, Write
 from gangline.control.pacing import Pace
-from gangline.kube.client import (
-    ApiClient,
-    ApiError,
-    Body,
-    Invalid,
-    Json,
-    ObjectKey,
-    PatchKind,
-    TooManyRequests,
-    Unavailable,
-)
+from gangline.kube.client import ApiClient, ApiError, Body, Invalid, Json, ObjectKey, TooManyRequests, Unavailable
 
 logger = logging.getLogger(__name__)
-
-Verb: TypeAlias = Literal["create", "patch", "status", "apply", "replace", "replace-status", "delete"]
-Render: TypeAlias = Callable[[], "Body | None"]
 
 FIRST_RETRY = 0.2
 LONGEST_RETRY = 30.0
 GATE_PERIOD = 0.2
-
-
-class Priority(IntEnum):
-    """Smaller goes first."""
-
-    ADMISSION = 0
-    START_STOP = 1
-    LIFECYCLE = 2
-    STATUS = 3
-    PENDING_REASON = 4
-    EVENT = 5
-
 
 #: From here on nobody starts earlier for a write: these get what of the API server is to spare.
 _LOW = int(Priority.STATUS)
 #: Among these every so many-th turn is the oldest one's, whatever its priority: on a server that is strained for hours, queue
 #: statuses alone would keep reasons and events waiting for ever.
 _TURNS = 4
-
-
-@dataclass(slots=True)
-class Write:
-    """One intended write. Not to be changed after `submit`.
-
-    `body`: JSON (bytes or a mapping), or a callable that renders it at the time of sending and returns None where there
-    is nothing to do (then no callback is called). "patch" and "status" send a `patch` of that kind, "status" to the
-    status subresource. For "delete" it holds keyword arguments of `ApiClient.delete` (propagation, uid, …) or nothing.
-    `not_before` is a `time.monotonic()` for throttling. `slot` names what a newer submit of this object replaces.
-    """
-
-    key: ObjectKey
-    verb: Verb
-    body: Body | Render | None = None
-    priority: Priority = Priority.LIFECYCLE
-    on_done: Callable[[Json], object] | None = None
-    on_error: Callable[[ApiError], object] | None = None
-    not_before: float = 0.0
-    slot: str = ""
-    patch: PatchKind = "merge"
-    field_manager: str = "gangline"
-
-    @property
-    def label(self) -> str:
-        plural = self.key.resource.plural
-        return f"{plural}/status" if self.verb.endswith("status") else plural
 
 
 @dataclass(slots=True)
@@ -352,7 +300,7 @@ class Writer:
         del lane.waiting[item.slot]
         lane.busy = item
         try:
-            body = self._render(item.write)
+            body = item.write.render()
         except Exception as error:
             logger.exception("%s %s cannot be rendered", item.write.verb, item.write.key)
             self._finish(lane, item, Invalid(0, "RenderFailed", f"{type(error).__name__}: {error}"))
@@ -371,7 +319,7 @@ class Writer:
         number = self._fault.before()
         started = time.monotonic()
         try:
-            outcome = await self._send(item.write, body)
+            outcome = await item.write.send(self._client, body, within=self._timeout)
         except ApiError as error:
             outcome = error
         except Exception as error:  # a write that cannot even be put on the wire must not take its lane with it
@@ -395,37 +343,6 @@ class Writer:
         pause = self.pace.spared(now) - now
         if pause > 0 and not self._closed:
             asyncio.get_running_loop().call_later(pause, self._pump_soon)
-
-    async def _send(self, write: Write, body: Any) -> Json:
-        client, (resource, namespace, name) = self._client, write.key
-        match write.verb:
-            case "create":
-                return await client.create(resource, namespace, body, within=self._timeout)
-            case "delete":
-                return await client.delete(resource, namespace, name, within=self._timeout, **(body or {}))
-            case "replace" | "replace-status":
-                sub = "status" if write.verb == "replace-status" else ""
-                return await client.replace(resource, namespace, name, body, subresource=sub, within=self._timeout)
-            case "apply":
-                manager = write.field_manager
-                return await client.patch(
-                    resource,
-                    namespace,
-                    name,
-                    body,
-                    kind="apply",
-                    field_manager=manager,
-                    force=True,
-                    within=self._timeout,
-                )
-            case "patch" | "status":
-                sub = "status" if write.verb == "status" else ""
-                return await client.patch(
-                    resource, namespace, name, body, kind=write.patch, subresource=sub, within=self._timeout
-                )
-
-    def _render(self, write: Write) -> Body | None:
-        return write.body() if callable(write.body) else write.body
 
     def _adapt(self, outcome: Json | ApiError, started: float) -> None:
         now = time.monotonic()

@@ -17,8 +17,9 @@ import orjson
 
 from gangline.control import merge, workload_status
 from gangline.control.mirror import JobRef, Mirror
+from gangline.control.outgoing import Priority, Verb, Write
 from gangline.control.tracking import Tracking
-from gangline.control.writer import Priority, Verb, Write, Writer
+from gangline.control.writer import Writer
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from gangline.api import names, recovery
 from gangline.kube.resources import Resource
@@ -171,4 +171,45 @@ class JobKind(Protocol):
 
         `infos` is the admission it runs with, None while it is held.
         """
+        ...
+
+
+# --- what only some kinds do ------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class Expires(Protocol):
+    """It fails when its time is up, where other kinds are only held, as Kueue does it."""
+
+    def expire(self, job: Json, at: str) -> Patch | None:
+        """It was stopped at `at` for having run as long as it may. None when it knows, or when another limit stopped it."""
+        ...
+
+
+@runtime_checkable
+class Restarts(Protocol):
+    """It can start its whole gang anew where it is."""
+
+    def restart(self, job: Json, reason: str, message: str, at: str) -> Patch | None:
+        """None when it does not run, or was restarted as often as it may be."""
+        ...
+
+
+@runtime_checkable
+class AnswersRefusals(Protocol):
+    """It says in its own status which of its children the API server does not accept."""
+
+    def rejected(self, job: Json, message: str) -> Patch | None:
+        """`message` is the API server's answer to a create. None when it isn't about the content, and may pass by itself."""
+        ...
+
+
+@runtime_checkable
+class LeavesBehind(Protocol):
+    """What it made in an earlier run may keep the next one from starting as it was admitted."""
+
+    def outdated_children(
+        self, job: Json, infos: Sequence[PodSetInfo], children: Children, admitted_at: str
+    ) -> Sequence[Delete]:
+        """What of that has to go before it starts with `infos`; what it made after `admitted_at` is as it should be."""
         ...

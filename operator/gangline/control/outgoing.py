@@ -1,0 +1,83 @@
+"""One write to the cluster: what is to be sent, how urgent that is, and how it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Literal, TypeAlias
+
+from gangline.kube.client import ApiClient, ApiError, Body, Json, ObjectKey, PatchKind
+
+Verb: TypeAlias = Literal["create", "patch", "status", "apply", "replace", "replace-status", "delete"]
+Render: TypeAlias = Callable[[], "Body | None"]
+
+
+class Priority(IntEnum):
+    """Smaller goes first."""
+
+    ADMISSION = 0
+    START_STOP = 1
+    LIFECYCLE = 2
+    STATUS = 3
+    PENDING_REASON = 4
+    EVENT = 5
+
+
+@dataclass(slots=True)
+class Write:
+    """One intended write. Not to be changed after `submit`.
+
+    `body`: JSON (bytes or a mapping), or a callable that renders it at the time of sending and returns None where there
+    is nothing to do (then no callback is called). "patch" and "status" send a `patch` of that kind, "status" to the
+    status subresource. For "delete" it holds keyword arguments of `ApiClient.delete` (propagation, uid, …) or nothing.
+    `not_before` is a `time.monotonic()` for throttling. `slot` names what a newer submit of this object replaces.
+    """
+
+    key: ObjectKey
+    verb: Verb
+    body: Body | Render | None = None
+    priority: Priority = Priority.LIFECYCLE
+    on_done: Callable[[Json], object] | None = None
+    on_error: Callable[[ApiError], object] | None = None
+    not_before: float = 0.0
+    slot: str = ""
+    patch: PatchKind = "merge"
+    field_manager: str = "gangline"
+
+    @property
+    def label(self) -> str:
+        plural = self.key.resource.plural
+        return f"{plural}/status" if self.verb.endswith("status") else plural
+
+    def render(self) -> Body | None:
+        """What is to be sent now; None where nothing is to do."""
+        return self.body() if callable(self.body) else self.body
+
+    async def send(self, client: ApiClient, body: Any, *, within: float) -> Json:
+        """Send it with this body, for at most `within` seconds. Raises ApiError."""
+        resource, namespace, name = self.key
+        match self.verb:
+            case "create":
+                return await client.create(resource, namespace, body, within=within)
+            case "delete":
+                return await client.delete(resource, namespace, name, within=within, **(body or {}))
+            case "replace" | "replace-status":
+                sub = "status" if self.verb == "replace-status" else ""
+                return await client.replace(resource, namespace, name, body, subresource=sub, within=within)
+            case "apply":
+                return await client.patch(
+                    resource,
+                    namespace,
+                    name,
+                    body,
+                    kind="apply",
+                    field_manager=self.field_manager,
+                    force=True,
+                    within=within,
+                )
+            case "patch" | "status":
+                sub = "status" if self.verb == "status" else ""
+                return await client.patch(
+                    resource, namespace, name, body, kind=self.patch, subresource=sub, within=within
+                )

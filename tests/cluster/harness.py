@@ -208,6 +208,12 @@ class Api:
 
         await self.until(done, f"complete: {', '.join(jobs)}", seconds)
 
+    async def delete_pods(self, namespace: str = "default") -> None:
+        """All of them, at once: those on dead nodes wait for a node that will not answer."""
+        for pod in await self.all(kube.PODS, namespace):
+            with contextlib.suppress(NotFound):
+                await self.client.delete(kube.PODS, namespace, pod["metadata"]["name"], grace_seconds=0)
+
     async def wipe(self, namespace: str = "default") -> None:
         """Remove every job and queue object; finalizers included, whatever the operator is doing."""
         for resource in (kube.JOBS, kube.GPU_JOBS):
@@ -289,6 +295,15 @@ def priority_class(name: str, value: int) -> Json:
     }
 
 
+def queue_policy(name: str, *queues: str, **spec: Any) -> Json:
+    return {
+        "apiVersion": "gangline.io/v1alpha1",
+        "kind": "QueuePolicy",
+        "metadata": {"name": name},
+        "spec": {"clusterQueues": {"names": list(queues)}, **spec},
+    }
+
+
 def job(
     name: str,
     queue: str,
@@ -303,16 +318,13 @@ def job(
 ) -> Json:
     """A batch Job of `pods` pods with `gpus` each. Suspended, as the webhook would make it."""
     given = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
-    labels = {} if as_annotation else dict(given)
-    if priority:
-        labels["kueue.x-k8s.io/priority-class"] = priority
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
             "name": name,
             "namespace": namespace,
-            "labels": labels,
+            "labels": {**({} if as_annotation else given), **_priority(priority)},
             "annotations": given if as_annotation else {},
         },
         "spec": {
@@ -320,19 +332,38 @@ def job(
             "completions": pods,
             "suspend": bool(queue) and not as_annotation,
             "backoffLimit": 0,
-            "template": {
-                "metadata": {"annotations": {"gangline.io/simulated-runtime": runtime}},
-                "spec": {
-                    "restartPolicy": "Never",
-                    "terminationGracePeriodSeconds": 1,
-                    "containers": [
-                        {
-                            "name": "main",
-                            "image": "example.com/train",
-                            "resources": {"limits": {resource: str(gpus)}},
-                        }
-                    ],
-                },
-            },
+            "template": _template(runtime, resources={"limits": {resource: str(gpus)}}),
+        },
+    }
+
+
+def gpu_job(
+    name: str, queue: str, *, workers: int = 1, gpus: int = 1, simulated: str = "1s", priority: str = "", **spec: Any
+) -> Json:
+    """A gang whose pods run for as long as `simulated` says."""
+    return {
+        "apiVersion": "gangline.io/v1alpha1",
+        "kind": "GPUJob",
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "labels": {"kueue.x-k8s.io/queue-name": queue, **_priority(priority)},
+        },
+        "spec": {"workers": workers, "gpusPerWorker": gpus, "template": _template(simulated), **spec},
+    }
+
+
+def _priority(name: str) -> dict[str, str]:
+    return {"kueue.x-k8s.io/priority-class": name} if name else {}
+
+
+def _template(runtime: str, **container: Any) -> Json:
+    """Of pods that run for so long; "" = until they are told to end."""
+    return {
+        "metadata": {"annotations": {"gangline.io/simulated-runtime": runtime} if runtime else {}},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "main", "image": "example.com/train", **container}],
         },
     }

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 from tests.cluster.conftest import System
-from tests.cluster.harness import Api, condition
-from tests.cluster.stand_in import StandIn, uninstalled
+from tests.cluster.harness import Api, condition, queue_policy
+from tests.cluster.stand_in import StandIn, uninstall
 
 from gangline.api import recovery
 from gangline.devcluster.nodes import NodePool, create_pools, delete_pool, fail_node, recover_node
@@ -33,12 +33,7 @@ def manifests(name: str) -> list[Json]:
 def policy(**recovery: Any) -> Json:
     """A node that came back is used again at once, so that nobody waits for it."""
     said = {"soak": "1s", **recovery}
-    return {
-        "apiVersion": "gangline.io/v1alpha1",
-        "kind": "QueuePolicy",
-        "metadata": {"name": "hotswap"},
-        "spec": {"clusterQueues": {"names": ["tpu-training-cq"]}, "recovery": said},
-    }
+    return queue_policy("hotswap", "tpu-training-cq", recovery=said)
 
 
 @dataclass
@@ -117,16 +112,8 @@ async def field(system: System, api: Api, variant: str, **recovery: Any) -> Asyn
 
 
 async def _clear(api: Api, stand_in: StandIn, pools: list[NodePool]) -> None:
-    with contextlib.suppress(NotFound):
-        for found in await api.all(kube.JOB_SETS):
-            await api.client.delete(kube.JOB_SETS, "default", found["metadata"]["name"], propagation="Background")
-    stand_in.stop()
-    with contextlib.suppress(NotFound):
-        await api.client.delete(kube.CUSTOM_RESOURCE_DEFINITIONS, None, "jobsets.jobset.x-k8s.io")
-    await api.until(lambda: uninstalled(api), "the CRD is gone")
-    for pod in await api.all(kube.PODS, "default"):  # those on dead nodes wait for a node that will not answer
-        with contextlib.suppress(NotFound):
-            await api.client.delete(kube.PODS, "default", pod["metadata"]["name"], grace_seconds=0)
+    await uninstall(api, stand_in)
+    await api.delete_pods()
     await api.wipe()
     for pool in pools:
         await delete_pool(api.client, pool.name)

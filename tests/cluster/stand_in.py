@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from tests.cluster.conftest import System
 from tests.cluster.harness import Api
 
 from gangline.kube import resources as kube
+from gangline.kube.errors import NotFound
 
 CRD = "jobsets.jobset.x-k8s.io"
 
@@ -43,6 +45,17 @@ class StandIn:
             self.process.terminate()
             assert self.process.wait(20) == 0, self.log.read_text()[-3000:]
             self.process = None
+
+
+async def uninstall(api: Api, stand_in: StandIn) -> None:
+    """JobSets, their controller and their CRD, one after the other."""
+    with contextlib.suppress(NotFound):  # the CRD may have gone within the test
+        for found in await api.all(kube.JOB_SETS):
+            await api.client.delete(kube.JOB_SETS, "default", found["metadata"]["name"], propagation="Background")
+    stand_in.stop()
+    with contextlib.suppress(NotFound):
+        await api.client.delete(kube.CUSTOM_RESOURCE_DEFINITIONS, None, CRD)
+    await api.until(lambda: uninstalled(api), "the CRD is gone")
 
 
 async def uninstalled(api: Api) -> bool:

@@ -21,8 +21,19 @@ from typing import Any
 
 import pytest
 from tests.cluster.conftest import System
-from tests.cluster.harness import Api, cluster_queue, condition, condition_row, flavor, job, local_queue, priority_class
-from tests.cluster.stand_in import CRD, StandIn, uninstalled
+from tests.cluster.harness import (
+    Api,
+    cluster_queue,
+    condition,
+    condition_row,
+    flavor,
+    gpu_job,
+    job,
+    local_queue,
+    priority_class,
+    queue_policy,
+)
+from tests.cluster.stand_in import StandIn, uninstall
 from tests.cluster.witness import Witness
 
 from gangline.api import names, recovery
@@ -61,28 +72,15 @@ DOWN = 6
 async def field_of_chaos(system: System, api: Api) -> AsyncIterator[None]:
     await create_pools(api.client, POOLS)
     stand_in = StandIn(system).start()
-    policy = {
-        "apiVersion": "gangline.io/v1alpha1",
-        "kind": "QueuePolicy",
-        "metadata": {"name": "chaos"},
-        "spec": {
-            "clusterQueues": {"names": ["chaos"]},
-            "recovery": {"soak": "1s", "tolerationSeconds": 120, "swapBudget": 100},
-        },
-    }
+    healing = {"soak": "1s", "tolerationSeconds": 120, "swapBudget": 100}
+    policy = queue_policy("chaos", "chaos", recovery=healing)
     queue = cluster_queue("chaos", 480, preemption={"withinClusterQueue": "LowerPriority"})
     classes = [priority_class(name, value) for name, value in PRIORITIES.items()]
     await api.apply(flavor(labels={"field": "chaos"}), queue, local_queue("chaos", "chaos"), policy, *classes)
     yield
     system.kill_operators()
-    for found in await api.all(kube.JOB_SETS):
-        await api.client.delete(kube.JOB_SETS, "default", found["metadata"]["name"], propagation="Background")
-    stand_in.stop()
-    await api.client.delete(kube.CUSTOM_RESOURCE_DEFINITIONS, None, CRD)
-    await api.until(lambda: uninstalled(api), "the CRD is gone")
-    for pod in await api.all(kube.PODS, "default"):
-        with contextlib.suppress(NotFound):
-            await api.client.delete(kube.PODS, "default", pod["metadata"]["name"], grace_seconds=0)
+    await uninstall(api, stand_in)
+    await api.delete_pods()
     await api.wipe()
     for pool in POOLS:
         await delete_pool(api.client, pool.name)
@@ -101,7 +99,7 @@ def gang(number: int, chance: random.Random) -> Json:
     name = f"gang-{number:03}"
     kind = chance.choices(["Job", "GPUJob", "JobSet", "SlicedJobSet"], [5, 3, 2, 2])[0]
     if kind == "GPUJob":
-        return gpu_job(name, pods, gpus, runtime, level)
+        return gpu_job(name, "chaos", workers=pods, gpus=gpus, simulated=runtime, priority=level)
     if kind == "JobSet":
         return job_set(name, min(pods, 2), max(1, pods // 2), gpus, runtime, level)
     if kind == "SlicedJobSet":
@@ -109,19 +107,6 @@ def gang(number: int, chance: random.Random) -> Json:
     made = job(name, "chaos", pods=pods, gpus=gpus, runtime=runtime, priority=level)
     made["spec"]["completionMode"] = "Indexed"
     return made
-
-
-def gpu_job(name: str, pods: int, gpus: int, runtime: str, level: str) -> Json:
-    template = {
-        "metadata": {"annotations": {"gangline.io/simulated-runtime": runtime}},
-        "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "main", "image": "example.com/train"}]},
-    }
-    return {
-        "apiVersion": "gangline.io/v1alpha1",
-        "kind": "GPUJob",
-        "metadata": queued(name, level),
-        "spec": {"workers": pods, "gpusPerWorker": gpus, "template": template},
-    }
 
 
 def job_set(name: str, jobs: int, pods: int, gpus: int, runtime: str, level: str) -> Json:

@@ -15,7 +15,7 @@ import yaml
 from tests.cluster import harness
 from tests.cluster.conftest import System
 from tests.cluster.harness import Api, cluster_queue, condition, condition_row, flavor, job, local_queue, priority_class
-from tests.cluster.stand_in import CRD, StandIn, uninstalled
+from tests.cluster.stand_in import StandIn, uninstall
 
 from gangline.devcluster.nodes import NodePool, create_pools, delete_pool
 from gangline.kube import resources as kube
@@ -40,13 +40,7 @@ async def jobset(system: System, api: Api) -> AsyncIterator[StandIn]:
     pools = [NodePool(**pool) for pool in yaml.safe_load((EXAMPLE / "simulated" / "node-pools.yaml").read_text())]
     await create_pools(api.client, pools)
     yield stand_in
-    with contextlib.suppress(NotFound):
-        for found in await api.all(kube.JOB_SETS):
-            await api.client.delete(kube.JOB_SETS, "default", found["metadata"]["name"], propagation="Background")
-    stand_in.stop()
-    with contextlib.suppress(NotFound):
-        await api.client.delete(kube.CUSTOM_RESOURCE_DEFINITIONS, None, CRD)
-    await api.until(lambda: uninstalled(api), "the CRD is gone")
+    await uninstall(api, stand_in)
     await api.wipe()
     for pool in pools:
         await delete_pool(api.client, pool.name)

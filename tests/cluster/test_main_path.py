@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 from tests.cluster import harness
 from tests.cluster.conftest import System
-from tests.cluster.harness import Api, cluster_queue, condition, condition_row, flavor, job, local_queue, priority_class
+from tests.cluster.harness import (
+    Api,
+    cluster_queue,
+    condition,
+    condition_row,
+    flavor,
+    gpu_job,
+    job,
+    local_queue,
+    priority_class,
+)
 
 from gangline.kube import resources as kube
 
@@ -113,21 +123,7 @@ async def test_preemption_stops_the_victim_and_it_resumes(system: System, api: A
 async def test_a_gpujob_runs_with_its_rendezvous(system: System, api: Api) -> None:
     system.operator().wait_ready()
     await api.apply(flavor(labels={"gangline.io/node-pool": "gpu"}), cluster_queue("cq", 16), local_queue("lq", "cq"))
-    gpujob = {
-        "apiVersion": "gangline.io/v1alpha1",
-        "kind": "GPUJob",
-        "metadata": {"name": "llama", "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
-        "spec": {
-            "framework": "PyTorch",
-            "workers": 2,
-            "gpusPerWorker": 8,
-            "template": {
-                "metadata": {"annotations": {"gangline.io/simulated-runtime": "1s"}},
-                "spec": {"restartPolicy": "Never", "containers": [{"name": "t", "image": "example.com/t"}]},
-            },
-        },
-    }
-    await api.create(gpujob)
+    await api.create(gpu_job("llama", "lq", workers=2, gpus=8, framework="PyTorch"))
 
     async def done() -> bool:
         return condition(await api.get(kube.GPU_JOBS, "llama"), "Complete")

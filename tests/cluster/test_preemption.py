@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 from tests.cluster.conftest import System
-from tests.cluster.harness import Api, cluster_queue, condition, condition_row, flavor, job, local_queue, priority_class
+from tests.cluster.harness import (
+    Api,
+    cluster_queue,
+    condition,
+    condition_row,
+    flavor,
+    job,
+    local_queue,
+    priority_class,
+    queue_policy,
+)
 
 from gangline.control.conditions import millis_of
 from gangline.kube import resources as kube
@@ -17,15 +27,7 @@ from gangline.kube.errors import NotFound
 pytestmark = pytest.mark.cluster
 Json = dict[str, Any]
 
-POLICY = {
-    "apiVersion": "gangline.io/v1alpha1",
-    "kind": "QueuePolicy",
-    "metadata": {"name": "protect"},
-    "spec": {
-        "clusterQueues": {"names": ["cq"]},
-        "preemption": {"nonPreemptibleGpus": 6, "minRuntime": "2s", "maxPerWorkload": 1},
-    },
-}
+POLICY = queue_policy("protect", "cq", preemption={"nonPreemptibleGpus": 6, "minRuntime": "2s", "maxPerWorkload": 1})
 PROTECTED = "Those that it could preempt are protected by the policy of their queue"
 
 

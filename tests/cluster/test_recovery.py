@@ -16,8 +16,11 @@ from tests.cluster.harness import (
     condition,
     condition_row,
     flavor,
+    gpu_job,
     job,
     local_queue,
+    priority_class,
+    queue_policy,
 )
 
 from gangline.api import recovery
@@ -36,19 +39,12 @@ async def nodes(system: System, api: Api) -> AsyncIterator[list[str]]:
     """Six nodes with eight GPUs each, and a queue for them whose policy trusts a repaired node at once."""
     pool = NodePool("swap", 6, {"nvidia.com/gpu": 8}, {"field": FIELD})
     await create_pools(api.client, [pool])
-    policy = {
-        "apiVersion": "gangline.io/v1alpha1",
-        "kind": "QueuePolicy",
-        "metadata": {"name": "swap"},
-        "spec": {"clusterQueues": {"names": ["swap"]}, "recovery": {"soak": "1s", "tolerationSeconds": 120}},
-    }
+    policy = queue_policy("swap", "swap", recovery={"soak": "1s", "tolerationSeconds": 120})
     queue = cluster_queue("swap", 48, preemption={"withinClusterQueue": "LowerPriority"})
     await api.apply(flavor(labels={"field": FIELD}), queue, local_queue("swap", "swap"), policy)
     yield pool.node_names
     system.kill_operators()
-    for pod in await api.all(kube.PODS, "default"):  # those on dead nodes wait for a node that will not answer
-        with contextlib.suppress(NotFound):
-            await api.client.delete(kube.PODS, "default", pod["metadata"]["name"], grace_seconds=0)
+    await api.delete_pods()
     await api.wipe()
     await delete_pool(api.client, pool.name)
     with contextlib.suppress(NotFound):
@@ -57,9 +53,8 @@ async def nodes(system: System, api: Api) -> AsyncIterator[list[str]]:
 
 def gang(name: str, pods: int, **changes: Any) -> Json:
     """An Indexed Job of pods that fill a node each and run until they are told to end; no failure is forgiven."""
-    made = job(name, "swap", pods=pods, gpus=8, **changes)
+    made = job(name, "swap", pods=pods, gpus=8, runtime="", **changes)
     made["spec"]["completionMode"] = "Indexed"
-    del made["spec"]["template"]["metadata"]["annotations"]["gangline.io/simulated-runtime"]
     return made
 
 
@@ -77,6 +72,19 @@ async def runs(api: Api, name: str, pods: int, off: set[str] = frozenset()) -> l
     return await api.until(complete, f"{name} runs with {pods} pods off {sorted(off)}", 120)
 
 
+async def started(system: System, api: Api, *jobs: Json, operator: str = "operator") -> list[list[Json]]:
+    """The jobs are created before the operator starts, and run: the pods of each."""
+    await api.create(*jobs)
+    system.operator(operator).wait_ready()
+    return [await runs(api, *_pods(made)) for made in jobs]
+
+
+def _pods(made: Json) -> tuple[str, int]:
+    """Under which name a job's pods are found, and how many they are."""
+    name, spec = made["metadata"]["name"], made["spec"]
+    return (f"{name}-worker", spec["workers"]) if made["kind"] == "GPUJob" else (name, spec["parallelism"])
+
+
 async def recovered(api: Api, name: str, times: int = 1) -> Json:
     async def done() -> Json | None:
         found = await api.workload_of(name)
@@ -92,9 +100,7 @@ def uids(pods: list[Json]) -> dict[str, str]:
 
 
 async def test_only_the_lost_pods_of_an_indexed_job_move(system: System, api: Api, nodes: list[str]) -> None:
-    await api.create(gang("train", 3))
-    system.operator().wait_ready()
-    before = await runs(api, "train", 3)
+    [before] = await started(system, api, gang("train", 3))
     tolerations = before[0]["spec"]["tolerations"]
     assert {t.get("tolerationSeconds") for t in tolerations} == {120}, "as the policy has it"
     victim = before[1]
@@ -117,20 +123,15 @@ async def test_only_the_lost_pods_of_an_indexed_job_move(system: System, api: Ap
 
     await recover_node(api.client, victim["spec"]["nodeName"])
 
-    async def gone() -> bool:
-        names = [pod["metadata"]["name"] for pod in await api.all(kube.PODS, "default")]
-        return victim["metadata"]["name"] not in names
-
-    await api.until(gone, "the pod that was left behind ends with its node's return")
+    await api.until(lambda: gone(api, victim), "the pod that was left behind ends with its node's return")
     assert uids(await up(api, "train")) == uids(after)
 
 
 async def test_a_failure_while_no_operator_runs_is_healed_by_the_next_one(
     system: System, api: Api, nodes: list[str]
 ) -> None:
-    await api.create(gang("train", 2))
-    system.operator("first").wait_ready()
-    lost = (await runs(api, "train", 2))[0]["spec"]["nodeName"]
+    [before] = await started(system, api, gang("train", 2), operator="first")
+    lost = before[0]["spec"]["nodeName"]
     system.kill_operators()
     await fail_node(api.client, lost)
     system.operator("second").wait_ready()
@@ -142,9 +143,7 @@ async def test_a_failure_while_no_operator_runs_is_healed_by_the_next_one(
 async def test_several_nodes_at_once_and_then_the_node_that_took_over(
     system: System, api: Api, nodes: list[str]
 ) -> None:
-    await api.create(gang("train", 3))
-    system.operator().wait_ready()
-    before = await runs(api, "train", 3)
+    [before] = await started(system, api, gang("train", 3))
     lost = {pod["spec"]["nodeName"] for pod in before[:2]}
     for node in sorted(lost):
         await fail_node(api.client, node)
@@ -166,9 +165,7 @@ async def test_several_nodes_at_once_and_then_the_node_that_took_over(
 async def test_the_spare_fails_before_the_gang_is_whole_and_the_first_node_returns(
     system: System, api: Api, nodes: list[str]
 ) -> None:
-    await api.create(gang("train", 2))
-    system.operator().wait_ready()
-    before = await runs(api, "train", 2)
+    [before] = await started(system, api, gang("train", 2))
     lost = before[0]["spec"]["nodeName"]
     await fail_node(api.client, lost)
 
@@ -194,9 +191,7 @@ async def test_pods_are_deleted_by_force_only_with_evidence_or_consent(
 ) -> None:
     made = gang("train", 2)
     made["spec"]["backoffLimit"] = 3  # Kubernetes evicts from nodes out of service at once, and that counts
-    await api.create(made)
-    system.operator().wait_ready()
-    first, second = await runs(api, "train", 2)
+    [[first, second]] = await started(system, api, made)
     out = [{"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}]
     await fail_node(api.client, first["spec"]["nodeName"])
     await api.client.patch(kube.NODES, None, first["spec"]["nodeName"], {"spec": {"taints": out}})
@@ -232,36 +227,22 @@ def _bound(pod: Json) -> bool:
 
 
 async def test_a_node_that_is_deleted(system: System, api: Api, nodes: list[str]) -> None:
-    await api.create(gang("train", 2))
-    system.operator().wait_ready()
-    lost = (await runs(api, "train", 2))[0]
+    [[lost, _]] = await started(system, api, gang("train", 2))
     await fail_node(api.client, lost["spec"]["nodeName"])
     await api.client.delete(kube.NODES, None, lost["spec"]["nodeName"])
     await runs(api, "train", 2, {lost["spec"]["nodeName"]})
     await recovered(api, "train")
 
-    async def gone() -> bool:
-        return lost["metadata"]["name"] not in [pod["metadata"]["name"] for pod in await api.all(kube.PODS, "default")]
-
-    await api.until(gone, "the pod on the node that is gone is deleted by force")
+    await api.until(lambda: gone(api, lost), "the pod on the node that is gone is deleted by force")
     assert not (await api.get(kube.JOBS, "train"))["status"].get("failed")
 
 
-def gpu_job(name: str, workers: int) -> Json:
-    container = {"name": "main", "image": "example.com/train"}
-    pods = {"spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}}
-    return {
-        "apiVersion": "gangline.io/v1alpha1",
-        "kind": "GPUJob",
-        "metadata": {"name": name, "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "swap"}},
-        "spec": {"workers": workers, "gpusPerWorker": 8, "template": pods},
-    }
+def gpu_gang(name: str, workers: int, **spec: Any) -> Json:
+    return gpu_job(name, "swap", workers=workers, gpus=8, simulated="", **spec)
 
 
 async def test_a_gpu_job_starts_anew_as_a_whole_and_says_why(system: System, api: Api, nodes: list[str]) -> None:
-    await api.create(gpu_job("llama", 3))
-    system.operator().wait_ready()
-    before = await runs(api, "llama-worker", 3)
+    [before] = await started(system, api, gpu_gang("llama", 3))
     lost = before[0]["spec"]["nodeName"]
     await fail_node(api.client, lost)
     after = await runs(api, "llama-worker", 3, {lost})
@@ -278,12 +259,9 @@ async def test_a_gpu_job_starts_anew_as_a_whole_and_says_why(system: System, api
 
 
 async def test_a_gpu_job_may_be_queued_again_or_fail_instead(system: System, api: Api, nodes: list[str]) -> None:
-    for name, wish in (("again", "Restart"), ("ends", "Fail")):
-        made = gpu_job(name, 2)
-        made["spec"]["restart"] = {"onNodeFailure": wish}
-        await api.create(made)
-    system.operator().wait_ready()
-    lost = {(await runs(api, f"{name}-worker", 2))[0]["spec"]["nodeName"] for name in ("again", "ends")}
+    wishes = (("again", "Restart"), ("ends", "Fail"))
+    made = [gpu_gang(name, 2, restart={"onNodeFailure": wish}) for name, wish in wishes]
+    lost = {pods[0]["spec"]["nodeName"] for pods in await started(system, api, *made)}
     for node in sorted(lost):
         await fail_node(api.client, node)
     await runs(api, "again-worker", 2, lost)
@@ -304,10 +282,8 @@ async def test_an_operator_that_dies_at_any_write_of_a_swap(
     system: System, api: Api, nodes: list[str], write: int
 ) -> None:
     """Before its write number so and so; another Job that only replaces pods, and a GPUJob that starts anew."""
-    await api.create(gang("train", 2), gpu_job("llama", 2))
-    system.operator("first").wait_ready()
-    before = await runs(api, "train", 2)
-    lost = {before[0]["spec"]["nodeName"], (await runs(api, "llama-worker", 2))[0]["spec"]["nodeName"]}
+    before, llama = await started(system, api, gang("train", 2), gpu_gang("llama", 2), operator="first")
+    lost = {before[0]["spec"]["nodeName"], llama[0]["spec"]["nodeName"]}
     system.kill_operators()
     for node in sorted(lost):
         await fail_node(api.client, node)
@@ -332,12 +308,9 @@ async def dead(process: OperatorProcess) -> bool:
 async def test_without_room_lower_priority_makes_room_and_comes_back(
     system: System, api: Api, nodes: list[str]
 ) -> None:
-    for name, value in (("minor", 1), ("major", 10)):
-        await api.apply({**_priority(name, value)})
-    await api.create(gang("low", 3, priority="minor"), gang("high", 3, priority="major"))
-    system.operator().wait_ready()
-    await runs(api, "low", 3)
-    before = await runs(api, "high", 3)
+    await api.apply(priority_class("minor", 1), priority_class("major", 10))
+    jobs = gang("low", 3, priority="minor"), gang("high", 3, priority="major")
+    _, before = await started(system, api, *jobs)
     lost = before[0]["spec"]["nodeName"]
     await fail_node(api.client, lost)
     await runs(api, "high", 3, {lost})
@@ -363,9 +336,7 @@ async def racks(system: System, api: Api) -> AsyncIterator[None]:
     )
     yield
     system.kill_operators()
-    for pod in await api.all(kube.PODS, "default"):
-        with contextlib.suppress(NotFound):
-            await api.client.delete(kube.PODS, "default", pod["metadata"]["name"], grace_seconds=0)
+    await api.delete_pods()
     await api.client.delete(kube.TOPOLOGIES, None, "racks")
     for pool in pools:
         await delete_pool(api.client, pool.name)
@@ -379,9 +350,7 @@ def in_one_rack(made: Json) -> Json:
 
 async def test_a_gang_in_one_rack_gets_another_host_of_that_rack(system: System, api: Api, nodes: list[str]) -> None:
     async with racks(system, api):
-        await api.create(in_one_rack(gang("train", 3)))
-        system.operator().wait_ready()
-        before = await runs(api, "train", 3)
+        [before] = await started(system, api, in_one_rack(gang("train", 3)))
         here = {pod["spec"]["nodeName"].rpartition("-")[0] for pod in before}
         assert len(here) == 1
         victim = before[0]
@@ -402,9 +371,7 @@ async def test_with_recovery_off_a_placed_gang_is_mended_as_kueue_does_it(
     async with racks(system, api):
         made = in_one_rack(gang("train", 2))
         made["spec"]["backoffLimit"] = 3
-        await api.create(made)
-        system.operator().wait_ready()
-        victim = (await runs(api, "train", 2))[0]
+        [[victim, _]] = await started(system, api, made)
         await fail_node(api.client, victim["spec"]["nodeName"], pods=False)
         await asyncio.sleep(4)
         assert len(await up(api, "train")) == 2, "as long as its pods stay, nothing happens"
@@ -414,8 +381,3 @@ async def test_with_recovery_off_a_placed_gang_is_mended_as_kueue_does_it(
         assert workload is not None
         assert recovery.of(workload).log == ()
         assert not workload["status"].get("unhealthyNodes"), "it was mended"
-
-
-def _priority(name: str, value: int) -> Json:
-    head = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}}
-    return {**head, "value": value}

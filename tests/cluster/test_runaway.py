@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import threading
 from collections.abc import AsyncIterator, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,8 @@ import aiohttp
 import pytest
 from tests.cluster import harness
 from tests.cluster.conftest import System
-from tests.cluster.harness import Api, cluster_queue, condition_row, flavor, local_queue
+from tests.cluster.harness import Api, cluster_queue, condition_row, flavor, gpu_job, local_queue, queue_policy
+from tests.inbox import Inbox, opened
 
 from gangline.control.operator import ForecastOptions
 from gangline.kube import resources as kube
@@ -26,33 +25,10 @@ pytestmark = pytest.mark.cluster
 Json = dict[str, Any]
 
 
-class Inbox:
-    """Receives what is told to json:// addresses."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        inbox = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                inbox.texts.append(f"{body['title']}\n{body['message']}")
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
-
-
 @pytest.fixture
 def inbox() -> Iterator[Inbox]:
-    started = Inbox()
-    yield started
-    started.server.shutdown()
-    started.server.server_close()
+    with opened() as inbox:
+        yield inbox
 
 
 @pytest.fixture
@@ -62,40 +38,15 @@ async def policy(api: Api, inbox: Inbox) -> AsyncIterator[Json]:
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": "inbox", "namespace": "default"},
-        "stringData": {"url": f"json://127.0.0.1:{inbox.server.server_port}"},
+        "stringData": {"url": inbox.url()},
     }
     await api.apply(secret)
     told = ["Admitted", "Overrun", "Stalled", "Evicted", "Finished"]
-    yield {
-        "apiVersion": "gangline.io/v1alpha1",
-        "kind": "QueuePolicy",
-        "metadata": {"name": "runaway"},
-        "spec": {
-            "clusterQueues": {"names": ["cq"]},
-            "notify": [{"secretRef": {"name": "inbox", "namespace": "default"}, "events": told}],
-        },
-    }
+    notify = [{"secretRef": {"name": "inbox", "namespace": "default"}, "events": told}]
+    yield queue_policy("runaway", "cq", notify=notify)
     for resource, namespace, name in ((kube.QUEUE_POLICIES, None, "runaway"), (kube.SECRETS, "default", "inbox")):
         with contextlib.suppress(NotFound):
             await api.client.delete(resource, namespace, name)
-
-
-def gpujob(name: str, *, simulated: str, **spec: Any) -> Json:
-    template = {
-        "metadata": {"annotations": {"gangline.io/simulated-runtime": simulated}},
-        "spec": {
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 1,
-            "containers": [{"name": "t", "image": "example.com/t"}],
-        },
-    }
-    labels = {"kueue.x-k8s.io/queue-name": "lq"}
-    return {
-        "apiVersion": "gangline.io/v1alpha1",
-        "kind": "GPUJob",
-        "metadata": {"name": name, "namespace": "default", "labels": labels},
-        "spec": {"workers": 2, "gpusPerWorker": 1, "template": template, **spec},
-    }
 
 
 async def events(api: Api, reason: str) -> list[str]:
@@ -114,7 +65,7 @@ async def test_a_run_that_outlasts_its_hint_is_told_and_left_to_run(
     system.operator(forecasts=forecasts).wait_ready()
     policy["spec"]["overrun"] = {"warnAt": "0.5", "overdueFactor": "2", "action": "Notify"}
     await api.apply(flavor(), cluster_queue("cq", 8), local_queue("lq", "cq"), policy)
-    job = gpujob("long", simulated="1h", runtime={"expected": "2s"})
+    job = gpu_job("long", "lq", workers=2, simulated="1h", runtime={"expected": "2s"})
     await api.create(job)
 
     async def overdue() -> bool:
@@ -131,9 +82,9 @@ async def test_a_run_that_outlasts_its_hint_is_told_and_left_to_run(
     assert not harness.condition(workload, "Evicted")
 
     system.kill_operators()
-    inbox.texts.clear()
+    inbox.bodies.clear()
     system.operator(forecasts=forecasts).wait_ready()
-    await api.create(gpujob("other", simulated="1h", runtime={"expected": "1s"}))
+    await api.create(gpu_job("other", "lq", workers=2, simulated="1h", runtime={"expected": "1s"}))
     await api.until(
         lambda: _told(inbox, "GPUJob default/other runs longer than forecast"), "the new operator tells", 60
     )
@@ -147,7 +98,7 @@ async def test_a_gang_whose_heartbeat_stops_is_queued_again_and_finishes(
     port = json.loads(operator.ready_file.read_text())["port"]
     policy["spec"]["stall"] = {"after": "2s", "startup": "0s", "grace": "1s", "action": "Requeue"}
     await api.apply(flavor(), cluster_queue("cq", 8), local_queue("lq", "cq"), policy)
-    job = gpujob("train", simulated="20s", progress={"heartbeat": "3s"})
+    job = gpu_job("train", "lq", workers=2, simulated="20s", progress={"heartbeat": "3s"})
     await api.create(job)
 
     async def reports_to() -> str:
@@ -197,7 +148,9 @@ async def test_a_gang_whose_heartbeat_stops_is_queued_again_and_finishes(
 async def test_a_gpujob_that_reached_its_limit_has_failed(system: System, api: Api) -> None:
     system.operator().wait_ready()
     await api.apply(flavor(), cluster_queue("cq", 8), local_queue("lq", "cq"))
-    await api.create(gpujob("greedy", simulated="1h", runtime={"limit": "3s"}, restart={"maxRestarts": 5}))
+    await api.create(
+        gpu_job("greedy", "lq", workers=2, simulated="1h", runtime={"limit": "3s"}, restart={"maxRestarts": 5})
+    )
 
     async def failed() -> Json:
         return condition_row(await api.get(kube.GPU_JOBS, "greedy"), "Failed")

@@ -24,20 +24,7 @@ Json = dict[str, Any]
 
 
 def gpujob(name: str, workers: int, expected: str, runtime: str) -> Json:
-    template: Json = {
-        "metadata": {"annotations": {"gangline.io/simulated-runtime": runtime}},
-        "spec": {"containers": [{"name": "main", "image": "example.com/gang"}]},
-    }
-    return {
-        "apiVersion": "gangline.io/v1alpha1",
-        "kind": "GPUJob",
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "labels": {"kueue.x-k8s.io/queue-name": "time"},
-        },
-        "spec": {"workers": workers, "gpusPerWorker": 8, "template": template, "runtime": {"expected": expected}},
-    }
+    return harness.gpu_job(name, "time", workers=workers, gpus=8, simulated=runtime, runtime={"expected": expected})
 
 
 def stored(path: Path) -> dict[str, Run]:

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from gangline.console.cli import main
 from gangline.control import operator
 from gangline.control.aggregated import Options
+from gangline.tls.listening import bound
 
 
 @pytest.fixture
@@ -67,9 +68,7 @@ def test_what_makes_no_sense_names_the_option(started: list[operator.Options], w
 def test_an_address_that_is_taken_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     async def serve(options: operator.Options, **_: Any) -> int:
         assert options.visibility is not None
-        from gangline.control import aggregated
-
-        aggregated._bind(*options.visibility.listen).close()
+        bound(*options.visibility.listen).close()
         return 0
 
     monkeypatch.setattr(operator, "serve", serve)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
-import time
 import typing
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import orjson
 import pytest
 from click.testing import CliRunner
+from tests.controlplane import eventually
 from tests.engine.world import START, World, cluster_queue, gang
 
 from gangline.console.audit import command
@@ -112,6 +112,13 @@ class Recorded(World):
             self.complete_evictions()
         self.decide()
 
+    def live_on(self, times: int) -> None:
+        """Each time all is written before it goes on, so that files are put aside as they would be."""
+        for seed in range(times):
+            self.live(seed=seed, jobs=5)
+            assert eventually(lambda: not self.log.backlog)
+        self.log.close()
+
 
 def checked(path: Path) -> Outcome:
     outcome = Outcome()
@@ -154,19 +161,10 @@ def test_a_fact_that_is_taken_away_shows(tmp_path: Path) -> None:
     assert checked(path).differing > 0
 
 
-def wait_written(log: AuditLog) -> None:
-    deadline = time.monotonic() + 10
-    while log.backlog and time.monotonic() < deadline:
-        time.sleep(0.01)
-
-
 def test_files_are_put_aside_and_read_as_one(tmp_path: Path) -> None:
     path = tmp_path / "audit"
     world = Recorded(path, max_bytes=4000, kept=50)
-    for seed in range(4):
-        world.live(seed=seed, jobs=5)
-        wait_written(world.log)
-    world.log.close()
+    world.live_on(times=4)
     assert len(audit_check.files(path)) > 2
     outcome = checked(path)
     assert outcome.holds and outcome.runs == 1 and not outcome.partial
@@ -176,10 +174,7 @@ def test_files_are_put_aside_and_read_as_one(tmp_path: Path) -> None:
 def test_without_the_first_files_the_rest_still_agrees(tmp_path: Path) -> None:
     path = tmp_path / "audit"
     world = Recorded(path, max_bytes=4000, kept=2)
-    for seed in range(6):
-        world.live(seed=seed, jobs=5)
-        wait_written(world.log)
-    world.log.close()
+    world.live_on(times=6)
     assert len(audit_check.files(path)) == 3
     outcome = checked(path)
     assert outcome.partial and outcome.rounds < 36

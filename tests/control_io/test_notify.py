@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.inbox import Inbox, opened
 
 from gangline.console.notify import command
 from gangline.control.controller import Controller
@@ -27,36 +25,10 @@ Json = dict[str, Any]
 ALICE = Receiver("gangline-system", "alice")
 
 
-class Inbox:
-    """A real HTTP receiver for Apprise's json:// URLs; `status` is what it answers."""
-
-    def __init__(self) -> None:
-        self.bodies: list[Json] = []
-        self.status = 200
-        inbox = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                inbox.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                self.send_response(inbox.status)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
-
-    def url(self, path: str = "", scheme: str = "json") -> str:
-        return f"{scheme}://127.0.0.1:{self.server.server_port}/{path}"
-
-
 @pytest.fixture
 def inbox() -> Iterator[Inbox]:
-    started = Inbox()
-    yield started
-    started.server.shutdown()
-    started.server.server_close()
+    with opened() as inbox:
+        yield inbox
 
 
 class Office:

@@ -6,7 +6,8 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from tests.jobs.support import Json, merge_patch
+from tests.jobs.support import Json
+from tests.merging import merge_patch
 
 from gangline.api import names
 from gangline.jobs.base import Children, Create, Delete, JobWrite, Patch, PodSetInfo

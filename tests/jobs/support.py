@@ -1,24 +1,10 @@
-"""What the tests of job kinds share: sample objects, and the API server's part in a merge patch."""
+"""What the tests of job kinds share: sample objects."""
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 Json = dict[str, Any]
-
-
-def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7396, as the API server applies it."""
-    if not isinstance(patch, dict):
-        return copy.deepcopy(patch)
-    result = copy.deepcopy(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merge_patch(result.get(key), value)
-    return result
 
 
 def template(**spec: Any) -> Json:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.jobs.gangs import CREATED, KIND, FakeNamespace, admitted, gpu_job, pod_template, role
-from tests.jobs.support import merge_patch
+from tests.merging import merge_patch
 
 from gangline.api import names
 from gangline.api.v1alpha1.gpujob import GPUJob as Model

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.jobs.support import batch_job, merge_patch, template
+from tests.jobs.support import batch_job, template
+from tests.merging import merge_patch
 
 from gangline.api import names
 from gangline.jobs import podspec

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.jobs.support import Json, merge_patch
+from tests.jobs.support import Json
+from tests.merging import merge_patch
 
 from gangline.api import recovery
 from gangline.jobs import kind_of, workload

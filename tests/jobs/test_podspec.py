@@ -6,9 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.jobs.support import merge_patch, template
+from tests.jobs.support import template
 
 from gangline.api import names
 from gangline.jobs import podspec
@@ -141,22 +139,6 @@ def test_a_bad_topology_annotation_is_named(key: str, value: str):
     with pytest.raises(JobError, match=r"spec\.template\.metadata\.annotations") as caught:
         podspec.topology_request(mine, "index")
     assert key in caught.value.field
-
-
-keys = st.sampled_from("abcd")
-scalars = st.integers(0, 3) | st.sampled_from(["", "x", True]) | st.lists(st.integers(0, 2), max_size=2)
-trees = st.recursive(scalars, lambda inner: st.dictionaries(keys, inner, max_size=3), max_leaves=8)
-objects = st.dictionaries(keys, trees, max_size=4)
-
-
-@given(objects, objects)
-def test_difference_is_the_patch_between_two_objects(current: dict[str, Any], wanted: dict[str, Any]):
-    assert merge_patch(current, podspec.difference(current, wanted)) == wanted
-
-
-@given(objects)
-def test_there_is_no_difference_to_itself(current: dict[str, Any]):
-    assert podspec.difference(current, copy.deepcopy(current)) == {}
 
 
 PATIENCE = [

@@ -6,7 +6,8 @@ import copy
 from typing import Any
 
 import pytest
-from tests.jobs.support import batch_job, merge_patch, template
+from tests.jobs.support import batch_job, template
+from tests.merging import merge_patch
 
 from gangline.api import names
 from gangline.jobs import KINDS, kind_of, workload

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+from tests.merging import merge_patch
 
 from gangline.kube.config import FixedToken, Login
 
@@ -84,7 +85,7 @@ class FakeServer:
         obj = copy.deepcopy(known.obj) if known else {"metadata": {"name": name, "uid": f"uid-{self.version}"}}
         if not known and "/namespaces/" in collection:
             obj["metadata"]["namespace"] = collection.split("/namespaces/")[1].split("/")[0]
-        obj = merged(obj, content)
+        obj = merge_patch(obj, content)
         obj["metadata"]["resourceVersion"] = str(self.version)
         self.objects[f"{collection}/{name}"] = Stored(collection, obj)
         self.log.append((self.version, "MODIFIED" if known else "ADDED", collection, obj))
@@ -303,19 +304,6 @@ def within(where: str, collection: str) -> bool:
         return where == collection
     root, _, rest = where.partition("/namespaces/")
     return f"{root}/{rest.split('/')[1]}" == collection
-
-
-def merged(target: Any, patch: Any) -> Any:
-    """RFC 7386"""
-    if not isinstance(patch, dict):
-        return copy.deepcopy(patch)
-    result = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merged(result.get(key), value)
-    return result
 
 
 def failure(code: int, reason: str, message: str, retry_after: str = "") -> web.Response:

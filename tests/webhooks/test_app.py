@@ -127,8 +127,8 @@ REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
     [
         (b"", "the body is not JSON"),
         (b"{", "the body is not JSON"),
-        (b"[]", "the body is not an AdmissionReview"),
-        (b"null", "the body is not an AdmissionReview"),
+        (b"[]", "the body is no AdmissionReview"),
+        (b"null", "the body is no AdmissionReview"),
         (orjson.dumps({**REVIEW, "apiVersion": "admission.k8s.io/v1beta1"}), "apiVersion must be"),
         (orjson.dumps(REVIEW), "request is missing"),
         (orjson.dumps({**REVIEW, "request": {}}), "request.uid is missing"),
@@ -202,7 +202,7 @@ def test_an_object_that_can_not_be_converted_is_named(client: TestClient):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"kind": "Cat"}, "not a ConversionReview"),
+        ({"kind": "Cat"}, "no ConversionReview"),
         ({"apiVersion": "v1"}, "apiVersion must be"),
         ({"request": None}, "request is missing"),
         ({"request": {}}, "request.uid is missing"),

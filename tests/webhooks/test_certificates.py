@@ -20,6 +20,7 @@ from gangline.kube.client import AlreadyExists, Conflict, NotFound, Resource
 from gangline.tls import certificates
 from gangline.tls.certificates import CertificateError, Certificates, Names, service_names
 from gangline.tls.context import LiveContext
+from gangline.tls.issuing import KeyPair
 from gangline_webhooks.certificate_store import DirectorySource, SecretSource
 
 Json = dict[str, Any]
@@ -291,7 +292,7 @@ def test_a_broken_pair_does_not_replace_a_good_one():
     live = LiveContext()
     assert live.load(first.serving) is True
     assert live.load(first.serving) is False
-    mixed = certificates.KeyPair(second.serving.certificate, first.serving.key)
+    mixed = KeyPair(second.serving.certificate, first.serving.key)
     with pytest.raises(CertificateError, match="can't be loaded"):
         live.load(mixed)
     handshake(live.context, first.bundle)

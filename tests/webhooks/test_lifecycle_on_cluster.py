@@ -8,29 +8,19 @@ import ssl
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.api.admission.builders import recipe
-from tests.controlplane import Kubectl, require_control_plane
+from tests.controlplane import Kubectl
 from tests.webhooks.process import install_crds, running
 
 from gangline.devcluster import build
-from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
 
 pytestmark = pytest.mark.cluster
 
 UNREACHED = "WARNING gangline_webhooks.server: certificates: "
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[LocalControlPlane]:
-    """A control plane of our own, without CRDs at first."""
-    require_control_plane()
-    with LocalControlPlane(Options(gogc=400)) as plane:
-        yield plane
 
 
 @pytest.fixture(scope="module")

@@ -11,25 +11,16 @@ from collections.abc import Iterator
 
 import pytest
 from tests.api.admission.builders import RECIPE, Json, cluster_queue, gpujob, job, recipe, template, workload
-from tests.controlplane import Kubectl, eventually, require_control_plane
+from tests.controlplane import Kubectl, eventually
 from tests.webhooks.process import Webhooks, install_crds, running
 
 from gangline.api import names
 from gangline.devcluster import build
-from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
 
 pytestmark = pytest.mark.cluster
 
 QUEUE = names.QUEUE_NAME
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[LocalControlPlane]:
-    """A control plane of our own: these tests take its webhooks away."""
-    require_control_plane()
-    with LocalControlPlane(Options(gogc=400)) as plane:
-        yield plane
 
 
 @pytest.fixture(scope="module")

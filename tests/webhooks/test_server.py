@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from gangline_webhooks.server import Options, _bind, _endpoint, _names  # pyright: ignore[reportPrivateUsage]
+from gangline.tls.listening import bound
+from gangline_webhooks.server import Options, _endpoint, _names  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_answers_do_not_wait_for_acknowledgements():
@@ -15,7 +16,7 @@ async def test_answers_do_not_wait_for_acknowledgements():
     def on_connect(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         accepted.put_nowait(writer.get_extra_info("socket"))
 
-    listener = _bind("127.0.0.1", 0)
+    listener = bound("127.0.0.1", 0)
     server = await asyncio.start_server(on_connect, sock=listener)
     _, writer = await asyncio.open_connection(*listener.getsockname())
     connection = await accepted.get()

@@ -19,6 +19,7 @@ from gangline.api.admission import jobs
 from gangline.jobs import kind_of
 from gangline.jobs.base import JobError
 from gangline_webhooks import conversions, jsonpatch, review
+from gangline_webhooks.envelope import BadReviewError
 from gangline_webhooks.facts import Facts
 
 Json: TypeAlias = dict[str, Any]
@@ -80,21 +81,18 @@ def create_app(facts: Facts, readiness: Readiness, convert: conversions.Convert 
     app = FastAPI(title="Gangline webhooks", docs_url=None, redoc_url=None, openapi_url=None)
 
     async def mutate(body: bytes) -> Json:
-        asked = _parsed(body)
+        asked = review.parse(body)
         result = await facts.run(lambda context: admission.default(asked.obj, asked.old, context))
         return review.allowed(asked, jsonpatch.diff(asked.obj, result.obj), result.warnings)
 
     async def validate(body: bytes) -> Json:
-        asked = _parsed(body)
+        asked = review.parse(body)
         errors = await facts.run(lambda context: admission.validate(asked.obj, asked.old, context))
         errors = errors or _unqueueable(asked)
         return review.denied(asked, errors) if errors else review.allowed(asked)
 
     async def convert_all(body: bytes) -> Json:
-        try:
-            return conversions.answer(body, convert)
-        except conversions.BadConversionError as error:
-            raise _RefusedError(400, str(error)) from None
+        return conversions.answer(body, convert)
 
     async def healthz() -> Response:
         return Response("ok", media_type="text/plain")
@@ -126,13 +124,6 @@ def _unqueueable(asked: review.Review) -> list[admission.FieldError]:
     return []
 
 
-def _parsed(body: bytes) -> review.Review:
-    try:
-        return review.parse(body)
-    except review.BadReviewError as error:
-        raise _RefusedError(400, str(error)) from None
-
-
 def _endpoint(handle: Callable[[bytes], Awaitable[Json]]) -> Endpoint:
     """JSON in, JSON out; every failure is a sentence."""
 
@@ -141,7 +132,7 @@ def _endpoint(handle: Callable[[bytes], Awaitable[Json]]) -> Endpoint:
             answer = await handle(await _body(request))
         except _RefusedError as refused:
             return Response(f"{refused}\n", refused.status, media_type="text/plain")
-        except admission.UnknownKindError as error:
+        except (BadReviewError, admission.UnknownKindError) as error:
             return Response(f"{error}\n", 400, media_type="text/plain")
         except Exception:
             log.exception("%s failed", request.url.path)

@@ -14,7 +14,8 @@ from typing import Any, Final, Protocol, TypeAlias
 from gangline.kube.client import AlreadyExists, ApiClient, Conflict, NotFound
 from gangline.kube.resources import NAMESPACES, SECRETS
 from gangline.tls import certificates
-from gangline.tls.certificates import CertificateError, Certificates, KeyPair, Names
+from gangline.tls.certificates import CertificateError, Certificates, Names
+from gangline.tls.issuing import KeyPair
 
 Json: TypeAlias = dict[str, Any]
 

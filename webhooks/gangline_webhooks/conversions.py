@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-import orjson
+from gangline_webhooks import envelope
+from gangline_webhooks.envelope import BadReviewError
 
 Json: TypeAlias = dict[str, Any]
 Convert: TypeAlias = Callable[[Json, str], Json]
@@ -14,23 +15,18 @@ Convert: TypeAlias = Callable[[Json, str], Json]
 log = logging.getLogger(__name__)
 
 API_VERSION: Final = "apiextensions.k8s.io/v1"
-
-
-class BadConversionError(ValueError):
-    """The request is no ConversionReview that can be answered."""
+KIND: Final = "ConversionReview"
 
 
 def answer(body: bytes, convert: Convert) -> Json:
     """The ConversionReview to send back. One object that can't be converted fails the review, as the API demands, with
-    a message that names the object. Raises BadConversionError for a body that is no review."""
-    request = _request(body)
-    uid, version, objects = request.get("uid"), request.get("desiredAPIVersion"), request.get("objects")
-    if not isinstance(uid, str) or not uid:
-        raise BadConversionError("request.uid is missing")
+    a message that names the object. Raises BadReviewError for a body that is no review."""
+    request = envelope.request_of(body, KIND, API_VERSION)
+    uid, version, objects = envelope.uid_of(request), request.get("desiredAPIVersion"), request.get("objects")
     if not isinstance(version, str) or not version:
-        raise BadConversionError("request.desiredAPIVersion is missing")
+        raise BadReviewError("request.desiredAPIVersion is missing")
     if not isinstance(objects, list):
-        raise BadConversionError("request.objects is missing")
+        raise BadReviewError("request.objects is missing")
     try:
         converted = [_converted(obj, version, convert) for obj in objects]
     except _FailedError as failure:
@@ -42,21 +38,6 @@ def answer(body: bytes, convert: Convert) -> Json:
 
 class _FailedError(Exception):
     """One object could not be converted; the text names it."""
-
-
-def _request(body: bytes) -> Json:
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise BadConversionError(f"the body is not JSON: {error}") from None
-    if not isinstance(document, dict) or document.get("kind") != "ConversionReview":
-        raise BadConversionError('the body is not a ConversionReview: kind must be "ConversionReview"')
-    if document.get("apiVersion") != API_VERSION:
-        raise BadConversionError(f'apiVersion must be "{API_VERSION}"')
-    request = document.get("request")
-    if not isinstance(request, dict):
-        raise BadConversionError("request is missing")
-    return request
 
 
 def _converted(obj: object, version: str, convert: Convert) -> Json:
@@ -71,4 +52,4 @@ def _converted(obj: object, version: str, convert: Convert) -> Json:
 
 
 def _review(response: Json) -> Json:
-    return {"apiVersion": API_VERSION, "kind": "ConversionReview", "response": response}
+    return {"apiVersion": API_VERSION, "kind": KIND, "response": response}

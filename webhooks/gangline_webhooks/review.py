@@ -10,16 +10,15 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from gangline.api.admission import FieldError
+from gangline_webhooks import envelope
+from gangline_webhooks.envelope import BadReviewError
 
 Json: TypeAlias = dict[str, Any]
 
 API_VERSION: Final = "admission.k8s.io/v1"
+KIND: Final = "AdmissionReview"
 #: as many causes as a person reads; the message counts the rest
 MAX_CAUSES: Final = 32
-
-
-class BadReviewError(ValueError):
-    """The request is no AdmissionReview that can be answered; the text says which part is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +37,10 @@ class Review:
 
 def parse(body: bytes) -> Review:
     """Raises BadReviewError."""
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise BadReviewError(f"the body is not JSON: {error}") from None
-    if not isinstance(document, dict) or document.get("kind") != "AdmissionReview":
-        raise BadReviewError('the body is not an AdmissionReview: kind must be "AdmissionReview"')
-    if document.get("apiVersion") != API_VERSION:
-        raise BadReviewError(f'apiVersion must be "{API_VERSION}", is {_brief(document.get("apiVersion"))}')
-    request = document.get("request")
-    if not isinstance(request, dict):
-        raise BadReviewError("request is missing")
-    return _review(request)
-
-
-def _review(request: Json) -> Review:
-    uid, operation = request.get("uid"), request.get("operation")
-    if not isinstance(uid, str) or not uid:
-        raise BadReviewError("request.uid is missing")
+    request = envelope.request_of(body, KIND, API_VERSION)
+    uid, operation = envelope.uid_of(request), request.get("operation")
     if operation not in ("CREATE", "UPDATE"):
-        raise BadReviewError(f"request.operation must be CREATE or UPDATE, is {_brief(operation)}")
+        raise BadReviewError(f"request.operation must be CREATE or UPDATE, is {envelope.brief(operation)}")
     obj, old = request.get("object"), request.get("oldObject")
     if not isinstance(obj, dict):
         raise BadReviewError("request.object is missing")
@@ -72,10 +55,6 @@ def _place(obj: Json, request: Json) -> None:
     meta = obj.get("metadata")
     if isinstance(meta, dict) and not meta.get("namespace") and isinstance(request.get("namespace"), str):
         meta["namespace"] = request["namespace"]
-
-
-def _brief(value: object) -> str:
-    return orjson.dumps(value, default=str).decode()[:80]
 
 
 def allowed(review: Review, operations: Sequence[Json] = (), warnings: Sequence[str] = ()) -> Json:
@@ -107,4 +86,4 @@ def denied(review: Review, errors: Sequence[FieldError]) -> Json:
 
 
 def _answer(response: Json) -> Json:
-    return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
+    return {"apiVersion": API_VERSION, "kind": KIND, "response": response}

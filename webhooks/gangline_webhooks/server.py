@@ -20,6 +20,7 @@ from gangline.kube.client import ApiClient, ApiError
 from gangline.kube.config import Login
 from gangline.tls.certificates import CertificateError, Names, service_names
 from gangline.tls.context import LiveContext
+from gangline.tls.listening import bound
 from gangline_webhooks.app import Readiness, create_app
 from gangline_webhooks.certificate_store import DirectorySource, SecretSource, Served, Source
 from gangline_webhooks.facts import Facts
@@ -64,25 +65,11 @@ class Options:
 
 async def run(login: Login, options: Options) -> None:
     """Serve until SIGTERM or SIGINT. Raises OSError where the address is taken."""
-    listener = _bind(options.host, options.port)
+    listener = bound(options.host, options.port)
     port: int = listener.getsockname()[1]
     async with ApiClient(login) as client:
         process = _Process(client, options, port)
         await process.run(listener)
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio turns Nagle's algorithm off only where the protocol is spelt out; with it on every answer takes 40 ms more
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError:
-        listener.close()
-        raise
-    listener.setblocking(False)
-    return listener
 
 
 class _Server(uvicorn.Server):

@@ -104,4 +104,4 @@ def command(
     try:
         asyncio.run(run(login, options))
     except OSError as error:
-        raise click.ClickException(f"can't listen on {listen[0]}:{listen[1]}: {error.strerror}") from error
+        raise click.ClickException(error.strerror or str(error)) from error

@@ -18,7 +18,6 @@ from gangline.console.eta import named, runtime_text, view_of
 from gangline.console.table import Rows, age, plain
 from gangline.console.world import World
 from gangline.control.forecasts import fact
-from gangline.engine.engine import Engine
 from gangline.engine.model import Change, Gone, PodSet, Put, RuntimeForecast, Workload
 from gangline.engine.outlook import ExpectedStart, outlook
 from gangline.forecast import Forecast
@@ -292,9 +291,7 @@ def _show(here: World, original: Variant, first: Answer, because: str, answers: 
 
 def _obstacle(here: World, value: Workload) -> str:
     """Why it would not start, in the words of the engine once it has looked at it."""
-    tried = Engine(here.engine.settings)
-    for change in here.engine.facts():
-        tried.observe(change)
+    tried = here.engine.rebuilt()
     tried.decide(here.now)
     explanation = tried.explain(value.key)
     return f": {explanation.message}" if explanation is not None and explanation.message else ""

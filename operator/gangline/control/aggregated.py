@@ -26,12 +26,13 @@ from gangline.control import discovery, front_proxy
 from gangline.control.access_review import Access, Reviews
 from gangline.control.api_service import SERVICE, Address, Registration
 from gangline.control.front_proxy import FrontProxyError, Trust, UnauthenticatedError, User
-from gangline.control.visibility import NoQueueError, Page, PageError, Visibility
+from gangline.control.visibility import NoQueueError, Page, PageError, Visibility, as_response
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
 from gangline.tls import certificates
 from gangline.tls.certificates import Certificates, service_names
 from gangline.tls.context import LiveContext
+from gangline.tls.listening import bound
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class AggregatedApi:
         self._names = service_names(SERVICE, namespace)
         self._reviews = Reviews(client)
         self._registration = Registration(client, discovery.GROUP, discovery.VERSIONS, namespace)
-        self._socket: socket.socket | None = _bind(*options.listen)
+        self._socket: socket.socket | None = bound(*options.listen)
         self.port: int = self._socket.getsockname()[1]
         self._trust: Trust | None = None
         self._held: Certificates | None = None
@@ -122,7 +123,7 @@ class AggregatedApi:
         if self._site is not None:
             await self._site.stop()
             self._socket = None
-        self._socket = self._socket or _bind(self._options.listen[0], self.port)
+        self._socket = self._socket or bound(self._options.listen[0], self.port)
         site = web.SockSite(self._runner, self._socket, ssl_context=context)
         await site.start()
         self._site, self._trust, self._held = site, trust, held
@@ -181,7 +182,7 @@ class AggregatedApi:
             except NoQueueError:
                 raise web.HTTPNotFound(text=f'{plural} "{name}" not found') from None
             head = {"kind": discovery.SUMMARY, "apiVersion": f"{discovery.GROUP}/{version}", "metadata": {}}
-            return _answer({**head, "items": items})
+            return as_response({**head, "items": items})
 
         return answer
 
@@ -222,11 +223,7 @@ async def _status(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 def _failure(code: int, message: str) -> web.Response:
     body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-    return _answer({**body, "message": message, "reason": _REASONS.get(code, "InternalError"), "code": code}, code)
-
-
-def _answer(body: Json, status: int = 200) -> web.Response:
-    return web.Response(body=orjson.dumps(body), content_type="application/json", status=status)
+    return as_response({**body, "message": message, "reason": _REASONS.get(code, "InternalError"), "code": code}, code)
 
 
 def _context(trust: Trust, held: Certificates) -> ssl.SSLContext:
@@ -239,15 +236,3 @@ def _context(trust: Trust, held: Certificates) -> ssl.SSLContext:
     except ssl.SSLError as error:
         raise FrontProxyError(f"{front_proxy.CONFIG_MAP}: requestheader-client-ca-file: {error}") from error
     return live.context
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        bound.bind((host, port))
-    except OSError as error:
-        bound.close()
-        raise OSError(error.errno, f"can't listen on {host}:{port}: {error.strerror}") from error
-    bound.setblocking(False)
-    return bound

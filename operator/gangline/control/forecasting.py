@@ -103,7 +103,7 @@ class Forecasting:
             self.history,
             self.forecasts.records,
             self.expected.accuracy,
-            cluster=self._cluster,
+            cluster=mirror.cluster_id,
             now=now,
             judged=self.forecasts.forecaster.judged,
         )
@@ -267,10 +267,6 @@ class Forecasting:
             "runtimes": accuracy_as_json(self.forecasts.records),
             "starts": self.expected.accuracy.as_json(),
         }
-
-    def _cluster(self) -> str:
-        found = self._mirror.get(kube.NAMESPACES, "kube-system")
-        return found["metadata"]["uid"] if found is not None else ""
 
     # --- learning -----------------------------------------------------------------------------------------------------
 

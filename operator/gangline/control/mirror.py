@@ -268,6 +268,11 @@ class Mirror:
     def get(self, resource: Resource, key: str) -> Json | None:
         return self.objects[resource].get(key)
 
+    def cluster_id(self) -> str:
+        """The uid of kube-system, which no other cluster has; "" as long as it is not known."""
+        found = self.get(kube.NAMESPACES, "kube-system")
+        return found["metadata"]["uid"] if found is not None else ""
+
     def policy_of(self, queue: Json) -> Json | None:
         """The QueuePolicy in force for a ClusterQueue."""
         return policies.in_force(self.objects[kube.QUEUE_POLICIES].values(), queue)

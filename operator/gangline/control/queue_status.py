@@ -17,33 +17,30 @@ Json: TypeAlias = dict[str, Any]
 
 def cluster_queue_status(status: model.QueueStatus, old: Json, *, now: int, generation: int, fair: bool) -> Json:
     """`status` of a ClusterQueue (v1beta2), keeping condition times of `old`."""
-    new: Json = {
-        "conditions": _active(status, old, now, generation),
-        "pendingWorkloads": status.pending,
-        "reservingWorkloads": status.reserving,
-        "admittedWorkloads": status.admitted,
-        "flavorsReservation": _flavors(status.reservation, borrowed=True),
-        "flavorsUsage": _flavors(status.usage, borrowed=True),
-    }
+    new = _common(status, _active(status, old, now, generation), borrowed=True)
     if fair:
         new["fairSharing"] = {"weightedShare": status.weighted_share}
     return {**{key: value for key, value in old.items() if key not in _OURS}, **new}
 
 
 def local_queue_status(status: model.QueueStatus, old: Json, *, now: int, generation: int) -> Json:
-    new: Json = {
-        "conditions": _active(status, old, now, generation),
-        "pendingWorkloads": status.pending,
-        "reservingWorkloads": status.reserving,
-        "admittedWorkloads": status.admitted,
-        "flavorsReservation": _flavors(status.reservation, borrowed=False),
-        "flavorsUsage": _flavors(status.usage, borrowed=False),
-    }
+    new = _common(status, _active(status, old, now, generation), borrowed=False)
     if status.consumed_at:  # admission fair sharing: the history must survive a restart
         consumed = {name: quantity.format(round(amount), name) for name, amount in sorted(status.consumed.items())}
         history = {"consumedResources": consumed, "lastUpdate": conditions.timestamp(status.consumed_at)}
         new["fairSharing"] = {**old.get("fairSharing", {}), "admissionFairSharingStatus": history}
     return {**{key: value for key, value in old.items() if key not in _OURS}, **new}
+
+
+def _common(status: model.QueueStatus, rows: conditions.Conditions, *, borrowed: bool) -> Json:
+    return {
+        "conditions": rows,
+        "pendingWorkloads": status.pending,
+        "reservingWorkloads": status.reserving,
+        "admittedWorkloads": status.admitted,
+        "flavorsReservation": _flavors(status.reservation, borrowed=borrowed),
+        "flavorsUsage": _flavors(status.usage, borrowed=borrowed),
+    }
 
 
 _OURS = frozenset(

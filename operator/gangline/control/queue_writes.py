@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-from gangline.api import names, quantity
-from gangline.control import merge, plan, policies, queue_status
+from gangline.api import merge, names, quantity
+from gangline.control import plan, policies, queue_status
 from gangline.control.mirror import Mirror
 from gangline.control.outgoing import Priority, Write
 from gangline.control.writer import Writer
@@ -128,7 +128,7 @@ class QueueWrites:
                 return None
             old = raw.get("status", {})
             meta = raw["metadata"]
-            patch = merge.diff(old, self._render(resource, key, old, meta.get("generation", 0)))
+            patch = merge.difference(old, self._render(resource, key, old, meta.get("generation", 0)))
             if not patch:
                 return None
             self._written[resource, key] = time.monotonic()
@@ -160,7 +160,9 @@ class QueueWrites:
         for name, policy in self._mirror.objects[kube.QUEUE_POLICIES].items():
             old = policy.get("status") or {}
             delay = self._head_delays.of(policy)
-            patch = merge.diff(old, policies.status(policy, matched.get(name, []), now=self._now(), head_delay=delay))
+            patch = merge.difference(
+                old, policies.status(policy, matched.get(name, []), now=self._now(), head_delay=delay)
+            )
             if patch:
                 key = ObjectKey(kube.QUEUE_POLICIES, "", name)
                 self._writer.submit(Write(key, "status", {"status": patch}, priority=Priority.STATUS))

@@ -70,9 +70,8 @@ class Visibility:
         self._controller = controller
         self._forecasting = forecasting
         self._clock = clock
-        self._orders: dict[
-            str, tuple[list[str], float]
-        ] = {}  # ClusterQueue -> who waits, and for how long that is good
+        #: ClusterQueue -> who waits, and until when that is good
+        self._orders: dict[str, tuple[list[str], float]] = {}
 
     # --- forecasts, over plain HTTP -----------------------------------------------------------------------------------
 
@@ -84,23 +83,22 @@ class Visibility:
         """Every estimate of a whole runtime. Whoever asks has them made for a while, also where no policy needs them."""
         forecasting = self._forecasting
         if forecasting is None:
-            return _answer({"cluster": self._cluster(), "forecasts": None})
+            return self._told({"forecasts": None})
         from gangline.control.forecasting import as_json
 
         forecasting.ask()
         await forecasting.settled()
-        return _answer({"cluster": self._cluster(), "forecasts": as_json(forecasting.forecasts.estimates())})
+        return self._told({"forecasts": as_json(forecasting.forecasts.estimates())})
 
     async def _accuracy(self, _: web.Request) -> web.Response:
         """How right forecasts and expected starts have been."""
         forecasting = self._forecasting
         if forecasting is None:
-            return _answer({"cluster": self._cluster(), "message": "nothing is forecast here"}, 404)
-        return _answer({"cluster": self._cluster(), **forecasting.accuracy()})
+            return self._told({"message": "nothing is forecast here"}, 404)
+        return self._told(forecasting.accuracy())
 
-    def _cluster(self) -> str:
-        found = self._controller.mirror.get(kube.NAMESPACES, "kube-system")
-        return found["metadata"]["uid"] if found is not None else ""
+    def _told(self, body: Json, status: int = 200) -> web.Response:
+        return as_response({"cluster": self._controller.mirror.cluster_id(), **body}, status)
 
     # --- who waits ----------------------------------------------------------------------------------------------------
 
@@ -180,5 +178,5 @@ class Visibility:
         return item
 
 
-def _answer(body: Json, status: int = 200) -> web.Response:
+def as_response(body: Json, status: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(body), content_type="application/json", status=status)

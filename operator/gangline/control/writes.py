@@ -15,7 +15,8 @@ from typing import Any, TypeAlias, cast
 
 import orjson
 
-from gangline.control import merge, workload_status
+from gangline.api import merge
+from gangline.control import workload_status
 from gangline.control.mirror import JobRef, Mirror
 from gangline.control.outgoing import Priority, Verb, Write
 from gangline.control.tracking import Tracking
@@ -205,7 +206,7 @@ class Writes:
         now = self._now()
         for entry in bundle.sent:
             entry.change(new, now)
-        patch = merge.diff(old, new)
+        patch = merge.difference(old, new)
         if not patch:
             return None
         return {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]}, "status": patch}

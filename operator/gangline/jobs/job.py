@@ -15,7 +15,7 @@ import copy
 from collections.abc import Sequence
 from typing import Final
 
-from gangline.api import names
+from gangline.api import merge, names
 from gangline.jobs import base, podspec, said
 from gangline.jobs.base import Children, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, Said
 from gangline.kube.resources import JOBS, Resource
@@ -70,7 +70,7 @@ class BatchJob:
         wanted = {**spec, "suspend": False, "template": template}
         if _min_count(job) is not None:
             _scale(wanted, job, info.count)
-        return Patch({"spec": podspec.difference(spec, wanted)})
+        return Patch({"spec": merge.difference(spec, wanted)})
 
     def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
         mark = {"metadata": {"annotations": {names.STOPPING: "true"}}}
@@ -79,7 +79,7 @@ class BatchJob:
             return None
         if not spec.get("suspend"):
             return Patch({**mark, "spec": {"suspend": True}})
-        restoring = podspec.difference(spec, _restored(job, pod_sets))
+        restoring = merge.difference(spec, _restored(job, pod_sets))
         if not restoring and not _stopping(job):
             return None
         status = job.get("status") or {}

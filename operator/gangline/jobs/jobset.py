@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gangline.api import names, recovery
+from gangline.api import merge, names, recovery
 from gangline.jobs import podspec, said
 from gangline.jobs.base import Children, Delete, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, Said, checkpoints
 from gangline.jobs.job import INDEX_LABEL
@@ -58,7 +58,7 @@ class JobSet:
             if (info := known.get(_name(row))) is not None:
                 body = row["template"]["spec"]
                 body["template"] = podspec.merge(body["template"], info, f"{path}.template.spec.template")
-        return Patch({"spec": podspec.difference(job["spec"], {**wanted, "suspend": False})})
+        return Patch({"spec": merge.difference(job["spec"], {**wanted, "suspend": False})})
 
     def outdated_children(
         self, job: Json, infos: Sequence[PodSetInfo], children: Children, admitted_at: str
@@ -87,7 +87,7 @@ class JobSet:
         if self.finished(job):
             return None
         wanted = {**_restored(job, pod_sets), "suspend": True}
-        change = podspec.difference(job["spec"], wanted)
+        change = merge.difference(job["spec"], wanted)
         return Patch({"spec": change}) if change else None
 
     def said(self, job: Json) -> Said:

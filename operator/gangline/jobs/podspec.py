@@ -151,23 +151,6 @@ def _slices(asked: Mapping[str, str], path: str) -> Json:
     return found
 
 
-def difference(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
-    """The JSON merge patch (RFC 7396) that turns `current` into `wanted`; empty when they are equal.
-
-    Keys that have to go are nulled, lists that differ are replaced as a whole.
-    """
-    patch: Json = {key: None for key in current if wanted.get(key) is None and current[key] is not None}
-    for key, value in wanted.items():
-        have = current.get(key)
-        if value is None or value == have:
-            continue
-        if isinstance(value, dict) and isinstance(have, dict):
-            patch[key] = difference(have, value)
-        else:
-            patch[key] = value
-    return patch
-
-
 def _section(template: Json, part: str) -> Json:
     if not template.get(part):
         template[part] = {}

@@ -9,16 +9,16 @@ bundle `GRACE` later, when no replica serves a certificate of it any more.
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from gangline.tls import issuing
+from gangline.tls.issuing import KeyPair, Life
 
 CA_LIFE: Final = timedelta(days=3650)
 SERVING_LIFE: Final = timedelta(days=365)
@@ -30,18 +30,6 @@ BACKDATE: Final = timedelta(minutes=5)
 
 class CertificateError(Exception):
     """The certificates can't be used; the text says which and why."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeyPair:
-    """A certificate and its private key, both PEM."""
-
-    certificate: bytes
-    key: bytes
-
-    @property
-    def parsed(self) -> x509.Certificate:
-        return x509.load_pem_x509_certificate(self.certificate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,38 +85,22 @@ def renewed(held: Certificates, names: Names, now: datetime) -> Certificates | N
 
 
 def new_authority(now: datetime) -> KeyPair:
-    key = ec.generate_private_key(ec.SECP256R1())
     # the name carries the moment, so that two CAs in one bundle can be told apart
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"gangline-ca {now:%Y-%m-%dT%H:%M:%S.%fZ}")])
-    certificate = (
-        _builder(name, name, key.public_key(), now, CA_LIFE)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    return _pair(certificate, key)
+    return issuing.authority(name, _life(now, CA_LIFE))
 
 
 def new_serving(authority: KeyPair, names: Names, now: datetime) -> KeyPair:
     """A server certificate for `names`, signed by `authority`, never outliving it."""
-    issuer = authority.parsed
-    issuer_key = serialization.load_pem_private_key(authority.key, None)
-    if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
-        raise ValueError("the key of the CA is not an elliptic-curve key")
-    key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names.dns[0][:64] if names.dns else "gangline")])
-    life = min(SERVING_LIFE, issuer.not_valid_after_utc - now)
-    certificate = (
-        _builder(subject, issuer.subject, key.public_key(), now, life)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName(_general_names(names)), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
-        .sign(issuer_key, hashes.SHA256())
-    )
-    return _pair(certificate, key)
+    life = _life(now, min(SERVING_LIFE, authority.parsed.not_valid_after_utc - now))
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH]
+    return issuing.signed(authority, subject, life, usages, (*names.dns, *names.addresses))
+
+
+def _life(now: datetime, span: timedelta) -> Life:
+    moment = now.astimezone(UTC)
+    return Life(moment - BACKDATE, moment + span)
 
 
 def check(held: Certificates) -> None:
@@ -167,44 +139,3 @@ def _covers(certificate: x509.Certificate, names: Names) -> bool:
     dns = set(san.get_values_for_type(x509.DNSName))
     addresses = {str(address) for address in san.get_values_for_type(x509.IPAddress)}
     return set(names.dns) <= dns and set(names.addresses) <= addresses
-
-
-def _general_names(names: Names) -> Sequence[x509.GeneralName]:
-    addresses = [x509.IPAddress(ipaddress.ip_address(address)) for address in names.addresses]
-    return [*(x509.DNSName(name) for name in names.dns), *addresses]
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, life: timedelta
-) -> x509.CertificateBuilder:
-    moment = now.astimezone(UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(moment - BACKDATE)
-        .not_valid_after(moment + life)
-    )
-
-
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
-    return KeyPair(
-        certificate.public_bytes(serialization.Encoding.PEM),
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
-    )

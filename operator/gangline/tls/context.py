@@ -5,7 +5,8 @@ from __future__ import annotations
 import ssl
 import tempfile
 
-from gangline.tls.certificates import CertificateError, KeyPair
+from gangline.tls.certificates import CertificateError
+from gangline.tls.issuing import KeyPair
 
 
 class LiveContext:

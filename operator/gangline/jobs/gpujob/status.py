@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from gangline.jobs import podspec
+from gangline.api import merge
 from gangline.jobs.base import Json, Patch, PodSetInfo
 from gangline.jobs.gpujob.gang import Gang
 from gangline.jobs.gpujob.verdict import Verdict, find
@@ -149,5 +149,5 @@ def _patch(job: Json, wanted: Json) -> Patch | None:
     current = job.get("status") or {}
     if (generation := job["metadata"].get("generation")) is not None:
         wanted["observedGeneration"] = generation
-    changed = podspec.difference({key: current[key] for key in wanted if key in current}, wanted)
+    changed = merge.difference({key: current[key] for key in wanted if key in current}, wanted)
     return Patch({"status": changed}, "status") if changed else None

@@ -1,0 +1,25 @@
+"""JSON merge patches (RFC 7396), as API servers take them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias, cast
+
+Json: TypeAlias = dict[str, Any]
+
+
+def difference(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
+    """The patch that turns `current` into `wanted`; empty when they are equal.
+
+    Keys that have to go are nulled (null and no key are the same), lists that differ are replaced as a whole.
+    """
+    patch: Json = {key: None for key in current if wanted.get(key) is None and current[key] is not None}
+    for key, value in wanted.items():
+        have = current.get(key)
+        if value is None or value == have:
+            continue
+        if isinstance(value, dict) and isinstance(have, dict):
+            patch[key] = difference(cast("Json", have), cast("Json", value))
+        else:
+            patch[key] = value
+    return patch

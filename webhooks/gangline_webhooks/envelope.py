@@ -1,0 +1,41 @@
+"""What API servers post to webhooks of every sort: a review document with a request in it, answered by one with a response."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import orjson
+
+Json: TypeAlias = dict[str, Any]
+
+
+class BadReviewError(ValueError):
+    """The body is no review that can be answered; the text says which part is wrong."""
+
+
+def request_of(body: bytes, kind: str, api_version: str) -> Json:
+    """The `request` of a review of this kind. Raises BadReviewError."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadReviewError(f"the body is not JSON: {error}") from None
+    if not isinstance(document, dict) or document.get("kind") != kind:
+        raise BadReviewError(f'the body is no {kind}: kind must be "{kind}"')
+    if document.get("apiVersion") != api_version:
+        raise BadReviewError(f'apiVersion must be "{api_version}", is {brief(document.get("apiVersion"))}')
+    request = document.get("request")
+    if not isinstance(request, dict):
+        raise BadReviewError("request is missing")
+    return request
+
+
+def uid_of(request: Json) -> str:
+    """By which the API server knows its question. Raises BadReviewError."""
+    uid = request.get("uid")
+    if not isinstance(uid, str) or not uid:
+        raise BadReviewError("request.uid is missing")
+    return uid
+
+
+def brief(value: object) -> str:
+    return orjson.dumps(value, default=str).decode()[:80]

@@ -24,7 +24,9 @@ Json = dict[str, Any]
 
 
 def gpujob(name: str, workers: int, expected: str, runtime: str) -> Json:
-    return harness.gpu_job(name, "time", workers=workers, gpus=8, simulated=runtime, runtime={"expected": expected})
+    made = harness.gpu_job(name, "time", workers=workers, gpus=8, simulated=runtime, runtime={"expected": expected})
+    made["spec"]["template"]["spec"]["containers"][0]["image"] = "example.com/gang"  # nothing that has run before
+    return made
 
 
 def stored(path: Path) -> dict[str, Run]:

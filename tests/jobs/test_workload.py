@@ -11,7 +11,7 @@ from tests.merging import merge_patch
 
 from gangline.api import names
 from gangline.jobs import KINDS, kind_of, workload
-from gangline.jobs.base import JobError, PodSetInfo
+from gangline.jobs.base import AnswersRefusals, Expires, JobError, LeavesBehind, PodSetInfo, Restarts
 from gangline.jobs.job import BatchJob
 
 KIND = BatchJob()
@@ -35,6 +35,19 @@ def test_a_long_name_is_cut_before_the_hash():
 def test_every_kind_is_found_by_its_name():
     assert all(kind_of(kind.api_version, kind.kind) is kind for kind in KINDS)
     assert kind_of("apps/v1", "Deployment") is None
+
+
+@pytest.mark.parametrize(
+    ("does", "kinds"),
+    [
+        (Expires, ["GPUJob"]),
+        (Restarts, ["GPUJob"]),
+        (AnswersRefusals, ["GPUJob"]),
+        (LeavesBehind, ["JobSet"]),
+    ],
+)
+def test_what_only_some_kinds_do(does: type, kinds: list[str]):
+    assert [kind.kind for kind in KINDS if isinstance(kind, does)] == kinds
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from bench.drivers import DRIVERS, Driver, finished_patch
+from bench.insisting import RETRY, insist
 from bench.parameters import FILE, Load, WorkloadClass, read
 from bench.usage import usage
 from gangline.kube import config
@@ -38,7 +39,6 @@ log = logging.getLogger(__name__)
 CONCURRENCY = 24
 #: Without anything finishing for so long, in seconds, the run is given up.
 PATIENCE = 45.0
-RETRY = 0.05
 
 
 @dataclass(slots=True)
@@ -122,20 +122,8 @@ class LoadProcess:
             await asyncio.sleep(start + number * kind.every - time.monotonic())
             body = self._driver.build(kind, queue, number)
             async with self._creating:
-                await self._insist(lambda body=body: self._client.create(self._driver.resource, queue, body))
+                await insist(lambda body=body: self._client.create(self._driver.resource, queue, body), AlreadyExists)
         self._created = time.monotonic()
-
-    async def _insist(self, send: Any) -> None:
-        while True:
-            try:
-                await send()
-                return
-            except AlreadyExists:
-                return
-            except ApiError as error:
-                if not error.retryable:
-                    raise
-                await asyncio.sleep(max(RETRY, error.retry_after or 0.0))
 
     # --- what the watch shows ---
 

@@ -58,10 +58,17 @@ def show(result: Json) -> None:
     sys.stdout.flush()
 
 
+def _numbers(title: str, first: str, *columns: str) -> Table:
+    """A table whose first column says what its numbers are of."""
+    table = Table(title=title)
+    table.add_column(first)
+    for name in columns:
+        table.add_column(name, justify="right")
+    return table
+
+
 def _headline(result: Json) -> Table:
-    table = Table(title=f"{result['load']} ({result['size']}): {result['workloads']} in {result['queues']} queues")
-    table.add_column("")
-    table.add_column("", justify="right")
+    table = _numbers(f"{result['load']} ({result['size']}): {result['workloads']} in {result['queues']} queues", "", "")
     rows = [
         ("finished", f"{result['finished']} of {result['workloads']}"),
         ("wall", f"{result['wall_seconds']:.1f} s"),
@@ -92,11 +99,8 @@ def _headline(result: Json) -> Table:
 
 
 def _waits(result: Json) -> Table:
-    table = Table(title="time to admission, seconds")
     columns = ("count", "mean", "p50", "p95", "max")
-    table.add_column("class")
-    for name in columns:
-        table.add_column(name, justify="right")
+    table = _numbers("time to admission, seconds", "class", *columns)
     for name, row in result["time_to_admission_seconds"].items():
         cells = (str(row["count"]), *(f"{row[c]:.2f}" if c in row else "–" for c in columns[1:]))
         table.add_row(name, *cells)
@@ -104,11 +108,7 @@ def _waits(result: Json) -> Table:
 
 
 def _processes(result: Json) -> Table:
-    table = Table(title="processes")
-    table.add_column("")
-    table.add_column("CPU s", justify="right")
-    table.add_column("ms per workload", justify="right")
-    table.add_column("peak MB", justify="right")
+    table = _numbers("processes", "", "CPU s", "ms per workload", "peak MB")
     for name, seconds in result["cpu_seconds"].items():
         each = 1000 * seconds / result["workloads"]
         table.add_row(name, f"{seconds:.1f}", f"{each:.2f}", f"{result['peak_memory_mb'][name]:.0f}")
@@ -116,10 +116,7 @@ def _processes(result: Json) -> Table:
 
 
 def _requests(result: Json) -> Table:
-    table = Table(title="API requests per workload")
-    table.add_column("")
-    table.add_column("all", justify="right")
-    table.add_column("operator", justify="right")
+    table = _numbers("API requests per workload", "", "all", "operator")
     own = result.get("operator_requests_per_workload", {})
     everyone = result["api_requests_per_workload"]
     for name in sorted({*own, *everyone}, key=lambda name: -everyone.get(name, 0.0)):

@@ -18,13 +18,14 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from bench.drivers import Workloads, finished_patch
+from bench.insisting import RETRY, insist
 from bench.invariants import Ledger, differences
 from bench.load import quantile
 from bench.memory import MemoryTrend
@@ -53,7 +54,6 @@ PROBE = 300
 CONCURRENCY = 24
 #: How often an operator is started until one gets ready.
 STARTS = 3
-RETRY = 0.1
 #: The share of the run in which the operator may be killed.
 KILLS_UNTIL = 2 / 3
 
@@ -134,7 +134,7 @@ class Population:
 
     async def _create(self, queue: str, body: Json) -> None:
         async with self._gate:
-            await self._insist(lambda: self._client.create(kube.WORKLOADS, queue, body), AlreadyExists)
+            await insist(lambda: self._client.create(kube.WORKLOADS, queue, body), AlreadyExists)
 
     async def _end(self, key: str, life: Life, admitted: float) -> None:
         await asyncio.sleep(life.runtime)
@@ -152,28 +152,16 @@ class Population:
 
         await self.going.wait()
         async with self._gate:
-            await self._insist(finish)
+            await insist(finish)
 
     async def _bury(self, workload: Json) -> None:
         await asyncio.sleep(RETENTION)
         await self.going.wait()
         meta = workload["metadata"]
         async with self._gate:
-            await self._insist(
+            await insist(
                 lambda: self._client.delete(kube.WORKLOADS, meta["namespace"], meta["name"], uid=meta["uid"]), NotFound
             )
-
-    async def _insist(self, send: Callable[[], Awaitable[Any]], *fine: type[ApiError]) -> None:
-        while True:
-            try:
-                await send()
-                return
-            except ApiError as error:
-                if isinstance(error, fine):
-                    return
-                if not error.retryable:
-                    raise
-                await asyncio.sleep(max(RETRY, error.retry_after or 0.0))
 
     # --- what the watch shows -----------------------------------------------------------------------------------------
 

@@ -67,9 +67,9 @@ def add_pod_set(result: dict[str, Any]) -> None:
     [
         (change_ok, "result.ok"),
         (change_count, "].count: recorded"),
-        (change_host, "result.podSets[0].domains[0].values[0]: recorded 'elsewhere'"),
+        (change_host, "result.podSets[0].domains[0].values: recorded ['elsewhere'"),
         (drop_domain, "result.podSets[0].domains: recorded"),
-        (add_pod_set, "result.podSets: recorded 2 entries, got 1"),
+        (add_pod_set, "result.podSets: recorded 2 entries, the engine gives 1"),
     ],
 )
 def test_a_difference_is_named(change: Any, words: str) -> None:

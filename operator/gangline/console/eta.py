@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from gangline.console import access, reach, table, world
 from gangline.console.snapshot import Snapshot, State, WorkloadView, snapshot
@@ -144,11 +143,7 @@ def named(because: str, jobs: Mapping[str, str]) -> str:
 
 def show(views: list[WorkloadView], found: Mapping[str, Times], now: float) -> None:
     rows = _rows(views, found, now)
-    console = Console()
-    if console.is_terminal:
-        console.print(table.draw(rows, console.size.width))
-    else:
-        click.echo(table.plain(rows))
+    table.echo(rows)
 
 
 def _rows(views: list[WorkloadView], found: Mapping[str, Times], now: float) -> Rows:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
 from gangline.console import access, table
 from gangline.console.snapshot import FINISHED, State, WorkloadView
@@ -95,11 +94,7 @@ def show(views: Iterable[WorkloadView], now: float, *, wide: bool, known: Mappin
     rows = table.workload_rows(views, now, wide=wide, brief=not wide)
     if known is not None:
         rows = table.with_columns(rows, ("ELAPSED", "RUNS FOR", "STARTS IN"), [_times(v, known, now) for v in views])
-    console = Console()
-    if console.is_terminal:
-        console.print(table.draw(rows, console.size.width))
-    else:
-        click.echo(table.plain(rows))
+    table.echo(rows)
 
 
 def _known(here: World, views: Iterable[WorkloadView]) -> Mapping[str, Times]:

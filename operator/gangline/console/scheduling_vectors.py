@@ -6,10 +6,11 @@ end and events happen; after it the engine is told that what it decided was writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gangline.console.recordings import first_difference, tolerations
 from gangline.engine.engine import Engine
 from gangline.engine.model import (
     Admission,
@@ -30,7 +31,6 @@ from gangline.engine.model import (
     ResourceGroup,
     Settings,
     Taint,
-    Toleration,
     Workload,
 )
 from gangline.engine.record import CycleRecord, Requeued
@@ -46,11 +46,11 @@ def compare(scenario: Json, result: Json) -> str | None:
     if "timing" in result:
         return _compare_timed(world, result)
     for recorded in result["cycles"]:
-        found = _first_difference(f"cycle {recorded['cycle']}", _comparable(recorded), world.step(recorded["cycle"]))
+        found = first_difference(f"cycle {recorded['cycle']}", _comparable(recorded), world.step(recorded["cycle"]))
         if found:
             return found
     recorded_end = {field: result[field] for field in ("stop", "final", "usage") if field in result}
-    return _first_difference("end", recorded_end, {field: value for field, value in world.end() if field in result})
+    return first_difference("end", recorded_end, {field: value for field, value in world.end() if field in result})
 
 
 def _compare_timed(world: World, result: Json) -> str | None:
@@ -59,7 +59,7 @@ def _compare_timed(world: World, result: Json) -> str | None:
         _, record, preempted = world.advance(recorded["cycle"])
         got = {"heads": [str(len(record.heads))], "reserved": _reserved(record), "preempted": _by_workload(preempted)}
         expected = {name: recorded.get(name) or [] for name in got}
-        found = _first_difference(f"cycle {recorded['cycle']}", expected, got)
+        found = first_difference(f"cycle {recorded['cycle']}", expected, got)
         if found:
             return found
     return None
@@ -331,14 +331,7 @@ def _flavor(raw: Json) -> Flavor:
         raw["name"],
         node_labels=raw.get("nodeLabels") or {},
         taints=tuple(Taint(t["key"], t.get("value") or "", t["effect"]) for t in raw.get("taints") or ()),
-        tolerations=_tolerations(raw),
-    )
-
-
-def _tolerations(holder: Json) -> tuple[Toleration, ...]:
-    return tuple(
-        Toleration(t.get("key") or "", t.get("operator") or "Equal", t.get("value") or "", t.get("effect") or "")
-        for t in holder.get("tolerations") or ()
+        tolerations=tolerations(raw),
     )
 
 
@@ -430,7 +423,7 @@ def _pod_set(raw: Json) -> PodSet:
         {resource: _amount(resource, amount) for resource, amount in (raw.get("requests") or {}).items()},
         min_count=raw.get("minCount"),
         node_selector=raw.get("nodeSelector") or {},
-        tolerations=_tolerations(raw),
+        tolerations=tolerations(raw),
         affinity=tuple(
             tuple(Expression(e["key"], e["operator"], tuple(e.get("values") or ())) for e in term)
             for term in raw.get("affinity") or ()
@@ -455,32 +448,3 @@ def _admission(raw: Json, pod_sets: Sequence[PodSet]) -> Admission:
             for p in raw["podSets"]
         ),
     )
-
-
-# --- comparing --------------------------------------------------------------------------------------------------------
-
-
-def _first_difference(where: str, expected: Any, got: Any) -> str | None:
-    return next(_differences(where, expected, got), None)
-
-
-def _differences(where: str, expected: Any, got: Any) -> Iterator[str]:
-    if isinstance(expected, Mapping) and isinstance(got, Mapping):
-        for key in dict.fromkeys((*expected, *got)):
-            if key not in expected or key not in got:
-                yield f"{where}, {key}: recorded {_shown(expected, key)}, the engine gives {_shown(got, key)}"
-            else:
-                yield from _differences(f"{where}, {key}", expected[key], got[key])
-    elif isinstance(expected, list) and isinstance(got, list) and len(expected) == len(got) and not _plain(expected):
-        for index, (left, right) in enumerate(zip(expected, got, strict=True)):
-            yield from _differences(f"{where} [{index}]", left, right)
-    elif expected != got:
-        yield f"{where}: recorded {expected!r}, the engine gives {got!r}"
-
-
-def _plain(values: list[Any]) -> bool:
-    return all(isinstance(value, str) for value in values)
-
-
-def _shown(mapping: Mapping[str, Any], key: str) -> str:
-    return repr(mapping[key]) if key in mapping else "nothing"

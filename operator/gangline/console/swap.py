@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from gangline.api import names, recovery
 from gangline.api.recovery import Record, Swap
@@ -77,7 +76,7 @@ def list_command(
     elif not found:
         click.echo(f"No gang {'is recovering' if only_open else 'has lost nodes'} in {where}.", err=True)
     else:
-        _print(rows(found, time.time()))
+        table.echo(rows(found, time.time()))
 
 
 @command.command("show")
@@ -157,14 +156,6 @@ _WORDS = {
 
 def few(nodes: Sequence[str]) -> str:
     return ", ".join(nodes[:3]) + (f" +{len(nodes) - 3}" if len(nodes) > 3 else "") if nodes else "–"
-
-
-def _print(found: table.Rows) -> None:
-    console = Console()
-    if console.is_terminal:
-        console.print(table.draw(found, console.size.width))
-    else:
-        click.echo(table.plain(found))
 
 
 def _seconds(value: float | None) -> str:

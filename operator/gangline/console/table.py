@@ -1,4 +1,4 @@
-"""Tables and lines of queues and workloads: pure functions from a snapshot to rows, and from rows to what is drawn."""
+"""Tables and lines of queues and workloads: pure functions from a snapshot to rows, from rows to what is drawn, and out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+import click
 from rich import box
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -184,6 +186,15 @@ def draw(rows: Rows, width: int, *, limit: int | None = None, without: frozenset
 
 def _cut(text: str, width: int) -> str:
     return text if len(text) <= max(width, 10) else f"{text[: max(width, 10) - 1]}…"
+
+
+def echo(rows: Rows) -> None:
+    """A coloured table on a terminal, aligned plain text in a pipe."""
+    console = Console()
+    if console.is_terminal:
+        console.print(draw(rows, console.size.width))
+    else:
+        click.echo(plain(rows))
 
 
 def plain(rows: Rows) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from gangline.console.recordings import first_difference, tolerations
 from gangline.engine.model import (
     Domain,
     Expression,
@@ -14,7 +15,6 @@ from gangline.engine.model import (
     PreferredTerm,
     Slice,
     Taint,
-    Toleration,
     Topology,
     TopologyAssignment,
     TopologyRequest,
@@ -32,7 +32,7 @@ TOPOLOGY = "default"
 
 def compare(scenario: Json, result: Json) -> str | None:
     """None if the engine gives every recorded field of `result`, otherwise the first field that differs, in words."""
-    return _first_difference("result", result, run(scenario))
+    return first_difference("result", result, run(scenario))
 
 
 def run(scenario: Json) -> Json:
@@ -63,7 +63,7 @@ def _ledger(scenario: Json) -> TopologyLedger:
         Flavor(
             name="tas",
             node_labels=flavor.get("nodeLabels") or {},
-            tolerations=_tolerations(flavor),
+            tolerations=tolerations(flavor),
             topology=TOPOLOGY,
         ),
         Topology(TOPOLOGY, tuple(scenario["levels"])),
@@ -108,7 +108,7 @@ def _pod_set(pod_set: Json) -> PodSet:
         count=pod_set["count"],
         requests=pod_set["requests"],
         node_selector=pod_set.get("nodeSelector") or {},
-        tolerations=_tolerations(pod_set),
+        tolerations=tolerations(pod_set),
         affinity=tuple(_expressions(term) for term in pod_set.get("affinity") or ()),
         preferred_affinity=preferred,
         topology=_topology_request(pod_set),
@@ -132,13 +132,6 @@ def _topology_request(pod_set: Json) -> TopologyRequest | None:
             return TopologyRequest(group=group) if group else None
         case _:
             raise ValueError(f"podSets[{pod_set['name']}].mode: unknown mode {mode!r}")
-
-
-def _tolerations(holder: Json) -> tuple[Toleration, ...]:
-    return tuple(
-        Toleration(t.get("key") or "", t.get("operator") or "Equal", t.get("value") or "", t.get("effect") or "")
-        for t in holder.get("tolerations") or ()
-    )
 
 
 def _expressions(term: Sequence[Json]) -> tuple[Expression, ...]:
@@ -168,30 +161,3 @@ def _result(answer: Placement, order: Sequence[str]) -> Json:
 def _assignment(assignment: TopologyAssignment) -> Json:
     domains = [{"values": list(domain.values), "count": domain.count} for domain in assignment.domains]
     return {"levels": list(assignment.levels), "domains": domains}
-
-
-# --- comparing --------------------------------------------------------------------------------------------------------
-
-
-def _first_difference(where: str, expected: Any, got: Any) -> str | None:
-    if isinstance(expected, Mapping) and isinstance(got, Mapping):
-        for key in (*expected, *(key for key in got if key not in expected)):
-            if key not in expected or key not in got:
-                return f"{where}.{key}: recorded {_shown(expected, key)}, got {_shown(got, key)}"
-            found = _first_difference(f"{where}.{key}", expected[key], got[key])
-            if found:
-                return found
-        return None
-    if isinstance(expected, list) and isinstance(got, list):
-        for index, (left, right) in enumerate(zip(expected, got, strict=False)):
-            found = _first_difference(f"{where}[{index}]", left, right)
-            if found:
-                return found
-        if len(expected) != len(got):
-            return f"{where}: recorded {len(expected)} entries, got {len(got)}"
-        return None
-    return None if expected == got else f"{where}: recorded {expected!r}, got {got!r}"
-
-
-def _shown(mapping: Mapping[str, Any], key: str) -> str:
-    return repr(mapping[key]) if key in mapping else "nothing"

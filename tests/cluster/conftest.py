@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests.cluster import harness
+from tests.cluster import accounts, harness
 
 from gangline.api import install
+from gangline.console import rights
 from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.nodes import NodePool, create_pools
@@ -23,12 +25,21 @@ POOLS = (
 )
 
 
+#: how a process of ours, or kopf within it, tells of a 403
+REFUSED = re.compile(r"was refused \(403\)|APIForbiddenError|is forbidden: User")
+
+
 @dataclass
 class System:
     plane: LocalControlPlane
     directory: Path
     webhooks: harness.WebhookProcess
+    #: by which operators log in: they may do what `gangline rbac` grants, and no more
+    operators_login: Path
     running: list[harness.OperatorProcess] = field(default_factory=list)
+    #: the test has restarted the API server
+    restarted: bool = False
+    _read: dict[Path, int] = field(default_factory=dict)  # how much of each log
 
     @property
     def kubeconfig(self) -> Path:
@@ -37,9 +48,24 @@ class System:
     def operator(self, identity: str = "operator", fault: str = "", **arguments: object) -> harness.OperatorProcess:
         """A started operator; alone and leading at once unless `leader_election=True`."""
         chosen = {"leader_election": False, **arguments}
-        process = harness.OperatorProcess(self.kubeconfig, self.directory, identity, fault, chosen).start()
+        process = harness.OperatorProcess(self.operators_login, self.directory, identity, fault, chosen).start()
         self.running.append(process)
         return process
+
+    def restart_apiserver(self) -> None:
+        """Until it knows its roles again, it refuses everything to everybody but the administrator."""
+        self.restarted = True
+        self.plane.restart_apiserver()
+
+    def new_refusals(self) -> list[str]:
+        """What operators and webhooks wanted to do since this was last asked, without having the right to."""
+        found: list[str] = []
+        for path in self.directory.glob("*.log"):
+            with path.open("rb") as log:
+                log.seek(self._read.get(path, 0))
+                found += [line for line in log.read().decode(errors="replace").splitlines() if REFUSED.search(line)]
+                self._read[path] = log.tell()
+        return found
 
     def kill_operators(self) -> None:
         for process in self.running:
@@ -52,8 +78,9 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     directory = tmp_path_factory.mktemp("gangline")
     with LocalControlPlane(Options(gogc=200)) as control_plane:
         asyncio.run(_prepare(control_plane.kubeconfig))
-        webhooks = harness.WebhookProcess(control_plane.kubeconfig, directory).start()
-        system = System(control_plane, directory, webhooks)
+        logins = asyncio.run(accounts.grant(control_plane.kubeconfig, directory))
+        webhooks = harness.WebhookProcess(logins[rights.WEBHOOKS.name], directory).start()
+        system = System(control_plane, directory, webhooks, logins[rights.OPERATOR.name])
         yield system
         system.kill_operators()
         webhooks.stop()
@@ -76,11 +103,14 @@ async def _prepare(kubeconfig: Path) -> None:
 
 @pytest.fixture
 async def system(plane: System) -> AsyncIterator[System]:
-    """The control plane, empty; what the test leaves behind is removed."""
+    """The control plane, empty; what the test leaves behind is removed. Operators and webhooks have the rights for all of it."""
+    plane.restarted = False
     yield plane
     plane.kill_operators()
     async with harness.connect(plane.kubeconfig) as api:
         await api.wipe()
+    refused = plane.new_refusals()
+    assert plane.restarted or not refused
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ async def test_the_api_server_restarts_under_load(system: System, api: Api) -> N
     await _queue(api)
     names = [f"j{number}" for number in range(24)]
     await api.create(*(job(name, "lq", gpus=2, runtime="500ms") for name in names[:12]))
-    await asyncio.to_thread(system.plane.restart_apiserver)
+    await asyncio.to_thread(system.restart_apiserver)
 
     async def created() -> bool:
         await api.create(*(job(name, "lq", gpus=2, runtime="500ms") for name in names[12:]))

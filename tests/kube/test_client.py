@@ -14,6 +14,7 @@ from gangline.kube.client import ApiClient, Resource
 from gangline.kube.config import Login, LoginError
 from gangline.kube.errors import from_response, from_status
 from gangline.kube.resources import BY_KIND, NODES, PODS, WORKLOADS
+from gangline.kube.transport import tell_refusals
 
 THINGS = Resource("example.com", "v1", "things", kind="Thing")
 HERE = "/apis/example.com/v1/namespaces/here/things"
@@ -231,3 +232,11 @@ async def test_misuse_is_a_clear_error() -> None:
         await client.patch(THINGS, "here", "a", {}, kind="apply")
     with pytest.raises(ValueError, match="namespace"):
         await client.create(THINGS, None, {})
+
+
+def test_what_is_refused_is_told_once_for_each_kind_and_verb() -> None:
+    said: list[str] = []
+    observe = tell_refusals(lambda text, *values: said.append(text % values))
+    for verb, status in (("watch", 403), ("watch", 403), ("get", 403), ("list", 404), ("create", 201)):
+        observe(verb, PODS, status, 0.01)
+    assert [line.partition(" was refused")[0] for line in said] == [f"a {verb} of {PODS}" for verb in ("watch", "get")]

@@ -22,6 +22,8 @@ Json: TypeAlias = dict[str, Any]
 log = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 8
+#: the name of the Secret, unless another is chosen
+SECRET: Final = "gangline-webhook-cert"
 
 
 @dataclass(frozen=True, slots=True)

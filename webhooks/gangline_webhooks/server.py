@@ -18,11 +18,12 @@ from starlette.types import ASGIApp
 
 from gangline.kube.client import ApiClient, ApiError
 from gangline.kube.config import Login
+from gangline.kube.transport import tell_refusals
 from gangline.tls.certificates import CertificateError, Names, service_names
 from gangline.tls.context import LiveContext
 from gangline.tls.listening import bound
 from gangline_webhooks.app import Readiness, create_app
-from gangline_webhooks.certificate_store import DirectorySource, SecretSource, Served, Source
+from gangline_webhooks.certificate_store import SECRET, DirectorySource, SecretSource, Served, Source
 from gangline_webhooks.facts import Facts
 from gangline_webhooks.registrar import Registrar
 from gangline_webhooks.registration import Endpoint
@@ -54,7 +55,7 @@ class Options:
     url_host: str = ""  # the host in the registered URLs; "" = registered by service
     service: str = "gangline-webhooks"
     namespace: str = "gangline-system"
-    secret: str = "gangline-webhook-cert"
+    secret: str = SECRET
     cert_dir: Path | None = None
     inject_from: str = ""  # cert-manager's namespace/name of the Certificate
     ready_file: Path | None = None
@@ -67,7 +68,7 @@ async def run(login: Login, options: Options) -> None:
     """Serve until SIGTERM or SIGINT. Raises OSError where the address is taken."""
     listener = bound(options.host, options.port)
     port: int = listener.getsockname()[1]
-    async with ApiClient(login) as client:
+    async with ApiClient(login, observe=tell_refusals(log.warning)) as client:
         process = _Process(client, options, port)
         await process.run(listener)
 

@@ -21,6 +21,7 @@ COMMANDS: dict[str, str] = {
     "operator": "gangline.console.operator:command",
     "plan": "gangline.console.plan:command",
     "queue": "gangline.console.queue:command",
+    "rbac": "gangline.console.rbac:command",
     "replay": "gangline.console.replay:command",
     "run": "gangline.console.run:command",
     "swap": "gangline.console.swap:command",

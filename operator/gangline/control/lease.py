@@ -19,12 +19,15 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
 
 from gangline.kube.client import ApiClient, ApiError, Conflict, Json, NotFound
 from gangline.kube.resources import LEASES
 
 logger = logging.getLogger(__name__)
 
+#: the Lease that the leader holds
+LEASE: Final = "gangline-operator"
 JITTER = 1.2
 
 

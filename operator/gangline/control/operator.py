@@ -27,7 +27,7 @@ from gangline.control.controller import Controller, wall_millis
 from gangline.control.events import EventRecorder
 from gangline.control.forecast_metrics import ForecastMetrics
 from gangline.control.heartbeats import BadReportError
-from gangline.control.lease import Elector, default_identity
+from gangline.control.lease import LEASE, Elector, default_identity
 from gangline.control.metrics import Metrics
 from gangline.control.outgoing import Priority
 from gangline.control.visibility import Visibility
@@ -38,9 +38,10 @@ from gangline.engine.engine import Engine
 from gangline.kube import config
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
-from gangline.kube.errors import AlreadyExists, ApiError
+from gangline.kube.errors import AlreadyExists, ApiError, NotFound
 from gangline.kube.reflector import Reflector, ReflectorGroup
 from gangline.kube.resources import Resource
+from gangline.kube.transport import tell_refusals
 from gangline.telemetry import Source
 
 if TYPE_CHECKING:
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The Lease that the leader holds, as Kueue's.
-LEASE = "gangline-operator"
 #: A kind that is not served, because its product is not installed, is looked for this often, in seconds.
 ABSENT_RETRY = 5.0
 #: Objects between two collections of garbage: nearly all that is read stays, and what goes is seldom in a cycle.
@@ -397,13 +396,21 @@ async def ensure_namespace(client: ApiClient, name: str) -> None:
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     while True:
         try:
-            await client.create(kube.NAMESPACES, None, body)
+            await _get_or_create(client, name, body)
             return
         except AlreadyExists:
             return
         except ApiError as error:
             log.warning("namespace %s: %s", name, error)
             await asyncio.sleep(1)
+
+
+async def _get_or_create(client: ApiClient, name: str, namespace: dict[str, object]) -> None:
+    """Whoever may not create namespaces finds it made."""
+    try:
+        await client.get(kube.NAMESPACES, None, name)
+    except NotFound:
+        await client.create(kube.NAMESPACES, None, namespace)
 
 
 def _write_atomically(path: Path, text: str) -> None:
@@ -415,5 +422,6 @@ def _write_atomically(path: Path, text: str) -> None:
 async def serve(options: Options, *, connections: Callable[[int], int] = lambda writes: writes + 40) -> int:
     """Log in and run until told to end. Returns the exit status; raises config.LoginError."""
     login = config.load(options.kubeconfig, options.context)
-    async with ApiClient(login, connections=connections(options.max_writes)) as client:
+    room = connections(options.max_writes)
+    async with ApiClient(login, connections=room, observe=tell_refusals(log.warning)) as client:
         return await Operator(options, client).run()

@@ -197,3 +197,18 @@ def unavailable(error: BaseException) -> Unavailable:
     timeout = isinstance(error, TimeoutError) and not refused
     name = "Timeout" if timeout else type(error).__name__
     return Unavailable(0, name, str(error) or name, timeout=timeout)
+
+
+def tell_refusals(say: Callable[..., object]) -> Observer:
+    """Says, once for each kind and verb, that the API server answered 403: what RBAC does not grant.
+
+    While it starts, an API server that does not know its roles yet refuses everything; that passes.
+    """
+    told: set[tuple[str, Resource]] = set()
+
+    def observe(verb: str, resource: Resource, status: int, _: float) -> None:
+        if status == 403 and (verb, resource) not in told:
+            told.add((verb, resource))
+            say("a %s of %s was refused (403): where that lasts, `gangline rbac` prints what is needed", verb, resource)
+
+    return observe

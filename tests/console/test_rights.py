@@ -1,0 +1,54 @@
+"""The table of rights, and the manifests made of it; that they are enough, and no more, tests/cluster shows."""
+
+from __future__ import annotations
+
+import yaml
+from click.testing import CliRunner
+
+from gangline.console import rights
+from gangline.console.cli import main
+from gangline.control import mirror, shell
+from gangline.kube import resources as kube
+
+
+def test_everything_that_is_watched_may_be_read() -> None:
+    readable = {right.resource for right in rights.OPERATOR.everywhere if set(rights.READ) <= set(right.verbs)}
+    assert {*mirror.resources(), *shell.WATCHED, kube.PODS} <= readable
+
+
+def test_no_right_is_to_all() -> None:
+    for account in rights.ACCOUNTS:
+        for right in (*account.everywhere, *account.at_home):
+            assert right.verbs and "*" not in (*right.verbs, right.text, right.resource.group)
+
+
+def test_the_command_prints_what_can_be_applied_in_order() -> None:
+    outcome = CliRunner().invoke(main, ["rbac", "--secrets-in", "team-a", "--secrets-in", "gangline-system"])
+    assert outcome.exit_code == 0
+    made = list(yaml.safe_load_all(outcome.output))
+    assert made == rights.manifests(["team-a"])
+    seen: set[tuple[str, str, str]] = set()
+    for body in made:
+        meta = body["metadata"]
+        if "roleRef" in body:
+            namespace = meta.get("namespace", "")
+            role = (body["roleRef"]["kind"], namespace, body["roleRef"]["name"])
+            assert role in seen or namespace == "kube-system", "a binding comes after its role"
+            (subject,) = body["subjects"]
+            assert (subject["kind"], subject["namespace"], subject["name"]) in seen
+        seen.add((body["kind"], meta.get("namespace", ""), meta["name"]))
+    assert len(seen) == len(made), "nothing comes twice"
+
+
+def test_secrets_are_read_where_policies_may_name_them() -> None:
+    assert secrets_of([]) == {("gangline-operator", "gangline-system"), ("gangline-webhooks", "gangline-system")}
+    assert secrets_of(["team-a"]) - secrets_of([]) == {("gangline-operator-secrets", "team-a")}
+
+
+def secrets_of(namespaces: list[str]) -> set[tuple[str, str]]:
+    """Roles that say something of Secrets, with their namespaces."""
+    return {
+        (body["metadata"]["name"], body["metadata"].get("namespace", ""))
+        for body in rights.manifests(namespaces)
+        if any("secrets" in rule["resources"] for rule in body.get("rules", ()))
+    }

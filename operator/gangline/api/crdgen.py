@@ -78,7 +78,10 @@ class Kind:
         return f"{self.plural}.{self.group}"
 
     def crd(self) -> Json:
-        """The CustomResourceDefinition, with conversion strategy None (see `with_conversion`)."""
+        """The CustomResourceDefinition, without `spec.conversion`: the webhooks fill it in when they start.
+
+        Their word stands when the manifest is applied again. Without them API servers take it for strategy None.
+        """
         names: Json = {
             "kind": self.kind,
             "listKind": f"{self.kind}List",
@@ -95,7 +98,6 @@ class Kind:
                 "group": self.group,
                 "names": names,
                 "scope": "Namespaced" if self.namespaced else "Cluster",
-                "conversion": {"strategy": "None"},
                 "versions": [version.to_json(self.status) for version in self.versions],
             },
         }

@@ -11,7 +11,7 @@ def crds(conversion: Json | None = None) -> list[Json]:
     """All CRDs as JSON objects.
 
     `conversion` is the clientConfig of the conversion webhook (caBundle plus `service` or `url`). Without it the kinds
-    whose versions differ have strategy None too: good for checking schemas, wrong for serving both versions.
+    whose versions differ are not converted either: good for checking schemas, wrong for serving both versions.
     """
     return [
         crdgen.with_conversion(kind.crd(), conversion) if conversion and kind in CONVERTED else kind.crd()

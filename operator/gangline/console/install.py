@@ -20,19 +20,13 @@ class InstallError(Exception):
 async def install_kinds(api: ApiClient) -> list[str]:
     """Applies the CRDs and the system namespace; returns the CRDs' names once all are served.
 
-    Server-side apply without `spec.conversion`: that field belongs to the webhooks, which fill it in when they start and
-    whose word must stand when the CRDs are applied again. Raises InstallError or ApiError.
+    Raises InstallError or ApiError.
     """
-    crds = [_without_conversion(crd) for crd in install.crds()]
+    crds = install.crds()
     await asyncio.gather(*(_apply(api, crd) for crd in crds), _namespace(api))
     crd_names = [crd["metadata"]["name"] for crd in crds]
     await _served(api, crd_names)
     return crd_names
-
-
-def _without_conversion(crd: Json) -> Json:
-    spec = {field: value for field, value in crd["spec"].items() if field != "conversion"}
-    return {**crd, "spec": spec}
 
 
 async def _apply(api: ApiClient, crd: Json) -> None:

@@ -14,7 +14,8 @@ from tests.api.admission.builders import RECIPE, Json, cluster_queue, gpujob, jo
 from tests.controlplane import Kubectl, eventually
 from tests.webhooks.process import Webhooks, install_crds, running
 
-from gangline.api import names
+from gangline.api import install, names
+from gangline.api.kinds import CONVERTED
 from gangline.devcluster import build
 from gangline.devcluster.local import LocalControlPlane
 
@@ -205,6 +206,14 @@ def test_the_whole_recipe_applies_verbatim(kubectl: Kubectl, webhooks: Webhooks,
     assert queue["spec"]["resourceGroups"][0]["coveredResources"] == ["google.com/tpu"]
     assert queue["spec"]["preemption"]["withinClusterQueue"] == "LowerPriority"
     assert kubectl.json("get", "localqueue", "default-queue")["spec"]["clusterQueue"] == "tpu-training-cq"
+
+
+def test_installing_the_kinds_again_leaves_their_conversion(kubectl: Kubectl, webhooks: Webhooks):
+    manifest = {"apiVersion": "v1", "kind": "List", "items": install.crds()}
+    kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
+    crds = kubectl.json("get", "crd")["items"]
+    converted = {crd["metadata"]["name"] for crd in crds if crd["spec"]["conversion"]["strategy"] == "Webhook"}
+    assert converted == {kind.name for kind in CONVERTED}
 
 
 def test_conversion_keeps_what_is_called_otherwise(kubectl: Kubectl, webhooks: Webhooks):

@@ -122,13 +122,21 @@ def test_order_and_backfill_reach_the_engine_as_they_are_written() -> None:
             "quantiles": {"running": "0.6", "candidate": "0.95"},
             "revoke": "Any",
             "overdueFactor": "1500m",
+            "giveWay": {"longerThan": "10", "longerThanBackfilled": "300m", "lossShare": "0.1", "maxPreemptions": 3},
         },
     )
     assert policies.ordering(policy) == model.Ordering(
         "AgedShortestFirst", age_weight=2.5, half_life_seconds=86_400.0, max_wait_seconds=172_800.0
     )
     assert policies.backfill(policy) == model.Backfill(
-        model.UNLIMITED, "ShortestFirst", 50, 0.6, 0.95, "Any", overdue_factor=1.5
+        model.UNLIMITED,
+        "ShortestFirst",
+        50,
+        0.6,
+        0.95,
+        "Any",
+        overdue_factor=1.5,
+        give_way=model.GiveWay(10.0, 0.1, longer_than_backfilled=0.3, max_preemptions=3),
     )
 
 

@@ -173,6 +173,7 @@ class Clockwork:
             reserved_at=0,
             backfilled=False,
             evicted="Preempted",
+            preemptions=len(self.runs[name].evictions),
             requeued=True,
         )
 

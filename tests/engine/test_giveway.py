@@ -85,6 +85,27 @@ def test_a_head_that_waits_long_asks_for_less() -> None:
     assert 3 * HOUR < world.runs["j1"].starts[0] < 5 * HOUR
 
 
+@pytest.mark.parametrize(("backfilled", "stopped"), [(None, False), (0.5, True)])
+def test_who_was_let_in_early_may_be_asked_for_less(backfilled: float | None, stopped: bool) -> None:
+    """It was let in since the head had to wait for ten hours; but the head could start in its place after three."""
+    world = clock(replace(RULE, longer_than=50.0, longer_than_backfilled=backfilled))
+    first = Job(0, 3 * HOUR, 4, forecast=((0.5, 10 * HOUR), (0.9, 11 * HOUR)))
+    head = Job(HOUR, HOUR, 8, forecast=((0.5, HOUR), (0.9, 2 * HOUR)))
+    early = Job(HOUR + 60, 8 * HOUR, 4, forecast=((0.5, 7 * HOUR), (0.9, 8 * HOUR)), checkpoint=1800)
+    world.run([first, head, early])
+    assert world.runs["j2"].starts[0] == HOUR + 60, "backfilled"
+    assert (world.runs["j2"].evictions == [GAVE_WAY]) is stopped
+    assert (world.runs["j1"].starts[0] < 4 * HOUR) is stopped
+
+
+@pytest.mark.parametrize(("most", "times"), [(None, 2), (2, 2), (1, 1)])
+def test_nobody_is_asked_more_often_than_the_policy_allows(most: int | None, times: int) -> None:
+    world = clock(replace(RULE, max_preemptions=most))
+    world.run([LONG, SHORT, replace(SHORT, at=5 * HOUR)])
+    assert world.runs["j0"].evictions == [GAVE_WAY] * times
+    assert all(run.end is not None for run in world.runs.values())
+
+
 def test_those_that_lose_least_go_and_no_more_than_needed() -> None:
     """Two run beside each other; the one that saved its work a moment ago is enough."""
     half = replace(LONG, gpus=4)
@@ -117,12 +138,15 @@ def days(draw: st.DrawFn) -> list[Job]:
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(days(), st.sampled_from([0, 3]), st.sampled_from([1.0, 3.0]), st.sampled_from([0.05, 1.0]))
 def test_all_end_and_the_same_day_is_decided_the_same(day: list[Job], nodes: int, longer: float, share: float) -> None:
-    rule = GiveWay(longer_than=longer, loss_share=share, min_runtime_seconds=120.0)
+    rule = GiveWay(
+        longer_than=longer, loss_share=share, min_runtime_seconds=120.0, longer_than_backfilled=0.3, max_preemptions=2
+    )
     worlds = [clock(rule, nodes, gpus=24) for _ in range(2)]
     for world in worlds:
         world.run(day)
         assert all(run.end is not None for run in world.runs.values())
         stopped = {name for name, run in world.runs.items() if GAVE_WAY in run.evictions}
         assert all(day[int(name[1:])].checkpoint for name in stopped)
+        assert all(run.evictions.count(GAVE_WAY) <= 2 for run in world.runs.values())
     assert worlds[0].log == worlds[1].log
     assert worlds[0].now >= START

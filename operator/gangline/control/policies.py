@@ -148,6 +148,10 @@ def _give_way(said: Json | None) -> model.GiveWay | None:
         min_runtime_seconds=quantity.parse_duration(said["minRuntime"])
         if "minRuntime" in said
         else defaults.min_runtime_seconds,
+        longer_than_backfilled=quantity.parse_number(said["longerThanBackfilled"])
+        if "longerThanBackfilled" in said
+        else None,
+        max_preemptions=said.get("maxPreemptions"),
     )
 
 

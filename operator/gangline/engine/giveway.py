@@ -115,23 +115,34 @@ class GivingWay:
         head, pending = reservation.gang, queue.pending
         assert isinstance(pending, TimedQueue)
         turn = pending.turn(head)
-        length = max(SHORTEST, self._estimates.length(head, 0.5))
-        # a head that has waited for as long as it runs asks for half as much: an estimate that is too long must not keep it
-        least = policy.longer_than * length * length / (length + max(0, now - head.since))
+        least, least_of_backfilled = self._least_left(head, policy, now)
         latest = now - round(policy.min_runtime_seconds * 1000)
         end_of = self._timeline.end_of
         for gang in queue.holders.values():
             if not gang.workload.checkpoint_seconds or gang.admitted_at > latest or gang.evicting or not gang.admitted:
                 continue
+            if policy.max_preemptions is not None and gang.workload.preemptions >= policy.max_preemptions:
+                continue
             if queue.config.victims is not None and protected_until(gang, now):
                 continue
             left = end_of(gang.key) - now
-            if left < least or gang.priority > head.priority:
+            if left < (least_of_backfilled if gang.backfilled else least) or gang.priority > head.priority:
                 continue
             held = _held(gang, resource)
             cost = gang.unsaved(now) * held
             if held and cost <= budget and pending.turn_with(gang, min(left, NEVER)) > turn:
                 yield _Offer(cost, -gang.reserved, gang.uid, gang)
+
+    def _least_left(self, head: Gang, policy: GiveWay, now: Millis) -> tuple[float, float]:
+        """For how long those that are asked go on at least, in milliseconds; and those that were let in before their turn.
+
+        A head that has waited for as long as it runs asks for half as much: an estimate that is too long must not keep it.
+        """
+        length = max(SHORTEST, self._estimates.length(head, 0.5))
+        least = policy.longer_than * length * length / (length + max(0, now - head.since))
+        if policy.longer_than_backfilled is None:
+            return least, least
+        return least, min(least, policy.longer_than_backfilled * length)
 
     def _needed(self, reservation: Reservation, gangs: Sequence[Gang]) -> list[Gang]:
         """The first of these without which the head fits; then who would lose most is spared first, if it need not go."""

@@ -242,7 +242,8 @@ class Simulator:
         self._left[number] = self._left.get(number, job.duration) - saved + self._rules.restart
         self._allocated -= job.gpus
         self._foresight.stopped(job, before + ran, before + saved, now)
-        self._wait(job, replace(self._workloads.of(job), evicted=reason, evicted_at=now))
+        evictions = running.outcome.evictions
+        self._wait(job, replace(self._workloads.of(job), evicted=reason, evicted_at=now, preemptions=evictions))
 
     def _sample(self, now: Millis) -> None:
         sample = Sample(now, self._allocated, len(self._waiting), self._waiting_gpus)

@@ -96,6 +96,11 @@ class GiveWay(Model):
     """All of them together lose at most this share of what the reserved one has waited, in resource seconds."""
     min_runtime: Duration = "15m"
     """They have run for at least this long since they last started."""
+    longer_than_backfilled: Quantity | None = None
+    """In place of longerThan for workloads that were let in before their turn, if that is less: they are where the reserved
+    one could be. Left out: longerThan is for all."""
+    max_preemptions: Annotated[int, Field(ge=1)] | None = None
+    """Workloads that have been preempted this many times, whatever for, are not asked any more. Left out: no limit."""
 
 
 class Backfill(Model):

@@ -287,8 +287,15 @@ def test_the_frequent_writes_do_not_pass_through_us(kubectl: Kubectl, namespace:
         "metadata": {"annotations": {names.STOPPING: None}},
         "spec": {"template": {"spec": {"nodeSelector": None}}},
     }
-    for body, more in ((start, ()), (stop, ()), (status, ("--subresource=status",)), (restore, ())):
+    controller = ("wait", "job/train", "-n", namespace, "--timeout=30s")  # it writes the start time, too: not after us
+    for body, more, seen in (
+        (start, (), "Suspended=False"),
+        (stop, (), "Suspended=True"),
+        (status, ("--subresource=status",), "Suspended=True"),
+        (restore, (), "Suspended=True"),
+    ):
         kubectl("patch", "job", "train", "-n", namespace, "--type=merge", "-p", json.dumps(body), *more)
+        kubectl(*controller, f"--for=condition={seen}")
     kubectl("patch", "gpujob", "llama", "-n", namespace, "--type=merge", "-p", '{"spec":{"suspend":false}}')
     owner = kubectl.json("get", "job", "train", "-n", namespace)["metadata"]
     owned = placed(workload(), namespace)

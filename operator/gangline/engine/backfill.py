@@ -12,11 +12,11 @@ from gangline.engine import giveway
 from gangline.engine.assignment import WAITING, Assignment, Mode
 from gangline.engine.attempt import Attempt, Objection
 from gangline.engine.cluster_queue import ClusterQueueState
+from gangline.engine.estimates import Estimates, Flavors, working_flavors
 from gangline.engine.flavors import Assigner
 from gangline.engine.gang import NOBODY, Gang
 from gangline.engine.headdelay import BACKFILL, EARLY_END, STOPPING, HeadDelays
 from gangline.engine.model import UNLIMITED, Backfill, Decision, Millis
-from gangline.engine.ordering import Estimates
 from gangline.engine.overrun import trusted
 from gangline.engine.preemption import Preemptor
 from gangline.engine.quota import Node
@@ -246,7 +246,8 @@ class BackfillPlanner:
         self.timeline.sync(self._now)
         policy = queue.config.backfill or _policy(self._store.queues[subject[0].queue])
         tried = self._tried[queue.name] = self._tried.get(queue.name, 0) + 1
-        length = self.estimates.length(gang, policy.candidate if trusted(gang) else 1.0)
+        level = policy.candidate if trusted(gang) else 1.0
+        length = self.estimates.length(gang, level, _flavors(attempt.assignment))
         end = min(NEVER, self._now + length)
         collides: Reservation | None = subject[0]
         if tried <= policy.max_candidates:
@@ -288,7 +289,7 @@ class BackfillPlanner:
         """Set it aside until it may start; whether others of its shape were set aside with it."""
         gang, pending = attempt.gang, attempt.queue.pending
         if isinstance(pending, TimedQueue) and not objection.alone:
-            return pending.hold_back(gang, objection.horizon)
+            return pending.hold_back(gang, objection.horizon, _flavors(attempt.assignment))
         if pending.strict:
             pending.arrive(gang)
             return False
@@ -380,6 +381,13 @@ def _policy(queue: ClusterQueueState) -> Backfill:
 
 def _depth(policy: Backfill) -> int:
     return MOST_RESERVATIONS if policy.depth >= UNLIMITED else min(policy.depth, MOST_RESERVATIONS)
+
+
+def _flavors(assignment: Assignment) -> Flavors:
+    """Those that tell how fast a gang would run with it."""
+    return working_flavors(
+        {resource: choice.flavor for resource, choice in pod_set.choices.items()} for pod_set in assignment.pod_sets
+    )
 
 
 def _hopeless(assignment: Assignment) -> bool:

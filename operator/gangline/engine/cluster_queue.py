@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gangline.engine.estimates import Estimates
 from gangline.engine.gang import Gang, Shape
 from gangline.engine.model import Admission, Backfill, ClusterQueue, Flavor, Ordering, Quota, ResourceGroup, Settings
-from gangline.engine.ordering import Estimates, Ranking
+from gangline.engine.ordering import Ranking
 from gangline.engine.queues import PendingQueue
 from gangline.engine.quota import Cell, FlavorResource, Node
 from gangline.engine.timed_queue import TimedQueue

@@ -326,6 +326,10 @@ class RuntimeForecast:
     quantiles: tuple[tuple[float, Millis], ...]
     source: str = ""  # Model, Hint, Limit, Class, Queue, Global, …
     samples: int = 0
+    #: flavor -> the same for a run there, where it takes longer or shorter on some than on others and may get any of them
+    by_flavor: Mapping[str, tuple[tuple[float, Millis], ...]] = field(
+        default_factory=dict[str, tuple[tuple[float, int], ...]]
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,50 +6,17 @@ computed for full minutes, so that they change seldom and don't depend on when s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
+from gangline.engine.estimates import ANYWHERE, Estimates, Flavors, accelerators
 from gangline.engine.gang import Gang
-from gangline.engine.model import Backfill, Millis, Ordering, Requests, RuntimeForecast
-from gangline.engine.runtime import NEVER, Runtime
+from gangline.engine.model import Backfill, Millis, Ordering
+from gangline.engine.runtime import NEVER
 
 #: Ranks that change with time are renewed this often.
 RENEWAL: Millis = 60_000
 #: The rank of one whose wait is over what the policy allows.
 _AT_ONCE = float("-inf")
-
-
-class Estimates:
-    """How long gangs run, by the newest forecast and their limit."""
-
-    def __init__(self, forecasts: Mapping[str, RuntimeForecast]) -> None:
-        self._forecasts = forecasts
-        self._known: dict[str, tuple[RuntimeForecast | None, Millis | None, Runtime | None]] = {}
-
-    def of(self, gang: Gang) -> Runtime | None:
-        """None = nothing is known of it: it may run for ever."""
-        forecast, limit = self._forecasts.get(gang.key), _limit(gang)
-        known = self._known.get(gang.key)
-        if known is not None and known[0] is forecast and known[1] == limit:
-            return known[2]
-        runtime = Runtime.of(forecast, limit)
-        self._known[gang.key] = forecast, limit, runtime
-        return runtime
-
-    def length(self, gang: Gang, level: float) -> Millis:
-        """From its start to its end, with this chance; NEVER if nothing is known."""
-        runtime = self.of(gang)
-        return NEVER if runtime is None else runtime.quantile(level)
-
-    def forget(self, key: str) -> None:
-        self._known.pop(key, None)
-
-
-def _limit(gang: Gang) -> Millis | None:
-    """What is left of its maximum execution time."""
-    workload = gang.workload
-    if workload.max_execution_seconds is None:
-        return None
-    return max(0, workload.max_execution_seconds - workload.past_execution_seconds) * 1000
 
 
 def size(gang: Gang) -> int:
@@ -58,20 +25,8 @@ def size(gang: Gang) -> int:
     return accelerators(requests) or requests.get("cpu", 0)
 
 
-def accelerators(requests: Requests) -> int:
-    """How many of these are accelerators: whatever is not cpu, memory, storage or places for pods."""
-    return sum(amount for resource, amount in requests.items() if is_accelerator(resource))
-
-
-def is_accelerator(resource: str) -> bool:
-    return resource not in _ORDINARY and not resource.startswith("hugepages-")
-
-
 def _largest(gang: Gang) -> float:
     return -float(size(gang))
-
-
-_ORDINARY = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 
 
 class Ranking:
@@ -110,9 +65,13 @@ class Ranking:
         self._minute = minute
         return True
 
-    def estimate(self, gang: Gang) -> Millis:
-        """How long it runs as a candidate."""
-        return self._estimates.length(gang, self._level)
+    def estimate(self, gang: Gang, on: Flavors = ANYWHERE) -> Millis:
+        """How long it runs as a candidate on these flavors."""
+        return self._estimates.length(gang, self._level, on)
+
+    def varies(self, gang: Gang) -> bool:
+        """Its estimate depends on the flavors."""
+        return self._estimates.varies(gang)
 
     def rank(self, gang: Gang) -> float:
         ordering = self.ordering
@@ -133,10 +92,10 @@ class Ranking:
                 return 0.0
 
     def _median(self, gang: Gang) -> float:
-        return float(self._estimates.length(gang, 0.5))
+        return float(self._estimates.length(gang, 0.5, ANYWHERE))
 
     def _aged(self, gang: Gang) -> float:
-        return self._aged_by(gang, self._estimates.length(gang, 0.5))
+        return self._aged_by(gang, self._estimates.length(gang, 0.5, ANYWHERE))
 
     def _aged_by(self, gang: Gang, length: Millis) -> float:
         cap = self.ordering.age_cap_seconds
@@ -155,5 +114,5 @@ class Ranking:
 
     def _area(self, gang: Gang) -> float:
         """Largest first, of what it takes and for how long; nothing known = last."""
-        length = self._estimates.length(gang, self._level)
+        length = self._estimates.length(gang, self._level, ANYWHERE)
         return 0.0 if length >= NEVER else -float(size(gang) * length)

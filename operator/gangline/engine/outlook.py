@@ -20,6 +20,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from gangline.engine.engine import Engine
+from gangline.engine.estimates import flavors_of
 from gangline.engine.model import (
     Admission,
     Admit,
@@ -266,7 +267,7 @@ class Course:
     def _begin(self, workload: Workload, at: Millis, after: tuple[str, ...]) -> None:
         limit = workload.max_execution_seconds
         left = None if limit is None else max(1, limit - workload.past_execution_seconds) * 1000
-        runtime = Runtime.of(self._forecasts.get(workload.key), left)
+        runtime = Runtime.of(self._forecasts.get(workload.key), left, flavors_of(workload.admission))
         self._numbers += 1
         self._running[workload.key] = self._numbers, at, after
         if runtime is not None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from gangline.engine.cluster_queue import ClusterQueueState
+from gangline.engine.estimates import flavors_of
 from gangline.engine.gang import Gang
 from gangline.engine.model import Decision, Evict, Millis, Overrun, RuntimeForecast, Warn
 from gangline.engine.runtime import Runtime
@@ -46,7 +47,7 @@ class Overruns:
         if policy is None or policy.action == "None" or not gang.admitted or gang.evicting:
             return None, None
         forecast = self._store.forecasts.get(gang.key)
-        runtime = Runtime.of(forecast, None)
+        runtime = Runtime.of(forecast, None, flavors_of(gang.admission))
         if forecast is None or runtime is None or not founded(forecast):
             return None, None
         expected = runtime.quantile(policy.warn_at)

@@ -7,9 +7,9 @@ let in on; nor against nodes that fail, limits of run time, deactivation, and qu
 
 from __future__ import annotations
 
+from gangline.engine.estimates import accelerators
 from gangline.engine.gang import Gang
 from gangline.engine.model import Millis, VictimPolicy
-from gangline.engine.ordering import accelerators
 from gangline.engine.runtime import NEVER
 from gangline.engine.wording import minute_text
 

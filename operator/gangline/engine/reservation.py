@@ -25,6 +25,7 @@ class Reservation:
         "better",
         "gang",
         "hold",
+        "lasts",
         "length",
         "outlook",
         "passed_by",
@@ -37,7 +38,8 @@ class Reservation:
     def __init__(self, gang: Gang, queue: str, length: Millis) -> None:
         self.gang = gang
         self.queue = queue
-        self.length = length
+        #: how long it runs, wherever that is; and with what it will hold
+        self.length = self.lasts = length
         self.start: Millis = NEVER
         self.hold: Hold | None = None
         #: the first start that it was promised, NEVER if that was not known
@@ -58,7 +60,11 @@ class Reservation:
 
     @property
     def end(self) -> Millis:
-        return min(NEVER, self.start + self.length)
+        return min(NEVER, self.start + self.lasts)
+
+    def hold_from(self, start: Millis, hold: Hold | None, lasts: Millis) -> None:
+        """It will hold this from then on, for so long; None = nobody knows yet."""
+        self.start, self.hold, self.lasts = start, hold, lasts
 
 
 class LetIn:

@@ -9,9 +9,9 @@ from collections.abc import Container, Iterable
 
 from gangline.engine.change_log import ChangeLog
 from gangline.engine.cluster_queue import ClusterQueueState
+from gangline.engine.estimates import Estimates
 from gangline.engine.gang import Gang
 from gangline.engine.model import Backfill, Millis, Preempt
-from gangline.engine.ordering import Estimates
 from gangline.engine.reservation import FAR, Fits, Leaving, Reservation
 from gangline.engine.runtime import NEVER
 from gangline.engine.store import Store

@@ -14,7 +14,7 @@ All times are milliseconds.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import exp, log
 from typing import NamedTuple
@@ -69,8 +69,15 @@ class Runtime:
         self._stair: dict[float, tuple[Millis, Estimate]] = {}
 
     @classmethod
-    def of(cls, forecast: RuntimeForecast | None, limit: Millis | None) -> Runtime | None:
-        """What is known of a run; a limit alone is a run of that length. None = nothing is known, it may last for ever."""
+    def of(cls, forecast: RuntimeForecast | None, limit: Millis | None, flavors: Iterable[str] = ()) -> Runtime | None:
+        """What is known of a run on these flavors, as slow as the slowest of them; a limit alone is a run of that length.
+
+        None = nothing is known, it may last for ever.
+        """
+        if forecast is not None and forecast.by_flavor:
+            known = [forecast.by_flavor[flavor] for flavor in flavors if forecast.by_flavor.get(flavor)]
+            if known:
+                return max((cls(_cleaned(quantiles), limit) for quantiles in known), key=_median)
         if forecast is not None and forecast.quantiles:
             return cls(_cleaned(forecast.quantiles), limit)
         return None if limit is None else cls(((0.5, max(TICK, limit)),), limit)
@@ -155,6 +162,10 @@ class Runtime:
 
 
 _NO_STAIR = 0, Estimate(0, 0)
+
+
+def _median(runtime: Runtime) -> Millis:
+    return runtime.quantile(0.5)
 
 
 def _ahead(elapsed: Millis) -> Millis:

@@ -9,6 +9,7 @@ from gangline.engine.admission_fairness import BY_POLICY, AdmissionFairness
 from gangline.engine.capacity import Capacity
 from gangline.engine.claims import settle_claim
 from gangline.engine.cluster_queue import ClusterQueueState
+from gangline.engine.estimates import Estimates
 from gangline.engine.forest import Forest
 from gangline.engine.gang import NOBODY, Gang
 from gangline.engine.health import Health
@@ -30,7 +31,6 @@ from gangline.engine.model import (
     Settings,
     Topology,
 )
-from gangline.engine.ordering import Estimates
 from gangline.engine.placement import DELAYING, has_placements
 from gangline.engine.quota import FlavorResource
 from gangline.engine.quota import Node as QuotaNode

@@ -12,6 +12,7 @@ from heapq import merge
 from itertools import islice
 from typing import Any, TypeAlias, cast
 
+from gangline.engine.estimates import ANYWHERE, Flavors
 from gangline.engine.gang import Gang, Shape
 from gangline.engine.line import Line, Place
 from gangline.engine.model import Millis
@@ -34,12 +35,14 @@ class TimedBucket:
         "key",
         "line",
         "local_queue",
+        "on",
         "parked",
         "question",
         "shape",
         "spokesman",
         "told",
         "told_at",
+        "varying",
     )
 
     def __init__(self, key: tuple[str, Shape], apart: bool) -> None:
@@ -50,6 +53,10 @@ class TimedBucket:
         self.candidates = Line() if apart else self.line
         self.parked = False
         self.horizon: Millis | None = None
+        #: the flavors that its estimates are for: those on which one of them was held back last
+        self.on: Flavors = ANYWHERE
+        #: those in it whose estimates depend on the flavors, by uid
+        self.varying: dict[str, Gang] = {}
         #: whose failed attempt keeps the bucket parked or held back
         self.spokesman: Gang | None = None
         #: the reason that all in it have been told, "" if somebody came since
@@ -116,9 +123,12 @@ class TimedQueue(PendingQueue):
             mates = self._of_shape.setdefault(gang.shape, [])
             if mates:
                 bucket.parked, bucket.horizon = mates[0].parked, mates[0].horizon
-                bucket.spokesman = mates[0].spokesman
+                bucket.spokesman, bucket.on = mates[0].spokesman, mates[0].on
             mates.append(bucket)
         _, rank, estimate, second_rank = self._ranked(gang)
+        if ranking.varies(gang):
+            bucket.varying[gang.uid] = gang
+            estimate = ranking.estimate(gang, bucket.on)
         place = second = Place((-gang.priority, rank, gang.since, gang.uid), estimate, gang)
         bucket.line.add(place)
         if bucket.candidates is not bucket.line:
@@ -144,6 +154,7 @@ class TimedQueue(PendingQueue):
             place, second = gang.entry
             self.version += 1
             gang.bucket = gang.entry = None
+            bucket.varying.pop(gang.uid, None)
             bucket.line.remove(place)
             if bucket.candidates is not bucket.line:
                 bucket.candidates.remove(second)
@@ -244,9 +255,32 @@ class TimedQueue(PendingQueue):
     def park_shape(self, gang: Gang) -> bool:
         return self._block(gang, None)
 
-    def hold_back(self, gang: Gang, horizon: Millis) -> bool:
-        """Its shape (in flight: `gang`) is in the way of a reservation that starts at `horizon`. False if it is alone."""
-        return self._block(gang, horizon)
+    def hold_back(self, gang: Gang, horizon: Millis, on: Flavors = ANYWHERE) -> bool:
+        """Its shape (in flight: `gang`) is in the way of a reservation that starts at `horizon`, on the flavors that it would
+        be given now. False if it is alone."""
+        others = self._block(gang, horizon)
+        for bucket in self._of_shape[gang.shape]:
+            self._reckon(bucket, on)
+        return others
+
+    def _reckon(self, bucket: TimedBucket, on: Flavors) -> None:
+        """Of those in this bucket, only whoever would end soon enough on these flavors is offered from now on."""
+        if bucket.on == on:
+            return
+        bucket.on = on
+        for gang in bucket.varying.values():
+            estimate = self.ranking.estimate(gang, on)
+            place, second = gang.entry
+            bucket.line.remove(place)
+            place = place._replace(estimate=estimate)
+            bucket.line.add(place)
+            if bucket.candidates is bucket.line:
+                second = place
+            else:
+                bucket.candidates.remove(second)
+                second = second._replace(estimate=estimate)
+                bucket.candidates.add(second)
+            gang.entry = (place, second)
 
     def _block(self, gang: Gang, horizon: Millis | None) -> bool:
         self.arrive(gang)

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 
 from gangline.engine.cluster_queue import ClusterQueueState
+from gangline.engine.estimates import Estimates, flavors_of
 from gangline.engine.gang import Gang, Shape
 from gangline.engine.model import Millis
-from gangline.engine.ordering import Estimates
 from gangline.engine.quota import FlavorResource
 from gangline.engine.reservation import FAR, LetIn, Reservation
 from gangline.engine.runtime import NEVER
@@ -230,7 +230,7 @@ class Timeline:
             return False
         reservation.beside.clear()
         start, hold = self._earliest(reservation, now, bound)
-        reservation.start, reservation.hold = start, hold
+        reservation.hold_from(start, hold, self._length(reservation, hold))
         if reservation.promised is None:
             reservation.promised = start
         return start != before
@@ -326,11 +326,18 @@ class Timeline:
         hold = self._fits_at(reservation, moment)
         if hold is None:
             return None
-        end = min(NEVER, moment + reservation.length)
+        end = min(NEVER, moment + self._length(reservation, hold))
         starts = sorted({other.start for other in others if moment < other.start < end})
         if all(self.at(start, reservation).has_room(hold) for start in starts):
             return hold
         return None
+
+    def _length(self, reservation: Reservation, hold: Hold | None) -> Millis:
+        """How long it runs with this hold."""
+        gang = reservation.gang
+        if hold is None or not self._estimates.varies(gang):
+            return reservation.length
+        return self._estimates.length(gang, self.level, flavors_of(hold.places))
 
     def cancel(self, reservation: Reservation) -> None:
         """It is not needed any more: what it held goes to those after it."""
@@ -373,7 +380,7 @@ class Timeline:
             moved.append((reservation, other))
             passed.append(reservation)
         for reservation, other in moved:
-            reservation.hold = other
+            reservation.hold_from(reservation.start, other, self._length(reservation, other))
         for reservation in passed:
             reservation.beside.add(key)
         return None

@@ -11,10 +11,10 @@ from functools import cmp_to_key
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from gangline.engine.estimates import is_accelerator
 from gangline.engine.fewest import FewestSearch
 from gangline.engine.gang import Gang
 from gangline.engine.model import Millis
-from gangline.engine.ordering import is_accelerator
 from gangline.engine.protection import protected_until
 from gangline.engine.quota import Cell, FlavorResource, Node
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,19 +68,26 @@ class World:
         self.forecasts.tell_all()
         self.from_operator = told is not None
         for key, body in (told or {}).items():
-            values = body.get("quantiles") or ()
-            if len(values) == len(LEVELS):
-                estimate = Forecast(*values, source=body.get("source", ""), samples=body.get("samples", 0))
-                self.forecasts.take(key, estimate)
+            estimate = _estimate(body.get("quantiles"), body)
+            if estimate is not None:
+                there = {flavor: _estimate(values, body) for flavor, values in (body.get("byFlavor") or {}).items()}
+                self.forecasts.take(key, estimate, {name: found for name, found in there.items() if found is not None})
 
     def outlook(self, only: frozenset[str] | None = None, *, seconds: float = 3.0, horizon: int = HORIZON) -> Outlook:
         """Who starts when, as it looks now; with `only`, no further than until these have started."""
         facts = self.engine.facts()
         return outlook(facts, self.engine.settings, self.now, only=only, seconds=seconds, horizon=horizon)
 
-    def estimate(self, key: str) -> Forecast | None:
-        """Of a workload's whole runtime."""
-        return self.forecasts.estimate(key)
+    def estimate(self, key: str, flavor: str = "") -> Forecast | None:
+        """Of a workload's whole runtime, on this flavor if that makes a difference."""
+        return self.forecasts.by_flavor(key).get(flavor) or self.forecasts.estimate(key)
+
+
+def _estimate(quantiles: Sequence[float] | None, body: Mapping[str, Any]) -> Forecast | None:
+    """As the operator says it; None if it says something else."""
+    if quantiles is None or len(quantiles) != len(LEVELS):
+        return None
+    return Forecast(*quantiles, source=body.get("source", ""), samples=body.get("samples", 0))
 
 
 async def load(api: ApiClient) -> World:

@@ -24,7 +24,7 @@ from gangline.control.tallies import Tallies
 from gangline.control.writes import Writes
 from gangline.engine import model
 from gangline.engine.engine import Engine
-from gangline.forecast import Forecast, Forecaster, Run, Verdict
+from gangline.forecast import Forecaster, Run, Verdict
 from gangline.kube import resources as kube
 
 log = logging.getLogger(__name__)
@@ -318,12 +318,14 @@ class Forecasting:
 # --- what others may ask ------------------------------------------------------------------------------------------------
 
 
-def as_json(estimates: Mapping[str, Forecast]) -> Json:
-    """Estimates of whole runtimes in seconds, by workload."""
-    return {
-        key: {"quantiles": list(estimate.values), "source": estimate.source, "samples": estimate.samples}
-        for key, estimate in estimates.items()
-    }
+def as_json(forecasts: Forecasts) -> Json:
+    """Estimates of whole runtimes in seconds, by workload; and `byFlavor`, where it matters and is not decided yet."""
+    told: Json = {}
+    for key, estimate in forecasts.estimates().items():
+        told[key] = {"quantiles": list(estimate.values), "source": estimate.source, "samples": estimate.samples}
+        if by_flavor := forecasts.by_flavor(key):
+            told[key]["byFlavor"] = {flavor: list(there.values) for flavor, there in by_flavor.items()}
+    return told
 
 
 def accuracy_as_json(records: Mapping[str, Record]) -> list[Json]:

@@ -1,5 +1,8 @@
 """What is known of how long workloads run: facts from the mirror in, estimates to the engine out.
 
+Of a workload that waits in a queue with several flavors, what is told has an estimate for each of them as well, where it is
+known to take longer on some than on others: where it will run is decided when its turn comes. Once it runs, there is one.
+
 Nothing here is on the way of a decision. A fact is only noted when it arrives; `work` takes what was noted to the forecaster in
 slices, and `tell` asks it for estimates in batches. The engine is told of an estimate that is new or has changed by so much that
 it matters, and only while somebody wants to know: a QueuePolicy, a GPUJob, or a person who asked lately.
@@ -13,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from gangline.control import runs
+from gangline.control import by_flavor, runs
+from gangline.control.by_flavor import differs
 from gangline.control.mirror import JOB_KINDS, Mirror
 from gangline.engine import model
 from gangline.forecast import LEVELS, Forecast, Forecaster, Run
@@ -26,8 +30,6 @@ if TYPE_CHECKING:
 
 Json: TypeAlias = dict[str, Any]
 
-#: an estimate whose q50 or q90 moved by less than this share is not told again
-MATERIAL: Final = 0.05
 #: so many estimates are made at a time
 BATCH: Final = 250
 #: so many are made anew at a time, after something was learned
@@ -38,6 +40,7 @@ AT_START: Final = 60.0
 INTEREST: Final = 600.0
 
 _UNSAID: Final = Said()
+_NO_FLAVORS: Final[Mapping[str, Forecast]] = {}
 
 
 @dataclass(slots=True)
@@ -48,6 +51,7 @@ class _Open:
     basis: tuple[object, ...]  # what its run was made of: another one is told
     start: float | None = None
     estimate: Forecast | None = None  # of its whole runtime, as told last
+    by_flavor: Mapping[str, Forecast] = field(default_factory=dict[str, Forecast])  # where it may run, as told last
     at_start: Forecast | None = None  # what was told when it started: what its end is compared with
 
 
@@ -160,11 +164,12 @@ class Forecasts:
         if known is None or known.basis != basis:
             run = runs.run_of(value, raw, job[1] if job else None, said)
             if not run.flavor:
-                run = replace(run, flavor=self._only_flavor(value))
+                offered = by_flavor.offered(self._mirror, value)
+                run = replace(run, flavor=offered[0] if len(offered) == 1 else "")
             self.forecaster.submitted(run, ask=self._was_wanted)
             self.forecaster.renew([value.uid] if known is not None else [])
-            start = known.start if known is not None else None
-            known = self._open[value.key] = _Open(value.uid, basis, start, known.estimate if known else None)
+            before = known or _Open(value.uid, basis)
+            known = self._open[value.key] = _Open(value.uid, basis, before.start, before.estimate, before.by_flavor)
             self._unasked[value.key] = None
         start = value.admitted_at / 1000 if value.admitted else None
         if start == known.start:
@@ -173,8 +178,9 @@ class Forecasts:
             self.forecaster.stopped(value.uid)
         known.start, known.at_start = start, None
         if start is not None:
-            self.forecaster.started(value.uid, start, flavor_of(value))
-            known.at_start = known.estimate
+            flavor = flavor_of(value)
+            self.forecaster.started(value.uid, start, flavor)
+            known.at_start = known.by_flavor.get(flavor, known.estimate)
             self._unasked[value.key] = None  # on its flavor it may take longer, or shorter
 
     def _finish(self, value: model.Workload, raw: Json, known: _Open | None) -> None:
@@ -221,21 +227,6 @@ class Forecasts:
         record.log_error += abs(run.log_seconds - runs.log_of(known.at_start.q50))
         for level, value in zip(LEVELS, known.at_start.values, strict=True):
             record.below[level] += run.seconds <= value
-
-    def _only_flavor(self, value: model.Workload) -> str:
-        """The flavor that a waiting workload will get, where its queue has no other for the accelerators that it asks for."""
-        queue = self._mirror.get(kube.LOCAL_QUEUES, f"{value.namespace}/{value.queue}")
-        cluster_queue = self._mirror.get(kube.CLUSTER_QUEUES, queue["spec"].get("clusterQueue", "")) if queue else None
-        if cluster_queue is None:
-            return ""
-        asked = {resource for pods in value.pod_sets for resource in pods.requests if "/" in resource}
-        found = {
-            flavor["name"]
-            for group in cluster_queue["spec"].get("resourceGroups") or ()
-            if asked.intersection(group["coveredResources"])
-            for flavor in group["flavors"]
-        }
-        return found.pop() if len(found) == 1 else ""
 
     def _job(self, raw: Json) -> tuple[kube.Resource, Json] | None:
         ref = self._mirror.job_of(raw)
@@ -309,31 +300,37 @@ class Forecasts:
         uids = [known.uid for known in opened.values()]
         now = self._now() / 1000
         estimates = self.forecaster.forecasts(uids, now, conditional=False)
+        waiting = {
+            key: estimates[known.uid] for key, known in opened.items() if known.start is None and known.uid in estimates
+        }
+        elsewhere = by_flavor.estimates(self._mirror, self.forecaster, waiting, now)
         told = 0
         for key, known in opened.items():
-            estimate = estimates.get(known.uid)
-            if estimate is not None and not self.knows_better(key) and _differs(known.estimate, estimate):
-                known.estimate = estimate
-                self._observe(model.Put(fact(key, estimate)))
+            estimate, there = estimates.get(known.uid), elsewhere.get(key, _NO_FLAVORS)
+            if estimate is not None and not self.knows_better(key) and _moved(known, estimate, there):
+                self._tell(key, known, estimate, there)
                 told += 1
             if known.at_start is None and known.start is not None and now - known.start < AT_START:
                 known.at_start = known.estimate
         return told
 
+    def _tell(self, key: str, known: _Open, estimate: Forecast, there: Mapping[str, Forecast]) -> None:
+        known.estimate, known.by_flavor = estimate, there
+        self._observe(model.Put(fact(key, estimate, there)))
+
     def tell_again(self, key: str) -> None:
         """Whoever knew better does so no more."""
         known = self._open.get(key)
         if known is not None:
-            known.estimate = None
+            known.estimate, known.by_flavor = None, _NO_FLAVORS
             self._unasked[key] = None
             self._noted()
 
-    def take(self, key: str, estimate: Forecast) -> None:
-        """Somebody who knows better says how long a workload runs."""
+    def take(self, key: str, estimate: Forecast, there: Mapping[str, Forecast] = _NO_FLAVORS) -> None:
+        """Somebody who knows better says how long a workload runs, on any flavor and on each that it may get."""
         known = self._open.get(key)
         if known is not None:
-            known.estimate = estimate
-            self._observe(model.Put(fact(key, estimate)))
+            self._tell(key, known, estimate, there)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -346,28 +343,37 @@ class Forecasts:
         """The same of all that have not ended, by key."""
         return {key: known.estimate for key, known in self._open.items() if known.estimate is not None}
 
+    def by_flavor(self, key: str) -> Mapping[str, Forecast]:
+        """The same for each flavor that it may get; empty where that is not known, or makes no difference."""
+        known = self._open.get(key)
+        return known.by_flavor if known is not None else _NO_FLAVORS
+
     def waiting(self) -> int:
         """Facts that were noted and not taken in."""
         return len(self._news)
 
 
-def fact(key: str, estimate: Forecast) -> model.RuntimeForecast:
-    """An estimate in the engine's words."""
+def fact(key: str, estimate: Forecast, there: Mapping[str, Forecast] = _NO_FLAVORS) -> model.RuntimeForecast:
+    """An estimate in the engine's words; `there` is the same for each flavor that it may get, where that matters."""
     return model.RuntimeForecast(
         workload=key,
-        quantiles=tuple(
-            (level, max(1, round(value * 1000))) for level, value in zip(LEVELS, estimate.values, strict=True)
-        ),
+        quantiles=_quantiles(estimate),
         source=estimate.source,
         samples=estimate.samples,
+        by_flavor={flavor: _quantiles(each) for flavor, each in there.items()},
     )
+
+
+def _quantiles(estimate: Forecast) -> tuple[tuple[float, model.Millis], ...]:
+    return tuple((level, max(1, round(value * 1000))) for level, value in zip(LEVELS, estimate.values, strict=True))
 
 
 def _said(job: tuple[kube.Resource, Json] | None) -> Said:
     return JOB_KINDS[job[0]].said(job[1]) if job is not None else _UNSAID
 
 
-def _differs(old: Forecast | None, new: Forecast) -> bool:
-    if old is None or old.source != new.source:
+def _moved(known: _Open, estimate: Forecast, there: Mapping[str, Forecast]) -> bool:
+    """It says something else than what was told last."""
+    if differs(known.estimate, estimate) or known.by_flavor.keys() != there.keys():
         return True
-    return any(abs(b - a) > MATERIAL * a for a, b in ((old.q50, new.q50), (old.q90, new.q90)))
+    return any(differs(known.by_flavor[flavor], each) for flavor, each in there.items())

@@ -88,7 +88,7 @@ class Visibility:
 
         forecasting.ask()
         await forecasting.settled()
-        return self._told({"forecasts": as_json(forecasting.forecasts.estimates())})
+        return self._told({"forecasts": as_json(forecasting.forecasts)})
 
     async def _accuracy(self, _: web.Request) -> web.Response:
         """How right forecasts and expected starts have been."""

@@ -193,6 +193,11 @@ class Forecaster:
             self._record()
         return {uid: self._forecast(uid, now, flavor, trusted, conditional) for uid in wanted}
 
+    @property
+    def compares_flavors(self) -> bool:
+        """It has learned how much longer the same work takes on one flavor than on another."""
+        return any(self._tracker.scale.offsets.values())
+
     def _is_open(self, uid: str) -> bool:
         if uid not in self._asked and (run := self._tracker.run(uid)) is not None:
             self._remember(run)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gangline.control.forecasting import as_json
 from gangline.control.forecasts import Forecasts
 from gangline.control.mirror import Mirror
 from gangline.engine import model
@@ -119,27 +120,102 @@ def test_a_finished_workload_becomes_one_run_with_all_that_is_known_of_it() -> N
     assert (run.submit, run.start, run.seconds) == (START, START + 10, 600.0)
 
 
-def test_where_a_queue_has_one_flavor_a_waiting_job_is_forecast_for_that() -> None:
-    def offer(world: World, *flavors: str) -> None:
-        quotas = [{"name": name, "resources": [{"name": "nvidia.com/gpu", "nominalQuota": 8}]} for name in flavors]
-        cpus = {"coveredResources": ["cpu"], "flavors": [{"name": "cpus", "resources": []}]}
-        groups = [{"coveredResources": ["nvidia.com/gpu"], "flavors": quotas}, cpus]
-        world.put(kube.CLUSTER_QUEUES, {"metadata": {"name": "cq"}, "spec": {"resourceGroups": groups}})
-        local = {"metadata": {"name": "lq", "namespace": "ml"}, "spec": {"clusterQueue": "cq"}}
-        world.put(kube.LOCAL_QUEUES, local)
+def offer(world: World, *flavors: str) -> None:
+    """The queue has these flavors of GPUs, and one of cpu."""
+    quotas = [{"name": name, "resources": [{"name": "nvidia.com/gpu", "nominalQuota": 8}]} for name in flavors]
+    cpus = {"coveredResources": ["cpu"], "flavors": [{"name": "cpus", "resources": []}]}
+    groups = [{"coveredResources": ["nvidia.com/gpu"], "flavors": quotas}, cpus]
+    world.put(kube.CLUSTER_QUEUES, {"metadata": {"name": "cq"}, "spec": {"resourceGroups": groups}})
+    local = {"metadata": {"name": "lq", "namespace": "ml"}, "spec": {"clusterQueue": "cq"}}
+    world.put(kube.LOCAL_QUEUES, local)
 
-    def forecast(*flavors: str) -> float:
+
+def compare(world: World, **offsets: float) -> None:
+    """It was learned how flavors compare: offsets of log runtime."""
+    world.forecasts.forecaster.tracker.rescale(FlavorScale(offsets))
+
+
+def test_where_a_queue_has_one_flavor_a_waiting_job_is_forecast_for_that() -> None:
+    def forecast(*flavors: str) -> model.RuntimeForecast:
         world = World()
         world.policy()
         offer(world, *flavors)
-        world.forecasts.forecaster.tracker.rescale(FlavorScale({"h100": -0.5, "v100": 0.5}))
+        compare(world, h100=-0.5, v100=0.5)
         world.workload("w")
         world.turn()
-        return median(world.facts("w")[-1])
+        return world.facts("w")[-1]
 
     between = forecast("h100", "v100")
-    assert forecast("h100") == pytest.approx(between * math.exp(-0.5), rel=1e-3)
-    assert forecast("v100") == pytest.approx(between * math.exp(0.5), rel=1e-3)
+    for flavor, offset in (("h100", -0.5), ("v100", 0.5)):
+        alone = forecast(flavor)
+        assert median(alone) == pytest.approx(median(between) * math.exp(offset), rel=1e-3)
+        assert alone.by_flavor == {}
+        assert between.by_flavor[flavor] == alone.quantiles, "with several, it is said for each of them"
+
+
+def test_flavors_that_make_no_difference_are_not_told_apart() -> None:
+    world = World()
+    world.policy()
+    offer(world, "h100", "v100")
+    world.workload("unknown")
+    world.turn()
+    assert world.facts("unknown")[-1].by_flavor == {}, "nothing ran on both"
+    compare(world, h100=-0.01, v100=0.02)
+    world.workload("alike")
+    world.turn()
+    assert world.facts("alike")[-1].by_flavor == {}
+    compare(world, h100=-0.5, v100=0.5)
+    world.gpujob("llm", expected="2h")
+    world.workload("gpujob-llm-1", owner="llm")
+    world.turn()
+    assert world.facts("gpujob-llm-1")[-1].by_flavor == {}, "its author says how long it takes, wherever that is"
+
+
+def test_once_it_runs_it_is_told_for_its_own_flavor_alone_and_again_only_when_that_moved() -> None:
+    world = World()
+    world.policy()
+    offer(world, "h100", "v100")
+    compare(world, h100=-0.5, v100=0.5)
+    world.workload("w")
+    world.turn()
+    (waiting,) = world.facts("w")
+    world.workload("w", started=START + 10)
+    world.turn()
+    world.turn()
+    running = world.facts("w")[1:]
+    assert [(fact.quantiles, fact.by_flavor) for fact in running] == [(waiting.by_flavor["h100"], {})]
+
+
+def test_what_its_flavor_was_told_to_take_is_what_its_end_is_compared_with() -> None:
+    world = World()
+    world.policy()
+    offer(world, "h100", "v100")
+    compare(world, h100=-2.0, v100=2.0)
+    world.workload("w")
+    world.turn()
+    expected = dict(world.facts("w")[-1].by_flavor["h100"])[0.5] / 1000
+    assert 2 < expected < 600
+    world.workload("w", started=START + 10)
+    world.forecasts.work(1.0)
+    ended = START + 10 + round(expected) - 1
+    world.workload("w", started=START + 10, ended=ended)
+    world.forecasts.work(1.0)
+    (record,) = world.forecasts.records.values()
+    assert record.below[0.5] == 1 and record.log_error < 0.1
+
+
+def test_the_operators_answer_tells_flavors_apart_too() -> None:
+    world = World()
+    world.policy()
+    offer(world, "h100", "v100")
+    world.workload("before")
+    world.turn()
+    compare(world, h100=-0.5, v100=0.5)
+    world.workload("w")
+    world.turn()
+    told = as_json(world.forecasts)
+    assert "byFlavor" not in told["ml/before"]
+    assert told["ml/w"]["byFlavor"]["v100"][1] == pytest.approx(told["ml/w"]["quantiles"][1] * math.exp(0.5))
 
 
 def test_what_had_ended_before_a_restart_is_stored_once_whoever_saw_it() -> None:

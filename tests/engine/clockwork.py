@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
 from tests.engine.world import GPU, START
 
 from gangline.engine.engine import Engine
+from gangline.engine.estimates import flavors_of
 from gangline.engine.model import (
     Admission,
     Admit,
@@ -44,6 +45,8 @@ class Job:
     priority: int = 0
     #: declared: work is saved this often
     checkpoint: int | None = None
+    #: flavor -> how many times as long it takes there, which is forecast so
+    times: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass
@@ -61,6 +64,7 @@ class Clockwork:
         self.now = START
         self.runs: dict[str, Run] = {}
         self.workloads: dict[str, Workload] = {}
+        self.times: dict[str, Mapping[str, float]] = {}
         self.nodes = nodes
         self.log: list[tuple[int, str, str]] = []
         #: asked after every moment
@@ -118,9 +122,9 @@ class Clockwork:
         )
         self.runs[name] = Run()
         self.workloads[name] = workload
+        self.times[name] = job.times
         if job.forecast:
-            quantiles = tuple((level, seconds * 1000) for level, seconds in job.forecast)
-            self.engine.observe(Put(RuntimeForecast(workload.key, quantiles, "Model", 9)))
+            self.engine.observe(Put(_forecast(workload.key, job)))
         self.engine.observe(Put(workload))
 
     def _end(self, name: str, start: int) -> None:
@@ -150,7 +154,8 @@ class Clockwork:
     def _start(self, name: str, admission: Admission, backfilled: bool, lasts: int) -> None:
         self.log.append((self.now, "Backfill" if backfilled else "Start", name))
         self.runs[name].starts.append((self.now - START) // 1000)
-        heappush(self._ends, (self.now + lasts * 1000, name, self.now))
+        times = [self.times[name].get(flavor, 1.0) for flavor in flavors_of(admission)]
+        heappush(self._ends, (self.now + round(lasts * 1000 * max(times, default=1.0)), name, self.now))
         self._put(
             name,
             admission=admission,
@@ -183,6 +188,14 @@ class Clockwork:
 
     def cancel(self, name: str) -> None:
         self.engine.observe(Gone(Workload, self.workloads.pop(name).key))
+
+
+def _forecast(key: str, job: Job) -> RuntimeForecast:
+    def quantiles(times: float) -> tuple[tuple[float, int], ...]:
+        return tuple((level, round(seconds * 1000 * times)) for level, seconds in job.forecast)
+
+    there = {flavor: quantiles(times) for flavor, times in job.times.items()}
+    return RuntimeForecast(key, quantiles(1.0), "Model", 9, by_flavor=there)
 
 
 def not_overcommitted(clock: Clockwork) -> None:

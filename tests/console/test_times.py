@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,12 @@ NOW = 1_700_000_000
 GPU = "nvidia.com/gpu"
 
 
-def queue(name: str, gpus: int) -> list[tuple[kube.Resource, Json]]:
-    quotas = [{"name": "h100", "resources": [{"name": GPU, "nominalQuota": gpus}]}]
+def queue(name: str, gpus: int, **others: int) -> list[tuple[kube.Resource, Json]]:
+    """`gpus` are of flavor h100; `others` are more flavors."""
+    quotas = [
+        {"name": flavor, "resources": [{"name": GPU, "nominalQuota": n}]}
+        for flavor, n in {"h100": gpus, **others}.items()
+    ]
     spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": [GPU], "flavors": quotas}]}
     cluster_queue = {"kind": "ClusterQueue", "metadata": {"name": name, "uid": name}, "spec": spec}
     local = {"kind": "LocalQueue", "metadata": {"name": name, "namespace": "ml", "uid": f"lq-{name}"}}
@@ -44,7 +49,7 @@ def gpujob(name: str, workers: int, expected: str, queue: str = "a") -> Json:
 
 
 def submitted(
-    name: str, workers: int, expected: str, *, ago: int, started: int | None = None, queue: str = "a"
+    name: str, workers: int, expected: str, *, ago: int, started: int | None = None, queue: str = "a", on: str = "h100"
 ) -> list[tuple[kube.Resource, Json]]:
     """A GPUJob and its Workload, `ago` seconds old; `started` that many seconds ago, or waiting."""
     job = gpujob(name, workers, expected, queue)
@@ -53,7 +58,7 @@ def submitted(
     workload = workloads.build(kind, job, kind.pod_sets(job), queue=queue, priority=0)
     workload["metadata"] |= {"uid": f"wl-{name}", "creationTimestamp": timestamp((NOW - ago) * 1000)}
     if started is not None:
-        assigned = {"name": "worker", "count": workers, "flavors": {GPU: "h100"}, "resourceUsage": {GPU: 8 * workers}}
+        assigned = {"name": "worker", "count": workers, "flavors": {GPU: on}, "resourceUsage": {GPU: 8 * workers}}
         rows = [
             {"type": kind_, "status": "True", "reason": kind_, "lastTransitionTime": timestamp((NOW - started) * 1000)}
             for kind_ in ("QuotaReserved", "Admitted")
@@ -65,18 +70,24 @@ def submitted(
     return [(kube.GPU_JOBS, job), (kube.WORKLOADS, workload)]
 
 
+def flavor(name: str) -> tuple[kube.Resource, Json]:
+    return kube.RESOURCE_FLAVORS, {"kind": "ResourceFlavor", "metadata": {"name": name, "uid": name}, "spec": {}}
+
+
 @pytest.fixture
 def here() -> World:
     """32 GPUs: one job runs on all of them for 40 more minutes, and two wait; queue b has 16 GPUs that nobody uses."""
-    flavor = {"kind": "ResourceFlavor", "metadata": {"name": "h100", "uid": "h100"}, "spec": {}}
-    entries = [
-        (kube.RESOURCE_FLAVORS, flavor),
+    return world_of(
+        flavor("h100"),
         *queue("a", 32),
         *queue("b", 16),
         *submitted("runs", 4, "1h", ago=1300, started=1200),
         *submitted("next", 4, "2h", ago=600),
         *submitted("last", 2, "30m", ago=300),
-    ]
+    )
+
+
+def world_of(*entries: tuple[kube.Resource, Json]) -> World:
     objects: dict[kube.Resource, list[Json]] = {}
     for number, (resource, obj) in enumerate(entries):
         obj["metadata"]["resourceVersion"] = str(number)
@@ -85,6 +96,22 @@ def here() -> World:
     world.fill(objects)
     world.forecast(None)
     return world
+
+
+def several() -> World:
+    """Queue a has 8 fast GPUs and 32 slow ones; a job is to run on the slow ones for 40 more minutes, and one waits for them."""
+    here = world_of(
+        flavor("h100"),
+        flavor("v100"),
+        *queue("a", 8, v100=32),
+        *queue("b", 16),
+        *submitted("runs", 4, "1h", ago=1300, started=1200, on="v100"),
+        *submitted("waits", 4, "2h", ago=600),
+    )
+    told = {"quantiles": [600, 1200, 2400, 3600, 4800], "source": "Model", "samples": 7}
+    there = {"h100": [300, 600, 1200, 1800, 2400], "v100": [1200, 2400, 4800, 7200, 9600], "odd": [1]}
+    here.forecast({eta.key_of(views(here)["waits"]): told | {"byFlavor": there}})
+    return here
 
 
 def views(here: World) -> dict[str, Any]:
@@ -124,6 +151,20 @@ def test_the_operators_estimates_outrank_our_own(here: World) -> None:
     assert estimate is not None and (estimate.source, estimate.q50) == ("Model", 1800)
     start = here.outlook().starts[eta.key_of(seen["next"])]
     assert 300 <= start.p50 / 1000 - NOW <= 900
+
+
+def test_of_several_flavors_it_is_said_which_one_it_will_be_and_what_it_takes_there() -> None:
+    here = several()
+    seen = views(here)
+    known = eta.times(here, here.outlook(), seen.values())
+    waits = known[seen["waits"].uid]
+    assert waits.flavor == "v100" and waits.forecast is not None and waits.forecast.q50 == 2400
+    assert eta.runtime_text(waits.forecast, waits.flavor) == "40m – 120m on v100"
+    told = eta.as_json(seen["waits"], waits)["forecast"]
+    assert (told["p50"], told["p90"], told["flavor"]) == (2400, 7200, "v100")
+    runs = known[seen["runs"].uid]
+    assert runs.flavor == "" and eta.as_json(seen["runs"], runs)["forecast"]["flavor"] is None
+    assert here.expected(eta.key_of(seen["waits"]), None)[0] == here.estimate(eta.key_of(seen["waits"]))
 
 
 def test_the_table_is_in_the_order_of_starts(here: World) -> None:
@@ -182,7 +223,7 @@ def asked(here: World, workers: int = 4, expected: str = "1h") -> Variant:
 
 def test_what_if_finds_the_idle_queue_and_the_smaller_gang(here: World) -> None:
     original = asked(here, workers=2)
-    base, because = whatif._start(here, original)
+    base, because, _ = whatif._start(here, original)
     assert base is not None and because.startswith("after ")
     answers = whatif.best(whatif._answers(here, original, base))
     assert "queue b" in answers[0].change and answers[0].p50 is not None and answers[0].p50 < 1
@@ -191,9 +232,30 @@ def test_what_if_finds_the_idle_queue_and_the_smaller_gang(here: World) -> None:
     assert len(answers) <= 3
 
 
+def test_what_if_tells_flavors_apart_as_the_operator_has_learned_to() -> None:
+    here = several()
+    here.forecast({}, {"h100": -math.log(2), "v100": math.log(2)})
+    job = gpujob("mine", 2, "1h")
+    del job["spec"]["runtime"]
+    original = whatif.put(here, job, GPUJob())
+    assert {flavor: round(each.q50 / original.forecast.q50, 3) for flavor, each in original.there.items()} == {
+        "h100": 0.5,
+        "v100": 2.0,
+    }
+    _, _, flavor = whatif._start(here, original)
+    assert flavor == "v100", "16 GPUs are more than all fast ones"
+    variants = {variant.kind: variant for variant in whatif.variants(here, original)}
+    assert variants["smaller"].there["v100"].q50 == pytest.approx(2 * original.there["v100"].q50)
+    elsewhere = variants["queue"]
+    start, _, flavor = whatif._start(here, elsewhere)
+    answer = whatif._answer(here, elsewhere, start, None, flavor)
+    assert (answer.flavor, answer.runs) == ("h100", elsewhere.there["h100"])
+    assert answer.runs.q50 == pytest.approx(original.forecast.q50 / 2)
+
+
 def test_what_never_fits_may_fit_when_it_is_smaller(here: World) -> None:
     original = asked(here, workers=8)
-    base, _ = whatif._start(here, original)
+    base, _, _ = whatif._start(here, original)
     assert base is None
     answers = whatif.best(whatif._answers(here, original, base))
     assert [answer.change for answer in answers] == ["ask for 32 GPUs instead of 64"]

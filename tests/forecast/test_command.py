@@ -97,3 +97,26 @@ def test_what_goes_wrong_is_said(tmp_path: Path, words: list[str], expected: str
     assert result.exit_code
     assert expected in result.output
     assert "Traceback" not in result.output
+
+
+def test_show_says_which_flavor_it_is_for_and_what_it_would_be_on_others(place: Path) -> None:
+    from gangline.console.forecast import _by_flavor, _show
+    from gangline.forecast import Forecaster
+
+    forecaster = Forecaster()
+    forecaster.restore(make_runs(200))
+    waits = Run("new", 40 * 86400.0, gpus=8, name="train")
+    forecaster.submitted(waits)
+    assert _by_flavor(forecaster, waits, waits.submit) == {}, "nothing is known of flavors"
+    forecaster.compare_flavors({"fast": -0.5, "slow": 0.5})
+    there = _by_flavor(forecaster, waits, waits.submit)
+    total = forecaster.forecast("new", waits.submit)
+    assert total is not None
+    assert there["fast"]["q50"] < total.q50 < there["slow"]["q50"]
+    forecaster.started("new", waits.submit + 1, "slow")
+    runs = Run("new", waits.submit, start=waits.submit + 1, flavor="slow")
+    assert _by_flavor(forecaster, runs, waits.submit) == {}, "it runs where it runs"
+    told = {"job": "j", "uid": "new", "forecast": {}, "class": None, "took": None, "model": ""}
+    text = _show({**told, "flavor": None, "byFlavor": there}, total)
+    assert "flavor    not known yet: this is for the average one\n  on fast" in text
+    assert "flavor    slow\n  took" in _show({**told, "flavor": "slow", "byFlavor": {}}, total)

@@ -17,7 +17,7 @@ from gangline.console.table import Rows, age
 from gangline.console.why import find
 from gangline.console.world import World
 from gangline.control.forecasts import fact
-from gangline.engine.model import Workload
+from gangline.engine.model import Admission, Workload
 from gangline.engine.outlook import ExpectedStart, Outlook
 from gangline.engine.runtime import Runtime
 from gangline.forecast import LEVELS, Forecast
@@ -33,6 +33,7 @@ class Times:
     start: float | None = None  # it starts as likely before as after this
     latest: float | None = None  # … and before this with a chance of nine in ten
     because: str = ""
+    flavor: str = ""  # for which the forecast is; "" where it makes no difference or is not known
 
 
 @click.command("eta")
@@ -105,19 +106,36 @@ def times(here: World, seen: Outlook, views: Iterable[WorkloadView]) -> dict[str
     """By the UID of the workload."""
     views = list(views)
     jobs = {key_of(view): view.job_name for view in views}
-    return {view.uid: _times(here, seen.starts.get(key_of(view)), view, jobs) for view in views}
+    admissions = admissions_of(seen)
+    return {
+        view.uid: _times(here, seen.starts.get(key_of(view)), admissions.get(key_of(view)), view, jobs)
+        for view in views
+    }
 
 
-def _times(here: World, start: ExpectedStart | None, view: WorkloadView, jobs: Mapping[str, str]) -> Times:
-    forecast = here.estimate(key_of(view))
+def admissions_of(seen: Outlook) -> dict[str, Admission]:
+    """As what each workload will start next, by its key; those that run already are as they were admitted."""
+    return {stretch.workload: stretch.admission for stretch in reversed(seen.stretches)}
+
+
+def _times(
+    here: World,
+    start: ExpectedStart | None,
+    admission: Admission | None,
+    view: WorkloadView,
+    jobs: Mapping[str, str],
+) -> Times:
     value = here.mirror.workload_value(key_of(view))
+    if value is not None and value.admission is not None:
+        admission = value.admission
+    forecast, flavor = here.expected(key_of(view), admission)
     if value is not None and value.admitted and not value.finished:
         elapsed = max(0.0, (here.now - value.admitted_at) / 1000)
-        return Times(_given(value, forecast, elapsed) if forecast is not None else None, elapsed)
+        return Times(_given(value, forecast, elapsed) if forecast is not None else None, elapsed, flavor=flavor)
     if start is None:
-        return Times(forecast)
+        return Times(forecast, flavor=flavor)
     latest = start.p90 / 1000 if start.p90 is not None else None
-    return Times(forecast, None, start.p50 / 1000, latest, named(start.because, jobs))
+    return Times(forecast, None, start.p50 / 1000, latest, named(start.because, jobs), flavor)
 
 
 def _given(value: Workload, forecast: Forecast, elapsed: float) -> Forecast:
@@ -160,7 +178,7 @@ def _rows(views: list[WorkloadView], found: Mapping[str, Times], now: float) -> 
                 age(now - view.created),
                 start_text(known, now),
                 _clock(known, now),
-                runtime_text(known.forecast),
+                runtime_text(known.forecast, known.flavor),
                 _why(view, known),
             )
         )
@@ -177,9 +195,11 @@ def start_text(known: Times, now: float) -> str:
     return f"{age(first)} – {'?' if last is None else age(last)}"
 
 
-def runtime_text(forecast: Forecast | None) -> str:
-    """`p50 – p90`."""
-    return f"{age(forecast.q50)} – {age(forecast.q90)}" if forecast is not None else ""
+def runtime_text(forecast: Forecast | None, flavor: str = "") -> str:
+    """`p50 – p90`, and on which flavor where that makes a difference."""
+    if forecast is None:
+        return ""
+    return f"{age(forecast.q50)} – {age(forecast.q90)}{f' on {flavor}' if flavor else ''}"
 
 
 def _clock(known: Times, now: float) -> str:
@@ -223,6 +243,7 @@ def as_json(view: WorkloadView, known: Times) -> dict[str, Any]:
             "p90": forecast.q90,
             "source": forecast.source,
             "samples": forecast.samples,
+            "flavor": known.flavor or None,
         },
     }
 

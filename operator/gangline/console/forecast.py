@@ -185,11 +185,24 @@ def show(job: str, db: str, model_path: Path, output: str | None) -> None:
         "forecast": dict(zip(metrics.names(), total.values, strict=True)),
         "source": total.source,
         "samples": total.samples,
+        "flavor": run.flavor or None,
+        "byFlavor": _by_flavor(forecaster, run, now),
         "class": known and {"key": known[0], "finished": known[1].count, "median": math.exp(known[1].median())},
         "took": run.seconds,
         "model": note or verdict.reason,
     }
     click.echo(json.dumps(told, indent=2) if output == "json" else _show(told, total))
+
+
+def _by_flavor(forecaster: Forecaster, run: Run, now: float) -> dict[str, dict[str, float]]:
+    """The same on each flavor whose speed is known, for a job that does not run; empty where it makes no difference."""
+    if run.start is not None and run.finish is None:
+        return {}
+    there = {flavor: forecaster.forecast(run.uid, now, flavor) for flavor in sorted(forecaster.flavor_offsets)}
+    values = {flavor: each.values for flavor, each in there.items() if each is not None}
+    if len(set(values.values())) < 2:
+        return {}
+    return {flavor: dict(zip(metrics.names(), each, strict=True)) for flavor, each in values.items()}
 
 
 def _forecaster(model_path: Path, history: list[Run], run: Run) -> tuple[Forecaster, str]:
@@ -215,6 +228,10 @@ def _show(told: dict[str, Any], total: Forecast) -> str:
         f"  forecast  {', '.join(f'{name} {age(value)}' for name, value in told['forecast'].items())}",
         f"  source    {total.source}, {total.samples} runs",
     ]
+    if told["flavor"] or told["byFlavor"]:
+        lines.append(f"  flavor    {told['flavor'] or 'not known yet: this is for the average one'}")
+    for flavor, there in told["byFlavor"].items():
+        lines.append(f"  on {flavor:<6} {', '.join(f'{name} {age(value)}' for name, value in there.items())}")
     if told["class"]:
         of = told["class"]
         lines.append(f"  class     same {of['key']}: {of['finished']} finished, median {age(of['median'])}")

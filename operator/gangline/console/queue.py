@@ -110,7 +110,7 @@ def _times(view: WorkloadView, known: Mapping[str, Times], now: float) -> tuple[
     times = known.get(view.uid, eta.Times())
     waits = view.state is State.PENDING
     elapsed = table.age(times.elapsed) if times.elapsed is not None else ""
-    return elapsed, eta.runtime_text(times.forecast), eta.start_text(times, now) if waits else ""
+    return elapsed, eta.runtime_text(times.forecast, times.flavor), eta.start_text(times, now) if waits else ""
 
 
 def _times_json(view: WorkloadView, known: Mapping[str, Times] | None) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -26,10 +25,9 @@ PATIENCE = 5.0
 _HERE = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
-async def forecasts(api: ApiClient) -> dict[str, Any] | None:
-    """The operator's estimates by workload (`namespace/name`); None where it can't be reached."""
-    answer = await ask(api, "/forecasts")
-    return answer.get("forecasts") if answer is not None else None
+async def forecasts(api: ApiClient) -> Json | None:
+    """The operator's estimates by workload (`namespace/name`), and how flavors compare; None where it can't be reached."""
+    return await ask(api, "/forecasts")
 
 
 async def ask(api: ApiClient, path: str) -> Json | None:

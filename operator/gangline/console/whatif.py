@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -14,10 +14,12 @@ import yaml
 
 from gangline.api import names, parse
 from gangline.console import access, world
-from gangline.console.eta import named, runtime_text, view_of
+from gangline.console.eta import admissions_of, named, runtime_text, view_of
 from gangline.console.table import Rows, age, plain
 from gangline.console.world import World
+from gangline.control.by_flavor import offered
 from gangline.control.forecasts import fact
+from gangline.engine.estimates import flavors_of
 from gangline.engine.model import Change, Gone, PodSet, Put, RuntimeForecast, Workload
 from gangline.engine.outlook import ExpectedStart, outlook
 from gangline.forecast import Forecast
@@ -46,6 +48,12 @@ class Variant:
     change: str  # what to do, in words
     workload: Workload
     forecast: Forecast
+    #: flavor -> the same, where it makes a difference
+    there: Mapping[str, Forecast] = field(default_factory=dict[str, Forecast])
+
+    def scaled(self, factor: float) -> tuple[Forecast, Mapping[str, Forecast]]:
+        """What it is forecast if it takes so many times as long, on any flavor and on each."""
+        return self.forecast.scaled(factor), {flavor: each.scaled(factor) for flavor, each in self.there.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +65,7 @@ class Answer:
     p90: float | None
     gained: float
     runs: Forecast
+    flavor: str = ""  # for which that is, where it makes a difference
 
 
 @click.command("whatif")
@@ -84,9 +93,9 @@ def command(
         raise click.ClickException(f"{file}: {error}") from error
     except (TypeError, ValueError, KeyError, AttributeError) as error:  # the API server would say what is wrong with it
         raise click.ClickException(f"{file}: this is no {kind.kind} that can be read: {error}") from error
-    base, because = _start(here, original)
+    base, because, flavor = _start(here, original)
     answers = best(_answers(here, original, base))
-    first = _answer(here, original, base, base)
+    first = _answer(here, original, base, base, flavor)
     if output == "json":
         click.echo(json.dumps(_as_json(first, because, answers), indent=2))
         return
@@ -159,7 +168,7 @@ def put(here: World, job: Json, kind: JobKind) -> Variant:
     value, estimate = here.mirror.workload_value(key), here.estimate(key)
     if value is None or estimate is None:
         raise click.ClickException(f"{kind.kind} {meta['name']} can't be read as a workload")
-    return Variant("", "as it is", value, estimate)
+    return Variant("", "as it is", value, estimate, here.forecasts.by_flavor(key))
 
 
 def _default_queue(here: World, namespace: str) -> str:
@@ -179,16 +188,27 @@ def variants(here: World, original: Variant) -> Iterator[Variant]:
     """The job smaller (and so much longer), shorter, and in each other queue of its namespace."""
     yield from filter(None, (_smaller(original, share) for share in SHARES))
     for share in SHARES:
-        forecast = original.forecast.scaled(share)
+        forecast, there = original.scaled(share)
         limit = original.workload.max_execution_seconds
         shorter = replace(original.workload, max_execution_seconds=max(1, round(limit * share)) if limit else None)
-        yield Variant("shorter", f"let it run for {runtime_text(forecast)} at a time", shorter, forecast)
+        yield Variant("shorter", f"let it run for {runtime_text(forecast)} at a time", shorter, forecast, there)
     for key, queue in sorted(here.mirror.objects[kube.LOCAL_QUEUES].items()):
         namespace, _, name = key.partition("/")
         if namespace == original.workload.namespace and name != original.workload.queue:
             elsewhere = replace(original.workload, queue=name)
             where = f"submit it to queue {name} (ClusterQueue {queue['spec'].get('clusterQueue', '')})"
-            yield Variant("queue", where, elsewhere, original.forecast)
+            yield Variant("queue", where, elsewhere, original.forecast, _there(here, elsewhere))
+
+
+def _there(here: World, elsewhere: Workload) -> dict[str, Forecast]:
+    """What it is forecast on each flavor of another queue, as far as flavors are told apart."""
+    forecaster = here.forecasts.forecaster
+    if not forecaster.compares_flavors:
+        return {}
+    found = (
+        (name, forecaster.forecast(elsewhere.uid, here.now / 1000, name)) for name in offered(here.mirror, elsewhere)
+    )
+    return {flavor: forecast for flavor, forecast in found if forecast is not None}
 
 
 def _smaller(original: Variant, share: float) -> Variant | None:
@@ -200,9 +220,7 @@ def _smaller(original: Variant, share: float) -> Variant | None:
     if after >= before or not after:
         return None
     change = f"ask for {after} GPUs instead of {before}"
-    return Variant(
-        "smaller", change, replace(original.workload, pod_sets=reduced), original.forecast.scaled(before / after)
-    )
+    return Variant("smaller", change, replace(original.workload, pod_sets=reduced), *original.scaled(before / after))
 
 
 def _fewer(pods: PodSet, share: float) -> PodSet:
@@ -224,14 +242,14 @@ def _gpus(pod_sets: Iterable[PodSet]) -> int:
 def _answers(here: World, original: Variant, base: ExpectedStart | None) -> Iterator[tuple[str, Answer]]:
     fits = base is not None
     for variant in variants(here, original):
-        start, _ = _start(here, variant)
+        start, _, flavor = _start(here, variant)
         fits = fits or (variant.kind == "smaller" and start is not None)
-        yield variant.kind, _answer(here, variant, start, base)
+        yield variant.kind, _answer(here, variant, start, base, flavor)
     smaller = (_smaller(original, 0.5**n) for n in range(1 + len(SHARES), 1 + HALVES) if not fits)
     for variant in filter(None, smaller):
-        start, _ = _start(here, variant)
+        start, _, flavor = _start(here, variant)
         if start is not None:
-            yield variant.kind, _answer(here, variant, start, base)
+            yield variant.kind, _answer(here, variant, start, base, flavor)
             return
 
 
@@ -245,27 +263,32 @@ def best(answers: Iterable[tuple[str, Answer]]) -> list[Answer]:
     return sorted(helpful.values(), key=lambda answer: -answer.gained)[:BEST]
 
 
-def _start(here: World, variant: Variant) -> tuple[ExpectedStart | None, str]:
+def _start(here: World, variant: Variant) -> tuple[ExpectedStart | None, str, str]:
+    """When it starts, after whom, and on which flavor, where that makes a difference."""
     key = variant.workload.key
     told: Sequence[Change] = [
         *here.engine.facts(),
         Gone(RuntimeForecast, key),
-        Put(fact(key, variant.forecast)),
+        Put(fact(key, variant.forecast, variant.there)),
         Put(variant.workload),
     ]
     seen = outlook(told, here.engine.settings, here.now, only=frozenset({key}), seconds=1.0)
     start = seen.starts.get(key)
-    return start, start.because if start is not None else ""
+    flavors = [flavor for flavor in flavors_of(admissions_of(seen).get(key)) if flavor in variant.there]
+    slowest = max(flavors, key=lambda flavor: variant.there[flavor].q50, default="")
+    return start, start.because if start is not None else "", slowest
 
 
-def _answer(here: World, variant: Variant, start: ExpectedStart | None, base: ExpectedStart | None) -> Answer:
+def _answer(
+    here: World, variant: Variant, start: ExpectedStart | None, base: ExpectedStart | None, flavor: str
+) -> Answer:
     p50 = (start.p50 - here.now) / 1000 if start is not None else None
     p90 = (start.p90 - here.now) / 1000 if start is not None and start.p90 is not None else None
     if start is None:
         gained = 0.0
     else:
         gained = (base.p50 - start.p50) / 1000 if base is not None else float("inf")
-    return Answer(variant.change, p50, p90, gained, variant.forecast)
+    return Answer(variant.change, p50, p90, gained, variant.there.get(flavor, variant.forecast), flavor)
 
 
 # --- showing ------------------------------------------------------------------------------------------------------------
@@ -278,12 +301,12 @@ def _show(here: World, original: Variant, first: Answer, because: str, answers: 
     start = f"no start is in sight{_obstacle(here, value)}" if first.p50 is None else f"it would start {_span(first)}"
     click.echo(f"Submitted now to queue {value.queue}, {start}{reason}")
     source = f"{original.forecast.source}, {original.forecast.samples} finished runs behind it"
-    click.echo(f"and run for {runtime_text(original.forecast)} ({source}).")
+    click.echo(f"and run for {runtime_text(first.runs, first.flavor)} ({source}).")
     if not answers:
         click.echo("\nNeither smaller nor shorter nor in another queue would it start earlier.")
         return
     cells = tuple(
-        (str(rank), answer.change, _span(answer), _gained(answer), runtime_text(answer.runs))
+        (str(rank), answer.change, _span(answer), _gained(answer), runtime_text(answer.runs, answer.flavor))
         for rank, answer in enumerate(answers, start=1)
     )
     click.echo(f"\n{plain(Rows(('', 'WHAT IF', 'STARTS', 'GAINED', 'RUNS FOR'), cells, (), frozenset()))}")
@@ -316,6 +339,7 @@ def _as_json(first: Answer, because: str, answers: list[Answer]) -> dict[str, An
             "startsInSeconds": None if answer.p50 is None else {"p50": answer.p50, "p90": answer.p90},
             "gainedHours": gained,
             "runsForSeconds": {"p50": answer.runs.q50, "p90": answer.runs.q90},
+            "flavor": answer.flavor or None,
         }
 
     return {**told(first), "because": because, "suggestions": [told(answer) for answer in answers]}

@@ -20,6 +20,7 @@ from gangline.control.mirror import OPTIONAL, SELECTORS, Mirror, resources
 from gangline.control.pods import Pods
 from gangline.engine import model
 from gangline.engine.engine import Engine
+from gangline.engine.estimates import flavors_of
 from gangline.engine.outlook import HORIZON, Outlook, outlook
 from gangline.forecast import LEVELS, Forecast
 from gangline.kube import resources as kube
@@ -63,8 +64,10 @@ class World:
                 self.mirror.upsert(resource, obj)
         self.mirror.know_pods()
 
-    def forecast(self, told: Mapping[str, Any] | None) -> None:
-        """Use the operator's estimates, and make our own where it says nothing."""
+    def forecast(self, told: Mapping[str, Any] | None, offsets: Mapping[str, float] | None = None) -> None:
+        """Use the operator's estimates, and make our own where it says nothing; with what it has learned of flavors."""
+        if offsets:
+            self.forecasts.forecaster.compare_flavors(offsets)
         self.forecasts.tell_all()
         self.from_operator = told is not None
         for key, body in (told or {}).items():
@@ -78,9 +81,16 @@ class World:
         facts = self.engine.facts()
         return outlook(facts, self.engine.settings, self.now, only=only, seconds=seconds, horizon=horizon)
 
-    def estimate(self, key: str, flavor: str = "") -> Forecast | None:
-        """Of a workload's whole runtime, on this flavor if that makes a difference."""
-        return self.forecasts.by_flavor(key).get(flavor) or self.forecasts.estimate(key)
+    def estimate(self, key: str) -> Forecast | None:
+        """Of a workload's whole runtime, wherever it runs."""
+        return self.forecasts.estimate(key)
+
+    def expected(self, key: str, admission: model.Admission | None) -> tuple[Forecast | None, str]:
+        """Of a workload's whole runtime if it is admitted like this, and the flavor that tells; "" if none is told apart."""
+        there = self.forecasts.by_flavor(key)
+        known = [flavor for flavor in flavors_of(admission) if flavor in there]
+        slowest = max(known, key=lambda flavor: there[flavor].q50, default="")
+        return (there[slowest], slowest) if slowest else (self.estimate(key), "")
 
 
 def _estimate(quantiles: Sequence[float] | None, body: Mapping[str, Any]) -> Forecast | None:
@@ -97,7 +107,8 @@ async def load(api: ApiClient) -> World:
         objects = await _list(api)
         world = World()
         world.fill(objects)
-        world.forecast(await told)
+        answer = await told or {}
+        world.forecast(answer.get("forecasts"), answer.get("flavorOffsets"))
     finally:
         told.cancel()
     return world

@@ -88,7 +88,8 @@ class Visibility:
 
         forecasting.ask()
         await forecasting.settled()
-        return self._told({"forecasts": as_json(forecasting.forecasts)})
+        offsets = forecasting.forecasts.forecaster.flavor_offsets
+        return self._told({"forecasts": as_json(forecasting.forecasts), "flavorOffsets": dict(offsets)})
 
     async def _accuracy(self, _: web.Request) -> web.Response:
         """How right forecasts and expected starts have been."""

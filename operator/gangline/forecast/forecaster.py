@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from gangline.forecast import baselines, features, ladder, playback
 from gangline.forecast.calibration import Calibrator, Record, group_of
+from gangline.forecast.flavors import FlavorScale
 from gangline.forecast.guard import Guard, Verdict
 from gangline.forecast.quantiles import LEVELS, Forecast, Source, of_logs
 from gangline.forecast.runs import Run
@@ -194,9 +195,18 @@ class Forecaster:
         return {uid: self._forecast(uid, now, flavor, trusted, conditional) for uid in wanted}
 
     @property
+    def flavor_offsets(self) -> Mapping[str, float]:
+        """By how much log runtimes differ between flavors, as far as that was learned; 0 = average."""
+        return self._tracker.scale.offsets
+
+    @property
     def compares_flavors(self) -> bool:
         """It has learned how much longer the same work takes on one flavor than on another."""
-        return any(self._tracker.scale.offsets.values())
+        return any(self.flavor_offsets.values())
+
+    def compare_flavors(self, offsets: Mapping[str, float]) -> None:
+        """Take over what another forecaster has learned of flavors (its `flavor_offsets`)."""
+        self._tracker.rescale(FlavorScale(dict(offsets)))
 
     def _is_open(self, uid: str) -> bool:
         if uid not in self._asked and (run := self._tracker.run(uid)) is not None:

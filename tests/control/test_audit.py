@@ -14,7 +14,7 @@ import orjson
 import pytest
 from click.testing import CliRunner
 from tests.controlplane import eventually
-from tests.engine.world import START, World, cluster_queue, gang
+from tests.engine.world import GPU, START, World, cluster_queue, gang, group
 
 from gangline.console.audit import command
 from gangline.control import audit_check, facts
@@ -133,6 +133,39 @@ def test_the_same_facts_lead_to_the_same_decisions(tmp_path: Path) -> None:
     assert outcome.holds and not outcome.differences
     assert outcome.decisions["Admit"] >= 20 and outcome.early
     assert outcome.rounds == 61 and outcome.runs == 1 and not outcome.partial
+
+
+class OnSeveralFlavors(Recorded):
+    """The same with a second flavor, on which everything takes three times as long."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        groups = (group({"a100": {GPU: 4}, "slow": {GPU: 8}}),)
+        self.put(Flavor("slow"), cluster_queue("q", groups=groups, backfill=Backfill(revoke="Overdue")))
+
+    def put(self, *items: Any) -> None:
+        for item in items:
+            if isinstance(item, RuntimeForecast):
+                slow = tuple((level, 3 * millis) for level, millis in item.quantiles)
+                item = replace(item, by_flavor={"a100": item.quantiles, "slow": slow})
+            super().put(item)
+
+
+def test_lengths_by_flavor_are_in_the_record(tmp_path: Path) -> None:
+    world = OnSeveralFlavors(tmp_path / "audit")
+    world.live(seed=1, jobs=60)
+    world.log.close()
+    assert b'"by_flavor":{"a100":' in b"".join(file.read_bytes() for file in audit_check.files(tmp_path / "audit"))
+    outcome = checked(tmp_path / "audit")
+    assert outcome.holds and not outcome.differences
+    assert outcome.decisions["Admit"] >= 20 and outcome.early
+
+
+def test_a_record_from_before_there_were_lengths_by_flavor_is_read_as_it_was() -> None:
+    line = b'{"fact": ["+", "RuntimeForecast", {"workload": "team/a", "quantiles": [[0.5, 60000]]}]}'
+    known = RuntimeForecast("team/a", ((0.5, 60_000),))
+    assert facts.change_from_json(orjson.loads(line)["fact"]) == Put(known)
+    assert facts.to_json(known) == {"workload": "team/a", "quantiles": [[0.5, 60_000]]}
 
 
 def test_a_decision_that_does_not_follow_shows(tmp_path: Path) -> None:

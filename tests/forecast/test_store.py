@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,11 +20,25 @@ from gangline.forecast import store as store_module
 
 RUNS = make_runs(50)
 NOW = 1 + len(schema.MIGRATIONS)  #: this version of the schema
+#: The SQLAlchemy URL of a PostgreSQL database, whose tables of ours are dropped; without it SQLite alone is tested.
+POSTGRESQL = os.environ.get("GANGLINE_TEST_POSTGRESQL", "")
+
+
+@pytest.fixture(params=["sqlite", *(["postgresql"] if POSTGRESQL else [])])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of an empty database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/deep/history.db"
+    engine = create_engine(POSTGRESQL)
+    schema.METADATA.drop_all(engine)
+    engine.dispose()
+    return POSTGRESQL
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> HistoryStore:
-    return HistoryStore(f"sqlite:///{tmp_path}/deep/history.db")
+def store(url: str) -> Iterator[HistoryStore]:
+    with HistoryStore(url) as opened:
+        yield opened
 
 
 def test_runs_come_back_as_they_were(store: HistoryStore) -> None:
@@ -89,6 +104,41 @@ def test_readers_and_writers_side_by_side(store: HistoryStore) -> None:
     for thread in threads:
         thread.join()
     assert store.count() == 200
+
+
+def _all_at_once(doing: Callable[[], object]) -> list[StoreError]:
+    """What went wrong when several did it at the same time."""
+    errors: list[StoreError] = []
+
+    def attempt() -> None:
+        try:
+            doing()
+        except StoreError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=attempt) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors
+
+
+def test_several_open_an_empty_database_at_once(url: str) -> None:
+    assert _all_at_once(lambda: HistoryStore(url).close()) == []
+    with HistoryStore(url) as store:
+        store.put(RUNS)
+        assert store.runs() == RUNS
+
+
+def test_several_keep_a_text_at_once(store: HistoryStore) -> None:
+    assert _all_at_once(lambda: [store.keep("a", "1") for _ in range(10)]) == []
+    assert store.kept("a") == "1"
+
+
+def test_texts_that_no_database_takes_are_kept_without_what_it_refuses(store: HistoryStore) -> None:
+    store.put([replace(RUNS[0], command="a\0b")])
+    assert store.runs()[0].command == "ab"
 
 
 KILLED = """

@@ -15,6 +15,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    func,
     insert,
     inspect,
     select,
@@ -22,6 +23,8 @@ from sqlalchemy import (
 )
 
 METADATA: Final = MetaData()
+#: of the lock that whoever migrates holds: "gangline" in ASCII
+_MIGRATING: Final = 0x67616E676C696E65
 
 VERSION_TABLE: Final = Table("gangline_schema", METADATA, Column("version", Integer, nullable=False))
 
@@ -71,6 +74,8 @@ MIGRATIONS: Sequence[Callable[[Connection], None]] = (_add_tallies,)
 def migrate(connection: Connection) -> None:
     """Bring the database to this version, within the caller's transaction. Raises SchemaError for a newer one."""
     wanted = 1 + len(MIGRATIONS)
+    if connection.dialect.name == "postgresql":  # two may begin at once; SQLite's writers take turns anyway
+        connection.execute(select(func.pg_advisory_xact_lock(_MIGRATING)))
     version = _version(connection)
     if version > wanted:
         raise SchemaError(f"the history has schema version {version}; this Gangline knows up to {wanted}")

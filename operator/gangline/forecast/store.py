@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from sqlalchemy import Connection, Engine, Row, String, create_engine, delete, event, func, insert, select
+from sqlalchemy import Connection, Row, String, Table, create_engine, delete, event, func, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
@@ -49,7 +49,7 @@ class HistoryStore:
         try:
             if file and parsed.database:
                 Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-            self._engine = create_engine(parsed, **({"poolclass": NullPool} if file else {}))
+            self._engine = create_engine(parsed, **({"poolclass": NullPool} if file else {"pool_pre_ping": True}))
             if file:
                 event.listen(self._engine, "connect", _durable)
                 event.listen(self._engine, "begin", _begin)
@@ -71,11 +71,12 @@ class HistoryStore:
 
     def put(self, runs: Iterable[Run]) -> int:
         """Write runs, all or none; a run that is there is replaced. Returns how many."""
-        rows = list({run.uid: _row(run) for run in runs}.values())
+        by_uid = {run.uid: _row(run) for run in runs}
+        rows = [by_uid[uid] for uid in sorted(by_uid)]  # in one order, so that two writers never wait for each other
         try:
             with self._engine.begin() as connection:
                 for first in range(0, len(rows), _BATCH):
-                    _upsert(self._engine, connection, rows[first : first + _BATCH])
+                    _upsert(connection, RUNS, rows[first : first + _BATCH])
         except SQLAlchemyError as error:
             raise StoreError(f"{self._name}: {_reason(error)}") from error
         return len(rows)
@@ -99,8 +100,7 @@ class HistoryStore:
         """Keep a text under a name, in place of the one before."""
         try:
             with self._engine.begin() as connection:
-                connection.execute(delete(TALLIES).where(TALLIES.c.name == name))
-                connection.execute(insert(TALLIES).values(name=name, text=text))
+                _upsert(connection, TALLIES, [{"name": name, "text": text}])
         except SQLAlchemyError as error:
             raise StoreError(f"{self._name}: {_reason(error)}") from error
 
@@ -143,22 +143,25 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN" if connection.get_execution_options().get(_READS) else "BEGIN IMMEDIATE")
 
 
-def _upsert(engine: Engine, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
-    dialect = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}.get(engine.dialect.name)
+def _upsert(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
+    """Write rows, in place of those with the same key."""
+    (key,) = table.primary_key.columns
+    dialect = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}.get(connection.engine.dialect.name)
     if dialect is None:  # no word for it that all databases understand: replace within the transaction
-        connection.execute(delete(RUNS).where(RUNS.c.uid.in_([row["uid"] for row in rows])))
-        connection.execute(insert(RUNS), list(rows))
+        connection.execute(delete(table).where(key.in_([row[key.name] for row in rows])))
+        connection.execute(insert(table), list(rows))
         return
-    statement = dialect(RUNS)
-    new = {name: statement.excluded[name] for name in rows[0] if name != "uid"}
-    connection.execute(statement.on_conflict_do_update(index_elements=["uid"], set_=new), list(rows))
+    statement = dialect(table)
+    new = {name: statement.excluded[name] for name in rows[0] if name != key.name}
+    connection.execute(statement.on_conflict_do_update(index_elements=[key.name], set_=new), list(rows))
 
 
 def _row(run: Run) -> dict[str, Any]:
+    """As it is stored: texts as long as they may be, and without the NUL that PostgreSQL does not take."""
     row = {_RENAMED.get(name, name): getattr(run, name) for name in _FIELDS}
     for name, length in _TEXT_LIMITS.items():
         row[name] = row[name][:length]
-    return row
+    return {name: value.replace("\0", "") if isinstance(value, str) else value for name, value in row.items()}
 
 
 def _run(row: Row[Any]) -> Run:

@@ -186,6 +186,19 @@ def test_once_it_runs_it_is_told_for_its_own_flavor_alone_and_again_only_when_th
     assert [(fact.quantiles, fact.by_flavor) for fact in running] == [(waiting.by_flavor["h100"], {})]
 
 
+def test_what_was_said_of_other_flavors_is_taken_back_though_nothing_else_has_changed() -> None:
+    world = World()
+    world.policy()
+    offer(world, "h100", "v100")
+    compare(world, h100=0.0, v100=0.7)
+    world.workload("w")
+    world.turn()
+    world.workload("w", started=START + 10)
+    world.turn()
+    waiting, running = world.facts("w")
+    assert running.quantiles == waiting.quantiles and waiting.by_flavor and not running.by_flavor
+
+
 def test_what_its_flavor_was_told_to_take_is_what_its_end_is_compared_with() -> None:
     world = World()
     world.policy()

@@ -107,6 +107,16 @@ def test_so_it_is_where_candidates_have_an_order_of_their_own(candidates: str) -
     assert held_by(world, "long4") == ["fast"]
 
 
+def test_who_comes_while_its_shape_is_held_back_is_looked_at_on_that_flavor_as_well() -> None:
+    world = day(fast_is_full=True)
+    put(world, gang("long4", 1), anywhere=50, fast=40, slow=100)
+    world.decide()
+    put(world, gang("quick5", 1), anywhere=90, fast=30, slow=50)
+    put(world, gang("slow6", 1), anywhere=50, fast=40, slow=100)
+    world.decide()
+    assert world.running() == ["fill2", "quick5", "run1"]
+
+
 def test_a_forecast_that_changes_while_it_is_held_back_is_looked_at_on_that_flavor() -> None:
     world = day(fast_is_full=True)
     put(world, gang("brief4", 2), anywhere=50, fast=40, slow=100)

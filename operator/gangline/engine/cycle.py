@@ -8,7 +8,7 @@ reservations. Trees share no quota, so the cycles of different trees don't depen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -87,7 +87,7 @@ class TreeCycle:
         self._preemptor = preemptor
         self._now = now // 1000
         self._heads = heads
-        self._taken: list[Gang] = []  # victims chosen so far
+        self._taken: dict[Gang, None] = {}  # victims chosen so far
         self._away = False  # whether these are thought away at the moment …
         #: … which may last until the end of the cycle, unless somebody else looks at the ledger meanwhile
         self._may_stay_away = settings.fair_sharing is None and guard is None
@@ -99,6 +99,7 @@ class TreeCycle:
 
     def run(self) -> list[Attempt]:
         self._root.rounds += 1
+        self._preemptor.known.clear()
         self._claims = claims_of(self._root)
         attempts = [self._nominate(gang) for gang in self._heads]
         if self._guard is not None:
@@ -137,6 +138,8 @@ class TreeCycle:
                 known.assignment.take_places(known.places)
             return Attempt(gang, queue, known.assignment, known.victims, queue.generation)
         with self._as_seen_by(gang):
+            if self._claims:
+                self._preemptor.known.clear()
             assignment, victims = self._assign(gang, queue, tried, None)
         if self._known is not None and not self._claims and (victims or assignment.mode is Mode.FIT):
             places = assignment.placements() if assignment.placing is not None else _NOWHERE
@@ -242,6 +245,8 @@ class TreeCycle:
             for pod_set in attempt.assignment.pod_sets
         ]
         self._think_away(True)
+        if self._claims or self._guard is not None:
+            self._preemptor.known.clear()
         attempt.assignment, attempt.victims = self._assign(attempt.gang, attempt.queue, (), nominated)
         self._think_away(self._may_stay_away)
         attempt.deferred = attempt.assignment.mode is Mode.FIT
@@ -262,7 +267,11 @@ class TreeCycle:
         """Take the victims chosen so far out of the ledger, or put them back."""
         if away is not self._away:
             self._away = away
-            (take_out if away else put_back)(self._taken)
+            if away:
+                take_out(self._taken)
+            else:
+                put_back(self._taken)
+                self._preemptor.known.clear()
 
     def _has_places(self, assignment: Assignment) -> bool:
         """Earlier attempts may have taken the places that it was given: then others will do."""
@@ -290,9 +299,12 @@ class TreeCycle:
             self._assumed_places.append(key)
         if attempt.assignment.want is not None:
             self._assumed_seats.append(attempt.assignment.want.assume())
+        over_quota = _count_over_quota(usage)
         for cell, amount in usage.items():
             cell.add(amount)
             self._assumed.append((cell, amount))
+        if _count_over_quota(usage) != over_quota:
+            self._preemptor.known.clear()
 
     def _reserve_capacity(self, attempt: Attempt) -> None:
         """It waits for what nobody can be made to give; unless it may reclaim it anyway, others shall not take it meanwhile."""
@@ -308,7 +320,7 @@ class TreeCycle:
     def _preempt(self, attempt: Attempt) -> None:
         self._assume(attempt, attempt.assignment.usage)
         for victim in attempt.victims:
-            self._taken.append(victim.gang)
+            self._taken[victim.gang] = None
             if self._away:
                 take_out((victim.gang,))
             if not victim.gang.evicting:
@@ -326,6 +338,7 @@ class TreeCycle:
         queue.pending.forget_preemptor(gang)
         admission = attempt.assignment.admission(queue.name)
         queue.hold(gang, admission, usage, self._now)
+        self._preemptor.known.clear()
         if has_placements(admission):
             gang.placed = self._preemptor.topologies
             gang.placed.put_holder(gang.key, admission)
@@ -373,6 +386,16 @@ class TreeCycle:
         if not kept or not attempt.assignment.flavors_left():
             return None
         return Progress(attempt.assignment.progress(), attempt.gang.shape, self._root.rounds, attempt.generation)
+
+
+def _count_over_quota(cells: Iterable[Cell]) -> int:
+    """Of these cells and those above them, but not at the root, which nobody can be asked to give back to."""
+    count = 0
+    for cell in cells:
+        while cell.parent is not None:
+            count += cell.usage > cell.subtree
+            cell = cell.parent
+    return count
 
 
 def _kept(cell: Cell, amount: int, borrowing: bool) -> int:

@@ -7,10 +7,10 @@ ends no higher than the victim's side without the victim (LessThanOrEqualToFinal
 
 from __future__ import annotations
 
+from gangline.engine.candidates import FAIR_SHARING, IN_QUEUE, RECLAMATION, preemptible
 from gangline.engine.fairness import Share, standing
 from gangline.engine.gang import Gang
 from gangline.engine.model import FairSharing, Settings
-from gangline.engine.preemption import FAIR_SHARING, IN_QUEUE, RECLAMATION, preemptible
 from gangline.engine.quota import Node
 from gangline.engine.victim_choice import (
     FEWEST_GANGS,

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from gangline.engine.attempt import Attempt
 from gangline.engine.backfill import BackfillPlanner
+from gangline.engine.candidates import Known
 from gangline.engine.cycle import Nominations, TreeCycle
 from gangline.engine.explain import reason_of
 from gangline.engine.fair_victims import fair_victims
@@ -34,8 +35,9 @@ class Scheduler:
         self._unfinished: dict[int, tuple[Node, set[State]]] = {}
         self._settings = store.settings
         fair = store.settings.fair_sharing is not None
-        find = partial(fair_victims, settings=store.settings) if fair else classic_victims
-        self._preemptor = Preemptor(store.settings, store.topology, find, store.capacity)
+        known: Known = {}
+        find = partial(fair_victims, settings=store.settings) if fair else partial(classic_victims, known=known)
+        self._preemptor = Preemptor(store.settings, store.topology, find, store.capacity, known)
         self.backfill = BackfillPlanner(store)
 
     def run(self, now: Millis, note: Callable[[Attempt], None]) -> list[Decision]:

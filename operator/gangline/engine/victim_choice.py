@@ -200,11 +200,11 @@ def sorted_candidates(candidates: list[Candidate], need: Need) -> list[Candidate
 # --- the choice ---------------------------------------------------------------------------------------------------------
 
 
-def greedy_attempt(need: Need, candidates: Sequence[Candidate], may_borrow: bool) -> list[Victim]:
+def greedy_attempt(need: Need, candidates: Iterable[Candidate], may_borrow: bool) -> list[Victim]:
     """The first candidates that make room, less those that need not go after all."""
     victims: list[Victim] = []
     for candidate in candidates:
-        if not _still_valid(need, candidate, may_borrow):
+        if not still_valid(need, candidate, may_borrow=may_borrow):
             continue
         take_out((candidate.gang,))
         victims.append(Victim(candidate.gang, candidate.reason))
@@ -216,7 +216,7 @@ def greedy_attempt(need: Need, candidates: Sequence[Candidate], may_borrow: bool
     return []
 
 
-def _still_valid(need: Need, candidate: Candidate, may_borrow: bool) -> bool:
+def still_valid(need: Need, candidate: Candidate, *, may_borrow: bool) -> bool:
     """Others' gangs are taken only while they, and all cohorts below the common one, are above their quota."""
     if candidate.common is None:
         return True
@@ -295,7 +295,7 @@ def _fewest(need: Need, candidates: Sequence[Candidate], may_borrow: bool, found
     gone: list[Gang] = []
 
     def take(candidate: Candidate) -> bool:
-        if not _still_valid(need, candidate, may_borrow):
+        if not still_valid(need, candidate, may_borrow=may_borrow):
             return False
         take_out((candidate.gang,))
         gone.append(candidate.gang)

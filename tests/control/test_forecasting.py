@@ -314,5 +314,6 @@ async def _name_the_cluster(asked: TestClient[Any, Any]) -> None:
     told = await (await asked.get("/forecasts")).json()
     assert told["cluster"] == "the-cluster"
     assert told["forecasts"]["ml/w0"]["source"] == "Default" and len(told["forecasts"]["ml/w0"]["quantiles"]) == 5
+    assert told["flavorOffsets"] == {}, "nothing has run on two flavors"
     accuracy = await (await asked.get("/accuracy")).json()
     assert (accuracy["cluster"], accuracy["starts"]["starts"], accuracy["runtimes"]) == ("the-cluster", 0, [])

@@ -43,6 +43,17 @@ def test_an_outlived_estimate_rises() -> None:
     assert runtime.estimate(2 * HOUR, 0.5).end == pytest.approx(4 * HOUR, rel=1e-6)
 
 
+def test_however_long_a_forecast_is_outlived_the_estimate_rises_in_proportion() -> None:
+    sure = Runtime(((0.5, HOUR), (0.9, HOUR)))  # as of a hint: the tail is as light as it gets
+    for hours in (1, 10, 100, 10_000):
+        assert sure.total(hours * HOUR, 0.5) == pytest.approx(hours * HOUR * 2 ** (1 / 8), rel=1e-6)
+        assert sure.total(hours * HOUR, 0.9) == pytest.approx(hours * HOUR * 10 ** (1 / 8), rel=1e-6)
+    wide = Runtime(((0.5, HOUR), (0.75, 2 * HOUR)))
+    assert wide.total(2 * HOUR - 1, 0.5) == pytest.approx(wide.total(2 * HOUR, 0.5), rel=1e-6), (
+        "no jump at the last point"
+    )
+
+
 def test_a_limit_is_the_end() -> None:
     runtime = Runtime(((0.5, HOUR), (0.9, 9 * HOUR)), limit=2 * HOUR)
     assert runtime.quantile(0.9) == 2 * HOUR

@@ -126,9 +126,16 @@ class Runtime:
 
     def total(self, elapsed: Millis, p: float) -> Millis:
         """The length of a run that has lasted `elapsed`, at level `p`: later than `elapsed`, unless the limit is over."""
-        u = self.level(elapsed)
-        found = max(elapsed + _ahead(elapsed), self.quantile(u + p * (1 - u)))
+        found = max(elapsed + _ahead(elapsed), self._given(elapsed, p))
         return found if self.limit is None else min(found, max(self.limit, elapsed + TICK))
+
+    def _given(self, elapsed: Millis, p: float) -> Millis:
+        """The quantile of those runs that last longer than `elapsed`."""
+        if p < 1.0 and elapsed >= self._times[-1]:
+            # a power law looks alike from everywhere; by levels, which get too near to 1, it could not be told
+            return _millis(log(elapsed) - log(1 - p) / self._alpha)
+        u = self.level(elapsed)
+        return self.quantile(u + p * (1 - u))
 
     def estimate(self, elapsed: Millis, p: float) -> Estimate:
         """The stair on which a run that has lasted `elapsed` stands."""

@@ -41,7 +41,7 @@ class Candidates(NamedTuple):
         )
 
 
-_NOBODY = Candidates()
+NOBODY = Candidates()
 
 Known: TypeAlias = dict[Key, Candidates]
 
@@ -81,6 +81,8 @@ def preemptible(need: Need, queue: ClusterQueueState, policy: str) -> Iterator[G
 
 def own_candidates(need: Need) -> Candidates:
     policy = need.queue.config.preemption.within_cluster_queue
+    if policy == "Never":
+        return NOBODY
     return _in_order([Candidate(gang, IN_QUEUE) for gang in preemptible(need, need.queue, policy)], need)
 
 
@@ -89,11 +91,13 @@ def candidates_elsewhere(need: Need, known: Known) -> tuple[Candidates, Candidat
 
     By right means that below the common ancestor the gang would stay within quota: what it asks for is its own to take.
     """
+    if need.queue.parent is None or need.queue.config.preemption.reclaim_within_cohort == "Never":
+        return NOBODY, NOBODY
     by_right: list[Candidates] = []
     by_priority: list[Candidates] = []
     for level in _levels(need):
         found = _candidates_at(level, need, known)
-        if found is not _NOBODY:
+        if found is not NOBODY:
             (by_right if level.by_right else by_priority).append(found)
     return _merged(by_right, need), _merged(by_priority, need)
 
@@ -104,8 +108,6 @@ def reached_nominal(need: Need) -> bool:
 
 def _levels(need: Need) -> Iterator[_Level]:
     policy = need.queue.config.preemption
-    if need.queue.parent is None or policy.reclaim_within_cohort == "Never":
-        return
     remaining = {cell.fr: amount for cell, amount in need.requests.items()}
     seen: Node = need.queue
     cohort: Node | None = need.queue.parent
@@ -164,7 +166,7 @@ def _candidates_of(queue: ClusterQueueState, level: _Level, need: Need) -> Itera
 
 def _in_order(found: list[Candidate], need: Need) -> Candidates:
     if not found:
-        return _NOBODY
+        return NOBODY
     found = sorted_candidates(found, need)
     leaving = sum(candidate.gang.evicting for candidate in found)
     return Candidates(found[:leaving], found[leaving:])
@@ -172,7 +174,7 @@ def _in_order(found: list[Candidate], need: Need) -> Candidates:
 
 def _merged(levels: Sequence[Candidates], need: Need) -> Candidates:
     if len(levels) < 2:
-        return levels[0] if levels else _NOBODY
+        return levels[0] if levels else NOBODY
     return _in_order([candidate for level in levels for part in level for candidate in part], need)
 
 

@@ -299,12 +299,13 @@ class TreeCycle:
             self._assumed_places.append(key)
         if attempt.assignment.want is not None:
             self._assumed_seats.append(attempt.assignment.want.assume())
-        over_quota = _count_over_quota(usage)
+        known = self._preemptor.known
+        over_quota = _count_over_quota(usage) if known else 0
         for cell, amount in usage.items():
             cell.add(amount)
             self._assumed.append((cell, amount))
-        if _count_over_quota(usage) != over_quota:
-            self._preemptor.known.clear()
+        if known and _count_over_quota(usage) != over_quota:
+            known.clear()
 
     def _reserve_capacity(self, attempt: Attempt) -> None:
         """It waits for what nobody can be made to give; unless it may reclaim it anyway, others shall not take it meanwhile."""

@@ -12,7 +12,14 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from gangline.engine.assignment import Assignment, Grade, Mode
-from gangline.engine.candidates import Known, candidates_elsewhere, own_candidates, reached_nominal, still_candidate
+from gangline.engine.candidates import (
+    NOBODY,
+    Known,
+    candidates_elsewhere,
+    own_candidates,
+    reached_nominal,
+    still_candidate,
+)
 from gangline.engine.fixes import PODS_IN_SEARCH
 from gangline.engine.gang import Gang
 from gangline.engine.model import Millis, Settings
@@ -110,10 +117,12 @@ def classic_victims(need: Need, known: Known) -> list[Victim]:
     queue = need.queue
     own = own_candidates(need)
     by_right, by_priority = candidates_elsewhere(need, known)
+    groups = (by_right, by_priority, own)
+    if own is NOBODY and by_right is NOBODY and by_priority is NOBODY:
+        return []
     rights, priorities = by_right.any(need), by_priority.any(need)
     if not (rights or priorities or own.any(need)):
         return []
-    groups = (by_right, by_priority, own)
     for may_borrow in _attempts(need, rights, priorities):
         parts = chain((group.leaving for group in groups), (group.staying for group in groups))
         candidates = (candidate for part in parts for candidate in part if still_candidate(need, candidate))

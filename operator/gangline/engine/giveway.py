@@ -14,9 +14,9 @@ from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 from gangline.engine.cluster_queue import ClusterQueueState
+from gangline.engine.estimates import ANYWHERE, Estimates, flavors_of
 from gangline.engine.gang import Gang
 from gangline.engine.model import GiveWay, Millis, Preempt
-from gangline.engine.ordering import Estimates
 from gangline.engine.protection import protected_until
 from gangline.engine.reservation import Fits, Leaving, Reservation
 from gangline.engine.runtime import NEVER
@@ -115,7 +115,7 @@ class GivingWay:
         head, pending = reservation.gang, queue.pending
         assert isinstance(pending, TimedQueue)
         turn = pending.turn(head)
-        least, least_of_backfilled = self._least_left(head, policy, now)
+        least, least_of_backfilled = self._least_left(reservation, policy, now)
         latest = now - round(policy.min_runtime_seconds * 1000)
         end_of = self._timeline.end_of
         for gang in queue.holders.values():
@@ -133,12 +133,14 @@ class GivingWay:
             if held and cost <= budget and pending.turn_with(gang, min(left, NEVER)) > turn:
                 yield _Offer(cost, -gang.reserved, gang.uid, gang)
 
-    def _least_left(self, head: Gang, policy: GiveWay, now: Millis) -> tuple[float, float]:
+    def _least_left(self, reservation: Reservation, policy: GiveWay, now: Millis) -> tuple[float, float]:
         """For how long those that are asked go on at least, in milliseconds; and those that were let in before their turn.
 
         A head that has waited for as long as it runs asks for half as much: an estimate that is too long must not keep it.
         """
-        length = max(SHORTEST, self._estimates.length(head, 0.5))
+        head, hold = reservation.gang, reservation.hold
+        on = ANYWHERE if hold is None else flavors_of(hold.places)
+        length = max(SHORTEST, self._estimates.length(head, 0.5, on))
         least = policy.longer_than * length * length / (length + max(0, now - head.since))
         if policy.longer_than_backfilled is None:
             return least, least

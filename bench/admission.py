@@ -16,17 +16,19 @@ from bench import report
 from bench.measure import measured
 from bench.parameters import FILE, ParameterError, read
 from bench.stack import BenchError
+from gangline.console.stack import ended_by_signals
 
 
 def main(arguments: Sequence[str] | None = None, *, jobs: bool = False) -> int:
     options = _parser(jobs).parse_args(arguments)
     try:
         load = read("jobs" if jobs else options.load, options.size, options.parameters)
-        run = measured(load, jobs=jobs, profile=options.profile, parameters=options.parameters)
-        floor = None
-        if not options.no_floor:
-            print(f"{load.workloads} in {run['wall_seconds']:.1f} s; now the floor", file=sys.stderr)
-            floor = measured(load, null=True, jobs=jobs, parameters=options.parameters)
+        with ended_by_signals():
+            run = measured(load, jobs=jobs, profile=options.profile, parameters=options.parameters)
+            floor = None
+            if not options.no_floor:
+                print(f"{load.workloads} in {run['wall_seconds']:.1f} s; now the floor", file=sys.stderr)
+                floor = measured(load, null=True, jobs=jobs, parameters=options.parameters)
     except (ParameterError, BenchError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -20,6 +20,7 @@ from bench.parameters import FILE, Load, ParameterError, read
 from bench.report import rounded
 from bench.stack import BenchError, Stack
 from bench.usage import requests, total
+from gangline.console.stack import ended_by_signals
 
 #: How long the operator may take to say why 15,000 workloads wait, in seconds.
 PATIENCE = 400.0
@@ -68,7 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--parameters", type=Path, default=FILE, help="YAML file with loads and sizes")
     options = parser.parse_args(arguments)
     try:
-        result = measured(read(options.load, options.size, options.parameters), options.seconds, options.parameters)
+        load = read(options.load, options.size, options.parameters)
+        with ended_by_signals():
+            result = measured(load, options.seconds, options.parameters)
     except (ParameterError, BenchError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

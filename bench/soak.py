@@ -33,6 +33,7 @@ from bench.parameters import FILE, Load, ParameterError, WorkloadClass, read
 from bench.proxy import CuttingProxy
 from bench.report import rounded
 from bench.stack import BenchError, Process, Stack
+from gangline.console.stack import ended_by_signals
 from gangline.kube import config
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
@@ -450,15 +451,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         load = read(options.load, "full", options.parameters)
-        result = asyncio.run(
-            soak(
-                load,
-                minutes=options.minutes,
-                share=options.share,
-                seed=options.seed,
-                parameters=options.parameters,
-            )
+        whole = soak(
+            load, minutes=options.minutes, share=options.share, seed=options.seed, parameters=options.parameters
         )
+        with ended_by_signals():
+            result = asyncio.run(whole)
     except (ParameterError, BenchError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -98,15 +97,11 @@ class Process:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
 
-def _end(*_: object) -> None:
-    """Asked to end, a benchmark leaves no process behind."""
-    raise SystemExit(128 + signal.SIGTERM)
-
-
 @dataclass
 class Stack:
     """As a context manager: a fresh control plane with this load's objects, and nothing left of it afterwards.
 
+    That holds for a benchmark that is asked to end, too, if its `main` is within `ended_by_signals`.
     `simulate` keeps scheduler, controllers and kwok, and makes nodes that run pods.
     """
 
@@ -123,7 +118,6 @@ class Stack:
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
-            stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _end))
             self.directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gangline-bench-")))
             stack.enter_context(self._plane)
             if not self.simulate:

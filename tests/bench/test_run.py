@@ -9,7 +9,7 @@ import pytest
 import yaml
 from bench.parameters import FILE
 
-from bench import admission
+from bench import admission, soak
 
 CLASSES = {
     "small": {"count": 6, "every_ms": 20, "cpu": 1, "runtime_ms": 100, "priority": 50},
@@ -20,7 +20,8 @@ CLASSES = {
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
     document = yaml.safe_load(FILE.read_text())
-    document["loads"]["baseline"] |= {"cohorts": 1, "queues_per_cohort": 2, "classes": CLASSES}
+    for load in ("baseline", "soak"):
+        document["loads"][load] |= {"cohorts": 1, "queues_per_cohort": 2, "classes": CLASSES}
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(document))
     return path
@@ -46,6 +47,15 @@ def test_a_run_reports_all_figures(tiny: Path, tmp_path: Path, capsys: pytest.Ca
         assert 0 <= wait["mean"] <= wait["max"] and wait["p95"] <= wait["max"], name
     assert "gangline/control/controller.py" in profile.read_text()
     assert "API requests per workload" in captured.err
+
+
+@pytest.mark.cluster
+def test_a_short_soak_keeps_the_rules(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert soak.main(["--minutes", "0.05", "--parameters", str(tiny)]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["violations"] == []
+    assert result["created"] == result["finished"] <= result["admissions"]
+    assert result["created"] > 0 and result["checks_at_rest"] > 0
 
 
 @pytest.mark.parametrize("option", [["--load", "huge"], ["--size", "tiny"], ["--parameters", "/nowhere.yaml"]])

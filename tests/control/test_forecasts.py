@@ -135,6 +135,17 @@ def compare(world: World, **offsets: float) -> None:
     world.forecasts.forecaster.tracker.rescale(FlavorScale(offsets))
 
 
+def told_apart(**offsets: float) -> World:
+    """Workload `w` waits, and was told, where a queue offers flavors that compare like this."""
+    world = World()
+    world.policy()
+    offer(world, *offsets)
+    compare(world, **offsets)
+    world.workload("w")
+    world.turn()
+    return world
+
+
 def test_where_a_queue_has_one_flavor_a_waiting_job_is_forecast_for_that() -> None:
     def forecast(*flavors: str) -> model.RuntimeForecast:
         world = World()
@@ -172,12 +183,7 @@ def test_flavors_that_make_no_difference_are_not_told_apart() -> None:
 
 
 def test_once_it_runs_it_is_told_for_its_own_flavor_alone_and_again_only_when_that_moved() -> None:
-    world = World()
-    world.policy()
-    offer(world, "h100", "v100")
-    compare(world, h100=-0.5, v100=0.5)
-    world.workload("w")
-    world.turn()
+    world = told_apart(h100=-0.5, v100=0.5)
     (waiting,) = world.facts("w")
     world.workload("w", started=START + 10)
     world.turn()
@@ -187,12 +193,7 @@ def test_once_it_runs_it_is_told_for_its_own_flavor_alone_and_again_only_when_th
 
 
 def test_what_was_said_of_other_flavors_is_taken_back_though_nothing_else_has_changed() -> None:
-    world = World()
-    world.policy()
-    offer(world, "h100", "v100")
-    compare(world, h100=0.0, v100=0.7)
-    world.workload("w")
-    world.turn()
+    world = told_apart(h100=0.0, v100=0.7)
     world.workload("w", started=START + 10)
     world.turn()
     waiting, running = world.facts("w")
@@ -200,12 +201,7 @@ def test_what_was_said_of_other_flavors_is_taken_back_though_nothing_else_has_ch
 
 
 def test_what_its_flavor_was_told_to_take_is_what_its_end_is_compared_with() -> None:
-    world = World()
-    world.policy()
-    offer(world, "h100", "v100")
-    compare(world, h100=-2.0, v100=2.0)
-    world.workload("w")
-    world.turn()
+    world = told_apart(h100=-2.0, v100=2.0)
     expected = dict(world.facts("w")[-1].by_flavor["h100"])[0.5] / 1000
     assert 2 < expected < 600
     world.workload("w", started=START + 10)

@@ -17,9 +17,8 @@ from gangline.console import access, world
 from gangline.console.eta import admissions_of, named, runtime_text, view_of
 from gangline.console.table import Rows, age, plain
 from gangline.console.world import World
-from gangline.control.by_flavor import offered
+from gangline.control.by_flavor import offered, slowest
 from gangline.control.forecasts import fact
-from gangline.engine.estimates import flavors_of
 from gangline.engine.model import Change, Gone, PodSet, Put, RuntimeForecast, Workload
 from gangline.engine.outlook import ExpectedStart, outlook
 from gangline.forecast import Forecast
@@ -274,9 +273,8 @@ def _start(here: World, variant: Variant) -> tuple[ExpectedStart | None, str, st
     ]
     seen = outlook(told, here.engine.settings, here.now, only=frozenset({key}), seconds=1.0)
     start = seen.starts.get(key)
-    flavors = [flavor for flavor in flavors_of(admissions_of(seen).get(key)) if flavor in variant.there]
-    slowest = max(flavors, key=lambda flavor: variant.there[flavor].q50, default="")
-    return start, start.because if start is not None else "", slowest
+    flavor = slowest(variant.there, admissions_of(seen).get(key))
+    return start, start.because if start is not None else "", flavor
 
 
 def _answer(

@@ -15,12 +15,12 @@ from typing import Any
 import click
 
 from gangline.console import reach
+from gangline.control.by_flavor import slowest
 from gangline.control.forecasts import Forecasts
 from gangline.control.mirror import OPTIONAL, SELECTORS, Mirror, resources
 from gangline.control.pods import Pods
 from gangline.engine import model
 from gangline.engine.engine import Engine
-from gangline.engine.estimates import flavors_of
 from gangline.engine.outlook import HORIZON, Outlook, outlook
 from gangline.forecast import LEVELS, Forecast
 from gangline.kube import resources as kube
@@ -88,9 +88,8 @@ class World:
     def expected(self, key: str, admission: model.Admission | None) -> tuple[Forecast | None, str]:
         """Of a workload's whole runtime if it is admitted like this, and the flavor that tells; "" if none is told apart."""
         there = self.forecasts.by_flavor(key)
-        known = [flavor for flavor in flavors_of(admission) if flavor in there]
-        slowest = max(known, key=lambda flavor: there[flavor].q50, default="")
-        return (there[slowest], slowest) if slowest else (self.estimate(key), "")
+        flavor = slowest(there, admission)
+        return (there[flavor], flavor) if flavor else (self.estimate(key), "")
 
 
 def _estimate(quantiles: Sequence[float] | None, body: Mapping[str, Any]) -> Forecast | None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from gangline.control.mirror import Mirror
 from gangline.engine import model
+from gangline.engine.estimates import flavors_of
 from gangline.forecast import Forecast, Forecaster
 from gangline.kube import resources as kube
 
@@ -53,6 +54,12 @@ def estimates(
         for uid, estimate in forecaster.forecasts(uids, now, flavor, conditional=False).items():
             found.setdefault(keys[uid], {})[flavor] = estimate
     return {key: there for key, there in found.items() if any(differs(waiting[key], each) for each in there.values())}
+
+
+def slowest(there: Mapping[str, Forecast], admission: model.Admission | None) -> str:
+    """The flavor at whose pace a workload that is admitted like this works; "" where no estimate is told apart."""
+    known = [flavor for flavor in flavors_of(admission) if flavor in there]
+    return max(known, key=lambda flavor: there[flavor].q50, default="")
 
 
 def differs(old: Forecast | None, new: Forecast) -> bool:

@@ -83,6 +83,11 @@ class PodSetChoice:
     def flavor(self) -> str:
         return next((choice.flavor for choice in self.choices.values()), "")
 
+    @property
+    def flavors(self) -> dict[str, str]:
+        """By resource."""
+        return {resource: choice.flavor for resource, choice in self.choices.items()}
+
 
 class Assignment:
     """The outcome of an attempt, complete or up to the first pod set that failed."""
@@ -130,7 +135,7 @@ class Assignment:
                 PodSetAssignment(
                     name=pod_set.name,
                     count=pod_set.count,
-                    flavors={resource: choice.flavor for resource, choice in pod_set.choices.items()},
+                    flavors=pod_set.flavors,
                     usage={resource: choice.amount for resource, choice in pod_set.choices.items()},
                     topology=pod_set.topology,
                     delayed_topology=pod_set.delayed_topology,

@@ -385,9 +385,7 @@ def _depth(policy: Backfill) -> int:
 
 def _flavors(assignment: Assignment) -> Flavors:
     """Those that tell how fast a gang would run with it."""
-    return working_flavors(
-        {resource: choice.flavor for resource, choice in pod_set.choices.items()} for pod_set in assignment.pod_sets
-    )
+    return working_flavors(pod_set.flavors for pod_set in assignment.pod_sets)
 
 
 def _hopeless(assignment: Assignment) -> bool:

@@ -240,10 +240,7 @@ class TreeCycle:
 
     def _recompute(self, attempt: Attempt) -> None:
         """Others will evict some of its victims: what would it need then? Only the flavors nominated before count."""
-        nominated: list[Mapping[str, str]] = [
-            {resource: choice.flavor for resource, choice in pod_set.choices.items()}
-            for pod_set in attempt.assignment.pod_sets
-        ]
+        nominated = [pod_set.flavors for pod_set in attempt.assignment.pod_sets]
         self._think_away(True)
         if self._claims or self._guard is not None:
             self._preemptor.known.clear()

@@ -17,7 +17,7 @@ from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.estimates import ANYWHERE, Estimates, flavors_of
 from gangline.engine.gang import Gang
 from gangline.engine.model import GiveWay, Millis, Preempt
-from gangline.engine.protection import protected_until
+from gangline.engine.protection import protected_until, stopped_too_often
 from gangline.engine.reservation import Fits, Leaving, Reservation
 from gangline.engine.runtime import NEVER
 from gangline.engine.timed_queue import TimedQueue
@@ -121,7 +121,7 @@ class GivingWay:
         for gang in queue.holders.values():
             if not gang.workload.checkpoint_seconds or gang.admitted_at > latest or gang.evicting or not gang.admitted:
                 continue
-            if policy.max_preemptions is not None and gang.workload.preemptions >= policy.max_preemptions:
+            if stopped_too_often(gang, policy.max_preemptions):
                 continue
             if queue.config.victims is not None and protected_until(gang, now):
                 continue

@@ -39,11 +39,16 @@ def may_be_protected(gang: Gang) -> bool:
     return policy is not None and (policy.min_runtime_seconds > 0 or _for_good(gang, policy))
 
 
+def stopped_too_often(gang: Gang, most: int | None) -> bool:
+    """It was preempted `most` times already, whatever for; None = there is no limit."""
+    return most is not None and gang.workload.preemptions >= most
+
+
 def _for_good(gang: Gang, policy: VictimPolicy) -> bool:
     """By its priority, by what it asks for whether or not it was granted all of it, or since it was stopped too often."""
     if policy.non_preemptible_from is not None and gang.priority >= policy.non_preemptible_from:
         return True
-    if policy.max_preemptions is not None and gang.workload.preemptions >= policy.max_preemptions:
+    if stopped_too_often(gang, policy.max_preemptions):
         return True
     return policy.non_preemptible_gpus is not None and _gpus(gang) >= policy.non_preemptible_gpus
 

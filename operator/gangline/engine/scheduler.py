@@ -206,6 +206,6 @@ def _requeued(attempt: Attempt) -> Requeued:
         status="skipped" if attempt.skipped else "",
         requeue_reason=attempt.requeue_reason,
         reason=reason_of(attempt),
-        flavors={p.name: {resource: choice.flavor for resource, choice in p.choices.items()} for p in chosen},
+        flavors={p.name: p.flavors for p in chosen},
         counts={pod_set.name: pod_set.count for pod_set in chosen},
     )

@@ -43,8 +43,10 @@ from gangline.kube.resources import key_of
 
 Json: TypeAlias = dict[str, Any]
 
-#: Seconds between two faults, two checks at rest, and two looks at the operator's memory.
-FAULTS, CHECKS, LOOKS = (12.0, 30.0), 60.0, 2.0
+#: Seconds from the recovery after a fault to the next one, between two checks at rest, and two looks at the operator's memory.
+#: A fault costs up to 20 seconds of admitting, most of them a killed operator's lease: more of them, and the load could not be
+#: kept up at any speed.
+FAULTS, CHECKS, LOOKS = (30.0, 90.0), 60.0, 2.0
 #: Finished workloads are deleted after so many seconds.
 RETENTION = 10.0
 #: So long may everything take to come to rest for a check, and may pass at the end without anybody finishing, in seconds. A

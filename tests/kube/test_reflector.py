@@ -210,6 +210,15 @@ async def test_failing_lists_are_repeated(answer: Answer) -> None:
             assert subject.counters.lists == (2 if answer.status == 0 else 3)  # aiohttp itself repeats a cut GET once
 
 
+async def test_what_the_server_says_about_when_to_come_again_holds_instead_of_our_own_backoff() -> None:
+    async with FakeServer() as server:
+        server.put(HERE, "a")
+        server.script.append(Answer(429, "TooManyRequests", verb="list", retry_after="1"))
+        async with following(server, backoff=Backoff(first=60.0, most=60.0)) as (subject, view):  # in less than 5 s
+            assert view.objects == truth(server)
+            assert subject.counters.lists == 2
+
+
 async def test_an_unserved_kind_never_makes_it_forget() -> None:
     """A restarting API server answers 404 for custom kinds for a moment."""
     async with FakeServer() as server:

@@ -247,7 +247,9 @@ class Reflector:
         except NotFound as error:
             return self._absent(error)
         except ApiError as error:
-            delay = max(self._backoff.next(), error.retry_after or 0.0)
+            delay = self._backoff.next()
+            if error.retry_after:  # the server knows best, and does not come sooner because we wait longer
+                delay = error.retry_after * random.uniform(1.0, 1.2)
             self.counters.restarted("error")
             # a stream that breaks is daily bread; a server that stays away is not
             level = logging.WARNING if self._backoff.failures > 2 else logging.INFO

@@ -47,7 +47,8 @@ class CuttingProxy:
             return
         self._open |= {writer, far_writer}
         try:
-            with contextlib.suppress(asyncio.CancelledError):  # at the end; the streams' own callback would complain of it
+            # cancelled at the end, of which the streams' own callback would complain
+            with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
         finally:
             self._open -= {writer, far_writer}

@@ -44,9 +44,9 @@ from gangline.kube.resources import key_of
 Json: TypeAlias = dict[str, Any]
 
 #: Seconds from the recovery after a fault to the next one, between two checks at rest, and two looks at the operator's memory.
-#: A fault costs up to 20 seconds of admitting, most of them a killed operator's lease: more of them, and the load could not be
-#: kept up at any speed.
-FAULTS, CHECKS, LOOKS = (30.0, 90.0), 60.0, 2.0
+#: A fault costs up to 20 seconds of admitting, most of them a killed operator's lease, and a minute or two until nobody waits
+#: any more: with more of them the load could not be kept up.
+FAULTS, CHECKS, LOOKS = (60.0, 120.0), 60.0, 2.0
 #: Finished workloads are deleted after so many seconds.
 RETENTION = 10.0
 #: So long may everything take to come to rest for a check, and may pass at the end without anybody finishing, in seconds. A
@@ -90,6 +90,7 @@ class Population:
         self._load = load
         self._chance = chance
         self._driver = Workloads()
+        self._retention = RETENTION
         self._gate = asyncio.Semaphore(CONCURRENCY)
         self._tasks: set[asyncio.Task[None]] = set()
         self._reflector = Reflector(client, kube.WORKLOADS)
@@ -125,14 +126,15 @@ class Population:
         self._spawn(self._create(queue, body))
 
     async def probe(self, kind: WorkloadClass) -> float:
-        """Workloads per second that get through when nothing but the API server holds them up."""
+        """Workloads per second that get through, from created to deleted, when nothing but the API server holds them up."""
         start = time.monotonic()
-        quick = replace(kind, runtime=0.0)
+        quick, self._retention = replace(kind, runtime=0.0), 0.0
         for number in range(PROBE):
             self.arrive(quick, self._load.queues[number % len(self._load.queues)][1])
-        while self.alive:
+        while self.lives:
             self.raise_failure()
             await asyncio.sleep(0.05)
+        self._retention = RETENTION
         return PROBE / (time.monotonic() - start)
 
     async def _create(self, queue: str, body: Json) -> None:
@@ -158,7 +160,7 @@ class Population:
             await insist(finish)
 
     async def _bury(self, workload: Json) -> None:
-        await asyncio.sleep(RETENTION)
+        await asyncio.sleep(self._retention)
         await self.going.wait()
         meta = workload["metadata"]
         async with self._gate:

@@ -20,8 +20,10 @@ MINUTES ?= 30
 SEED ?= 1
 #: of bench-hotswap
 TRIALS ?= 20
+#: of bench-curve: the largest number of workloads
+TO ?= 50000
 
-.PHONY: help run test check venv bench bench-engine bench-admission bench-jobs bench-hotswap bench-idle bench-soak crds lock clean
+.PHONY: help run test check venv bench bench-engine bench-admission bench-jobs bench-hotswap bench-idle bench-soak bench-curve crds lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +72,10 @@ bench-idle: venv ## CPU of an operator at rest with everything waiting (SIZE=…
 bench-soak: venv ## a steady load while operator, API server and watches are disturbed (MINUTES=30 SEED=1); JSON on stdout
 	@$(BIN)/gangline cluster build >&2
 	@$(BIN)/python -m bench.soak --minutes $(MINUTES) --seed $(SEED)
+
+bench-curve: venv ## what a workload costs, from 100 in one queue to TO=50000 in 1,000 queues; JSON on stdout
+	@$(BIN)/gangline cluster build >&2
+	@$(BIN)/python -m bench.curve --to $(TO)
 
 crds: venv ## regenerate crds/ from the models
 	@$(BIN)/gangline crds --out crds

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from bench.parameters import FILE
 
-from bench import admission, soak
+from bench import admission, curve, soak
 
 CLASSES = {
     "small": {"count": 6, "every_ms": 20, "cpu": 1, "runtime_ms": 100, "priority": 50},
@@ -62,3 +62,21 @@ def test_a_short_soak_keeps_the_rules(tiny: Path, capsys: pytest.CaptureFixture[
 def test_a_wrong_choice_is_an_error_in_one_line(option: list[str], capsys: pytest.CaptureFixture[str]):
     assert admission.main(option) == 2
     assert capsys.readouterr().err.startswith("error: ")
+
+
+@pytest.mark.cluster
+def test_the_curve_has_a_row_for_every_size_asked_for(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(curve, "POINTS", (("baseline", "single"), ("baseline", "full"), ("large", "full")))
+    assert curve.main(["--to", "10", "--parameters", str(tiny)]) == 0
+    captured = capsys.readouterr()
+    (only,) = json.loads(captured.out)["points"]
+    assert (only["workloads"], only["queues"], only["complete"]) == (8, 1, True)
+    assert only["operator_cpu_ms"] > 0 and only["apiserver_cpu_ms"] > 0
+    assert len(captured.err.splitlines()) >= 2
+
+
+def test_a_curve_without_a_point_is_refused(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert curve.main(["--to", "1", "--parameters", str(tiny)]) == 2
+    assert "--to 1" in capsys.readouterr().err

@@ -122,7 +122,13 @@ def test_order_and_backfill_reach_the_engine_as_they_are_written() -> None:
             "quantiles": {"running": "0.6", "candidate": "0.95"},
             "revoke": "Any",
             "overdueFactor": "1500m",
-            "giveWay": {"longerThan": "10", "longerThanBackfilled": "300m", "lossShare": "0.1", "maxPreemptions": 3},
+            "giveWay": {
+                "longerThan": "10",
+                "longerThanBackfilled": "300m",
+                "lossShare": "0.1",
+                "maxPreemptions": 3,
+                "lossBudget": "0.004",
+            },
         },
     )
     assert policies.ordering(policy) == model.Ordering(
@@ -136,7 +142,7 @@ def test_order_and_backfill_reach_the_engine_as_they_are_written() -> None:
         0.95,
         "Any",
         overdue_factor=1.5,
-        give_way=model.GiveWay(10.0, 0.1, longer_than_backfilled=0.3, max_preemptions=3),
+        give_way=model.GiveWay(10.0, 0.1, longer_than_backfilled=0.3, max_preemptions=3, loss_budget=0.004),
     )
 
 

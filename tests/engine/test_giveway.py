@@ -106,6 +106,32 @@ def test_nobody_is_asked_more_often_than_the_policy_allows(most: int | None, tim
     assert all(run.end is not None for run in world.runs.values())
 
 
+def lost_so_far(world: Clockwork, name: str, every: int) -> list[tuple[int, int]]:
+    """(when it was stopped, what it has lost by then), in seconds."""
+    start, lost, found = START, 0, []
+    for at, what, who in world.log:
+        if who == name and what == GAVE_WAY:
+            lost += (at - start) // 1000 % every
+            found.append(((at - START) // 1000, lost))
+        elif who == name:
+            start = at
+    return found
+
+
+def test_in_the_long_run_no_more_is_lost_than_the_budget_has() -> None:
+    """Every two hours a head comes, when the long one has just done a good part of what it saves every half hour."""
+    heads = [replace(SHORT, at=2 * HOUR * n + 1200) for n in range(1, 13)]
+    long = replace(LONG, lasts=48 * HOUR, forecast=((0.5, 48 * HOUR), (0.9, 60 * HOUR)))
+    stops: dict[float | None, list[tuple[int, int]]] = {}
+    for budget in (None, 0.02):
+        world = clock(replace(RULE, loss_share=10.0, loss_budget=budget))
+        world.run([long, *heads])
+        stops[budget] = lost_so_far(world, "j0", 1800)
+        assert all(run.end is not None for run in world.runs.values())
+    assert any(lost > 0.02 * at for at, lost in stops[None]), "more would be lost"
+    assert stops[0.02] and all(lost <= 0.02 * at for at, lost in stops[0.02])
+
+
 def test_those_that_lose_least_go_and_no_more_than_needed() -> None:
     """Two run beside each other; the one that saved its work a moment ago is enough."""
     half = replace(LONG, gpus=4)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import singledispatchmethod
 from typing import Any, TypeAlias
 
 from gangline.api import names
@@ -43,14 +42,30 @@ class Decisions:
         self.notices: Notices | None = None
         self._pending_written: dict[str, float] = {}  # workload -> time.monotonic() of the last pending reason
 
-    @singledispatchmethod
-    def carry_out(self, decision: Any) -> None:
-        raise TypeError(f"no such decision: {decision!r}")
+    def carry_out(self, decision: model.Decision) -> None:
+        match decision:
+            case model.Admit():
+                self._admit(decision)
+            case model.Park():
+                self._park(decision)
+            case model.Preempt():
+                self._preempt(decision)
+            case model.Evict():
+                self._evict(decision)
+            case model.Requeue():
+                self._requeue(decision)
+            case model.CompleteAdmission():
+                self._complete_admission(decision)
+            case model.Swap():
+                self._swap(decision)
+            case model.Heal():
+                self._heal(decision)
+            case model.Warn():
+                self._warn(decision)
 
     # --- admission ---
 
-    @carry_out.register
-    def _(self, decision: model.Admit) -> None:
+    def _admit(self, decision: model.Admit) -> None:
         self._pending_written.pop(decision.workload, None)
         raw = self._mirror.get(kube.WORKLOADS, decision.workload)
         change = workload_status.admit(decision, pods_follow=raw is not None and self._mirror.job_of(raw) is not None)
@@ -70,8 +85,7 @@ class Decisions:
                 self.notices.forget(decision.workload)
         self._metrics.reserved(queue, waited, admitted=decision.admitted)
 
-    @carry_out.register
-    def _(self, decision: model.CompleteAdmission) -> None:
+    def _complete_admission(self, decision: model.CompleteAdmission) -> None:
         self._assume(
             decision, "admission", workload_status.complete_admission, Priority.ADMISSION, self._tell_completed
         )
@@ -87,15 +101,13 @@ class Decisions:
         self._notify("Admitted", after, f"Admitted by ClusterQueue {queue}, {waited}s after its quota was reserved")
         self._metrics.admitted(queue, waited)
 
-    @carry_out.register
-    def _(self, decision: model.Swap) -> None:
+    def _swap(self, decision: model.Swap) -> None:
         change = workload_status.replace_admission(decision)
         self._assume(decision, "admission", change, Priority.ADMISSION, lambda *_: None)
 
     # --- eviction ---
 
-    @carry_out.register
-    def _(self, decision: model.Preempt) -> None:
+    def _preempt(self, decision: model.Preempt) -> None:
         self._assume(decision, "evict", workload_status.preempt(decision), Priority.LIFECYCLE, self._tell_preempted)
         self._release_unowned(decision.workload)
 
@@ -110,8 +122,7 @@ class Decisions:
         self._notify("Preempted", after, f"{decision.message}. Its pods have {grace_of(after)}s to stop")
         self._metrics.evicted(after, "Preempted")
 
-    @carry_out.register
-    def _(self, decision: model.Evict) -> None:
+    def _evict(self, decision: model.Evict) -> None:
         if decision.deactivate:
             self._deactivate(decision)
         elif decision.avoid and self.recoveries is not None:
@@ -167,13 +178,11 @@ class Decisions:
 
     # --- nodes that fail ---
 
-    @carry_out.register
-    def _(self, decision: model.Heal) -> None:
+    def _heal(self, decision: model.Heal) -> None:
         if self.recoveries is not None:
             self.recoveries.heal(decision)
 
-    @carry_out.register
-    def _(self, decision: model.Warn) -> None:
+    def _warn(self, decision: model.Warn) -> None:
         state = overrun.STATES.get(decision.reason) if decision.kind == "Workload" else None
         if state is not None:
             self._overran(decision, state)
@@ -198,12 +207,10 @@ class Decisions:
 
     # --- waiting ---
 
-    @carry_out.register
-    def _(self, decision: model.Requeue) -> None:
+    def _requeue(self, decision: model.Requeue) -> None:
         self._assume(decision, "requeue", workload_status.requeue(decision), Priority.LIFECYCLE, lambda *_: None)
 
-    @carry_out.register
-    def _(self, decision: model.Park) -> None:
+    def _park(self, decision: model.Park) -> None:
         explanation = decision.explanation
 
         def tell(answer: Json | None) -> None:

@@ -152,6 +152,7 @@ def _give_way(said: Json | None) -> model.GiveWay | None:
         if "longerThanBackfilled" in said
         else None,
         max_preemptions=said.get("maxPreemptions"),
+        loss_budget=float(said["lossBudget"]) if "lossBudget" in said else None,
     )
 
 

@@ -305,17 +305,17 @@ class BackfillPlanner:
         for reservation in self._first_of_each_queue():
             queue = self._store.queues[reservation.queue]
             policy = _policy(queue)
-            found: list[Decision] = []
             head = reservation.gang
+            gone: list[Gang] = []
             if policy.revoke != "Never":
-                for gang in self._revoking.victims(reservation, policy.revoke == "Any", head.sent_away, now):
-                    found.append(self._revoking.decision(gang, head, now))
-                    self._send_away(gang, head, queue)
-            if not found and policy.give_way is not None:
-                for gang in self._giving_way.victims(reservation, queue, policy.give_way, head.sent_away, now):
-                    found.append(giveway.decision(gang, head))
-                    self._send_away(gang, head, queue)
-            decisions += found
+                gone = self._revoking.victims(reservation, policy.revoke == "Any", head.sent_away, now)
+                decisions += [self._revoking.decision(gang, head, now) for gang in gone]
+            if not gone and policy.give_way is not None:
+                gone = self._giving_way.victims(reservation, queue, policy.give_way, head.sent_away, now)
+                decisions += [giveway.decision(gang, head) for gang in gone]
+            self._giving_way.stopped(gone, now)
+            for gang in gone:
+                self._send_away(gang, head, queue)
         if decisions:
             self.timeline.sync(now)
             self._move_reservations(now)

@@ -9,7 +9,6 @@ reservations. Trees share no quota, so the cycles of different trees don't depen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -59,7 +58,6 @@ class Nomination:
 
 
 _NOWHERE: Mapping[str, TopologyAssignment] = {}
-_NO_CLAIMS: AbstractContextManager[None] = nullcontext()
 
 #: uid of a gang that may start or preempt -> its nomination, which is the same for as long as nothing changes in its tree
 Nominations: TypeAlias = dict[str, Nomination]
@@ -106,7 +104,10 @@ class TreeCycle:
             self._guard.nominated(self._root, attempts)
         for attempt in self._ordered(attempts):
             self.attempts.append(attempt)
-            with self._as_seen_by(attempt.gang):
+            if self._claims:
+                with others_held(self._claims, attempt.gang):
+                    self._process(attempt)
+            else:
                 self._process(attempt)
         self._think_away(False)
         for cell, amount in reversed(self._assumed):
@@ -122,26 +123,23 @@ class TreeCycle:
     def _gate(self, name: str, default: bool = True) -> bool:
         return self._settings.gates.get(name, default)
 
-    def _as_seen_by(self, gang: Gang) -> AbstractContextManager[None]:
-        """The ledger as this gang may see it: what others claim is in use."""
-        return others_held(self._claims, gang) if self._claims else _NO_CLAIMS
-
     # --- nominate -----------------------------------------------------------------------------------------------------
 
     def _nominate(self, gang: Gang) -> Attempt:
         queue = gang.queue
         assert queue is not None, gang
         tried = self._progress(gang, queue)
-        known = self._known.get(gang.uid) if self._known is not None and not self._claims else None
+        if self._claims:
+            with others_held(self._claims, gang):
+                self._preemptor.known.clear()
+                return Attempt(gang, queue, *self._assign(gang, queue, tried, None), queue.generation)
+        known = self._known.get(gang.uid) if self._known is not None else None
         if known is not None and known.tried == tried:
             if known.places:
                 known.assignment.take_places(known.places)
             return Attempt(gang, queue, known.assignment, known.victims, queue.generation)
-        with self._as_seen_by(gang):
-            if self._claims:
-                self._preemptor.known.clear()
-            assignment, victims = self._assign(gang, queue, tried, None)
-        if self._known is not None and not self._claims and (victims or assignment.mode is Mode.FIT):
+        assignment, victims = self._assign(gang, queue, tried, None)
+        if self._known is not None and (victims or assignment.mode is Mode.FIT):
             places = assignment.placements() if assignment.placing is not None else _NOWHERE
             self._known[gang.uid] = Nomination(tried, assignment, victims, places)
         return Attempt(gang, queue, assignment, victims, queue.generation)
@@ -236,7 +234,11 @@ class TreeCycle:
             self._reserve(attempt)
 
     def _overlaps(self, attempt: Attempt) -> bool:
-        return bool(self._taken) and any(victim.gang in self._taken for victim in attempt.victims)
+        if self._taken:
+            for victim in attempt.victims:
+                if victim.gang in self._taken:
+                    return True
+        return False
 
     def _recompute(self, attempt: Attempt) -> None:
         """Others will evict some of its victims: what would it need then? Only the flavors nominated before count."""

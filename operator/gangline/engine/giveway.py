@@ -5,7 +5,7 @@ when it stops, so it may be asked to stand back for one that is expected to be d
 after the head by the queue's own order, reckoned with what it still has to run: nobody is stopped only to start again at once.
 
 The price is bounded: the work that all victims lose since their last checkpoints is at most a share of what the head has
-waited so far, both in resource seconds of what the head needs most of.
+waited so far, both in resource seconds of what the head needs most of; and in the long run a share of the quota (`losses`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import NamedTuple
 from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.estimates import ANYWHERE, Estimates, flavors_of
 from gangline.engine.gang import Gang
+from gangline.engine.losses import Losses
 from gangline.engine.model import GiveWay, Millis, Preempt
 from gangline.engine.protection import protected_until, stopped_too_often
 from gangline.engine.reservation import Fits, Leaving, Reservation
@@ -51,6 +52,7 @@ class GivingWay:
         self._estimates = estimates
         self._fits = fits
         self._leaving = leaving
+        self._losses = Losses()
         #: reserved gangs by uid: not to be looked at before, and to be looked at then in any case
         self._again: dict[str, tuple[Millis, Millis]] = {}
 
@@ -77,6 +79,8 @@ class GivingWay:
         waited = max(0, now - reservation.gang.since)
         resource, amount = _scarcest(reservation.gang, queue)
         budget = round(policy.loss_share * amount * waited)
+        if policy.loss_budget is not None:
+            budget = min(budget, self._losses.left(queue, resource, policy.loss_budget, now))
         asked = self._offers(reservation, queue, policy, resource, budget, now)
         offers = sorted(offer for offer in asked if offer.uid not in spared)
         found = self._choose(reservation, offers, budget)
@@ -88,6 +92,10 @@ class GivingWay:
             later = max(PAUSE, round(PAUSE_SHARE * waited)), max(RECHECK, round(RECHECK_SHARE * waited))
             self._again[uid] = now + later[0], now + later[1]
         return found
+
+    def stopped(self, gangs: Sequence[Gang], now: Millis) -> None:
+        """These go for a head, for whatever reason: that counts as lost."""
+        self._losses.note(gangs, now)
 
     def _choose(self, reservation: Reservation, offers: Sequence[_Offer], budget: int) -> list[Gang]:
         """Of these, the cheapest first: as few as needed, within the budget in all."""

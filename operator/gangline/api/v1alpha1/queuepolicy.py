@@ -101,6 +101,9 @@ class GiveWay(Model):
     one could be. Left out: longerThan is for all."""
     max_preemptions: Annotated[int, Field(ge=1)] | None = None
     """Workloads that have been preempted this many times, whatever for, are not asked any more. Left out: no limit."""
+    loss_budget: Fraction | None = None
+    """In the long run at most this share of the queue's nominal quota is lost, in resource seconds; revoked backfill counts as
+    well. What is not used is kept for a week. Left out: no limit but those above."""
 
 
 class Backfill(Model):

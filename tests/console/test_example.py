@@ -12,7 +12,8 @@ from gangline.api.conversion import convert
 from gangline.api.kinds import KINDS
 from gangline.console import example as examples
 from gangline.console.example import Example, ExampleError, Manifest
-from gangline.console.snapshot import accelerators, requested
+from gangline.console.snapshot import requested
+from gangline.engine.accelerators import accelerators
 from gangline.jobs import kind_of
 
 QUICKSTART = examples.load(examples.bundled())

@@ -76,6 +76,12 @@ def test_who_goes_first_by_the_order_does_not_give_way() -> None:
     assert world.runs["j0"].evictions == []
 
 
+def test_who_would_go_first_again_for_its_age_does_not_give_way() -> None:
+    world = clock(ordering=replace(ORDER, max_wait_seconds=2.0 * HOUR))
+    world.run([LONG, SHORT])
+    assert world.runs["j0"].evictions == [], "it was there two hours ago"
+
+
 def test_a_head_that_waits_long_asks_for_less() -> None:
     """Thrice the head's twelve hours is more than the long one has left; but the forecast is wrong, and the head waits."""
     long = replace(LONG, lasts=36 * HOUR, forecast=((0.5, 36 * HOUR), (0.9, 40 * HOUR)))

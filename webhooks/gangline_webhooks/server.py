@@ -203,6 +203,7 @@ class _Process:
 def _uvicorn(app: ASGIApp, tls: LiveContext) -> _Server:
     config = uvicorn.Config(
         app,
+        http="httptools",
         ssl_context_factory=lambda _config, _default: tls.context,
         lifespan="off",
         log_config=None,

@@ -17,6 +17,7 @@ from gangline.console.forecast import Span
 from gangline.console.snapshot import WorkloadView
 from gangline.console.table import age
 from gangline.console.world import World
+from gangline.engine.accelerators import accelerators
 from gangline.engine.outlook import Stretch
 
 #: how the bars are drawn: what runs now, and what is to run
@@ -85,7 +86,7 @@ def draw(
 def _label(stretch: Stretch, views: Mapping[str, WorkloadView]) -> str:
     view = views.get(stretch.workload)
     name = view.job_name if view is not None else stretch.workload
-    gpus = sum(n for entry in stretch.admission.pod_sets for resource, n in entry.usage.items() if "/" in resource)
+    gpus = sum(accelerators(entry.usage) for entry in stretch.admission.pod_sets)
     return f"{stretch.cluster_queue}  {name}  {gpus or '–'}"
 
 

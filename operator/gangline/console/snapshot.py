@@ -14,23 +14,10 @@ from typing import Any, TypeAlias
 
 from gangline.api import names, quantity
 from gangline.console.reasons import preemption
+from gangline.engine.accelerators import accelerators
 
 Json: TypeAlias = dict[str, Any]
 Amounts: TypeAlias = Mapping[str, int]
-
-#: Extended resources that count as GPUs in a table's column (TPUs and other accelerators included).
-ACCELERATORS = frozenset(
-    {
-        "nvidia.com/gpu",
-        "amd.com/gpu",
-        "google.com/tpu",
-        "gpu.intel.com/i915",
-        "gpu.intel.com/xe",
-        "habana.ai/gaudi",
-        "aws.amazon.com/neuron",
-        "aws.amazon.com/neurondevice",
-    }
-)
 
 EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
 
@@ -250,14 +237,6 @@ def _container_requests(container: Json) -> dict[str, int]:
     resources = container.get("resources") or {}
     merged = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     return {resource: _amount(text, resource) for resource, text in merged.items()}
-
-
-def accelerators(amounts: Amounts) -> int:
-    return sum(n for resource, n in amounts.items() if is_accelerator(resource))
-
-
-def is_accelerator(resource: str) -> bool:
-    return resource in ACCELERATORS or resource.startswith("nvidia.com/mig-")
 
 
 def _held(obj: Json) -> dict[tuple[str, str], int]:

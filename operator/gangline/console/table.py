@@ -14,7 +14,8 @@ from rich.text import Text
 
 from gangline.api import quantity
 from gangline.console import reasons
-from gangline.console.snapshot import FINISHED, FlavorView, QueueView, Snapshot, State, WorkloadView, is_accelerator
+from gangline.console.snapshot import FINISHED, FlavorView, QueueView, Snapshot, State, WorkloadView
+from gangline.engine.accelerators import is_accelerator
 
 Cells: TypeAlias = tuple[str, ...]
 

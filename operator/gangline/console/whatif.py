@@ -19,6 +19,7 @@ from gangline.console.table import Rows, age, plain
 from gangline.console.world import World
 from gangline.control.by_flavor import offered, slowest
 from gangline.control.forecasts import fact
+from gangline.engine.accelerators import accelerators, is_accelerator
 from gangline.engine.model import Change, Gone, PodSet, Put, RuntimeForecast, Workload
 from gangline.engine.outlook import ExpectedStart, outlook
 from gangline.forecast import Forecast
@@ -227,12 +228,12 @@ def _fewer(pods: PodSet, share: float) -> PodSet:
 
 
 def _thinner(pods: PodSet, share: float) -> PodSet:
-    requests = {r: max(1, round(n * share)) if "/" in r else n for r, n in pods.requests.items()}
+    requests = {r: max(1, round(n * share)) if is_accelerator(r) else n for r, n in pods.requests.items()}
     return replace(pods, requests=requests)
 
 
 def _gpus(pod_sets: Iterable[PodSet]) -> int:
-    return sum(pods.count * n for pods in pod_sets for resource, n in pods.requests.items() if "/" in resource)
+    return sum(pods.count * accelerators(pods.requests) for pods in pod_sets)
 
 
 # --- when it would start ------------------------------------------------------------------------------------------------

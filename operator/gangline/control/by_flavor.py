@@ -7,6 +7,7 @@ from typing import Final
 
 from gangline.control.mirror import Mirror
 from gangline.engine import model
+from gangline.engine.accelerators import is_accelerator
 from gangline.engine.estimates import flavors_of
 from gangline.forecast import Forecast, Forecaster
 from gangline.kube import resources as kube
@@ -21,7 +22,7 @@ def offered(mirror: Mirror, value: model.Workload) -> list[str]:
     cluster_queue = mirror.get(kube.CLUSTER_QUEUES, queue["spec"].get("clusterQueue", "")) if queue else None
     if cluster_queue is None:
         return []
-    asked = {resource for pods in value.pod_sets for resource in pods.requests if "/" in resource}
+    asked = {resource for pods in value.pod_sets for resource in pods.requests if is_accelerator(resource)}
     found = {
         flavor["name"]
         for group in cluster_queue["spec"].get("resourceGroups") or ()

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from gangline.api import names
 from gangline.control import conditions
 from gangline.engine import model
+from gangline.engine.accelerators import accelerators
 from gangline.forecast.runs import MIN_SECONDS, Run, from_workload
 from gangline.jobs.base import Said
 
@@ -55,14 +56,10 @@ def _main_container(raw: Json, workload: model.Workload) -> Json:
     pod_sets: Sequence[Json] = raw["spec"].get("podSets") or ()
     if not pod_sets:
         return {}
-    sizes = [_accelerators(pods) * pods.count for pods in workload.pod_sets]
+    sizes = [accelerators(pods.requests) * pods.count for pods in workload.pod_sets]
     largest = max(range(len(pod_sets)), key=lambda i: sizes[i]) if len(sizes) == len(pod_sets) else 0
     spec = (pod_sets[largest].get("template") or {}).get("spec") or {}
     return next(iter(spec.get("containers") or ()), {})
-
-
-def _accelerators(pods: model.PodSet) -> int:
-    return sum(amount for resource, amount in pods.requests.items() if "/" in resource)
 
 
 def _words(value: Any) -> list[str]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
+from gangline.engine.accelerators import is_accelerator
 from gangline.engine.gang import Gang
-from gangline.engine.model import Admission, Millis, Requests, RuntimeForecast
+from gangline.engine.model import Admission, Millis, RuntimeForecast
 from gangline.engine.runtime import NEVER, Runtime
 
 #: Flavors that tell how fast a gang runs, sorted.
@@ -19,8 +20,6 @@ Flavors: TypeAlias = tuple[str, ...]
 
 #: It is not known, or does not matter, where it runs.
 ANYWHERE: Final[Flavors] = ()
-
-_ORDINARY = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 
 
 class Estimates:
@@ -77,12 +76,3 @@ def working_flavors(pod_sets: Iterable[Mapping[str, str]]) -> Flavors:
     chosen = [pair for flavors in pod_sets for pair in flavors.items()]
     fast = {flavor for resource, flavor in chosen if is_accelerator(resource)}
     return tuple(sorted(fast or {flavor for _, flavor in chosen}))
-
-
-def accelerators(requests: Requests) -> int:
-    """How many of these are accelerators: whatever is not cpu, memory, storage or places for pods."""
-    return sum(amount for resource, amount in requests.items() if is_accelerator(resource))
-
-
-def is_accelerator(resource: str) -> bool:
-    return resource not in _ORDINARY and not resource.startswith("hugepages-")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gangline.engine.estimates import ANYWHERE, Estimates, Flavors, accelerators
+from gangline.engine.accelerators import accelerators
+from gangline.engine.estimates import ANYWHERE, Estimates, Flavors
 from gangline.engine.gang import Gang
 from gangline.engine.model import Backfill, Millis, Ordering
 from gangline.engine.runtime import NEVER
@@ -75,8 +76,7 @@ class Ranking:
 
     def rank(self, gang: Gang) -> float:
         ordering = self.ordering
-        waited = self._minute * RENEWAL - gang.since
-        if ordering.max_wait_seconds is not None and waited >= ordering.max_wait_seconds * 1000:
+        if self._waited_longest(gang):
             return _AT_ONCE
         match ordering.key:
             case "ShortestFirst":
@@ -87,9 +87,16 @@ class Ranking:
                 return float(size(gang))
             case "HighestResponseRatio":
                 median = max(1.0, self._median(gang))
-                return -(max(0, waited) + median) / median
+                return -(max(0, self._waited(gang)) + median) / median
             case _:
                 return 0.0
+
+    def _waited(self, gang: Gang) -> Millis:
+        return self._minute * RENEWAL - gang.since
+
+    def _waited_longest(self, gang: Gang) -> bool:
+        most = self.ordering.max_wait_seconds
+        return most is not None and self._waited(gang) >= most * 1000
 
     def _median(self, gang: Gang) -> float:
         return float(self._estimates.length(gang, 0.5, ANYWHERE))
@@ -104,6 +111,8 @@ class Ranking:
 
     def rank_with(self, gang: Gang, length: Millis) -> float:
         """Its rank if it were expected to run for `length`, which only matters where the order goes by runtime."""
+        if self._waited_longest(gang):
+            return _AT_ONCE
         match self.ordering.key:
             case "ShortestFirst":
                 return float(length)

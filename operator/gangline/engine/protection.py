@@ -7,7 +7,7 @@ let in on; nor against nodes that fail, limits of run time, deactivation, and qu
 
 from __future__ import annotations
 
-from gangline.engine.estimates import accelerators
+from gangline.engine.accelerators import accelerators
 from gangline.engine.gang import Gang
 from gangline.engine.model import Millis, VictimPolicy
 from gangline.engine.runtime import NEVER

@@ -11,7 +11,7 @@ from functools import cmp_to_key
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from gangline.engine.estimates import is_accelerator
+from gangline.engine.accelerators import is_accelerator
 from gangline.engine.fewest import FewestSearch
 from gangline.engine.gang import Gang
 from gangline.engine.model import Millis

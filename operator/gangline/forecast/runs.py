@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from gangline.engine.accelerators import accelerators, is_accelerator
 from gangline.engine.model import Workload
 from gangline.traces import TraceJob
 
@@ -17,7 +18,6 @@ MIN_SECONDS: Final = 1.0
 
 _DIGITS: Final = re.compile(r"\d+")
 _HASH: Final = re.compile(r"(?<![a-z0-9])(?=[a-z]*\d)[a-z0-9]{5,}(?![a-z0-9])")
-_ACCELERATORS: Final = ("/gpu", "/tpu", "/mig-", "/npu", "/hpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def from_workload(
     return Run(
         uid=workload.uid,
         submit=workload.created / 1000,
-        gpus=sum(pods.count * _gpus(pods.requests) for pods in workload.pod_sets),
+        gpus=sum(pods.count * accelerators(pods.requests) for pods in workload.pod_sets),
         pods=sum(pods.count for pods in workload.pod_sets),
         namespace=workload.namespace,
         user=user,
@@ -109,20 +109,12 @@ def from_workload(
     )
 
 
-def _gpus(requests: Mapping[str, int]) -> int:
-    return sum(amount for resource, amount in requests.items() if _is_accelerator(resource))
-
-
-def _is_accelerator(resource: str) -> bool:
-    return any(mark in resource for mark in _ACCELERATORS)
-
-
 def flavor_of(workload: Workload) -> str:
     """The flavor of its accelerators, or of whatever it holds where it asks for none."""
     if workload.admission is None:
         return ""
     flavors = {r: f for pods in workload.admission.pod_sets for r, f in pods.flavors.items()}
-    return next((f for r, f in flavors.items() if _is_accelerator(r)), next(iter(flavors.values()), ""))
+    return next((f for r, f in flavors.items() if is_accelerator(r)), next(iter(flavors.values()), ""))
 
 
 # --- what makes two jobs alike ------------------------------------------------------------------------------------------

@@ -1,0 +1,24 @@
+"""Which resources are accelerators: what "GPUs" means in sizes, shares, forecasts and tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+#: By their names, for Kubernetes knows no kinds of devices. Parts of a shared GPU (memory, cores, percent) do not count again,
+#: nor are network cards, licenses and the like.
+_NAMES = re.compile(
+    r"gpu(?![-_.]?(?:mem|core|percent))|/(?:mig-|[tnh]pu|mlu|dcu|gaudi|neuron|i915|xe$|ascend)|furiosa\.ai/|rebellions\.ai/",
+    re.IGNORECASE,
+)
+
+
+@lru_cache(maxsize=1024)
+def is_accelerator(resource: str) -> bool:
+    return _NAMES.search(resource) is not None
+
+
+def accelerators(amounts: Mapping[str, int]) -> int:
+    """How many of these amounts by resource are accelerators."""
+    return sum(amount for resource, amount in amounts.items() if is_accelerator(resource))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gangline.control import runs
 from gangline.control.forecasting import as_json
 from gangline.control.forecasts import Forecasts
 from gangline.control.mirror import Mirror
@@ -340,3 +341,24 @@ def test_how_estimates_turned_out_is_counted_by_their_source() -> None:
     history = records["History"]
     assert history.below[0.95] == history.ended
     assert history.log_error / history.ended < 1.0
+
+
+def test_a_workload_that_cannot_be_read_keeps_no_other_from_its_forecast(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = runs.run_of
+
+    def picky(value: model.Workload, *rest: Any) -> Run:
+        if value.name == "odd":
+            raise ValueError("never seen such a thing")
+        return real(value, *rest)
+
+    monkeypatch.setattr(runs, "run_of", picky)
+    world = World()
+    world.policy()
+    world.ran("before", 600, created=START)
+    world.workload("odd")
+    world.workload("even")
+    world.turn()
+    assert world.facts("even") and not world.facts("odd")
+    assert "ml/odd" in caplog.text

@@ -10,6 +10,7 @@ it matters, and only while somebody wants to know: a QueuePolicy, a GPUJob, or a
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,8 @@ from gangline.kube import resources as kube
 
 if TYPE_CHECKING:
     from gangline.forecast import Model
+
+log = logging.getLogger(__name__)
 
 Json: TypeAlias = dict[str, Any]
 
@@ -139,7 +142,11 @@ class Forecasts:
         deadline = time.perf_counter() + budget
         while self._news:
             key = next(iter(self._news))
-            self._take(key, self._news.pop(key))
+            news = self._news.pop(key)
+            try:
+                self._take(key, news)
+            except Exception:  # one workload must not keep all others from their forecasts
+                log.exception("%s: nothing is forecast of it, and nothing learned", key)
             if time.perf_counter() > deadline:
                 break
         return bool(self._news)

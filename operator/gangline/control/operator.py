@@ -24,6 +24,7 @@ from gangline.api import names
 from gangline.control import aggregated, mirror, policies, shell
 from gangline.control.audit import AuditLog, RecordedEngine
 from gangline.control.controller import Controller, wall_millis
+from gangline.control.ending import in_order
 from gangline.control.events import EventRecorder
 from gangline.control.forecast_metrics import ForecastMetrics
 from gangline.control.heartbeats import BadReportError
@@ -59,6 +60,8 @@ PODS_WITHIN = 30.0
 DRAIN = 10.0
 #: … and messages to people this long.
 FAREWELL = 3.0
+#: No step of the end may take longer than this, in seconds, whatever hangs.
+STEP = 15.0
 #: A report of progress is no longer, in bytes.
 LONGEST_REPORT = 4096
 
@@ -325,20 +328,28 @@ class Operator:
         self.stop.set()
 
     async def _cleanup(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Stop deciding, flush, let go of the lease. May be called twice."""
+        """Stop deciding, flush, let go of the lease. May be called twice. Whatever fails, the process ends: without a lease it
+        is of no use to anybody."""
         self.stop.set()  # kopf waits 5 s for whoever still waits for it
         self.controller.retire()
-        if not self._lost and not await self.writer.drain(DRAIN, least=Priority.LIFECYCLE):
-            log.warning("some writes were still under way after %g s", DRAIN)
+        if not self._lost:
+            async with in_order("writes", STEP):
+                if not await self.writer.drain(DRAIN, least=Priority.LIFECYCLE):
+                    log.warning("some writes were still under way after %g s", DRAIN)
         if self.aggregated is not None:
-            await self.aggregated.close()
-        await self.controller.outbox.close(FAREWELL)
-        await self.controller.stalls.close()
+            async with in_order("visibility", STEP):
+                await self.aggregated.close()
+        async with in_order("notifications", STEP):
+            await self.controller.outbox.close(FAREWELL)
+        async with in_order("stalls", STEP):
+            await self.controller.stalls.close()
         self.writer.abort()
         if self.forecasting is not None:
-            await self.forecasting.close()
+            async with in_order("forecasts", STEP):
+                await self.forecasting.close()
         if self.audit is not None:
-            await asyncio.to_thread(self.audit.close)
+            async with in_order("audit", STEP):
+                await asyncio.to_thread(self.audit.close)
         for task in reversed(tasks):  # the elector gives its lease back when it is cancelled
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):

@@ -103,7 +103,7 @@ def registry(
     async def _(**_: Any) -> None:
         await startup()
 
-    @kopf.on.cleanup(registry=handlers, id="cleanup")
+    @kopf.on.cleanup(registry=handlers, id="cleanup", errors=kopf.ErrorsMode.PERMANENT)  # or it is repeated for ever
     async def _(**_: Any) -> None:
         await cleanup()
 

@@ -1,0 +1,20 @@
+"""Ending in order, and ending in any case."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def in_order(what: str, seconds: float) -> AsyncIterator[None]:
+    """A step of the end: if it fails, or takes longer than this, that is logged, and the next one's turn comes."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except Exception:
+        log.exception("%s could not be ended in order", what)

@@ -5,7 +5,7 @@ when it stops, so it may be asked to stand back for one that is expected to be d
 after the head by the queue's own order, reckoned with what it still has to run: nobody is stopped only to start again at once.
 
 The price is bounded: the work that all victims lose since their last checkpoints is at most a share of what the head has
-waited so far, both in resource seconds of what the head needs most of; and in the long run a share of the quota (`losses`).
+waited so far, both in resource seconds of what the head needs most of; less where much was lost lately (`losses`).
 """
 
 from __future__ import annotations
@@ -78,9 +78,10 @@ class GivingWay:
             return []
         waited = max(0, now - reservation.gang.since)
         resource, amount = _scarcest(reservation.gang, queue)
-        budget = round(policy.loss_share * amount * waited)
+        share = policy.loss_share
         if policy.loss_budget is not None:
-            budget = min(budget, self._losses.left(queue, resource, policy.loss_budget, now))
+            share *= self._losses.freedom(queue, resource, policy.loss_budget, now)
+        budget = round(share * amount * waited)
         asked = self._offers(reservation, queue, policy, resource, budget, now)
         offers = sorted(offer for offer in asked if offer.uid not in spared)
         found = self._choose(reservation, offers, budget)

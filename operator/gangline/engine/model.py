@@ -151,7 +151,7 @@ class GiveWay:
     #: in place of `longer_than` for those that were let in before their turn; None = no other rule for them
     longer_than_backfilled: float | None = None
     max_preemptions: int | None = None  # who was preempted so often, whatever for, is not asked any more
-    #: share of the queue's quota that may be lost in the long run by stopping gangs for heads; None = no limit
+    #: share of the queue's quota that may be lost in a day; as that is used up, heads may cost less (`losses`); None = never less
     loss_budget: float | None = None
 
 

@@ -37,7 +37,12 @@ _CONSERVATIVE = Backfill(depth=UNLIMITED, running=0.5, candidate=0.5)
 #: what `gangline` stands for; docs/replay.md says what the constants were chosen on
 ORDER: Final = Ordering("AgedShortestFirst", age_weight=5.0, age_cap_seconds=57_600.0)
 GIVE_WAY: Final = GiveWay(
-    longer_than=10.0, loss_share=0.1, min_runtime_seconds=900.0, longer_than_backfilled=0.3, max_preemptions=3
+    longer_than=10.0,
+    loss_share=0.1,
+    min_runtime_seconds=900.0,
+    longer_than_backfilled=0.3,
+    max_preemptions=3,
+    loss_budget=0.002,
 )
 BACKFILL: Final = Backfill(
     depth=1, running=0.5, candidate=0.9, revoke="Overdue", overdue_factor=0.25, give_way=GIVE_WAY

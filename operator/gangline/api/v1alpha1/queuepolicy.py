@@ -102,8 +102,8 @@ class GiveWay(Model):
     max_preemptions: Annotated[int, Field(ge=1)] | None = None
     """Workloads that have been preempted this many times, whatever for, are not asked any more. Left out: no limit."""
     loss_budget: Fraction | None = None
-    """In the long run at most this share of the queue's nominal quota is lost, in resource seconds; revoked backfill counts as
-    well. What is not used is kept for a week. Left out: no limit but those above."""
+    """The share of the queue's nominal quota that may be lost in a day, in resource seconds, revoked backfill counted. As it is
+    used up, lossShare falls, to three tenths of what it says at the least. Left out: lossShare holds always."""
 
 
 class Backfill(Model):

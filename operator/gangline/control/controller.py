@@ -28,6 +28,7 @@ from gangline.control.mirror import JOB_KINDS, JobRef, Mirror
 from gangline.control.notify import Notices, Receiver
 from gangline.control.notify_outbox import Outbox
 from gangline.control.outgoing import Priority, Write
+from gangline.control.pacing import Pace
 from gangline.control.pods import Pods, ungating
 from gangline.control.queue_writes import QueueWrites
 from gangline.control.recovery import Recoveries, holds_back
@@ -57,6 +58,8 @@ Json: TypeAlias = dict[str, Any]
 GATHER = 0.003
 #: … or within twice the CPU time that the last decision took, up to this: where a thousand queues wait, deciding is dear.
 LONGEST_GATHER = 0.1
+#: … or, where the API server is strained, within so many times what a write takes there, up to `LONGEST_ROUND`.
+ROUNDS, LONGEST_ROUND = 2.0, 0.5
 #: A job whose step was refused is tried again after 1, 2, 4, … seconds, at most this.
 MAX_RETRY = 60.0
 
@@ -65,9 +68,15 @@ def wall_millis() -> int:
     return int(time.time() * 1000)
 
 
-def gathering(deciding: float) -> float:
-    """For how long to gather facts after a decision that took so much CPU, in seconds: two thirds of the time are for others."""
-    return min(LONGEST_GATHER, max(GATHER, 2.0 * deciding))
+def gathering(deciding: float, pace: Pace) -> float:
+    """For how long to gather facts after a decision that took so much CPU, in seconds: two thirds of the time are for others.
+
+    What is decided sooner than it can be written waits anyway. And where little is decided at a time, whatever comes free goes to
+    whoever waits just then, and has to be taken away again from most of them by the next with a higher priority: two more writes
+    for a server that is strained already.
+    """
+    seconds = min(LONGEST_GATHER, max(GATHER, 2.0 * deciding))
+    return max(seconds, min(LONGEST_ROUND, ROUNDS * pace.latency)) if pace.strained else seconds
 
 
 class Controller:
@@ -194,7 +203,7 @@ class Controller:
                 await self._wake.wait()
         except TimeoutError:
             return
-        await asyncio.sleep(gathering(self._deciding))
+        await asyncio.sleep(gathering(self._deciding, self._writer.pace))
 
     def absorb(self) -> None:
         """Take in everything that has arrived."""

@@ -61,15 +61,19 @@ class Pace:
         """How many times slower than at its best the server answers."""
         return self.latency / self.best if self.best else 1.0
 
+    @property
+    def strained(self) -> bool:
+        return self.strain > STRAINED
+
     def spare(self, now: float) -> int:
         """How many writes that nobody waits for may be under way now."""
         if now < self._spared_until:
             return 0
-        return 1 if self.strain > STRAINED else max(1, self.allowance(now) // SPARE)
+        return 1 if self.strained else max(1, self.allowance(now) // SPARE)
 
     def spared(self, now: float) -> float:
         """A write that nobody waits for is through; returns when the next may go."""
-        if self.strain > STRAINED:
+        if self.strained:
             self._spared_until = now + min(LONGEST_PAUSE, self.latency * self.strain)
         return self._spared_until
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gangline.control.controller import GATHER, LONGEST_GATHER, LONGEST_ROUND, ROUNDS, gathering
+from gangline.control.controller import GATHER, LONGEST_GATHER, LONGEST_ROUND, gathering
 from gangline.control.pacing import STRAINED, Pace
 
 
@@ -18,9 +18,11 @@ def test_who_decides_long_gathers_long(deciding: float, seconds: float) -> None:
 
 @pytest.mark.parametrize(
     ("times_slower", "seconds"),
-    [(1.0, GATHER), (STRAINED, GATHER), (5.0, ROUNDS * 0.05), (1000.0, LONGEST_ROUND)],
+    [(1.0, GATHER), (STRAINED, GATHER), (5.0, 0.05), (1000.0, LONGEST_ROUND)],
 )
-def test_where_the_server_is_strained_a_round_of_writes_is_decided_at_a_time(times_slower: float, seconds: float) -> None:
+def test_where_the_server_is_strained_a_round_of_writes_is_decided_at_a_time(
+    times_slower: float, seconds: float
+) -> None:
     pace = Pace(latency=0.01 * times_slower, best=0.01)
     assert gathering(0.0, pace) == pytest.approx(seconds)
 

@@ -58,8 +58,8 @@ Json: TypeAlias = dict[str, Any]
 GATHER = 0.003
 #: … or within twice the CPU time that the last decision took, up to this: where a thousand queues wait, deciding is dear.
 LONGEST_GATHER = 0.1
-#: … or, where the API server is strained, within so many times what a write takes there, up to `LONGEST_ROUND`.
-ROUNDS, LONGEST_ROUND = 2.0, 0.5
+#: … or, where the API server is strained, within as long as a write takes there, up to `LONGEST_ROUND`.
+LONGEST_ROUND = 0.25
 #: A job whose step was refused is tried again after 1, 2, 4, … seconds, at most this.
 MAX_RETRY = 60.0
 
@@ -76,7 +76,7 @@ def gathering(deciding: float, pace: Pace) -> float:
     for a server that is strained already.
     """
     seconds = min(LONGEST_GATHER, max(GATHER, 2.0 * deciding))
-    return max(seconds, min(LONGEST_ROUND, ROUNDS * pace.latency)) if pace.strained else seconds
+    return max(seconds, min(LONGEST_ROUND, pace.latency)) if pace.strained else seconds
 
 
 class Controller:

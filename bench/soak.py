@@ -172,7 +172,7 @@ class Population:
 
     def _take(self, event: Event) -> None:
         if isinstance(event, Synced):
-            self._lists += 1
+            self._lists = self._reflector.counters.lists  # those that failed before it included
             self.ledger.check_quotas()
         elif isinstance(event, Removed):
             self.ledger.remove(event.key)

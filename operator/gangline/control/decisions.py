@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 
 from gangline.api import names
 from gangline.control import conditions, workload_status
@@ -62,6 +62,8 @@ class Decisions:
                 self._heal(decision)
             case model.Warn():
                 self._warn(decision)
+            case _:
+                assert_never(decision)
 
     # --- admission ---
 

@@ -47,7 +47,7 @@ def point(load: Load, parameters: Path) -> Json:
             "workloads": load.workloads,
             "queues": len(load.queues),
             "wall_ms": each * result["wall_seconds"],
-            "operator_cpu_ms": each * result["cpu_seconds"]["operator"],
+            "operator_cpu_ms": result["operator_cpu_ms_per_workload"],
             "apiserver_cpu_ms": each * result["cpu_seconds"]["kube-apiserver"],
             "engine_share": result["engine_share"],
             "writes": result["writes_per_workload"],

@@ -1,4 +1,4 @@
-"""What may be lost in the long run."""
+"""How freely gangs may be stopped, by what was lost lately."""
 
 from __future__ import annotations
 

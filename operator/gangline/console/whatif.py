@@ -19,7 +19,7 @@ from gangline.console.table import Rows, age, plain
 from gangline.console.world import World
 from gangline.control.by_flavor import offered, slowest
 from gangline.control.forecasts import fact
-from gangline.engine.accelerators import accelerators, is_accelerator
+from gangline.engine.accelerators import accelerators_of, is_accelerator
 from gangline.engine.model import Change, Gone, PodSet, Put, RuntimeForecast, Workload
 from gangline.engine.outlook import ExpectedStart, outlook
 from gangline.forecast import Forecast
@@ -216,7 +216,7 @@ def _smaller(original: Variant, share: float) -> Variant | None:
     pods = original.workload.pod_sets
     several = any(entry.count > 1 for entry in pods)
     reduced = tuple(_fewer(entry, share) if several else _thinner(entry, share) for entry in pods)
-    before, after = _gpus(pods), _gpus(reduced)
+    before, after = accelerators_of(pods), accelerators_of(reduced)
     if after >= before or not after:
         return None
     change = f"ask for {after} GPUs instead of {before}"
@@ -230,10 +230,6 @@ def _fewer(pods: PodSet, share: float) -> PodSet:
 def _thinner(pods: PodSet, share: float) -> PodSet:
     requests = {r: max(1, round(n * share)) if is_accelerator(r) else n for r, n in pods.requests.items()}
     return replace(pods, requests=requests)
-
-
-def _gpus(pod_sets: Iterable[PodSet]) -> int:
-    return sum(pods.count * accelerators(pods.requests) for pods in pod_sets)
 
 
 # --- when it would start ------------------------------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
+
+from gangline.engine.model import PodSet
 
 #: By their names, for Kubernetes knows no kinds of devices. Parts of a shared GPU (memory, cores, percent) do not count again,
 #: nor are network cards, licenses and the like.
@@ -22,3 +24,8 @@ def is_accelerator(resource: str) -> bool:
 def accelerators(amounts: Mapping[str, int]) -> int:
     """How many of these amounts by resource are accelerators."""
     return sum(amount for resource, amount in amounts.items() if is_accelerator(resource))
+
+
+def accelerators_of(pod_sets: Iterable[PodSet]) -> int:
+    """The accelerators that all their pods ask for."""
+    return sum(pod_set.count * accelerators(pod_set.requests) for pod_set in pod_sets)

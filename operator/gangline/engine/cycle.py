@@ -234,11 +234,7 @@ class TreeCycle:
             self._reserve(attempt)
 
     def _overlaps(self, attempt: Attempt) -> bool:
-        if self._taken:
-            for victim in attempt.victims:
-                if victim.gang in self._taken:
-                    return True
-        return False
+        return bool(self._taken) and any(victim.gang in self._taken for victim in attempt.victims)
 
     def _recompute(self, attempt: Attempt) -> None:
         """Others will evict some of its victims: what would it need then? Only the flavors nominated before count."""

@@ -7,7 +7,7 @@ let in on; nor against nodes that fail, limits of run time, deactivation, and qu
 
 from __future__ import annotations
 
-from gangline.engine.accelerators import accelerators
+from gangline.engine.accelerators import accelerators_of
 from gangline.engine.gang import Gang
 from gangline.engine.model import Millis, VictimPolicy
 from gangline.engine.runtime import NEVER
@@ -50,12 +50,10 @@ def _for_good(gang: Gang, policy: VictimPolicy) -> bool:
         return True
     if stopped_too_often(gang, policy.max_preemptions):
         return True
-    return policy.non_preemptible_gpus is not None and _gpus(gang) >= policy.non_preemptible_gpus
-
-
-def _gpus(gang: Gang) -> int:
-    """The accelerators that all its pods ask for, those that have finished by now included."""
-    return sum(accelerators(pod_set.requests) * pod_set.count for pod_set in gang.workload.pod_sets)
+    if policy.non_preemptible_gpus is None:
+        return False
+    # all its pods count, those that have finished by now included
+    return accelerators_of(gang.workload.pod_sets) >= policy.non_preemptible_gpus
 
 
 def remark(until: Millis) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from gangline.engine.accelerators import accelerators, is_accelerator
+from gangline.engine.accelerators import accelerators_of, is_accelerator
 from gangline.engine.model import Workload
 from gangline.traces import TraceJob
 
@@ -93,7 +93,7 @@ def from_workload(
     return Run(
         uid=workload.uid,
         submit=workload.created / 1000,
-        gpus=sum(pods.count * accelerators(pods.requests) for pods in workload.pod_sets),
+        gpus=accelerators_of(workload.pod_sets),
         pods=sum(pods.count for pods in workload.pod_sets),
         namespace=workload.namespace,
         user=user,

@@ -161,3 +161,75 @@ async def test_a_change_that_joins_a_repeated_try_leaves_nobody_waiting() -> Non
         assert sorted(heard) == ["first", "second"]
         row = here.mirror.objects[WORKLOADS][KEY]["status"]["conditions"][0]
         assert row["message"] == "second"
+
+
+async def test_a_slow_watch_does_not_take_back_what_later_answers_said() -> None:
+    """Released, and admitted again, before the watch shows the first of the two."""
+    async with world() as here:
+        here.decide("admission", admit())
+        await here.quiet()
+        here.decide("evict", preempt())
+        here.writes.change(KEY, "release", workload_status.release, priority=Priority.LIFECYCLE)
+        await here.quiet()
+        released = copy.deepcopy(here.server.objects[f"{PATH}/w"].obj)
+        here.decide("admission", admit())
+        await here.quiet()
+        before = len(here.told)
+        here.writes.seen(WORKLOADS, released)
+        assert len(here.told) == before, "an old version was told as news"
+        here.watch()
+        assert here.last().admission is not None
+        here.server.put(PATH, "w", spec={"queueName": "other"})
+        here.watch()
+        assert here.last().queue == "other"
+
+
+async def test_a_late_removal_of_its_predecessor_leaves_an_object_alone() -> None:
+    async with world() as here:
+        here.writes.gone(WORKLOADS, KEY, "uid of the one before")
+        assert here.mirror.get(WORKLOADS, KEY) is not None
+        here.writes.gone(WORKLOADS, KEY, here.mirror.objects[WORKLOADS][KEY]["metadata"]["uid"])
+        assert here.mirror.get(WORKLOADS, KEY) is None
+
+
+async def test_the_echo_of_what_a_write_was_based_on_does_not_explain_its_conflict() -> None:
+    """The admission got through unheard. The watch is behind: it shows only what was known before."""
+    async with world() as here:
+        here.decide("admission", admit())
+        here.server.script.append(Answer(0, verb="patch", after=True))
+        here.watch()
+        await here.quiet()
+        assert model.WriteFailed(KEY) in here.told
+        assert here.last().admission is not None
+        assert here.server.requests["get workloads"] == 1
+
+
+async def test_nobody_thinks_again_before_the_truth_is_known() -> None:
+    """The admission got through unheard, and then nothing can be read for a while."""
+    async with world() as here:
+        here.decide("admission", admit())
+        here.server.script += [Answer(0, verb="patch", after=True), Answer(503, verb="get"), Answer(429, verb="get")]
+        before = len(here.told)
+        await here.quiet()
+        failed, *rest = here.told[before:]
+        assert failed == model.WriteFailed(KEY)
+        assert rest
+        assert here.last().admission is not None
+        assert here.server.requests["get workloads"] == 3
+
+
+async def test_what_was_decided_on_a_refused_assumption_is_dropped_with_it() -> None:
+    """An eviction waits behind an admission that collides: nobody was admitted, so nobody is evicted."""
+    async with world() as here:
+        here.server.put(PATH, "w", spec={"queueName": "other"})
+        here.decide("admission", admit())
+        here.server.script.append(Answer(200, verb="patch", delay=0.1))
+        async with asyncio.timeout(10):
+            while not here.server.requests["patch workloads"]:
+                await asyncio.sleep(0.005)
+        here.decide("evict", preempt())
+        here.writes.change(KEY, "release", workload_status.release, priority=Priority.LIFECYCLE)
+        await here.quiet()
+        assert here.last().queue == "other"
+        assert here.last().evicted == ""
+        assert "schedulingStats" not in here.server.objects[f"{PATH}/w"].obj["status"]

@@ -216,7 +216,7 @@ class Controller:
                 if resource == kube.GPU_JOBS and self.forecasting is not None:
                     self.forecasting.forecasts.note_job(event.obj)
             elif isinstance(event, Removed):
-                self.writes.gone(resource, event.key)
+                self.writes.gone(resource, event.key, event.uid)
                 if resource == kube.WORKLOADS:
                     self.decisions.forget(event.key)
                     self.notices.forget(event.key)

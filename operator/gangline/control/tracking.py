@@ -1,8 +1,8 @@
-"""Which version of an object is the newest while a write of ours is under way.
+"""Which version of an object is the newest while answers of writes and events of the watch overtake each other.
 
 A write's answer and the watch's echo of it come over different connections, in any order, and foreign changes come between.
-resourceVersions may only be compared for equality, which is enough: an answer that the watch has shown already is not newer
-than what the watch showed last; one that it has not shown is newer than all that it showed.
+Versions of one object are ordered (`gangline.kube.resources.revision`). So what the watch shows is old news where an answer has
+said more already, also long after the write: two writes may be answered before the watch shows the first of them.
 
 An object is *in doubt* while the engine assumes something of it that is not written yet (a reservation, an eviction). What the
 watch shows of it meanwhile is held back, so that the engine never takes an old version for the loss of what it assumed.
@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from gangline.kube.resources import ObjectKey
+from gangline.kube.resources import ObjectKey, revision
 
 Json: TypeAlias = dict[str, Any]
 
@@ -22,50 +22,57 @@ Json: TypeAlias = dict[str, Any]
 class _Track:
     writes: int = 0
     doubts: int = 0
-    seen: set[str] = field(default_factory=set[str])
+    #: newest version that the watch has shown, or that was known when the first of these writes began
+    shown: int = 0
     held: Json | None = None
-    #: the watch has shown a version, or the end, of the object since the first of these writes began
-    news: bool = False
+    #: uid of the object whose end the watch has shown since then
+    gone: str = ""
 
 
 @dataclass(slots=True)
 class Tracking:
     _tracks: dict[ObjectKey, _Track] = field(default_factory=dict[ObjectKey, _Track])
+    #: newest version that an answer brought, until the watch has shown it
+    _answered: dict[ObjectKey, int] = field(default_factory=dict[ObjectKey, int])
 
-    def begin(self, key: ObjectKey, *, base: str, doubt: bool) -> None:
-        """A write is on its way; `base` is the resourceVersion last seen ("" = none)."""
+    def begin(self, key: ObjectKey, *, base: int, doubt: bool) -> None:
+        """A write is on its way; `base` is the version last known (0 = none)."""
         track = self._tracks.setdefault(key, _Track())
         track.writes += 1
         track.doubts += doubt
-        track.seen.add(base)  # a write that changes nothing answers the version it found
+        track.shown = max(track.shown, base)
 
     def in_doubt(self, key: ObjectKey) -> bool:
         track = self._tracks.get(key)
         return track is not None and track.doubts > 0
 
     def seen(self, key: ObjectKey, obj: Json) -> bool:
-        """The watch shows `obj`. True when it may be taken now, False when it is held back."""
+        """The watch shows `obj`. True when it may be taken now, False when it is old news or is held back."""
+        version = revision(obj)
+        if 0 < version < self._answered.get(key, 0):
+            return False
+        self._answered.pop(key, None)
         track = self._tracks.get(key)
         if track is None:
             return True
-        track.seen.add(obj["metadata"]["resourceVersion"])
-        track.news = True
+        track.shown = version
         if track.doubts:
             track.held = obj
             return False
         return True
 
-    def gone(self, key: ObjectKey) -> None:
-        """The watch shows that the object is no more: nothing held of it matters."""
+    def gone(self, key: ObjectKey, uid: str) -> None:
+        """The watch shows that the object is no more: nothing held of it matters, nor what is still answered of it."""
+        self._answered.pop(key, None)
         track = self._tracks.get(key)
         if track is not None:
             track.held = None
-            track.news = True
+            track.gone = uid
 
-    def has_news(self, key: ObjectKey) -> bool:
-        """The watch has shown something newer than what the writes under way were based on."""
+    def has_news(self, key: ObjectKey, base: int) -> bool:
+        """The watch has shown more than the version that a write was based on."""
         track = self._tracks.get(key)
-        return track is not None and track.news
+        return track is not None and (track.gone != "" or track.shown > base)
 
     def end(self, key: ObjectKey, answer: Json | None, *, doubt: bool) -> Json | None:
         """A write is resolved with the object it answered (None: no news). Returns the version to take now, if any."""
@@ -73,7 +80,9 @@ class Tracking:
         track.writes -= 1
         track.doubts -= doubt
         newest: Json | None = None
-        if answer is not None and answer["metadata"]["resourceVersion"] not in track.seen:
+        # a write that changes nothing answers what it found
+        if answer is not None and revision(answer) > track.shown and answer["metadata"]["uid"] != track.gone:
+            track.shown = self._answered[key] = revision(answer)
             track.held = None
             newest = answer
         if not track.doubts and track.held is not None:

@@ -24,7 +24,7 @@ from gangline.control.writer import Writer
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
-from gangline.kube.resources import ObjectKey, Resource
+from gangline.kube.resources import ObjectKey, Resource, revision
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +41,8 @@ Resolved: TypeAlias = Callable[[JobRef | None, ApiError | None, ObjectKey], None
 
 #: How long the watch gets to show what a write collided with, in steps of 20 ms.
 WATCH_PATIENCE = 100
+#: Seconds until what could not be read is read again, growing up to the second.
+FIRST_REREAD, LONGEST_REREAD = 0.2, 5.0
 
 
 @dataclass(slots=True)
@@ -58,6 +60,7 @@ class _Bundle:
 
     queued: dict[str, _Change] = field(default_factory=dict[str, _Change])
     sent: list[_Change] = field(default_factory=list[_Change])
+    base: int = 0  # the version that the patch under way was computed from
 
 
 class Writes:
@@ -79,9 +82,12 @@ class Writes:
         if self._tracking.seen(ObjectKey.of(resource, obj), obj):
             self._mirror.upsert(resource, obj)
 
-    def gone(self, resource: Resource, key: str) -> None:
-        self._tracking.gone(ObjectKey.parse(resource, key))
-        self._mirror.remove(resource, key)
+    def gone(self, resource: Resource, key: str, uid: str) -> None:
+        """The object with this uid is no more. Its successor of the same name may be known already, by the answer to a create."""
+        known = self._mirror.get(resource, key)
+        if known is None or known["metadata"]["uid"] == uid:
+            self._tracking.gone(ObjectKey.parse(resource, key), uid)
+            self._mirror.remove(resource, key)
 
     def in_doubt(self, resource: Resource, key: str) -> bool:
         return self._tracking.in_doubt(ObjectKey.parse(resource, key))
@@ -111,7 +117,7 @@ class Writes:
 
         Two writes of one object may wait together only in different slots.
         """
-        self._begin(key, doubt=doubt)
+        base = self._begin(key, doubt=doubt)
         waiting: Waiting = [(owner, done, failed)]
         self._submit(
             Write(
@@ -122,7 +128,7 @@ class Writes:
                 slot=slot,
                 not_before=not_before,
                 on_done=lambda answer: self._finish(key, answer, None, doubt, waiting),
-                on_error=lambda error: self._refused(key, error, doubt, waiting),
+                on_error=lambda error: self._refused(key, error, doubt, waiting, base),
             )
         )
 
@@ -175,8 +181,9 @@ class Writes:
         if old is not None:
             entry.waiting = [(o, None, f) for o, _, f in old.waiting if o is not None or f is not None] + entry.waiting
             entry.doubt = entry.doubt or old.doubt
-            self._end_quietly(key, doubt=old.doubt)
         self._begin(key, doubt=entry.doubt)
+        if old is not None:  # only now: in between, nothing would have been in doubt
+            self._end_quietly(key, doubt=old.doubt)
         bundle.queued[slot] = entry
         self._submit_bundle(key, bundle)
 
@@ -199,6 +206,7 @@ class Writes:
         bundle.sent += bundle.queued.values()  # behind those of a try that was not answered: each is still waited for
         bundle.queued.clear()
         raw = self._mirror.get(key.resource, key.text)
+        bundle.base = revision(raw)
         if raw is None:
             return None
         old = raw.get("status", {})
@@ -216,8 +224,11 @@ class Writes:
             self._finish(key, answer, None, entry.doubt, entry.waiting)
 
     def _bundle_refused(self, key: ObjectKey, bundle: _Bundle, error: ApiError) -> None:
+        """What waits behind it was decided on the assumption that this would be written (that somebody was admitted, say)."""
+        bundle.sent += bundle.queued.values()
+        bundle.queued.clear()
         for entry in self._take_sent(key, bundle):
-            self._refused(key, error, entry.doubt, entry.waiting)
+            self._refused(key, error, entry.doubt, entry.waiting, bundle.base)
 
     def _take_sent(self, key: ObjectKey, bundle: _Bundle) -> list[_Change]:
         sent, bundle.sent = bundle.sent, []
@@ -227,10 +238,10 @@ class Writes:
 
     # --- how a write ends ---
 
-    def _begin(self, key: ObjectKey, *, doubt: bool) -> None:
-        raw = self._mirror.get(key.resource, key.text)
-        base = raw["metadata"]["resourceVersion"] if raw is not None else ""
+    def _begin(self, key: ObjectKey, *, doubt: bool) -> int:
+        base = revision(self._mirror.get(key.resource, key.text))
         self._tracking.begin(key, base=base, doubt=doubt)
+        return base
 
     def _end_quietly(self, key: ObjectKey, *, doubt: bool) -> None:
         newest = self._tracking.end(key, None, doubt=doubt)
@@ -269,12 +280,13 @@ class Writes:
         error: ApiError,
         doubt: bool,
         waiting: Waiting,
+        base: int,
     ) -> None:
         """Read the object anew before anybody thinks again, so that nobody thinks again about the old one."""
         if not isinstance(error, Conflict | AlreadyExists | NotFound):
             self._finish(key, None, error, doubt, waiting)
             return
-        task = asyncio.get_running_loop().create_task(self._refresh(key, error, doubt, waiting))
+        task = asyncio.get_running_loop().create_task(self._refresh(key, error, doubt, waiting, base))
         self._refreshing.add(task)
         task.add_done_callback(self._refreshing.discard)
 
@@ -284,21 +296,32 @@ class Writes:
         error: ApiError,
         doubt: bool,
         waiting: Waiting,
+        base: int,
     ) -> None:
-        answer: Json | None = None
-        if not await self._overtaken(key):
-            try:
-                answer = await self._client.get(key.resource, key.namespace or None, key.name)
-            except NotFound:
-                answer = {"kind": "Status"}
-            except ApiError as trouble:
-                log.info("%s could not be read after %s: %s", key, error, trouble)
+        answer = None if await self._overtaken(key, base) else await self._read_anew(key, error, base)
         self._finish(key, answer, error, doubt, waiting)
 
-    async def _overtaken(self, key: ObjectKey) -> bool:
+    async def _overtaken(self, key: ObjectKey, base: int) -> bool:
         """The watch shows, now or in a moment, what we collided with: then nothing has to be read."""
         for _ in range(WATCH_PATIENCE):
-            if self._tracking.has_news(key):
+            if self._tracking.has_news(key, base):
                 return True
             await asyncio.sleep(0.02)
         return False
+
+    async def _read_anew(self, key: ObjectKey, refusal: ApiError, base: int) -> Json | None:
+        """The object as the server has it, however long that takes: a reservation that got through unheard holds quota, and
+        must not be taken for free. None where the watch was faster, or where it may not be read."""
+        pause = FIRST_REREAD
+        while not self._tracking.has_news(key, base):
+            try:
+                return await self._client.get(key.resource, key.namespace or None, key.name)
+            except NotFound:
+                return {"kind": "Status"}
+            except ApiError as trouble:
+                log.info("%s could not be read after %s: %s", key, refusal, trouble)
+                if not trouble.retryable:
+                    return None
+                await asyncio.sleep(max(pause, trouble.retry_after or 0.0))
+                pause = min(LONGEST_REREAD, 2 * pause)
+        return None

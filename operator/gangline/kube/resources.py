@@ -76,6 +76,13 @@ def key_of(obj: Json) -> str:
     return f"{namespace}/{metadata['name']}" if namespace else metadata["name"]
 
 
+def revision(obj: Json | None) -> int:
+    """The resourceVersion as a number: of one kind's objects, the greater one is the newer (Kubernetes says so since 1.35, and
+    every API server on etcd has kept to it). 0 for no object, and for a version that is no number."""
+    version = obj["metadata"].get("resourceVersion", "") if obj is not None else ""
+    return int(version) if version.isdecimal() else 0
+
+
 _KUEUE = ("kueue.x-k8s.io", "v1beta2")
 CLUSTER_QUEUES = Resource(*_KUEUE, "clusterqueues", namespaced=False, kind="ClusterQueue")
 LOCAL_QUEUES = Resource(*_KUEUE, "localqueues", kind="LocalQueue")

@@ -95,7 +95,8 @@ class Ledger:
         self.admissions += bool(now.queue) and not before.same_reservation(now)
         self.evictions += max(0, now.evictions - before.evictions)
         if exact and now.queue:
-            self.check_quotas((now.queue, self._cohort_of[now.queue]))
+            after = f" after {key} at {workload['metadata']['resourceVersion']}"
+            self.check_quotas((now.queue, self._cohort_of[now.queue]), after)
 
     def remove(self, key: str) -> None:
         before = self._standing.pop(key, None)
@@ -103,13 +104,13 @@ class Ledger:
             self._blame(f"{key} was lost: it is gone and had not finished")
             self._add(before, -1)
 
-    def check_quotas(self, names: Iterable[str] | None = None) -> None:
-        """Nobody holds more than there is (in these queues and cohorts, or in all)."""
+    def check_quotas(self, names: Iterable[str] | None = None, when: str = "") -> None:
+        """Nobody holds more than there is (in these queues and cohorts, or in all). `when` is added to what is blamed."""
         for name in self._limits if names is None else names:
             for (flavor, resource), amount in self._used[name].items():
                 limit = quantity.parse(str(self._limits[name]), resource)
                 if amount > limit:
-                    self._blame(f"{name} holds {amount} of {resource} in {flavor}, and has {limit}")
+                    self._blame(f"{name} holds {amount} of {resource} in {flavor}, and has {limit}{when}")
 
     def _compare(self, key: str, before: Standing, now: Standing) -> None:
         if before.finished and not now.finished:

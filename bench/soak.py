@@ -47,6 +47,8 @@ Json: TypeAlias = dict[str, Any]
 #: A fault costs up to 20 seconds of admitting, most of them a killed operator's lease, and a minute or two until nobody waits
 #: any more: with more of them the load could not be kept up.
 FAULTS, CHECKS, LOOKS = (60.0, 120.0), 60.0, 2.0
+#: For at most so long is an API server away that is restarted, in seconds. From 15 on the operator loses its lease over it.
+AWAY = 1.5
 #: Finished workloads are deleted after so many seconds.
 RETENTION = 10.0
 #: So long may everything take to come to rest for a check, and may pass at the end without anybody finishing, in seconds. A
@@ -214,11 +216,14 @@ class Population:
 class Soak:
     """One run. `run()` returns its results."""
 
-    def __init__(self, stack: Stack, load: Load, *, minutes: float, share: float, seed: int) -> None:
+    def __init__(
+        self, stack: Stack, load: Load, *, minutes: float, share: float, seed: int, away: float = AWAY
+    ) -> None:
         self._stack = stack
         self._load = load
         self._seconds = 60 * minutes
         self._share = share
+        self._away = away
         self._chance = random.Random(seed)
         self._seed = seed
         self._faults: Counter[str] = Counter()
@@ -319,7 +324,7 @@ class Soak:
         if fault == "watches cut":
             self._proxy.cut()
         elif fault == "API server restarted":
-            graceful, down = self._chance.random() < 0.3, self._chance.uniform(0, 1.5)
+            graceful, down = self._chance.random() < 0.3, self._chance.uniform(0, self._away)
             await asyncio.to_thread(self._stack.restart_apiserver, graceful=graceful, down=down)
         else:
             assert self._operator is not None
@@ -433,11 +438,13 @@ class Soak:
         )
 
 
-async def soak(load: Load, *, minutes: float, share: float, seed: int, parameters: Path = FILE) -> Json:
+async def soak(
+    load: Load, *, minutes: float, share: float, seed: int, away: float = AWAY, parameters: Path = FILE
+) -> Json:
     stack = Stack(load, parameters=parameters)
     await asyncio.to_thread(stack.__enter__)
     try:
-        return await Soak(stack, load, minutes=minutes, share=share, seed=seed).run()
+        return await Soak(stack, load, minutes=minutes, share=share, seed=seed, away=away).run()
     finally:
         await asyncio.to_thread(stack.__exit__, None, None, None)
 
@@ -448,15 +455,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=30.0, help="how long (default: %(default)s)")
     parser.add_argument("--share", type=float, default=0.6, help="of the most that gets through (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of arrivals and faults (default: %(default)s)")
+    parser.add_argument(
+        "--away",
+        type=float,
+        default=AWAY,
+        help="seconds for which a restarted API server is away at most (%(default)s)",
+    )
     parser.add_argument("--parameters", type=Path, default=FILE, help="YAML file with loads and sizes")
     options = parser.parse_args(arguments)
-    if options.minutes <= 0 or not 0 < options.share <= 1:
-        print("error: --minutes above 0 and --share above 0 and at most 1 are wanted", file=sys.stderr)
+    if options.minutes <= 0 or not 0 < options.share <= 1 or options.away < 0:
+        print(
+            "error: --minutes above 0, --share above 0 and at most 1, and --away from 0 on are wanted", file=sys.stderr
+        )
         return 2
     try:
         load = read(options.load, "full", options.parameters)
         whole = soak(
-            load, minutes=options.minutes, share=options.share, seed=options.seed, parameters=options.parameters
+            load,
+            minutes=options.minutes,
+            share=options.share,
+            seed=options.seed,
+            away=options.away,
+            parameters=options.parameters,
         )
         with ended_by_signals():
             result = asyncio.run(whole)

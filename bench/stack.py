@@ -25,7 +25,7 @@ from gangline.devcluster.components import Component, Options
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.nodes import NodePool, create_pools
 from gangline.devcluster.process import ProcessId
-from gangline.kube import config
+from gangline.kube import config, field_tracking
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import AlreadyExists, ApiError
@@ -223,6 +223,7 @@ class Stack:
             for crd in install.crds():
                 await client.create(kube.CUSTOM_RESOURCE_DEFINITIONS, None, crd)
             await _served(client)
+            await field_tracking.end(client)  # in the floor's run as in the operator's
             await _create_all(client, objects.setup(self.load))
             if self.load.nodes is None:
                 return

@@ -216,6 +216,27 @@ def test_installing_the_kinds_again_leaves_their_conversion(kubectl: Kubectl, we
     assert converted == {kind.name for kind in CONVERTED}
 
 
+def test_nobody_keeps_account_of_the_fields_of_a_workload_unless_it_is_applied(kubectl: Kubectl, namespace: str):
+    made = 0
+
+    def untracked() -> bool:
+        nonlocal made
+        made += 1
+        return "managedFields" not in create(kubectl, placed(workload(), namespace, f"w{made}"))["metadata"]
+
+    assert eventually(untracked)
+    patch = json.dumps({"spec": {"priority": 7}})
+    kubectl("patch", "workload", f"w{made}", "-n", namespace, "--type=merge", "-p", patch)
+    found = kubectl.json("get", "workload", f"w{made}", "-n", namespace, "--show-managed-fields")
+    assert found["spec"]["priority"] == 7
+    assert "managedFields" not in found["metadata"]
+
+    applied = json.dumps(placed(workload(), namespace, "applied"))
+    kubectl("apply", "--server-side", "-f", "-", stdin=applied)
+    found = kubectl.json("get", "workload", "applied", "-n", namespace, "--show-managed-fields")
+    assert [entry["operation"] for entry in found["metadata"]["managedFields"]] == ["Apply"]
+
+
 def test_conversion_keeps_what_is_called_otherwise(kubectl: Kubectl, webhooks: Webhooks):
     old = cluster_queue("v1beta1", cohort="all", admissionChecks=["provision"])
     old["metadata"]["name"] = "converted"

@@ -60,6 +60,8 @@ class Options:
     inject_from: str = ""  # cert-manager's namespace/name of the Certificate
     ready_file: Path | None = None
     unregister_on_exit: bool = False
+    #: leave managedFields on Workloads
+    track_fields: bool = False
     #: seconds between SIGTERM and the end of accepting: time for endpoints to forget us
     linger: float = 0.0
 
@@ -97,7 +99,9 @@ class _Process:
         self._tls = LiveContext()
         self._readiness = Readiness([CERTIFICATES, REGISTRATION])
         self._source = _source(client, options)
-        self._registrar = Registrar(client, _endpoint(options, port), options.inject_from)
+        self._registrar = Registrar(
+            client, _endpoint(options, port), options.inject_from, track_fields=options.track_fields
+        )
         self._stop = asyncio.Event()
         self._trouble = ""
 

@@ -93,6 +93,9 @@ DIRECTORY = Path("~/.local/share/gangline/forecast").expanduser()
     default="",
     help="Name or address by which API servers reach --visibility-listen. [default: $POD_IP, else the host listened on]",
 )
+@click.option(
+    "--track-fields", is_flag=True, help="Leave metadata.managedFields on Workloads; dearer for the API server."
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log every step.")
 def command(
     kubeconfig: Path | None,
@@ -111,6 +114,7 @@ def command(
     progress_url: str,
     visibility_listen: str,
     visibility_host: str,
+    track_fields: bool,
     verbose: bool,
 ) -> None:
     """Run the operator until SIGTERM. Several may run: one leads, the others stand by."""
@@ -139,6 +143,7 @@ def command(
         telemetry=_telemetry(telemetry, telemetry_queries),
         progress_url=progress_url,
         visibility=_visibility(visibility_listen, visibility_host),
+        track_fields=track_fields,
     )
     try:
         raise SystemExit(asyncio.run(operator.serve(options)))

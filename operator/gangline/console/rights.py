@@ -16,6 +16,7 @@ from gangline.api.kinds import CONVERTED
 from gangline.control import api_service, discovery, front_proxy, whereabouts
 from gangline.control.access_review import REVIEWS
 from gangline.control.lease import LEASE
+from gangline.kube import field_tracking
 from gangline.kube import resources as kube
 from gangline.kube.resources import Resource
 from gangline_webhooks import registration
@@ -92,6 +93,9 @@ OPERATOR: Final = Account(
         *_status(kube.QUEUE_POLICIES, kube.GPU_JOBS, kube.JOBS),
         *_owned_by(kube.JOBS, kube.JOB_SETS, kube.GPU_JOBS),
         Right(kube.EVENTS, ("create", "patch")),
+        # whether the webhooks have made it
+        Right(kube.MUTATING_POLICIES, ("get",), names=(field_tracking.NAME,)),
+        Right(kube.MUTATING_POLICY_BINDINGS, ("get",), names=(field_tracking.NAME,)),
         # Kueue's visibility API: who may see it, and how API servers find it
         Right(REVIEWS, ("create",)),
         Right(
@@ -123,6 +127,10 @@ WEBHOOKS: Final = Account(
         Right(kube.MUTATING_WEBHOOKS, ("get", "update", "delete"), names=(registration.NAME,)),
         Right(kube.VALIDATING_WEBHOOKS, ("create",)),
         Right(kube.VALIDATING_WEBHOOKS, ("get", "update", "delete"), names=(registration.NAME,)),
+        Right(kube.MUTATING_POLICIES, ("create",)),
+        Right(kube.MUTATING_POLICIES, ("get", "update"), names=(field_tracking.NAME,)),
+        Right(kube.MUTATING_POLICY_BINDINGS, ("create",)),
+        Right(kube.MUTATING_POLICY_BINDINGS, ("get", "update"), names=(field_tracking.NAME,)),
         Right(kube.CUSTOM_RESOURCE_DEFINITIONS, ("get", "patch"), names=tuple(kind.name for kind in CONVERTED)),
     ),
     at_home=(

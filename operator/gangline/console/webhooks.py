@@ -51,6 +51,9 @@ def _listen(context: click.Context, parameter: click.Parameter, value: str) -> t
 )
 @click.option("--linger", type=click.FloatRange(min=0), default=0.0, help="Seconds to go on serving after SIGTERM.")
 @click.option("--unregister-on-exit", is_flag=True, help="Remove the webhook configurations at the end.")
+@click.option(
+    "--track-fields", is_flag=True, help="Leave metadata.managedFields on Workloads; dearer for the API server."
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log more.")
 def command(
     kubeconfig: Path | None,
@@ -66,6 +69,7 @@ def command(
     ready_file: Path | None,
     linger: float,
     unregister_on_exit: bool,
+    track_fields: bool,
     verbose: bool,
 ) -> None:
     """Serve admission and conversion for Kueue's kinds, Jobs and GPUJobs, and register for them.
@@ -96,6 +100,7 @@ def command(
         ready_file=ready_file,
         unregister_on_exit=unregister_on_exit,
         linger=linger,
+        track_fields=track_fields,
     )
     try:
         login = load(kubeconfig, context_name)

@@ -36,7 +36,7 @@ from gangline.control.whereabouts import publish
 from gangline.control.writer import Writer
 from gangline.engine import model
 from gangline.engine.engine import Engine
-from gangline.kube import config
+from gangline.kube import config, field_tracking
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import AlreadyExists, ApiError, NotFound
@@ -97,6 +97,8 @@ class Options:
     progress_url: str = ""
     #: Kueue's visibility API through the API server; None = not served
     visibility: aggregated.Options | None = None
+    #: leave managedFields on Workloads (`gangline.kube.field_tracking`)
+    track_fields: bool = False
     #: every fact and every decision is written there; None = nowhere
     audit: Path | None = None
 
@@ -206,6 +208,8 @@ class Operator:
             tasks.append(self._guard(self.forecasting.run(), "forecasts"))
         if self.aggregated is not None:
             tasks.append(self._guard(self._aggregate(self.aggregated), "visibility"))
+        if not self.options.track_fields:
+            tasks.append(self._guard(self._end_field_tracking(), "field tracking"))
         handlers = shell.registry(
             self._client.login, self._witness, startup=self._startup, cleanup=lambda: self._cleanup(tasks)
         )
@@ -262,6 +266,10 @@ class Operator:
         if self.options.leader_election is False:
             await ensure_namespace(self._client, self.options.namespace)
         await api.run()
+
+    async def _end_field_tracking(self) -> None:
+        await self.leading.wait()
+        await field_tracking.end(self._client)
 
     async def _govern(self) -> None:
         """Wait until everything is known, then lead whenever the lease is ours."""

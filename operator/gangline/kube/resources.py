@@ -118,6 +118,10 @@ MUTATING_WEBHOOKS = Resource(
 VALIDATING_WEBHOOKS = Resource(
     *_ADMISSION, "validatingwebhookconfigurations", namespaced=False, kind="ValidatingWebhookConfiguration"
 )
+MUTATING_POLICIES = Resource(*_ADMISSION, "mutatingadmissionpolicies", namespaced=False, kind="MutatingAdmissionPolicy")
+MUTATING_POLICY_BINDINGS = Resource(
+    *_ADMISSION, "mutatingadmissionpolicybindings", namespaced=False, kind="MutatingAdmissionPolicyBinding"
+)
 
 #: every kind above, by its manifest name
 BY_KIND: dict[str, Resource] = {

@@ -1,0 +1,96 @@
+"""Spares the API server from keeping account of who owns which field of a Workload.
+
+With every write of an object it works out anew which of its fields each writer owns (`metadata.managedFields`): a third of all
+that a Workload costs it, and half of the object. An object without that record gets none, until somebody applies it on the
+server's side. So a MutatingAdmissionPolicy takes it off new Workloads: controllers write them, and none asks for it. One that is
+created by server-side apply keeps it, since whoever applies it counts on it.
+
+API servers have such policies from 1.36 on; on others all stays as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final, TypeAlias
+
+from gangline.kube.client import ApiClient
+from gangline.kube.errors import AlreadyExists, ApiError, NotFound
+from gangline.kube.resources import MUTATING_POLICIES, MUTATING_POLICY_BINDINGS, WORKLOADS, Resource
+
+log = logging.getLogger(__name__)
+
+Json: TypeAlias = dict[str, Any]
+
+NAME: Final = "untracked-workloads.gangline.io"
+#: what a process may do itself, it may always ask
+SELF_REVIEWS: Final = Resource(
+    "authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False, kind="SelfSubjectAccessReview"
+)
+#: seconds until an API server that could not answer is asked again
+RETRY: Final = 5.0
+
+
+def manifests() -> dict[Resource, Json]:
+    """The policy, and the binding that puts it in force."""
+    rule = {
+        "apiGroups": [WORKLOADS.group],
+        "apiVersions": ["*"],
+        "operations": ["CREATE"],
+        "resources": [WORKLOADS.plural],
+    }
+    recorded = "has(object.metadata.managedFields) && object.metadata.managedFields.all(f, f.operation == 'Update')"
+    take_off = "[JSONPatch{op: 'remove', path: '/metadata/managedFields'}]"
+    policy = {
+        "matchConstraints": {"matchPolicy": "Exact", "resourceRules": [rule]},
+        "matchConditions": [{"name": "nobody-applies-it", "expression": recorded}],
+        "failurePolicy": "Ignore",
+        "reinvocationPolicy": "Never",
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": take_off}}],
+    }
+    specs = {MUTATING_POLICIES: policy, MUTATING_POLICY_BINDINGS: {"policyName": NAME}}
+    meta = {"name": NAME, "labels": {"app.kubernetes.io/part-of": "gangline"}}
+    return {
+        resource: {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, "spec": spec}
+        for resource, spec in specs.items()
+    }
+
+
+async def end(client: ApiClient) -> None:
+    """Make the policy where that is possible and allowed, unless it is there. An API server that is away is asked again; all
+    else is logged: nothing depends on it."""
+    while True:
+        try:
+            await _make(client)
+            return
+        except ApiError as error:
+            if not error.retryable:
+                log.info("who owns the fields of Workloads stays recorded: %s", error)
+                return
+        await asyncio.sleep(RETRY)
+
+
+async def _make(client: ApiClient) -> None:
+    for resource, body in manifests().items():
+        try:
+            await client.get(resource, None, NAME)
+        except NotFound:
+            if await _may_create(client, resource):  # mostly the webhooks alone may, and do
+                await _create(client, resource, body)
+
+
+async def _create(client: ApiClient, resource: Resource, body: Json) -> None:
+    try:
+        await client.create(resource, None, body)
+    except AlreadyExists:
+        return
+
+
+async def _may_create(client: ApiClient, resource: Resource) -> bool:
+    wanted = {"group": resource.group, "resource": resource.plural, "verb": "create"}
+    review = {
+        "apiVersion": SELF_REVIEWS.api_version,
+        "kind": SELF_REVIEWS.kind,
+        "spec": {"resourceAttributes": wanted},
+    }
+    return (await client.create(SELF_REVIEWS, None, review))["status"]["allowed"]

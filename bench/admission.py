@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from bench import report
@@ -24,11 +25,14 @@ def main(arguments: Sequence[str] | None = None, *, jobs: bool = False) -> int:
     try:
         load = read("jobs" if jobs else options.load, options.size, options.parameters)
         with ended_by_signals():
-            run = measured(load, jobs=jobs, profile=options.profile, parameters=options.parameters)
+            measure = partial(
+                measured, load, jobs=jobs, track_fields=options.track_fields, parameters=options.parameters
+            )
+            run = measure(profile=options.profile)
             floor = None
             if not options.no_floor:
                 print(f"{load.workloads} in {run['wall_seconds']:.1f} s; now the floor", file=sys.stderr)
-                floor = measured(load, null=True, jobs=jobs, parameters=options.parameters)
+                floor = measure(null=True)
     except (ParameterError, BenchError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -43,6 +47,7 @@ def _parser(jobs: bool) -> argparse.ArgumentParser:
         parser.add_argument("--load", default="baseline", help="a load of the parameter file (default: %(default)s)")
     parser.add_argument("--size", default="full", help="a size of the parameter file (default: %(default)s)")
     parser.add_argument("--parameters", type=Path, default=FILE, help="YAML file with loads and sizes")
+    parser.add_argument("--track-fields", action="store_true", help="the API server keeps account of Workloads' fields")
     parser.add_argument("--no-floor", action="store_true", help="leave out the run with the null controller")
     parser.add_argument("--profile", type=Path, help="sample the operator's stacks into this file")
     return parser

@@ -22,10 +22,16 @@ AT_REST, REST_WINDOW = 0.02, 2.0
 
 
 def measured(
-    load: Load, *, null: bool = False, jobs: bool = False, profile: Path | None = None, parameters: Path = FILE
+    load: Load,
+    *,
+    null: bool = False,
+    jobs: bool = False,
+    track_fields: bool = False,
+    profile: Path | None = None,
+    parameters: Path = FILE,
 ) -> Json:
     """Run `load` on a control plane of its own. `null`: with the null controller (for jobs: without any)."""
-    with Stack(load, simulate=jobs, parameters=parameters) as stack:
+    with Stack(load, simulate=jobs, track_fields=track_fields, parameters=parameters) as stack:
         _start_controllers(stack, null=null, jobs=jobs, profile=profile)
         driver = ("bare-jobs" if null else "jobs") if jobs else "workloads"
         before, asked = stack.usage(), requests(stack.api_metrics(), "apiserver_request_total")

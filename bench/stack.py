@@ -107,6 +107,8 @@ class Stack:
 
     load: Load
     simulate: bool = False
+    #: the API server keeps account of the fields of Workloads, as it does without Gangline
+    track_fields: bool = False
     parameters: Path = FILE
     #: which the operator logs in with; the control plane's own unless it is changed
     kubeconfig: Path = field(init=False)
@@ -146,6 +148,7 @@ class Stack:
         runner = ["-m", "bench.sampler", str(profile), "--"] if profile else ["-m", "gangline.console.cli"]
         arguments = ["operator", "--kubeconfig", str(self.kubeconfig), "--ready-file", str(ready)]
         arguments += ["--history", str(self.directory / "history.db")]
+        arguments += ["--track-fields"] if self.track_fields else []
         return self._start("operator", [*runner, *arguments], ready)
 
     def null_controller(self) -> Process:
@@ -157,6 +160,7 @@ class Stack:
         ready = self.directory / "webhooks.ready"
         arguments = ["-m", "gangline.console.cli", "webhooks", "--kubeconfig", str(self._plane.kubeconfig)]
         where = ["--mode", "url", "--listen", "127.0.0.1:0", "--ready-file", str(ready)]
+        where += ["--track-fields"] if self.track_fields else []
         return self._start("webhooks", [*arguments, *where], ready)
 
     def run_load(self, driver: str) -> Json:
@@ -223,7 +227,8 @@ class Stack:
             for crd in install.crds():
                 await client.create(kube.CUSTOM_RESOURCE_DEFINITIONS, None, crd)
             await _served(client)
-            await field_tracking.end(client)  # in the floor's run as in the operator's
+            if not self.track_fields:
+                await field_tracking.end(client)  # in the floor's run as in the operator's
             await _create_all(client, objects.setup(self.load))
             if self.load.nodes is None:
                 return

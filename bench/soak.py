@@ -33,7 +33,9 @@ from bench.parameters import FILE, Load, ParameterError, WorkloadClass, read
 from bench.proxy import CuttingProxy
 from bench.report import rounded
 from bench.stack import BenchError, Process, Stack
+from gangline.api import names
 from gangline.console.stack import ended_by_signals
+from gangline.engine.fixes import STILL_HELD
 from gangline.kube import config
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
@@ -246,8 +248,17 @@ class Soak:
             self._stack.kubeconfig = self._through(proxy.port)
             self._population = Population(client, self._load, self._chance)
             await self._population.open()
+            await client.create(kube.QUEUE_POLICIES, None, self._policy())
             await self._start_operator()
             return await self._live()
+
+    def _policy(self) -> Json:
+        """Without this fix more may be held than there is while victims stop, as in Kueue."""
+        spec = {
+            "clusterQueues": {"names": [queue for _, queue in self._load.queues]},
+            "fixes": {"enable": [STILL_HELD]},
+        }
+        return {"apiVersion": names.V1ALPHA1, "kind": "QueuePolicy", "metadata": {"name": "soak"}, "spec": spec}
 
     def _through(self, port: int) -> Path:
         """The kubeconfig with the proxy's address."""

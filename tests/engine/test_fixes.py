@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.engine.world import World, cluster_queue, cohort, gang, group, of
 
-from gangline.engine.fixes import FALSE_FIT, FIXES, HOLD_QUOTA, NO_READMIT, PODS_IN_SEARCH
+from gangline.engine.fixes import FALSE_FIT, FIXES, HOLD_QUOTA, NO_READMIT, PODS_IN_SEARCH, STILL_HELD
 from gangline.engine.model import (
     Admit,
     Fungibility,
@@ -22,7 +22,13 @@ def with_fix(name: str, on: bool) -> Settings:
 def test_the_names() -> None:
     assert (
         frozenset(
-            {"PreemptionOverBorrowingFalseFit", "PodsInVictimSearch", "HoldFreedQuota", "NoReadmitBeforePreemptor"}
+            {
+                "PreemptionOverBorrowingFalseFit",
+                "PodsInVictimSearch",
+                "HoldFreedQuota",
+                "NoReadmitBeforePreemptor",
+                "QuotaOfVictimsStillHeld",
+            }
         )
         == FIXES
     )
@@ -192,3 +198,28 @@ def test_a_victim_is_told_whom_it_waits_for_and_returns_when_that_gives_up() -> 
     world.delete("owner")
     world.complete_evictions()
     assert of(world.decide(), Admit) == ["victim"]
+
+
+# --- QuotaOfVictimsStillHeld ------------------------------------------------------------------------------------------
+
+
+def crowded(on: bool) -> tuple[list[str], int]:
+    """Twelve GPUs, one of them free: somebody of eight has to go for an urgent one of four, and two small ones see room."""
+    policy = PreemptionPolicy("LowerPriority", "Any")
+    queues = [cluster_queue(name, 4, cohort="pool", preemption=policy) for name in ("a", "b", "c")]
+    world = World(*queues, settings=with_fix(STILL_HELD, on))
+    world.put(gang("big", 8, queue="a"), gang("mine", 3, queue="b"))
+    world.decide()
+    assert sorted(world.running()) == ["big", "mine"]
+    world.put(gang("urgent", 4, queue="a", priority=9), gang("one", 1, queue="b"), gang("another", 1, queue="c"))
+    started = of(world.decide(), Admit)
+    held = sum(amount for queue in "abc" for amount in world.engine.usage(queue).get("a100", {}).values())
+    return started, held
+
+
+def test_more_than_there_is_gets_admitted_while_a_victim_has_not_gone() -> None:
+    assert crowded(on=False) == (["another", "one"], 13)
+
+
+def test_what_victims_still_hold_is_not_granted() -> None:
+    assert crowded(on=True) == (["another"], 12)

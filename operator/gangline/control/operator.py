@@ -8,7 +8,6 @@ End: stop deciding, let the writes under way finish, give the lease back. Losing
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import json
 import logging
@@ -360,8 +359,7 @@ class Operator:
                 await asyncio.to_thread(self.audit.close)
         for task in reversed(tasks):  # the elector gives its lease back when it is cancelled
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await task
+            await asyncio.wait((task,), timeout=STEP)
 
     def _witness(self, resource: Resource, key: str, version: str) -> None:
         self._by_resource[resource].expect(key, version)

@@ -21,6 +21,7 @@ NOT_READY = "WaitingForPodsReady"
 HELD_BACK = "WaitingForReservation"
 WAIT_READY = "waiting for all admitted workloads to be in PodsReady condition"
 NO_LONGER_FITS = "Workload no longer fits after processing another workload"
+STILL_THERE = "Workload fits only once preempted workloads have stopped"
 OVERLAP = "Workload has overlapping preemption targets with another workload"
 
 

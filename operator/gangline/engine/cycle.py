@@ -23,12 +23,14 @@ from gangline.engine.attempt import (
     NOT_READY,
     OVERLAP,
     PENDING,
+    STILL_THERE,
     WAIT_READY,
     Attempt,
     Objection,
 )
 from gangline.engine.claims import Claim, claims_of, others_held, settle_claim, stake, yields_to
 from gangline.engine.cluster_queue import ClusterQueueState
+from gangline.engine.fixes import STILL_HELD
 from gangline.engine.flavors import Assigner, Restriction
 from gangline.engine.gang import Gang, Progress, ScanProgress
 from gangline.engine.model import Settings, TopologyAssignment
@@ -223,6 +225,8 @@ class TreeCycle:
             self._skip(attempt, NO_LONGER_FITS)
         elif mode is Mode.PREEMPT:
             self._preempt(attempt)
+        elif not self._fits_beside_victims(attempt):
+            self._skip(attempt, STILL_THERE)
         elif not self._may_reserve():
             attempt.blocked = NOT_READY
             self._skip(attempt, WAIT_READY)
@@ -257,6 +261,20 @@ class TreeCycle:
         put_back(gone)
         self._think_away(self._may_stay_away)
         return fits
+
+    def _fits_beside_victims(self, attempt: Attempt) -> bool:
+        """As long as the victims chosen so far hold what they have. What their preemptors count on is free until these start."""
+        if not self._taken or STILL_HELD not in attempt.queue.fixes:
+            return True
+        self._think_away(False)
+        for cell, amount in self._assumed:
+            cell.remove(amount)
+        fits = all(amount <= cell.available() for cell, amount in attempt.assignment.usage.items())
+        for cell, amount in self._assumed:
+            cell.add(amount)
+        wanted = attempt.assignment.placing
+        fits = fits and (wanted is None or wanted.still_free(attempt.assignment.placements()))
+        return fits and (attempt.assignment.want is None or attempt.assignment.want.fits())
 
     def _think_away(self, away: bool) -> None:
         """Take the victims chosen so far out of the ledger, or put them back."""

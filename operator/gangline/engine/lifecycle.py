@@ -8,7 +8,7 @@ that its quota is released.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.gang import Gang
@@ -30,6 +30,9 @@ from gangline.engine.store import Store
 
 #: How long the second pass waits before it tries again, doubling each time, in milliseconds.
 FIRST_PAUSE, LONGEST_PAUSE = 1_000, 30_000
+
+#: So many stale alarms don't matter.
+FEW = 64
 
 HOLDING, DRAINING = "Hold", "HoldAndDrain"
 
@@ -78,6 +81,14 @@ class Lifecycle:
             gang.review_at = when
             if when is not None:
                 heappush(self._due, (when, gang.uid, gang))
+                if len(self._due) > 2 * len(self._store.gangs) + FEW:
+                    self._drop_stale()
+
+    def _drop_stale(self) -> None:
+        """Most alarms are set for times long after their gang has gone: they must not keep it."""
+        gangs = self._store.gangs
+        self._due[:] = [due for due in self._due if due[2].review_at == due[0] and gangs.get(due[2].key) is due[2]]
+        heapify(self._due)
 
     def _judge(self, gang: Gang, now: Millis) -> tuple[Decision | None, Millis | None]:
         """What is to be done with the gang, and when to look again if nothing happens."""

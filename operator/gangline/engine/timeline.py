@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.estimates import Estimates, flavors_of
@@ -29,6 +29,8 @@ from gangline.engine.timeline_world import Hold, World, hold_of
 
 #: Outlooks remembered for shapes that may be reserved again.
 _OUTLOOKS_KEPT = 32
+#: So many stale reviews don't matter.
+_FEW = 64
 
 
 class Tenant:
@@ -162,6 +164,9 @@ class Timeline:
         insort(self._ends, (end, key))
         if review < NEVER:
             heappush(self._reviews, (review, key))
+            if len(self._reviews) > 2 * len(self._tenants) + _FEW:  # mostly of holders that have gone long before
+                self._reviews[:] = [(each.review, name) for name, each in self._tenants.items() if each.review < NEVER]
+                heapify(self._reviews)
         if tenant.end > self._cursor:
             world.put(key, hold)
         self._note(before if same or old is None else NEVER, end, key)

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 Json: TypeAlias = dict[str, Any]
 
-#: Seconds of each life that don't count: it is still being filled.
-WARM_UP = 60.0
+#: Seconds of each life that don't count: events, caches and the first model still come.
+WARM_UP = 180.0
 _RESIDENT = re.compile(r"^VmRSS:\s+(\d+) kB", re.MULTILINE)
 
 

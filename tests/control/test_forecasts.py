@@ -362,3 +362,20 @@ def test_a_workload_that_cannot_be_read_keeps_no_other_from_its_forecast(
     world.turn()
     assert world.facts("even") and not world.facts("odd")
     assert "ml/odd" in caplog.text
+
+
+def test_a_finished_run_is_remembered_for_as_long_as_it_can_be_seen() -> None:
+    world = World()
+    for name in ("watched", "unseen"):
+        if name == "watched":
+            world.workload(name, started=START + 5)
+            world.turn()
+        world.workload(name, started=START + 5, ended=START + 60)
+        world.turn()
+        world.workload(name, started=START + 5, ended=START + 60, created=START - 1)
+        world.turn()
+        assert f"uid-{name}" in world.forecasts.stored
+        world.mirror.remove(kube.WORKLOADS, f"ml/{name}")
+        world.turn()
+    assert world.forecasts.stored == set()
+    assert [run.uid for run in world.stored] == ["uid-watched", "uid-unseen"]

@@ -280,6 +280,16 @@ def test_a_model_that_was_found_wanting_is_no_better_after_a_restart() -> None:
     assert again.verdict(week + 30 * 3600.0).runs == 30 + 500  # each hour leaves the week in its turn
 
 
+def test_the_runs_of_a_minute_are_kept_as_one() -> None:
+    guard = Guard()
+    for number in range(600):
+        guard.finished(1000.0 + number / 10, 5.0, 5.5, 6.0)
+    assert guard.verdict(1060.0).runs == 600
+    assert guard.verdict(1060.0).error == pytest.approx(0.5)
+    assert len(guard._errors) == 2
+    assert guard.verdict(1060.0 + 8 * DAY).runs == 0
+
+
 def test_many_forecasts_take_less_than_a_millisecond_each(model: Model) -> None:
     forecaster = ready(model)
     uids = [f"n{i}" for i in range(2000)]

@@ -91,8 +91,10 @@ class Forecasts:
         """`store` gets every run that ended; `noted` is called when there is something to work on."""
         self.forecaster = forecaster or Forecaster()
         self.records: dict[str, Record] = {}
-        #: uids of finished runs that were handed to the store
+        #: uids of finished runs that were handed to the store: all that were there at the start, and since then those whose
+        #: Workloads are still to be seen
         self.stored: set[str] = set()
+        self._ended: dict[str, str] = {}  # key of a finished Workload that is still there -> its uid
         #: of a workload: somebody else told the engine how long it runs, and better
         self.knows_better: Callable[[str], bool] = lambda key: False
         self._mirror = mirror
@@ -153,6 +155,8 @@ class Forecasts:
 
     def _take(self, key: str, news: _News) -> None:
         value = news.value
+        if key in self._ended and (value is None or value.uid != self._ended[key]):
+            self.stored.discard(self._ended.pop(key))
         known = self._open.get(key)
         if known is not None and (value is None or value.uid != known.uid):
             self._forget(key, known)
@@ -199,14 +203,22 @@ class Forecasts:
         self._close(value.key)
         self._learned = True
         if run is not None:
-            self.stored.add(run.uid)
+            self._remember(value)
             self._store(run)
+
+    def _remember(self, value: model.Workload) -> None:
+        """It is not learned from again, for as long as it can be seen again."""
+        raw = self._mirror.get(kube.WORKLOADS, value.key)
+        if raw is not None and raw["metadata"]["uid"] == value.uid:
+            self.stored.add(value.uid)
+            self._ended[value.key] = value.uid
 
     def _finish_unseen(self, value: model.Workload, raw: Json) -> None:
         """It had ended before it was seen: after a restart, what the store has is not learned from twice."""
-        if value.uid in self.stored:
+        learned = value.uid in self.stored
+        self._remember(value)
+        if learned:
             return
-        self.stored.add(value.uid)
         job = self._job(raw)
         run = runs.run_of(value, raw, job[1] if job else None, _said(job))
         if run.start is None or run.finish is None:

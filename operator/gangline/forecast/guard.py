@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 WINDOW: Final = 7 * 86400.0  # seconds
 MIN_RUNS: Final = 50  # finished runs below which there is no verdict
-_MAX_RUNS: Final = 50_000
+_MINUTE: Final = 60.0  # seconds; runs that finish in one are summed up
 _HOUR: Final = 3600.0  # seconds
 
 
@@ -29,19 +29,22 @@ class Verdict:
 
 
 class _Errors(NamedTuple):
-    """Sums of absolute errors of log seconds over runs that finished at about the same time."""
+    """Sums of absolute errors of log seconds over runs that finished in the same minute (or hour, from an earlier process)."""
 
     at: float
     runs: int
     model: float
     last_two: float
 
+    def plus(self, more: _Errors) -> _Errors:
+        return _Errors(self.at, self.runs + more.runs, self.model + more.model, self.last_two + more.last_two)
+
 
 class Guard:
     """Errors of model and baseline of the runs that finished in the last week, whichever model was in use."""
 
     def __init__(self) -> None:
-        self._errors: deque[_Errors] = deque(maxlen=_MAX_RUNS)
+        self._errors: deque[_Errors] = deque()
         self._runs = 0
         self._model = self._last_two = 0.0
         self._validation: Validation | None = None
@@ -58,12 +61,14 @@ class Guard:
         """A run ended; all three are log seconds. Where one forecast was missing (NaN), it is not compared."""
         if math.isnan(model) or math.isnan(last_two):
             return
-        self._add(_Errors(at, 1, abs(model - target), abs(last_two - target)))
+        self._add(_Errors(at // _MINUTE * _MINUTE, 1, abs(model - target), abs(last_two - target)))
 
     def _add(self, errors: _Errors) -> None:
-        if len(self._errors) == _MAX_RUNS:
-            self._drop()
-        self._errors.append(errors)
+        last = self._errors[-1] if self._errors else None
+        if last is not None and last.at == errors.at:
+            self._errors[-1] = last.plus(errors)
+        else:
+            self._errors.append(errors)
         self._runs += errors.runs
         self._model += errors.model
         self._last_two += errors.last_two

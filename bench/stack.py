@@ -227,9 +227,10 @@ class Stack:
             for crd in install.crds():
                 await client.create(kube.CUSTOM_RESOURCE_DEFINITIONS, None, crd)
             await _served(client)
-            if not self.track_fields:
-                await field_tracking.end(client)  # in the floor's run as in the operator's
             await _create_all(client, objects.setup(self.load))
+            if not self.track_fields:  # in the floor's run as in the operator's
+                await field_tracking.end(client, after=0.0)
+                await _takes_workloads(client, self.load)
             if self.load.nodes is None:
                 return
             if self.simulate:
@@ -254,6 +255,21 @@ async def _served(client: ApiClient) -> None:
                 return
         await asyncio.sleep(0.1)
     raise BenchError(f"the CRDs are not served after {READY:g} s")
+
+
+async def _takes_workloads(client: ApiClient, load: Load) -> None:
+    """Returns when the policy about fields is in force, and does not keep anybody from creating Workloads any more."""
+    _, queue = load.queues[0]
+    probe = objects.workload(load.classes[0], queue, 0)
+    probe["metadata"]["name"] = "probe"
+    for _ in range(int(READY * 10)):
+        with contextlib.suppress(ApiError):
+            made = await client.create(kube.WORKLOADS, queue, probe)
+            await client.delete(kube.WORKLOADS, queue, "probe")
+            if "managedFields" not in made["metadata"]:
+                return
+        await asyncio.sleep(0.1)
+    raise BenchError(f"Workloads can't be created untracked after {READY:g} s")
 
 
 def _established(crd: Json) -> bool:

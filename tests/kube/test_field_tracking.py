@@ -16,7 +16,7 @@ MAY_NOT = b'{"kind": "SelfSubjectAccessReview", "status": {"allowed": false}}'
 async def end(server: FakeServer, *answers: Answer) -> None:
     server.script += answers
     async with ApiClient(server.login()) as client:
-        await field_tracking.end(client)
+        await field_tracking.end(client, after=0.0)
 
 
 def review(body: bytes) -> Answer:

@@ -222,19 +222,22 @@ def test_nobody_keeps_account_of_the_fields_of_a_workload_unless_it_is_applied(k
     def untracked() -> bool:
         nonlocal made
         made += 1
-        return "managedFields" not in create(kubectl, placed(workload(), namespace, f"w{made}"))["metadata"]
+        create(kubectl, placed(workload(), namespace, f"w{made}"))
+        return "managedFields" not in seen(f"w{made}")["metadata"]
 
-    assert eventually(untracked)
+    def seen(name: str) -> Json:
+        return kubectl.json("get", "workload", name, "-n", namespace, "--show-managed-fields")
+
+    assert eventually(untracked, 60)
     patch = json.dumps({"spec": {"priority": 7}})
     kubectl("patch", "workload", f"w{made}", "-n", namespace, "--type=merge", "-p", patch)
-    found = kubectl.json("get", "workload", f"w{made}", "-n", namespace, "--show-managed-fields")
+    found = seen(f"w{made}")
     assert found["spec"]["priority"] == 7
     assert "managedFields" not in found["metadata"]
 
     applied = json.dumps(placed(workload(), namespace, "applied"))
     kubectl("apply", "--server-side", "-f", "-", stdin=applied)
-    found = kubectl.json("get", "workload", "applied", "-n", namespace, "--show-managed-fields")
-    assert [entry["operation"] for entry in found["metadata"]["managedFields"]] == ["Apply"]
+    assert [entry["operation"] for entry in seen("applied")["metadata"]["managedFields"]] == ["Apply"]
 
 
 def test_conversion_keeps_what_is_called_otherwise(kubectl: Kubectl, webhooks: Webhooks):

@@ -10,7 +10,7 @@ import pytest
 
 from gangline.api import names
 from gangline.api.kinds import CONVERTED
-from gangline.kube import field_tracking, resources
+from gangline.kube import resources
 from gangline.kube.client import NotFound, Resource
 from gangline_webhooks import conditions, registration
 from gangline_webhooks.registrar import Registrar, contains
@@ -112,7 +112,6 @@ class Server:
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str], Json] = {}
         self.writes: list[str] = []
-        self.unknown: set[str] = set()  # kinds, by plural
 
     def install_crds(self) -> None:
         for kind in CONVERTED:
@@ -128,8 +127,6 @@ class Server:
             raise NotFound(404) from None
 
     async def create(self, resource: Resource, namespace: str | None, body: Json) -> Json:
-        if resource.plural in self.unknown:
-            raise NotFound(404)
         return self._store("create", resource, body["metadata"]["name"], body)
 
     async def replace(self, resource: Resource, namespace: str | None, name: str, body: Json) -> Json:
@@ -172,7 +169,7 @@ def bundles(server: Server) -> set[str]:
         if plural == "customresourcedefinitions":
             found.add(obj["spec"]["conversion"]["webhook"]["clientConfig"].get("caBundle", ""))
         else:
-            found |= {webhook["clientConfig"].get("caBundle", "") for webhook in obj.get("webhooks", ())}
+            found |= {webhook["clientConfig"].get("caBundle", "") for webhook in obj["webhooks"]}
     return found
 
 
@@ -180,7 +177,7 @@ async def test_registering_again_writes_nothing():
     server = Server()
     server.install_crds()
     assert await registrar(server).ensure(b"CA") == []
-    assert len(server.writes) == 2 + len(CONVERTED) + len(field_tracking.manifests())
+    assert len(server.writes) == 2 + len(CONVERTED)
     server.writes.clear()
     assert await registrar(server).ensure(b"CA") == []
     assert server.writes == []
@@ -204,14 +201,6 @@ async def test_what_others_change_is_mended():
     await registrar(server).ensure(b"CA")
     for key in wanted:
         assert contains(server.objects[key], wanted[key])
-
-
-async def test_an_api_server_without_such_policies_keeps_account_of_fields():
-    server = Server()
-    server.install_crds()
-    server.unknown = {resource.plural for resource in field_tracking.manifests()}
-    assert await registrar(server).ensure(b"CA") == []
-    assert len(server.writes) == 2 + len(CONVERTED)
 
 
 async def test_crds_that_are_missing_are_named():
@@ -254,5 +243,4 @@ async def test_unregistering():
     await registrar(server).ensure(b"CA")
     await registrar(server).remove()
     await registrar(server).remove()
-    policies = {resource.plural for resource in field_tracking.manifests()}  # which need nobody
-    assert {plural for plural, _ in server.objects} == {"customresourcedefinitions", *policies}
+    assert {plural for plural, _ in server.objects} == {"customresourcedefinitions"}

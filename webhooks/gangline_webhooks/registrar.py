@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from gangline.api.kinds import CONVERTED
-from gangline.kube import field_tracking
-from gangline.kube.client import ApiClient, ApiError, Conflict, NotFound, Resource
+from gangline.kube.client import ApiClient, Conflict, NotFound, Resource
 from gangline.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from gangline_webhooks import registration
 from gangline_webhooks.registration import Endpoint
@@ -20,44 +19,30 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Registrar:
-    """`inject_from` (cert-manager's `namespace/name` of a Certificate) means: CA bundles are somebody else's. `track_fields`: API
-    servers go on keeping account of who owns the fields of Workloads (`gangline.kube.field_tracking`)."""
+    """`inject_from` (cert-manager's `namespace/name` of a Certificate) means: CA bundles are somebody else's."""
 
     client: ApiClient
     endpoint: Endpoint
     inject_from: str = ""
-    track_fields: bool = False
 
     async def ensure(self, bundle: bytes | None) -> list[str]:
         """Register, or mend what is registered. Returns the CRDs that are not installed (yet). Raises ApiError."""
         for resource, wanted in registration.configurations(self.endpoint, bundle, self.inject_from).items():
             await self._ensure_configuration(resource, wanted)
-        if not self.track_fields:
-            await self._end_field_tracking()
         wanted = registration.conversion(self.endpoint, bundle)
         return [kind.name for kind in CONVERTED if not await self._ensure_conversion(kind.name, wanted)]
 
     async def remove(self) -> None:
-        """Take the webhooks off the API server's paths; conversion stays, without it stored objects can't be read, and so
-        does the policy about fields, which needs nobody."""
+        """Take the webhooks off the API server's paths; conversion stays, without it stored objects can't be read."""
         for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
             try:
                 await self.client.delete(resource, None, registration.NAME)
             except NotFound:
                 continue
 
-    async def _end_field_tracking(self) -> None:
-        """Nothing depends on it: neither where the API server does not know such policies, nor where we may not make them."""
-        try:
-            for resource, wanted in field_tracking.manifests().items():
-                await self._ensure_configuration(resource, wanted)
-        except ApiError as error:
-            log.info("who owns the fields of Workloads stays recorded: %s", error)
-
     async def _ensure_configuration(self, resource: Resource, wanted: Json) -> None:
-        name = wanted["metadata"]["name"]
         try:
-            live = await self.client.get(resource, None, name)
+            live = await self.client.get(resource, None, registration.NAME)
         except NotFound:
             try:
                 await self.client.create(resource, None, wanted)
@@ -74,7 +59,9 @@ class Registrar:
         }
         notes = {**(live["metadata"].get("annotations") or {}), **wanted["metadata"].get("annotations", {})}
         try:
-            await self.client.replace(resource, None, name, {**wanted, "metadata": {**meta, "annotations": notes}})
+            await self.client.replace(
+                resource, None, registration.NAME, {**wanted, "metadata": {**meta, "annotations": notes}}
+            )
         except Conflict:
             return
         log.info("updated %s", resource)
@@ -122,7 +109,7 @@ def _keep_bundles(live: Json, wanted: Json) -> None:
         for webhook in live.get("webhooks") or []
         if webhook.get("clientConfig", {}).get("caBundle")
     }
-    for webhook in wanted.get("webhooks") or []:
+    for webhook in wanted["webhooks"]:
         config = webhook["clientConfig"]
         if "caBundle" not in config and webhook["name"] in held:
             webhook["clientConfig"] = {**config, "caBundle": held[webhook["name"]]}

@@ -16,6 +16,7 @@ from pathlib import Path
 import uvicorn
 from starlette.types import ASGIApp
 
+from gangline.kube import field_tracking
 from gangline.kube.client import ApiClient, ApiError
 from gangline.kube.config import Login
 from gangline.kube.transport import tell_refusals
@@ -99,9 +100,7 @@ class _Process:
         self._tls = LiveContext()
         self._readiness = Readiness([CERTIFICATES, REGISTRATION])
         self._source = _source(client, options)
-        self._registrar = Registrar(
-            client, _endpoint(options, port), options.inject_from, track_fields=options.track_fields
-        )
+        self._registrar = Registrar(client, _endpoint(options, port), options.inject_from)
         self._stop = asyncio.Event()
         self._trouble = ""
 
@@ -116,11 +115,13 @@ class _Process:
         server = _uvicorn(create_app(Facts(self._client), self._readiness), self._tls)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         upkeep = asyncio.create_task(self._upkeep(server, served))
+        untracking = asyncio.create_task(self._end_field_tracking())
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait((serving, upkeep, stopping), return_when=asyncio.FIRST_COMPLETED)
         self._stop.set()
         await asyncio.wait((upkeep, stopping), timeout=UPKEEP_ENDS)
         upkeep.cancel()
+        untracking.cancel()
         await self._drain(server, serving)
         for task in (serving, upkeep):
             if task.done() and not task.cancelled():
@@ -154,6 +155,10 @@ class _Process:
             registered = await self._register(served)
             await self._pause(PERIOD if registered else RETRY)
             served = await self._refresh() or served
+
+    async def _end_field_tracking(self) -> None:
+        if not self._options.track_fields:
+            await field_tracking.end(self._client)
 
     async def _register(self, served: Served) -> bool:
         """True once everything is registered, the conversion of all CRDs included."""

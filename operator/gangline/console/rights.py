@@ -128,9 +128,9 @@ WEBHOOKS: Final = Account(
         Right(kube.VALIDATING_WEBHOOKS, ("create",)),
         Right(kube.VALIDATING_WEBHOOKS, ("get", "update", "delete"), names=(registration.NAME,)),
         Right(kube.MUTATING_POLICIES, ("create",)),
-        Right(kube.MUTATING_POLICIES, ("get", "update"), names=(field_tracking.NAME,)),
+        Right(kube.MUTATING_POLICIES, ("get",), names=(field_tracking.NAME,)),
         Right(kube.MUTATING_POLICY_BINDINGS, ("create",)),
-        Right(kube.MUTATING_POLICY_BINDINGS, ("get", "update"), names=(field_tracking.NAME,)),
+        Right(kube.MUTATING_POLICY_BINDINGS, ("get",), names=(field_tracking.NAME,)),
         Right(kube.CUSTOM_RESOURCE_DEFINITIONS, ("get", "patch"), names=tuple(kind.name for kind in CONVERTED)),
     ),
     at_home=(

@@ -27,6 +27,9 @@ NAME: Final = "untracked-workloads.gangline.io"
 SELF_REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False, kind="SelfSubjectAccessReview"
 )
+#: An API server looks every five seconds for the schemas of kinds that policies are about, and answers 503 to whoever creates one
+#: that it does not know yet, whatever the failure policy says. So kinds that have just been installed are given so many seconds.
+SETTLED: Final = 15.0
 #: seconds until an API server that could not answer is asked again
 RETRY: Final = 5.0
 
@@ -56,9 +59,10 @@ def manifests() -> dict[Resource, Json]:
     }
 
 
-async def end(client: ApiClient) -> None:
-    """Make the policy where that is possible and allowed, unless it is there. An API server that is away is asked again; all
-    else is logged: nothing depends on it."""
+async def end(client: ApiClient, *, after: float = SETTLED) -> None:
+    """Make the policy, `after` so many seconds, where that is possible and allowed, unless it is there. An API server that is
+    away is asked again; all else is logged: nothing depends on it."""
+    await asyncio.sleep(after)
     while True:
         try:
             await _make(client)

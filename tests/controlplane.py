@@ -44,6 +44,12 @@ class Kubectl:
         """What `kubectl get … -o json` prints."""
         return json.loads(self(*args, "-o", "json"))
 
+    def wait_established(self, *which: str) -> None:
+        """Until these CRDs are served. `kubectl wait` gives up on one that has no conditions yet: it is asked again."""
+        wait = ("wait", "--for=condition=Established", *which, "--timeout=30s")
+        if not eventually(lambda: self.run(*wait).returncode == 0, 30):
+            self(*wait)
+
     def apply(self, *objects: dict[str, Any], namespace: str | None = None) -> str:
         where = ["-n", namespace] if namespace else []
         manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})

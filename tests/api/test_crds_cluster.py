@@ -35,7 +35,7 @@ def kubectl() -> Iterator[Kubectl]:
         kubectl(*apply, "--dry-run=server", stdin=everything)
         kubectl(*apply, stdin=everything)
         names = [f"crd/{crd['metadata']['name']}" for crd in CRDS]
-        kubectl("wait", "--for=condition=Established", *names, "--timeout=30s")
+        kubectl.wait_established(*names)
         yield kubectl
 
 

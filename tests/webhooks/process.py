@@ -53,4 +53,4 @@ def running(kubeconfig: Path, directory: Path, *more: str, listen: str = "127.0.
 def install_crds(kubectl: Kubectl) -> None:
     manifest = {"apiVersion": "v1", "kind": "List", "items": install.crds()}
     kubectl("create", "-f", "-", stdin=json.dumps(manifest))
-    kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    kubectl.wait_established("crd", "--all")

@@ -101,7 +101,7 @@ def jobsets(kubectl: Kubectl, webhooks: Webhooks) -> None:
         },
     }
     kubectl.apply(crd)
-    kubectl("wait", "--for=condition=Established", "crd", "jobsets.jobset.x-k8s.io", "--timeout=30s")
+    kubectl.wait_established("crd", "jobsets.jobset.x-k8s.io")
 
 
 @pytest.mark.usefixtures("jobsets")

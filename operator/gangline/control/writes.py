@@ -24,6 +24,7 @@ from gangline.control.writer import Writer
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from gangline.kube.reflector import Backoff
 from gangline.kube.resources import ObjectKey, Resource, revision
 
 log = logging.getLogger(__name__)
@@ -312,7 +313,7 @@ class Writes:
     async def _read_anew(self, key: ObjectKey, refusal: ApiError, base: int) -> Json | None:
         """The object as the server has it, however long that takes: a reservation that got through unheard holds quota, and
         must not be taken for free. None where the watch was faster, or where it may not be read."""
-        pause = FIRST_REREAD
+        backoff = Backoff(FIRST_REREAD, LONGEST_REREAD)
         while not self._tracking.has_news(key, base):
             try:
                 return await self._client.get(key.resource, key.namespace or None, key.name)
@@ -322,6 +323,5 @@ class Writes:
                 log.info("%s could not be read after %s: %s", key, refusal, trouble)
                 if not trouble.retryable:
                     return None
-                await asyncio.sleep(max(pause, trouble.retry_after or 0.0))
-                pause = min(LONGEST_REREAD, 2 * pause)
+                await asyncio.sleep(max(backoff.next(), trouble.retry_after or 0.0))
         return None

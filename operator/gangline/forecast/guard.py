@@ -81,14 +81,11 @@ class Guard:
 
     def rows(self) -> list[list[float]]:
         """The errors hour by hour, for a later process: [Unix seconds, runs, model, last two]."""
-        hours: dict[float, list[float]] = {}
+        hours: dict[float, _Errors] = {}
         for errors in self._errors:
             hour = errors.at // _HOUR * _HOUR
-            row = hours.setdefault(hour, [hour, 0, 0.0, 0.0])
-            row[1] += errors.runs
-            row[2] += errors.model
-            row[3] += errors.last_two
-        return list(hours.values())
+            hours[hour] = hours.get(hour, _Errors(hour, 0, 0.0, 0.0)).plus(errors)
+        return [list(row) for row in hours.values()]
 
     def recall(self, rows: Iterable[Iterable[float]]) -> None:
         """Go on from the rows of an earlier process, in place of what is known here. Raises TypeError or ValueError."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import multiprocessing
 import os
 import signal
@@ -197,7 +198,22 @@ class Api:
             except ApiError as error:
                 trouble = error
             await asyncio.sleep(period)
-        raise AssertionError(f"not within {seconds:g} s: {what} (last: {trouble!r})")
+        raise AssertionError(f"not within {seconds:g} s: {what} (last: {trouble!r})\n{await self.scene()}")
+
+    async def scene(self, namespace: str = "default") -> str:
+        """What runs and what waits, for the message of a test that waited in vain."""
+        lines: list[str] = []
+        for resource in (kube.JOB_SETS, kube.GPU_JOBS, kube.JOBS, kube.WORKLOADS, kube.PODS, kube.EVENTS, kube.NODES):
+            try:
+                found = await self.all(resource, namespace if resource.namespaced else None)
+            except ApiError as error:
+                lines.append(f"{resource.plural}: {error}")
+                continue
+            for obj in found:
+                told = {k: v for k, v in obj.items() if k not in ("apiVersion", "kind", "metadata")}
+                meta = {k: v for k, v in obj["metadata"].items() if k not in ("managedFields", "ownerReferences")}
+                lines.append(f"{resource.plural} {json.dumps(meta, sort_keys=True)} {json.dumps(told, sort_keys=True)}")
+        return "\n".join(lines)
 
     async def finished(self, *jobs: str, namespace: str = "default", seconds: float = 60.0) -> None:
         """All these batch Jobs are complete."""

@@ -157,15 +157,12 @@ def test_a_selector_in_conflict_with_the_flavor_is_named():
     assert error.value.field == "spec.replicatedJobs[1].template.spec.template.spec.nodeSelector[pool]"
 
 
-BEGUN = "2026-01-01T00:00:10Z"
-
-
-def left_over(*, selector: Json, created: str = "2026-01-01T00:00:00Z", started: bool = True, **status: Any) -> Json:
+def left_over(*, selector: Json, started: bool = True, **status: Any) -> Json:
     """A child Job that JobSet has suspended, with what it was started with."""
     labels = {"kueue.x-k8s.io/podset": "slice"} if started else {}
     made = child(suspend=True, status=status, template=pods(labels=labels, nodeSelector={"tpu": "4x4", **selector}))
     made["spec"]["template"].setdefault("metadata", {})
-    made["metadata"] |= {"creationTimestamp": created, "labels": {"jobset.sigs.k8s.io/replicatedjob-name": "slice"}}
+    made["metadata"] |= {"labels": {"jobset.sigs.k8s.io/replicatedjob-name": "slice"}}
     return made
 
 
@@ -175,14 +172,13 @@ def left_over(*, selector: Json, created: str = "2026-01-01T00:00:00Z", started:
         (left_over(selector={"pool": "v5p"}), False),  # JobSet puts the new value there
         (left_over(selector={"spot": "true"}), True),
         (left_over(selector={"spot": "true"}, started=False), False),  # somebody else's word
-        (left_over(selector={"spot": "true"}, created=BEGUN), False),  # made anew already
         (left_over(selector={"spot": "true"}, conditions=[{"type": "Complete", "status": "True"}]), False),
         (left_over(selector={"alpha.jobset.sigs.k8s.io/namespaced-job": "x"}), False),
     ],
 )
 def test_jobs_that_carry_the_selector_of_another_flavor_are_made_anew(job: Json, goes: bool):
     """JobSet adds to a Job that it resumes and takes nothing away: with both selectors its pods would fit nowhere."""
-    found = KIND.outdated_children(job_set(), [info("slice")], Children(jobs=[job]), BEGUN)
+    found = KIND.outdated_children(job_set(), [info("slice")], Children(jobs=[job]))
     assert [(step.name, step.uid) for step in found] == ([("jax-slice-0", "c")] if goes else [])
 
 
@@ -191,7 +187,7 @@ def test_a_gate_that_nobody_would_take_off_is_outdated_too():
     job["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}]
     placed = info("slice", scheduling_gates=[{"name": "kueue.x-k8s.io/topology"}])
     for given, expected in ((info("slice"), 1), (placed, 0)):
-        assert len(KIND.outdated_children(job_set(), [given], Children(jobs=[job]), BEGUN)) == expected
+        assert len(KIND.outdated_children(job_set(), [given], Children(jobs=[job]))) == expected
 
 
 @pytest.mark.parametrize("template", [pods(), pods(labels={PRIORITY: "low"}, tolerations=[{"key": "mine"}])])

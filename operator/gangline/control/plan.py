@@ -186,7 +186,7 @@ def _expire(view: JobView, workload: Json) -> list[Step]:
 def _start(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]:
     if view.held_back or view.kind.is_active(view.job, view.children):  # pods of an earlier run still end
         return _not_ready(workload)
-    if outdated := _outdated_children(view, workload, infos):
+    if outdated := _outdated_children(view, infos):
         return _steps(outdated)
     try:
         patch = view.kind.start(view.job, infos)
@@ -209,12 +209,11 @@ def _not_ready(workload: Json) -> list[Step]:
     return [ChangeStatus(workload, "pods-ready", workload_status.pods_ready(False))]
 
 
-def _outdated_children(view: JobView, workload: Json, infos: list[PodSetInfo]) -> Sequence[JobWrite]:
+def _outdated_children(view: JobView, infos: list[PodSetInfo]) -> Sequence[JobWrite]:
     """What is left of an earlier run and would keep this one from starting as it was admitted."""
     if not isinstance(view.kind, LeavesBehind):
         return ()
-    admitted = conditions.find(workload["status"]["conditions"], names.ADMITTED) or {}
-    return view.kind.outdated_children(view.job, infos, view.children, admitted.get("lastTransitionTime", ""))
+    return view.kind.outdated_children(view.job, infos, view.children)
 
 
 def _running(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]:

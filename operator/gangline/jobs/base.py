@@ -208,8 +208,6 @@ class AnswersRefusals(Protocol):
 class LeavesBehind(Protocol):
     """What it made in an earlier run may keep the next one from starting as it was admitted."""
 
-    def outdated_children(
-        self, job: Json, infos: Sequence[PodSetInfo], children: Children, admitted_at: str
-    ) -> Sequence[Delete]:
-        """What of that has to go before it starts with `infos`; what it made after `admitted_at` is as it should be."""
+    def outdated_children(self, job: Json, infos: Sequence[PodSetInfo], children: Children) -> Sequence[Delete]:
+        """What of that has to go before it starts with `infos`."""
         ...

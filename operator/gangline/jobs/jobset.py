@@ -60,13 +60,11 @@ class JobSet:
                 body["template"] = podspec.merge(body["template"], info, f"{path}.template.spec.template")
         return Patch({"spec": merge.difference(job["spec"], {**wanted, "suspend": False})})
 
-    def outdated_children(
-        self, job: Json, infos: Sequence[PodSetInfo], children: Children, admitted_at: str
-    ) -> list[Delete]:
+    def outdated_children(self, job: Json, infos: Sequence[PodSetInfo], children: Children) -> list[Delete]:
         """Jobs of an earlier run whose pods would still carry the node selector, or the gate, of another flavor.
 
         To a Job that it resumes JobSet adds what its template says, and takes nothing away: with the selectors of two flavors
-        its pods fit nowhere. Jobs that are gone it makes anew. `admitted_at`: those made since then are as they should be.
+        its pods fit nowhere. Jobs that are gone it makes anew, of the templates of the JobSet, which are the user's own then.
         """
         wanted = {row["name"]: row["template"]["spec"]["template"] for row, _ in _rows(job)}
         known = {info.name: info for info in infos}
@@ -77,7 +75,6 @@ class JobSet:
             for child in children.jobs
             if (name := podspec.labels_of(child).get(REPLICATED_JOB_LABEL, "")) in wanted
             and name.lower() in known
-            and child["metadata"].get("creationTimestamp", "") < admitted_at
             and not child["metadata"].get("deletionTimestamp")
             and not (_true_condition(child, "Complete") or _true_condition(child, "Failed"))
             and _outdated(child, wanted[name], known[name.lower()])

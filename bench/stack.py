@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -226,11 +226,11 @@ class Stack:
         async with ApiClient(config.load(self._plane.kubeconfig)) as client:
             for crd in install.crds():
                 await client.create(kube.CUSTOM_RESOURCE_DEFINITIONS, None, crd)
-            await _served(client)
+            await _until(lambda: _served(client), "the CRDs are not served")
             await _create_all(client, objects.setup(self.load))
             if not self.track_fields:  # in the floor's run as in the operator's
                 await field_tracking.end(client, after=0.0)
-                await _takes_workloads(client, self.load)
+                await _until(lambda: _takes_untracked(client, self.load), "Workloads can't be created untracked")
             if self.load.nodes is None:
                 return
             if self.simulate:
@@ -245,31 +245,33 @@ class Stack:
             await _create_all(client, bodies)
 
 
-async def _served(client: ApiClient) -> None:
-    """Returns when the API server serves every CRD, and has opened its storage."""
+async def _until(ready: Callable[[], Awaitable[bool]], trouble: str) -> None:
+    """Ask until the answer is yes. Raises BenchError when that takes too long."""
     for _ in range(int(READY * 10)):
         with contextlib.suppress(ApiError):
-            if all(map(_established, (await client.list(kube.CUSTOM_RESOURCE_DEFINITIONS)).items)):
-                for resource in (kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES, kube.WORKLOADS, kube.TOPOLOGIES):
-                    await client.list(resource)
+            if await ready():
                 return
         await asyncio.sleep(0.1)
-    raise BenchError(f"the CRDs are not served after {READY:g} s")
+    raise BenchError(f"{trouble} after {READY:g} s")
 
 
-async def _takes_workloads(client: ApiClient, load: Load) -> None:
-    """Returns when the policy about fields is in force, and does not keep anybody from creating Workloads any more."""
+async def _served(client: ApiClient) -> bool:
+    """The API server serves every CRD, and has opened its storage."""
+    if not all(map(_established, (await client.list(kube.CUSTOM_RESOURCE_DEFINITIONS)).items)):
+        return False
+    for resource in (kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES, kube.WORKLOADS, kube.TOPOLOGIES):
+        await client.list(resource)
+    return True
+
+
+async def _takes_untracked(client: ApiClient, load: Load) -> bool:
+    """The policy about fields is in force, and does not keep anybody from creating Workloads any more."""
     _, queue = load.queues[0]
     probe = objects.workload(load.classes[0], queue, 0)
     probe["metadata"]["name"] = "probe"
-    for _ in range(int(READY * 10)):
-        with contextlib.suppress(ApiError):
-            made = await client.create(kube.WORKLOADS, queue, probe)
-            await client.delete(kube.WORKLOADS, queue, "probe")
-            if "managedFields" not in made["metadata"]:
-                return
-        await asyncio.sleep(0.1)
-    raise BenchError(f"Workloads can't be created untracked after {READY:g} s")
+    made = await client.create(kube.WORKLOADS, queue, probe)
+    await client.delete(kube.WORKLOADS, queue, "probe")
+    return "managedFields" not in made["metadata"]
 
 
 def _established(crd: Json) -> bool:

@@ -10,7 +10,7 @@ from gangline.control.pacing import STRAINED, Pace
 
 @pytest.mark.parametrize(
     ("deciding", "seconds"),
-    [(0.0, GATHER), (0.001, GATHER), (0.004, 0.008), (0.03, 0.06), (2.0, LONGEST_GATHER)],
+    [(0.0, GATHER), (0.0002, GATHER), (0.004, 0.036), (0.03, 0.27), (2.0, LONGEST_GATHER)],
 )
 def test_who_decides_long_gathers_long(deciding: float, seconds: float) -> None:
     assert gathering(deciding, Pace()) == pytest.approx(seconds)
@@ -28,4 +28,5 @@ def test_where_the_server_is_strained_a_round_of_writes_is_decided_at_a_time(
 
 
 def test_the_longer_of_both_counts() -> None:
-    assert gathering(0.05, Pace(latency=0.02, best=0.005)) == pytest.approx(0.1)
+    assert gathering(0.02, Pace(latency=0.02, best=0.005)) == pytest.approx(0.18)
+    assert gathering(0.001, Pace(latency=0.2, best=0.005)) == pytest.approx(0.2)

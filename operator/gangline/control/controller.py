@@ -56,8 +56,8 @@ Json: TypeAlias = dict[str, Any]
 
 #: Facts that arrive within this time are decided on together, in seconds …
 GATHER = 0.003
-#: … or within twice the CPU time that the last decision took, up to this: where a thousand queues wait, deciding is dear.
-LONGEST_GATHER = 0.1
+#: … or within nine times the CPU time that the last decision took, up to this: where a thousand queues wait, deciding is dear.
+LONGEST_GATHER = 0.5
 #: … or, where the API server is strained, within as long as a write takes there, up to `LONGEST_ROUND`.
 LONGEST_ROUND = 0.25
 #: A job whose step was refused is tried again after 1, 2, 4, … seconds, at most this.
@@ -69,13 +69,13 @@ def wall_millis() -> int:
 
 
 def gathering(deciding: float, pace: Pace) -> float:
-    """For how long to gather facts after a decision that took so much CPU, in seconds: two thirds of the time are for others.
+    """For how long to gather facts after a decision that took so much CPU, in seconds: nine tenths of the time are for others.
 
-    What is decided sooner than it can be written waits anyway. And where little is decided at a time, whatever comes free goes to
-    whoever waits just then, and has to be taken away again from most of them by the next with a higher priority: two more writes
-    for a server that is strained already.
+    What is decided sooner than it can be written waits anyway, and takes time from whoever writes it. And where little is
+    decided at a time, whatever comes free goes to whoever waits just then, and has to be taken away again from most of them by
+    the next with a higher priority: two more writes for a server that is strained already.
     """
-    seconds = min(LONGEST_GATHER, max(GATHER, 2.0 * deciding))
+    seconds = min(LONGEST_GATHER, max(GATHER, 9.0 * deciding))
     return max(seconds, min(LONGEST_ROUND, pace.latency)) if pace.strained else seconds
 
 

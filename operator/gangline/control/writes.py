@@ -46,6 +46,16 @@ WATCH_PATIENCE = 100
 FIRST_REREAD, LONGEST_REREAD = 0.2, 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A write that has left, or part of one, and who waits for it."""
+
+    key: ObjectKey
+    base: int  #: the version of the object from which it was made
+    doubt: bool
+    waiting: Waiting
+
+
 @dataclass(slots=True)
 class _Change:
     change: workload_status.Change
@@ -118,8 +128,7 @@ class Writes:
 
         Two writes of one object may wait together only in different slots.
         """
-        base = self._begin(key, doubt=doubt)
-        waiting: Waiting = [(owner, done, failed)]
+        asked = _Asked(key, self._begin(key, doubt=doubt), doubt, [(owner, done, failed)])
         self._submit(
             Write(
                 key=key,
@@ -128,8 +137,8 @@ class Writes:
                 priority=priority,
                 slot=slot,
                 not_before=not_before,
-                on_done=lambda answer: self._finish(key, answer, None, doubt, waiting),
-                on_error=lambda error: self._refused(key, error, doubt, waiting, base),
+                on_done=lambda answer: self._finish(asked, answer),
+                on_error=lambda error: self._refused(asked, error),
             )
         )
 
@@ -221,21 +230,21 @@ class Writes:
         return {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]}, "status": patch}
 
     def _bundle_done(self, key: ObjectKey, bundle: _Bundle, answer: Json | None) -> None:
-        for entry in self._take_sent(key, bundle):
-            self._finish(key, answer, None, entry.doubt, entry.waiting)
+        for asked in self._take_sent(key, bundle):
+            self._finish(asked, answer)
 
     def _bundle_refused(self, key: ObjectKey, bundle: _Bundle, error: ApiError) -> None:
         """What waits behind it was decided on the assumption that this would be written (that somebody was admitted, say)."""
         bundle.sent += bundle.queued.values()
         bundle.queued.clear()
-        for entry in self._take_sent(key, bundle):
-            self._refused(key, error, entry.doubt, entry.waiting, bundle.base)
+        for asked in self._take_sent(key, bundle):
+            self._refused(asked, error)
 
-    def _take_sent(self, key: ObjectKey, bundle: _Bundle) -> list[_Change]:
+    def _take_sent(self, key: ObjectKey, bundle: _Bundle) -> list[_Asked]:
         sent, bundle.sent = bundle.sent, []
         if not bundle.queued and self._bundles.get(key) is bundle:
             del self._bundles[key]
-        return sent
+        return [_Asked(key, bundle.base, entry.doubt, entry.waiting) for entry in sent]
 
     # --- how a write ends ---
 
@@ -249,18 +258,12 @@ class Writes:
         if newest is not None:
             self._mirror.upsert(key.resource, newest, assumed=doubt)
 
-    def _finish(
-        self,
-        key: ObjectKey,
-        answer: Json | None,
-        error: ApiError | None,
-        doubt: bool,
-        waiting: Waiting,
-    ) -> None:
+    def _finish(self, asked: _Asked, answer: Json | None, error: ApiError | None = None) -> None:
+        key, doubt = asked.key, asked.doubt
         is_object = answer is not None and answer.get("kind") != "Status"
         newest = self._tracking.end(key, answer if is_object else None, doubt=doubt)
         if error is not None:
-            for _, _, failed in waiting:
+            for _, _, failed in asked.waiting:
                 if failed is not None:
                     failed(error)
         decides = not self._tracking.in_doubt(key)
@@ -270,51 +273,37 @@ class Writes:
             self._mirror.remove(key.resource, key.text)
         elif doubt and decides:
             self._mirror.settle(key.resource, key.text)
-        for owner, done, _ in waiting:
+        for owner, done, _ in asked.waiting:
             if error is None and done is not None:
                 done(answer if is_object else None)
             self._resolved(owner, error, key)
 
-    def _refused(
-        self,
-        key: ObjectKey,
-        error: ApiError,
-        doubt: bool,
-        waiting: Waiting,
-        base: int,
-    ) -> None:
+    def _refused(self, asked: _Asked, error: ApiError) -> None:
         """Read the object anew before anybody thinks again, so that nobody thinks again about the old one."""
         if not isinstance(error, Conflict | AlreadyExists | NotFound):
-            self._finish(key, None, error, doubt, waiting)
+            self._finish(asked, None, error)
             return
-        task = asyncio.get_running_loop().create_task(self._refresh(key, error, doubt, waiting, base))
+        task = asyncio.get_running_loop().create_task(self._refresh(asked, error))
         self._refreshing.add(task)
         task.add_done_callback(self._refreshing.discard)
 
-    async def _refresh(
-        self,
-        key: ObjectKey,
-        error: ApiError,
-        doubt: bool,
-        waiting: Waiting,
-        base: int,
-    ) -> None:
-        answer = None if await self._overtaken(key, base) else await self._read_anew(key, error, base)
-        self._finish(key, answer, error, doubt, waiting)
+    async def _refresh(self, asked: _Asked, error: ApiError) -> None:
+        answer = None if await self._overtaken(asked) else await self._read_anew(asked, error)
+        self._finish(asked, answer, error)
 
-    async def _overtaken(self, key: ObjectKey, base: int) -> bool:
+    async def _overtaken(self, asked: _Asked) -> bool:
         """The watch shows, now or in a moment, what we collided with: then nothing has to be read."""
         for _ in range(WATCH_PATIENCE):
-            if self._tracking.has_news(key, base):
+            if self._tracking.has_news(asked.key, asked.base):
                 return True
             await asyncio.sleep(0.02)
         return False
 
-    async def _read_anew(self, key: ObjectKey, refusal: ApiError, base: int) -> Json | None:
+    async def _read_anew(self, asked: _Asked, refusal: ApiError) -> Json | None:
         """The object as the server has it, however long that takes: a reservation that got through unheard holds quota, and
         must not be taken for free. None where the watch was faster, or where it may not be read."""
-        backoff = Backoff(FIRST_REREAD, LONGEST_REREAD)
-        while not self._tracking.has_news(key, base):
+        key, backoff = asked.key, Backoff(FIRST_REREAD, LONGEST_REREAD)
+        while not self._tracking.has_news(key, asked.base):
             try:
                 return await self._client.get(key.resource, key.namespace or None, key.name)
             except NotFound:

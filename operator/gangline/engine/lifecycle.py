@@ -8,8 +8,8 @@ that its quota is released.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from heapq import heapify, heappop, heappush
 
+from gangline.engine.alarms import Alarms
 from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.gang import Gang
 from gangline.engine.model import (
@@ -31,9 +31,6 @@ from gangline.engine.store import Store
 #: How long the second pass waits before it tries again, doubling each time, in milliseconds.
 FIRST_PAUSE, LONGEST_PAUSE = 1_000, 30_000
 
-#: So many stale alarms don't matter.
-FEW = 64
-
 HOLDING, DRAINING = "Hold", "HoldAndDrain"
 
 
@@ -41,14 +38,14 @@ class Lifecycle:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._overruns = Overruns(store)
-        #: (when, uid, gang): to be reviewed then; a gang may be in here several times
-        self._due: list[tuple[Millis, str, Gang]] = []
+        gangs = store.gangs
+        self._reviews = Alarms[Gang](
+            lambda when, gang: gang.review_at == when and gangs.get(gang.key) is gang, lambda: len(gangs)
+        )
 
     def next_due(self) -> Millis | None:
-        """When the next review is due; gangs that are gone are dropped on the way."""
-        while self._due and self._due[0][2].review_at != self._due[0][0]:
-            heappop(self._due)
-        return self._due[0][0] if self._due else None
+        """When the next review is due."""
+        return self._reviews.next()
 
     def review(self, now: Millis) -> list[Decision]:
         """Review all gangs that something was said of and all that are due."""
@@ -71,8 +68,7 @@ class Lifecycle:
             reviews, store.reviews = store.reviews, {}
             for key in sorted(reviews):
                 yield reviews[key]
-        while (due := self.next_due()) is not None and due <= now:
-            gang = heappop(self._due)[2]
+        while (gang := self._reviews.due(now)) is not None:
             gang.review_at = None  # the alarm has gone off: one for the same time may be set again
             yield gang
 
@@ -80,15 +76,7 @@ class Lifecycle:
         if when != gang.review_at:
             gang.review_at = when
             if when is not None:
-                heappush(self._due, (when, gang.uid, gang))
-                if len(self._due) > 2 * len(self._store.gangs) + FEW:
-                    self._drop_stale()
-
-    def _drop_stale(self) -> None:
-        """Most alarms are set for times long after their gang has gone: they must not keep it."""
-        gangs = self._store.gangs
-        self._due[:] = [due for due in self._due if due[2].review_at == due[0] and gangs.get(due[2].key) is due[2]]
-        heapify(self._due)
+                self._reviews.set(when, gang.uid, gang)
 
     def _judge(self, gang: Gang, now: Millis) -> tuple[Decision | None, Millis | None]:
         """What is to be done with the gang, and when to look again if nothing happens."""

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import heapify, heappop, heappush
 
+from gangline.engine.alarms import Alarms
 from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.estimates import Estimates, flavors_of
 from gangline.engine.gang import Gang, Shape
@@ -29,8 +29,6 @@ from gangline.engine.timeline_world import Hold, World, hold_of
 
 #: Outlooks remembered for shapes that may be reserved again.
 _OUTLOOKS_KEPT = 32
-#: So many stale reviews don't matter.
-_FEW = 64
 
 
 class Tenant:
@@ -59,7 +57,7 @@ class Timeline:
         self._tenants: dict[str, Tenant] = {}
         #: (end, key), sorted
         self._ends: list[tuple[Millis, str]] = []
-        self._reviews: list[tuple[Millis, str]] = []
+        self._reviews = Alarms[str](self._to_review, lambda: len(self._tenants))
         self._cursor: Millis = 0
         self._stays = Stays()
         #: by queue and shape of gangs; least recently used first
@@ -97,12 +95,8 @@ class Timeline:
             moved, store.moved_holders = store.moved_holders, {}
             for key in moved:
                 self._renew(key, now)
-        reviews = self._reviews
-        while reviews and reviews[0][0] <= now:
-            when, key = heappop(reviews)
-            tenant = self._tenants.get(key)
-            if tenant is not None and tenant.review == when:
-                self._renew(key, now)
+        while (key := self._reviews.due(now)) is not None:
+            self._renew(key, now)
 
     def _rebuild(self, now: Millis) -> None:
         """The configuration changed: everything is built anew, reservations are looked at again."""
@@ -110,7 +104,8 @@ class Timeline:
         store.replanted, store.moved_holders, store.capacity.moved = False, {}, {}
         self._capacity_nodes = store.capacity.nodes_version
         self._world = World(store)
-        self._tenants, self._ends, self._reviews, self._cursor = {}, [], [], now
+        self._tenants, self._ends, self._cursor = {}, [], now
+        self._reviews.clear()
         self._stays = Stays()
         self.let_in.start_over()
         for reservation in self.reservations:
@@ -163,15 +158,16 @@ class Timeline:
         self._stays.put(key, spots, end)
         insort(self._ends, (end, key))
         if review < NEVER:
-            heappush(self._reviews, (review, key))
-            if len(self._reviews) > 2 * len(self._tenants) + _FEW:  # mostly of holders that have gone long before
-                self._reviews[:] = [(each.review, name) for name, each in self._tenants.items() if each.review < NEVER]
-                heapify(self._reviews)
+            self._reviews.set(review, key, key)
         if tenant.end > self._cursor:
             world.put(key, hold)
         self._note(before if same or old is None else NEVER, end, key)
         if old is not None and not same:
             self._note(0, end, key)
+
+    def _to_review(self, when: Millis, key: str) -> bool:
+        tenant = self._tenants.get(key)
+        return tenant is not None and tenant.review == when
 
     def _note(self, before: Millis, after: Millis, key: str) -> None:
         """Whose reservation this may move: later if somebody stays beyond it, earlier if somebody goes earlier."""

@@ -114,7 +114,13 @@ def test_order_and_backfill_reach_the_engine_as_they_are_written() -> None:
     policy = a_policy(
         "p",
         "cq",
-        order={"key": "AgedShortestFirst", "ageWeight": "2500m", "halfLife": "24h", "maxWait": "48h"},
+        order={
+            "key": "AgedShortestFirst",
+            "optimism": "0.75",
+            "ageWeight": "2500m",
+            "halfLife": "24h",
+            "maxWait": "48h",
+        },
         backfill={
             "depth": "Conservative",
             "candidates": "ShortestFirst",
@@ -132,7 +138,7 @@ def test_order_and_backfill_reach_the_engine_as_they_are_written() -> None:
         },
     )
     assert policies.ordering(policy) == model.Ordering(
-        "AgedShortestFirst", age_weight=2.5, half_life_seconds=86_400.0, max_wait_seconds=172_800.0
+        "AgedShortestFirst", age_weight=2.5, half_life_seconds=86_400.0, max_wait_seconds=172_800.0, optimism=0.75
     )
     assert policies.backfill(policy) == model.Backfill(
         model.UNLIMITED,
@@ -150,4 +156,6 @@ def test_without_a_word_of_it_a_queue_stays_as_kueue_has_it() -> None:
     assert policies.backfill(None) is None and policies.ordering(None) is None
     silent = a_policy("p", "cq", order={"key": "Priority", "halfLife": "168h"})
     assert policies.backfill(silent) is None and policies.ordering(silent) is None
+    by_index = a_policy("p", "cq", order={"key": "Priority", "optimism": "1"})
+    assert policies.ordering(by_index) == model.Ordering(optimism=1.0)  # for candidates
     assert policies.backfill(a_policy("p", "cq", profile="Gangline")) == model.Backfill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import log
 from typing import Any
 
 import pytest
@@ -32,6 +33,26 @@ def test_quantiles_are_met_and_between_them_the_logarithm_is_linear() -> None:
     assert runtime.quantile(0.3) == 2 * HOUR
     # beyond: survival 0.5 -> 0.1 while time quadruples, so a tenth of that again takes as long as ln 0.01 / ln 0.2
     assert runtime.quantile(0.98) == pytest.approx(16 * HOUR * 4, rel=1e-6)
+
+
+def test_the_gittins_index_is_what_is_spent_for_each_run_that_ends() -> None:
+    # given up after an hour: one in two has ended, after (1 - 0.1) / ln 10 hours on average
+    assert Runtime(((0.5, HOUR),)).index() == pytest.approx((0.5 * 0.9 / log(10) + 0.5) / 0.5 * HOUR, rel=1e-6)
+    wide = Runtime(tuple(zip(LEVELS, (60_000, HOUR, 5 * HOUR, 9 * HOUR, 30 * HOUR), strict=True)))
+    many = [wide.quantile((n + 0.5) / 20_000) for n in range(20_000)]
+    spent = [sum(min(run, wide.quantile(level)) for run in many) / 20_000 / level for level in LEVELS]
+    assert wide.index() == pytest.approx(min(spent), rel=1e-3)
+    assert min(spent) == spent[0] and wide.index() < wide.quantile(0.5)
+    assert Runtime(((0.5, HOUR),), limit=60_000).index() == 60_000
+
+
+@given(runtimes(), st.integers(2, 100))
+def test_the_index_grows_as_the_times_do(runtime: Runtime, times: int) -> None:
+    """Twice as slow, twice the index; and never more than giving nobody up before the last point would cost."""
+    slower = Runtime([(level, times * runtime.quantile(level)) for level in LEVELS])
+    alike = Runtime([(level, runtime.quantile(level)) for level in LEVELS])
+    assert slower.index() == pytest.approx(times * alike.index(), rel=1e-3)
+    assert alike.index() <= alike.quantile(LEVELS[-1]) / LEVELS[-1] + 1
 
 
 def test_an_outlived_estimate_rises() -> None:
@@ -136,6 +157,24 @@ def ranks(key: str, *, candidates: str = "QueueOrder", minutes: int = 0, **more:
 )
 def test_orders(key: str, expected: list[str]) -> None:
     assert ranks(key) == expected
+
+
+@pytest.mark.parametrize("key", ["ShortestFirst", "AgedShortestFirst", "HighestResponseRatio"])
+@pytest.mark.parametrize(("optimism", "first"), [(0.0, "sure"), (0.1, "sure"), (0.75, "perhaps"), (1.0, "perhaps")])
+def test_who_may_well_be_short_goes_early_by_the_gittins_index(key: str, optimism: float, first: str) -> None:
+    """One that takes five hours or five minutes, and one that takes two hours; a third of which nothing is known goes last."""
+    times = {"sure": (110, 120, 130, 135, 140), "perhaps": (5, 300, 500, 600, 700)}
+    forecasts = {
+        f"team/{name}": RuntimeForecast(
+            f"team/{name}", tuple((level, minute * 60_000) for level, minute in zip(LEVELS, minutes, strict=True))
+        )
+        for name, minutes in times.items()
+    }
+    gangs = [Gang(gang(name, 8), Settings()) for name in ("sure", "perhaps", "unknown")]
+    ranking = Ranking(Ordering(key, optimism=optimism), None, Estimates(forecasts))
+    ranking.renew(START + HOUR)
+    order = [each.workload.name for each in sorted(gangs, key=ranking.rank)]
+    assert (order[0], order[-1]) == (first, "unknown")
 
 
 def test_age_weighs_against_length() -> None:

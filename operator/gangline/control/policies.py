@@ -103,9 +103,12 @@ def victims(policy: Json | None) -> model.VictimPolicy | None:
 def ordering(policy: Json | None) -> model.Ordering | None:
     """What a policy says of who goes first; None where it leaves that to Kueue."""
     said = policy["spec"].get("order") if policy is not None else None
-    if said is None or (said.get("key", "Priority") == "Priority" and not said.get("maxWait")):
+    if said is None:
         return None
     defaults = model.Ordering()
+    optimism = quantity.parse_number(said.get("optimism", defaults.optimism))
+    if said.get("key", defaults.key) == defaults.key and not said.get("maxWait") and not optimism:
+        return None
     return model.Ordering(
         key=said.get("key", defaults.key),
         age_weight=quantity.parse_number(said.get("ageWeight", defaults.age_weight)),
@@ -114,6 +117,7 @@ def ordering(policy: Json | None) -> model.Ordering | None:
         if "halfLife" in said
         else defaults.half_life_seconds,
         max_wait_seconds=quantity.parse_duration(said["maxWait"]) if said.get("maxWait") else None,
+        optimism=optimism,
     )
 
 

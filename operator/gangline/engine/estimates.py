@@ -49,6 +49,11 @@ class Estimates:
         runtime = self.of(gang, on)
         return NEVER if runtime is None else runtime.quantile(level)
 
+    def index(self, gang: Gang, on: Flavors | None = None) -> float:
+        """Its Gittins index (`Runtime.index`); NEVER if nothing is known."""
+        runtime = self.of(gang, on)
+        return NEVER if runtime is None else runtime.index()
+
     def varies(self, gang: Gang) -> bool:
         """It is known to take longer on some flavors than on others."""
         forecast = self._forecasts.get(gang.key)

@@ -128,7 +128,7 @@ class PreemptionPolicy:
 class Ordering:
     """Who goes first among workloads of equal priority (QueuePolicy.spec.order).
 
-    `AgedShortestFirst` orders by `submit + age_weight · q50`: short ones pass long ones, but never by more than that.
+    `AgedShortestFirst` orders by `submit + age_weight · expected`: short ones pass long ones, but never by more than that.
     """
 
     #: Priority | FairShare | ShortestFirst | AgedShortestFirst | SmallestFirst | HighestResponseRatio
@@ -139,6 +139,9 @@ class Ordering:
     half_life_seconds: float = 604_800.0
     #: who waited this long goes before all others of its priority, whatever the key
     max_wait_seconds: float | None = None
+    #: what of a forecast counts as the expected runtime: 0 the median, 1 the Gittins index (`runtime`), between their weighted
+    #: geometric mean
+    optimism: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

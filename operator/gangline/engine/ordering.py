@@ -41,7 +41,7 @@ class Ranking:
         order = backfill.candidates if backfill is not None else "QueueOrder"
         #: None = candidates are tried in queue order
         orders: dict[str, Callable[[Gang], float]] = {
-            "ShortestFirst": self._median,
+            "ShortestFirst": self._expected,
             "LargestFirst": _largest,
             "BestFit": self._area,
             "AgedShortestFirst": self._aged,
@@ -80,14 +80,14 @@ class Ranking:
             return _AT_ONCE
         match ordering.key:
             case "ShortestFirst":
-                return self._median(gang)
+                return self._expected(gang)
             case "AgedShortestFirst":
                 return self._aged(gang)
             case "SmallestFirst":
                 return float(size(gang))
             case "HighestResponseRatio":
-                median = max(1.0, self._median(gang))
-                return -(max(0, self._waited(gang)) + median) / median
+                expected = max(1.0, self._expected(gang))
+                return -(max(0, self._waited(gang)) + expected) / expected
             case _:
                 return 0.0
 
@@ -98,15 +98,20 @@ class Ranking:
         most = self.ordering.max_wait_seconds
         return most is not None and self._waited(gang) >= most * 1000
 
-    def _median(self, gang: Gang) -> float:
-        return float(self._estimates.length(gang, 0.5, ANYWHERE))
+    def _expected(self, gang: Gang) -> float:
+        """For how long it is thought to run, wherever that may be."""
+        median = float(self._estimates.length(gang, 0.5, ANYWHERE))
+        optimism = self.ordering.optimism
+        if not optimism or median >= NEVER:
+            return median
+        return float(round(median ** (1 - optimism) * self._estimates.index(gang, ANYWHERE) ** optimism))
 
     def _aged(self, gang: Gang) -> float:
-        return self._aged_by(gang, self._estimates.length(gang, 0.5, ANYWHERE))
+        return self._aged_by(gang, self._expected(gang))
 
-    def _aged_by(self, gang: Gang, length: Millis) -> float:
+    def _aged_by(self, gang: Gang, length: float) -> float:
         cap = self.ordering.age_cap_seconds
-        counted = float(length) if cap is None else min(float(length), cap * 1000)
+        counted = length if cap is None else min(length, cap * 1000)
         return gang.since + self.ordering.age_weight * counted
 
     def rank_with(self, gang: Gang, length: Millis) -> float:

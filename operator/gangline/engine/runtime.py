@@ -14,7 +14,7 @@ All times are milliseconds.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from math import exp, log
 from typing import NamedTuple
@@ -46,7 +46,7 @@ class Estimate(NamedTuple):
 class Runtime:
     """The distribution of one run's length; `limit` is enforced, so that nothing lasts longer."""
 
-    __slots__ = ("_alpha", "_known", "_levels", "_logs", "_stair", "_times", "limit")
+    __slots__ = ("_alpha", "_index", "_known", "_levels", "_logs", "_stair", "_times", "limit")
 
     def __init__(self, quantiles: Sequence[tuple[float, Millis]], limit: Millis | None = None) -> None:
         """ValueError unless there are quantiles, levels rise strictly within (0, 1), and times don't fall."""
@@ -63,6 +63,7 @@ class Runtime:
         self._times = [times[0] * _SHORTEST, *times]
         self._logs = [log(time) for time in self._times]
         self._alpha = self._tail()
+        self._index = 0.0  #: 0 = not asked for yet
         #: quantiles that were asked for before
         self._known: dict[float, Millis] = {}
         #: the stair that was asked for last, by level: where it begins, and what it says
@@ -111,6 +112,27 @@ class Runtime:
             share = (level - levels[high - 1]) / (levels[high] - levels[high - 1])
             time = _millis(logs[high - 1] + share * (logs[high] - logs[high - 1]))
         return time if self.limit is None else min(time, self.limit)
+
+    def index(self) -> float:
+        """The Gittins index of a run that has not begun, as a time: what is spent on such runs for each one that ends, if each
+        is given up after some time t, and t is chosen best.
+
+        The least of E[min(X, t)] / P(X <= t) (Aalto, Ayesta and Righter, "On the Gittins index in the M/G/1 queue", 2009), over
+        the points of the forecast. Serving the least index first has the least mean wait where a run may be stopped at any time.
+        """
+        if not self._index:
+            self._index = min(self._spent_per_end())
+        return self._index if self.limit is None else min(self._index, self.limit)
+
+    def _spent_per_end(self) -> Iterator[float]:
+        """By point: the mean of what runs take until then, over the share of them that end by then."""
+        ended = 0.0  # what those take that have ended, over all
+        points = zip(self._times, self._levels, strict=True)
+        for (before, below), (time, level) in pairwise(points):
+            # the mean of times whose logarithm is spread evenly
+            mean = (time - before) / log(time / before) if time > before else time
+            ended += (level - below) * mean
+            yield (ended + (1 - level) * time) / level
 
     def level(self, elapsed: Millis) -> float:
         """The chance that a run has ended by `elapsed`, by the forecast alone."""

@@ -35,7 +35,7 @@ _SJBF = Backfill(depth=1, candidates="ShortestFirst", running=0.5, candidate=0.5
 _CONSERVATIVE = Backfill(depth=UNLIMITED, running=0.5, candidate=0.5)
 
 #: what `gangline` stands for; docs/replay.md says what the constants were chosen on
-ORDER: Final = Ordering("AgedShortestFirst", age_weight=5.0, age_cap_seconds=57_600.0)
+ORDER: Final = Ordering("AgedShortestFirst", age_weight=5.0, age_cap_seconds=57_600.0, optimism=0.75)
 GIVE_WAY: Final = GiveWay(
     longer_than=10.0,
     loss_share=0.1,

@@ -75,6 +75,10 @@ class Order(Model):
     """FairShare: after this time past use counts half."""
     max_wait: Duration | None = None
     """A workload that waited this long goes before all others of its priority, whatever the key."""
+    optimism: Fraction = "0"
+    """What of a forecast counts as the expected runtime. 0: its median. 1: its Gittins index, the time spent for each run that
+    ends if runs like it are given up at the best moment, so that whoever may well be short goes early. Between: their
+    geometric mean, weighted. For queues in which long runs give way."""
 
 
 class Quantiles(Model):

@@ -118,8 +118,8 @@ class Runtime:
         is given up after some time t, and t is chosen best.
 
         The least of E[min(X, t)] / P(X <= t) (Aalto, Ayesta and Righter, "On the Gittins index in the M/G/1 queue", 2009), over
-        the points of the forecast. On one server, serving the least index first has the least mean wait where a run may be stopped
-        at any time.
+        the points of the forecast. On one server, serving the least index first has the least mean wait where runs may be
+        stopped at any time.
         """
         if not self._index:
             self._index = min(self._spent_per_end())

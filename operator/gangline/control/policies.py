@@ -106,10 +106,7 @@ def ordering(policy: Json | None) -> model.Ordering | None:
     if said is None:
         return None
     defaults = model.Ordering()
-    optimism = quantity.parse_number(said.get("optimism", defaults.optimism))
-    if said.get("key", defaults.key) == defaults.key and not said.get("maxWait") and not optimism:
-        return None
-    return model.Ordering(
+    found = model.Ordering(
         key=said.get("key", defaults.key),
         age_weight=quantity.parse_number(said.get("ageWeight", defaults.age_weight)),
         age_cap_seconds=quantity.parse_duration(said["ageCap"]) if said.get("ageCap") else None,
@@ -117,8 +114,10 @@ def ordering(policy: Json | None) -> model.Ordering | None:
         if "halfLife" in said
         else defaults.half_life_seconds,
         max_wait_seconds=quantity.parse_duration(said["maxWait"]) if said.get("maxWait") else None,
-        optimism=optimism,
+        optimism=quantity.parse_number(said.get("optimism", defaults.optimism)),
     )
+    as_kueue = found.key == defaults.key and found.max_wait_seconds is None and not found.optimism
+    return None if as_kueue else found
 
 
 def backfill(policy: Json | None) -> model.Backfill | None:

@@ -115,7 +115,10 @@ class Ranking:
         return gang.since + self.ordering.age_weight * counted
 
     def rank_with(self, gang: Gang, length: Millis) -> float:
-        """Its rank if it were expected to run for `length`, which only matters where the order goes by runtime."""
+        """Its rank if it were expected to run for `length`, which only matters where the order goes by runtime.
+
+        Taken as it is: `optimism` is for those that have not begun.
+        """
         if self._waited_longest(gang):
             return _AT_ONCE
         match self.ordering.key:

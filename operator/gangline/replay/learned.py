@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from heapq import heappop, heappush
 from typing import Final
 
 import numpy as np
 
+from gangline.engine.alarms import Alarms
 from gangline.engine.model import Millis, RuntimeForecast
 from gangline.forecast import Forecast, Forecaster, Run, TooFewRunsError, dataset, flavors, training
 from gangline.forecast.dataset import Table
@@ -66,6 +66,7 @@ class _Row:
     last_two: float
     start: float | None = None
     finish: float | None = None
+    renewal: Millis = 0  #: when it is to be forecast anew if it still waits
 
 
 @dataclass(slots=True)
@@ -101,9 +102,7 @@ class Learned:
         self._untold: dict[str, Job] = {}
         self._open: dict[str, Job] = {}
         self._news: list[RuntimeForecast] = []
-        #: when a job is to be forecast anew if it still waits; and the moments of these that count
-        self._renewals: list[tuple[Millis, int]] = []
-        self._renewal_of: dict[int, Millis] = {}
+        self._renewals = Alarms[Job](self._to_renew, lambda: len(self._open))
         #: jobs that were evicted: how much of their work was done by then, and how much of that was saved
         self._done: dict[int, tuple[Millis, Millis]] = {}
 
@@ -171,19 +170,19 @@ class Learned:
             self._news.append(RuntimeForecast(key, quantiles, forecast.source, forecast.samples))
 
     def _renew_at(self, when: Millis, job: Job) -> None:
-        self._renewal_of[job.number] = when
-        heappush(self._renewals, (when, job.number))
+        self._rows.by_number[job.number].renewal = when
+        self._renewals.set(when, job.key, job)
+
+    def _to_renew(self, when: Millis, job: Job) -> bool:
+        row = self._rows.by_number[job.number]
+        return job.key in self._open and row.start is None and row.renewal == when
 
     def _renew(self, now: Millis) -> None:
         """Forecast those anew that have waited for long."""
         due: list[Job] = []
-        while self._renewals and self._renewals[0][0] <= now:
-            when, number = heappop(self._renewals)
-            row = self._rows.by_number[number]
-            job = self._open.get(row.run.uid)
-            if job is not None and row.start is None and self._renewal_of[number] == when:
-                due.append(job)
-                self._renew_at(now + max(_FIRST_RENEWAL, round(_RENEWAL_SHARE * (now - job.submit))), job)
+        while (job := self._renewals.due(now)) is not None:
+            due.append(job)
+            self._renew_at(now + max(_FIRST_RENEWAL, round(_RENEWAL_SHARE * (now - job.submit))), job)
         if due:
             self._forecaster.renew(job.key for job in due)
             self._tell_again(due, now)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import pickle
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from lightgbm.basic import LightGBMError
 from tests.forecast.generator import DAY, at_random, make_runs
 
 from gangline.forecast import (
@@ -48,7 +50,7 @@ def model() -> Model:
 def test_training_is_deterministic_and_blind_to_the_future(model: Model) -> None:
     altered = [replace(r, finish=r.finish + 5e5) if (r.finish or 0) >= NOW else r for r in RUNS]  # type: ignore[operator]
     again = train(altered, NOW, SMALL)
-    assert [b.model_to_string() for b in again.boosters] == [b.model_to_string() for b in model.boosters]
+    assert _texts(again) == _texts(model)
     assert str(again.seeds) == str(model.seeds)
 
 
@@ -58,6 +60,24 @@ def test_the_model_learns_habits(model: Model) -> None:
     assert not model.validation.worse
     assert model.samples > 2000
     assert model.limits == model.samples
+
+
+def _texts(model: Model) -> list[str]:
+    return [booster.model_to_string() for booster in model.ensemble.boosters]
+
+
+def test_a_single_row_is_told_what_it_is_told_among_many(model: Model) -> None:
+    matrix = dataset.build(RUNS[:300], Tracker(model.scale)).matrix
+    together = model.predict(matrix)
+    for which in (model, pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(np.vstack([which.predict(row[None]) for row in matrix]), together)
+    np.testing.assert_array_equal(model.predict(matrix[:3].tolist()), together[:3])
+
+
+def test_too_few_columns_are_refused_for_few_rows_and_for_many(model: Model) -> None:
+    for rows in (1, 100):
+        with pytest.raises(LightGBMError):
+            model.ensemble.predict(np.zeros((rows, len(model.columns) - 1), dtype=np.float32))
 
 
 def test_quantiles_never_cross(model: Model) -> None:

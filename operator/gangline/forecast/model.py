@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gangline.forecast import features
-from gangline.forecast.boosting import lightgbm
+from gangline.forecast.boosting import Ensemble, lightgbm
 from gangline.forecast.calibration import Record
 from gangline.forecast.errors import ModelError
 from gangline.forecast.flavors import FlavorScale
@@ -41,7 +41,7 @@ class Validation:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    boosters: tuple[lightgbm.Booster, ...]  #: one per level of LEVELS
+    ensemble: Ensemble  #: one booster per level of LEVELS
     columns: tuple[int, ...]  #: which of features.NAMES they use
     scale: FlavorScale
     trained_at: float  #: Unix seconds: nothing that came later was seen
@@ -54,8 +54,7 @@ class Model:
     def predict(self, matrix: NDArray[np.float32] | Sequence[Sequence[float]]) -> NDArray[np.float64]:
         """Log seconds on the average flavor, not yet calibrated: one row per row of `matrix`, one column per level, rising."""
         used = np.ascontiguousarray(np.asarray(matrix, dtype=np.float32)[:, list(self.columns)])
-        logs = np.column_stack([np.asarray(b.predict(used, num_threads=1), dtype=np.float64) for b in self.boosters])
-        return np.sort(logs, axis=1)
+        return np.sort(self.ensemble.predict(used), axis=1)
 
     def save(self, path: Path) -> None:
         """Write one file, whole or not at all."""
@@ -77,7 +76,7 @@ class Model:
             "format": _FORMAT,
             "features": features.VERSION,
             "levels": list(LEVELS),
-            "boosters": [booster.model_to_string() for booster in self.boosters],
+            "boosters": [booster.model_to_string() for booster in self.ensemble.boosters],
             "columns": list(self.columns),
             "offsets": dict(self.scale.offsets),
             "trainedAt": self.trained_at,
@@ -107,7 +106,7 @@ def load(path: Path) -> Model:
 
 def _from_json(told: Mapping[str, Any]) -> Model:
     return Model(
-        boosters=tuple(lightgbm.Booster(model_str=text) for text in told["boosters"]),
+        ensemble=Ensemble(tuple(lightgbm.Booster(model_str=text) for text in told["boosters"])),
         columns=tuple(told["columns"]),
         scale=FlavorScale({str(k): float(v) for k, v in told["offsets"].items()}),
         trained_at=float(told["trainedAt"]),

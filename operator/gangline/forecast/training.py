@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gangline.forecast import dataset, flavors
-from gangline.forecast.boosting import lightgbm
+from gangline.forecast.boosting import Ensemble, lightgbm
 from gangline.forecast.calibration import Record, group_of
 from gangline.forecast.dataset import Table
 from gangline.forecast.errors import TooFewRunsError
@@ -48,11 +48,11 @@ def fit(table: Table, scale: FlavorScale, now: float, settings: Settings = DEFAU
     seen, unseen = submit < cut, submit >= cut
     columns = np.flatnonzero(~np.all(np.isnan(started.matrix[seen & done]), axis=0))
     weights = _weights(started, done, now)
-    boosters = _boosters(
+    ensemble = _ensemble(
         started.matrix[seen & done][:, columns], started.target[seen & done], weights[seen[done]], settings
     )
     model = Model(
-        boosters=boosters,
+        ensemble=ensemble,
         columns=tuple(int(c) for c in columns),
         scale=scale,
         trained_at=now,
@@ -71,9 +71,9 @@ def _weights(table: Table, done: NDArray[np.bool_], now: float) -> NDArray[np.fl
     return censoring_weights(age, np.ones(len(age)), np.minimum(seconds, age[done]))
 
 
-def _boosters(
+def _ensemble(
     matrix: NDArray[np.float32], target: NDArray[np.float64], weights: NDArray[np.float64], settings: Settings
-) -> tuple[lightgbm.Booster, ...]:
+) -> Ensemble:
     min_leaf = max(10, min(settings.min_leaf, len(target) // 50))
     common: dict[str, Any] = {
         "objective": "quantile",
@@ -90,7 +90,9 @@ def _boosters(
     data = lightgbm.Dataset(matrix, target, weight=weights, params=common, free_raw_data=False)
     data.construct()
     with ThreadPoolExecutor(settings.threads) as pool:
-        return tuple(pool.map(lambda q: lightgbm.train({**common, "alpha": q}, data, settings.rounds), LEVELS))
+        return Ensemble(
+            tuple(pool.map(lambda q: lightgbm.train({**common, "alpha": q}, data, settings.rounds), LEVELS))
+        )
 
 
 def _validated(model: Model, unseen: Table) -> Model:

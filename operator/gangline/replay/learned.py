@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Final
-
-import numpy as np
 
 from gangline.engine.alarms import Alarms
 from gangline.engine.model import Millis, RuntimeForecast
@@ -16,6 +13,7 @@ from gangline.forecast.dataset import Table
 from gangline.forecast.flavors import FlavorScale
 from gangline.forecast.tracker import Tracker
 from gangline.replay.foresight import quantiles_of, run_of
+from gangline.replay.lessons import Lessons, joined
 from gangline.replay.model import Job
 
 #: estimates that nobody waits for are made so many at a time
@@ -57,36 +55,6 @@ def school(
     return Schooling(forecaster, table, scale, settings, note)
 
 
-@dataclass(slots=True)
-class _Row:
-    """A job of the window as it will be learned from."""
-
-    run: Run
-    vector: list[float]
-    last_two: float
-    start: float | None = None
-    finish: float | None = None
-    renewal: Millis = 0  #: when it is to be forecast anew if it still waits
-
-
-@dataclass(slots=True)
-class _Rows:
-    """Jobs of the window, in the order of submission."""
-
-    by_number: dict[int, _Row] = field(default_factory=dict[int, _Row])
-
-    def table(self, scale: FlavorScale) -> Table:
-        rows = list(self.by_number.values())
-        runs = [replace(row.run, start=row.start, finish=row.finish) for row in rows]
-        target = [run.log_seconds - scale.offset(run.flavor) if run.seconds is not None else math.nan for run in runs]
-        return Table(
-            tuple(runs),
-            np.array([row.vector for row in rows], dtype=np.float32),
-            np.array(target, dtype=np.float64),
-            np.array([row.last_two for row in rows], dtype=np.float64),
-        )
-
-
 class Learned:
     """See `foresight.Foresight`. `retrain` is in milliseconds; None = the model stays what it is, calibration goes on."""
 
@@ -98,7 +66,8 @@ class Learned:
         self._schooling = schooling
         self._retrain = retrain
         self._due: Millis | None = None
-        self._rows = _Rows()
+        self._lessons = Lessons(schooling.scale)
+        self._renewal: dict[str, Millis] = {}  # when a job is to be forecast anew if it still waits
         self._untold: dict[str, Job] = {}
         self._open: dict[str, Job] = {}
         self._news: list[RuntimeForecast] = []
@@ -116,22 +85,23 @@ class Learned:
             elif now >= self._due:
                 self._learn(now)
         forecaster.submitted(run)
-        row = self._rows.by_number[job.number] = _Row(run, *forecaster.asked(run.uid))
-        self.compared[job.number] = row.last_two
+        vector, last_two = forecaster.asked(run.uid)
+        self._lessons.submitted(job.number, run, vector, last_two)
+        self.compared[job.number] = last_two
         self._untold[run.uid] = self._open[run.uid] = job
         self._renew_at(now + _FIRST_RENEWAL, job)
 
     def started(self, job: Job, now: Millis) -> None:
         """What an earlier run saved counts as if it had run just before."""
         start = (now - self._done.get(job.number, (0, 0))[1]) / 1000
-        self._rows.by_number[job.number].start = start
+        self._lessons.started(job.number, start)
         self._forecaster.started(job.key, start)
 
     def stopped(self, job: Job, ran: Millis, saved: Millis, now: Millis) -> None:
         """It will take longer than it ran: that much is known of it."""
         self._tell(now)
         self._done[job.number] = ran, saved
-        self._rows.by_number[job.number].start = None
+        self._lessons.started(job.number, None)
         self._forecaster.stopped(job.key)
         self._tell_again([job], now)
         self._renew_at(now + _FIRST_RENEWAL, job)
@@ -139,9 +109,10 @@ class Learned:
     def finished(self, job: Job, now: Millis) -> None:
         if job.key in self._untold:
             self._tell(now)  # before its end can teach anything
-        del self._open[job.key]
-        self._rows.by_number[job.number].finish = now / 1000
-        self._forecaster.finished(job.key, now / 1000)
+        del self._open[job.key], self._renewal[job.key]
+        run = self._forecaster.finished(job.key, now / 1000)
+        assert run is not None, job  # it was started
+        self._lessons.finished(job.number, run)
 
     # --- estimates ----------------------------------------------------------------------------------------------------
 
@@ -170,12 +141,11 @@ class Learned:
             self._news.append(RuntimeForecast(key, quantiles, forecast.source, forecast.samples))
 
     def _renew_at(self, when: Millis, job: Job) -> None:
-        self._rows.by_number[job.number].renewal = when
+        self._renewal[job.key] = when
         self._renewals.set(when, job.key, job)
 
     def _to_renew(self, when: Millis, job: Job) -> bool:
-        row = self._rows.by_number[job.number]
-        return job.key in self._open and row.start is None and row.renewal == when
+        return self._renewal.get(job.key) == when and self._lessons.waits(job.number)
 
     def _renew(self, now: Millis) -> None:
         """Forecast those anew that have waited for long."""
@@ -195,7 +165,8 @@ class Learned:
         while self._due <= now:
             self._due += self._retrain
         schooling = self._schooling
-        table = _joined(schooling.table, self._rows.table(schooling.scale)).last(schooling.settings.rows)
+        rows = schooling.settings.rows
+        table = joined(schooling.table, self._lessons.table(rows)).last(rows)
         try:
             model = training.fit(table, schooling.scale, now / 1000, schooling.settings)
         except TooFewRunsError:
@@ -204,16 +175,3 @@ class Learned:
         self.models += 1
         self._tell(now)
         self._tell_again(self._open.values(), now)
-
-
-def _joined(past: Table, window: Table) -> Table:
-    """One after the other. Runs of the past that had not finished are left out: the replay does not know of them."""
-    past = past.where(np.array([run.finish is not None for run in past.runs], dtype=bool))
-    if not len(window):
-        return past
-    return Table(
-        past.runs + window.runs,
-        np.concatenate([past.matrix, window.matrix]),
-        np.concatenate([past.target, window.target]),
-        np.concatenate([past.baseline, window.baseline]),
-    )

@@ -83,7 +83,7 @@ class BackfillPlanner:
 
     def _tend(self, now: Millis) -> list[Decision]:
         """Bring reservations in line with what is, and make those go that are in their way."""
-        self.timeline.sync(now)
+        self.timeline.keep_up(now)
         self._drop_done(now)
         for queue in self._store.reserving:
             self._reserve_heads(queue, [])

@@ -29,6 +29,8 @@ from gangline.engine.timeline_world import Hold, World, hold_of
 
 #: Outlooks remembered for shapes that may be reserved again.
 _OUTLOOKS_KEPT = 32
+#: Holders that may come, go or change before they are taken in while nobody is reserved a start.
+_PUT_OFF = 256
 
 
 class Tenant:
@@ -79,6 +81,12 @@ class Timeline:
         self._ends.clear()
         self._reviews.clear()
         self.reservations.clear()
+
+    def keep_up(self, now: Millis) -> None:
+        """The same as `sync`, put off while nobody is reserved a start: who comes and goes meanwhile costs nothing."""
+        store = self._store
+        if self.reservations or len(store.moved_holders) + len(store.capacity.moved) >= _PUT_OFF:
+            self.sync(now)
 
     def sync(self, now: Millis) -> None:
         """Take in what has changed since the last time, and estimates that are outlived."""

@@ -14,28 +14,24 @@ from functools import partial
 from pathlib import Path
 
 from bench import report
+from bench.command import carried_out
 from bench.measure import measured
-from bench.parameters import FILE, ParameterError, read
-from bench.stack import BenchError
-from gangline.console.stack import ended_by_signals
+from bench.parameters import FILE, read
 
 
 def main(arguments: Sequence[str] | None = None, *, jobs: bool = False) -> int:
     options = _parser(jobs).parse_args(arguments)
-    try:
-        load = read("jobs" if jobs else options.load, options.size, options.parameters)
-        with ended_by_signals():
-            measure = partial(
-                measured, load, jobs=jobs, track_fields=options.track_fields, parameters=options.parameters
-            )
-            run = measure(profile=options.profile)
-            floor = None
-            if not options.no_floor:
-                print(f"{load.workloads} in {run['wall_seconds']:.1f} s; now the floor", file=sys.stderr)
-                floor = measure(null=True)
-    except (ParameterError, BenchError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return carried_out(lambda: _run(options, jobs))
+
+
+def _run(options: argparse.Namespace, jobs: bool) -> int:
+    load = read("jobs" if jobs else options.load, options.size, options.parameters)
+    measure = partial(measured, load, jobs=jobs, track_fields=options.track_fields, parameters=options.parameters)
+    run = measure(profile=options.profile)
+    floor = None
+    if not options.no_floor:
+        print(f"{load.workloads} in {run['wall_seconds']:.1f} s; now the floor", file=sys.stderr)
+        floor = measure(null=True)
     result = report.combine(load, run, floor)
     report.show(result)
     return 0 if result["complete"] else 1

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from bench import report
+from bench.command import carried_out
 from bench.measure import measured
 from bench.parameters import FILE, Load, ParameterError, read
-from bench.stack import BenchError
-from gangline.console.stack import ended_by_signals
 
 Json: TypeAlias = dict[str, Any]
 
@@ -81,21 +80,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--to", type=int, default=50_000, help="the largest number of workloads (default: %(default)s)")
     parser.add_argument("--parameters", type=Path, default=FILE, help="YAML file with loads and sizes")
     options = parser.parse_args(arguments)
-    try:
-        loads = [read(name, size, options.parameters) for name, size in POINTS]
-        chosen = [load for load in loads if load.workloads <= options.to]
-        if not chosen:
-            print(f"error: --to {options.to}: the smallest load has {loads[0].workloads} workloads", file=sys.stderr)
-            return 2
-        print(_line(COLUMNS), file=sys.stderr)
-        found: list[Json] = []
-        with ended_by_signals():
-            for load in chosen:
-                found.append(point(load, options.parameters))
-                print(row(found[-1]), file=sys.stderr)
-    except (ParameterError, BenchError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return carried_out(lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
+    loads = [read(name, size, options.parameters) for name, size in POINTS]
+    chosen = [load for load in loads if load.workloads <= options.to]
+    if not chosen:
+        raise ParameterError(f"--to {options.to}: the smallest load has {loads[0].workloads} workloads")
+    print(_line(COLUMNS), file=sys.stderr)
+    found: list[Json] = []
+    for load in chosen:
+        found.append(point(load, options.parameters))
+        print(row(found[-1]), file=sys.stderr)
     print(json.dumps({"points": found}))
     return 0 if all(each["complete"] for each in found) else 1
 

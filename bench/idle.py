@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import objects
+from bench.command import carried_out
 from bench.measure import rest
-from bench.parameters import FILE, Load, ParameterError, read
+from bench.parameters import FILE, Load, read
 from bench.report import rounded
 from bench.stack import BenchError, Stack
 from bench.usage import requests, total
-from gangline.console.stack import ended_by_signals
 
 #: How long the operator may take to say why 15,000 workloads wait, in seconds.
 PATIENCE = 400.0
@@ -68,13 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=20.0, help="how long to measure (default: %(default)s)")
     parser.add_argument("--parameters", type=Path, default=FILE, help="YAML file with loads and sizes")
     options = parser.parse_args(arguments)
-    try:
-        load = read(options.load, options.size, options.parameters)
-        with ended_by_signals():
-            result = measured(load, options.seconds, options.parameters)
-    except (ParameterError, BenchError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return carried_out(lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
+    load = read(options.load, options.size, options.parameters)
+    result = measured(load, options.seconds, options.parameters)
     print(f"{result['pending']} pending: {result['cpu_share']:.2%} of a core at rest", file=sys.stderr)
     print(json.dumps(rounded(result)))
     return 0

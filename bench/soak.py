@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
+from bench.command import carried_out
 from bench.drivers import Workloads, finished_patch
 from bench.insisting import RETRY, insist
 from bench.invariants import Ledger, differences
@@ -34,7 +35,6 @@ from bench.proxy import CuttingProxy
 from bench.report import rounded
 from bench.stack import BenchError, Process, Stack
 from gangline.api import names
-from gangline.console.stack import ended_by_signals
 from gangline.engine.fixes import STILL_HELD
 from gangline.kube import config
 from gangline.kube import resources as kube
@@ -474,26 +474,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--parameters", type=Path, default=FILE, help="YAML file with loads and sizes")
     options = parser.parse_args(arguments)
+    return carried_out(lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
     if options.minutes <= 0 or not 0 < options.share <= 1 or options.away < 0:
-        print(
-            "error: --minutes above 0, --share above 0 and at most 1, and --away from 0 on are wanted", file=sys.stderr
-        )
-        return 2
-    try:
-        load = read(options.load, "full", options.parameters)
-        whole = soak(
-            load,
-            minutes=options.minutes,
-            share=options.share,
-            seed=options.seed,
-            away=options.away,
-            parameters=options.parameters,
-        )
-        with ended_by_signals():
-            result = asyncio.run(whole)
-    except (ParameterError, BenchError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        raise ParameterError("--minutes above 0, --share above 0 and at most 1, and --away from 0 on are wanted")
+    whole = soak(
+        read(options.load, "full", options.parameters),
+        minutes=options.minutes,
+        share=options.share,
+        seed=options.seed,
+        away=options.away,
+        parameters=options.parameters,
+    )
+    result = asyncio.run(whole)
     for text in result["violations"]:
         print(f"VIOLATION: {text}", file=sys.stderr)
     print(json.dumps(result))

@@ -40,15 +40,16 @@ class HeadDelays:
         self._since: dict[str, float] = {}  # QueuePolicy -> seconds since this process began
         self._before: dict[str, float] = {}  # uid of a QueuePolicy -> seconds before that
 
-    def knows(self, seconds: Mapping[str, Mapping[str, float]]) -> bool:
-        """They are as they were seen last: nothing has to be matched with policies."""
-        return seconds == self._seen
+    def see(
+        self, seconds: Mapping[str, Mapping[str, float]], matched: Callable[[], Mapping[str, Iterable[str]]]
+    ) -> bool:
+        """The engine's totals now; what is new counts for the policy that is in force now. True if anything is.
 
-    def see(self, seconds: Mapping[str, Mapping[str, float]], matched: Mapping[str, Iterable[str]]) -> bool:
-        """The engine's totals now; what is new counts for the policy that is in force now. True if anything is."""
-        if self.knows(seconds):
+        Matching queues with policies is dear: `matched` does it, and is asked only then.
+        """
+        if seconds == self._seen:
             return False
-        for policy, queues in matched.items():
+        for policy, queues in matched().items():
             more = sum(_backfill(seconds, queue) - _backfill(self._seen, queue) for queue in queues)
             self._since[policy] = self._since.get(policy, 0.0) + more
         self._seen = seconds
@@ -154,8 +155,7 @@ class QueueWrites:
         """The policies' statuses say it too, once a minute while it grows."""
         if time.monotonic() < self._delays_due:
             return
-        seconds = self._engine.head_delay_seconds()
-        if not self._head_delays.knows(seconds) and self._head_delays.see(seconds, self._matched()):
+        if self._head_delays.see(self._engine.head_delay_seconds(), self._matched):
             self._mirror.policies_changed = True
             self._delays_due = time.monotonic() + DELAYS_PERIOD
 

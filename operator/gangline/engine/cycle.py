@@ -253,12 +253,13 @@ class TreeCycle:
     def _still_fits(self, attempt: Attempt) -> bool:
         """With all victims gone, those of earlier attempts included, but with what these take."""
         self._think_away(True)
-        gone = [victim.gang for victim in attempt.victims]
-        take_out(gone)
-        fits = all(amount <= max(0, cell.available()) for cell, amount in attempt.assignment.usage.items())
-        fits = fits and self._has_places(attempt.assignment)
-        fits = fits and (attempt.assignment.want is None or attempt.assignment.want.fits())
-        put_back(gone)
+        assignment, gone = attempt.assignment, [victim.gang for victim in attempt.victims]
+        places = assignment.placing is not None or assignment.want is not None
+        take_out(gone, places=places)
+        fits = all(amount <= max(0, cell.available()) for cell, amount in assignment.usage.items())
+        fits = fits and self._has_places(assignment)
+        fits = fits and (assignment.want is None or assignment.want.fits())
+        put_back(gone, places=places)
         self._think_away(self._may_stay_away)
         return fits
 

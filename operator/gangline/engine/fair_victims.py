@@ -54,10 +54,10 @@ def _by_shares(need: Need, candidates: list[Gang], settings: Settings) -> list[V
     if fits:
         search.remove_preemptor()
         victims = fill_back(need, victims, may_borrow=True)
-        put_back(victim.gang for victim in victims)
+        need.put_back(victim.gang for victim in victims)
         return victims
     search.remove_preemptor()
-    put_back(victim.gang for victim in victims)
+    need.put_back(victim.gang for victim in victims)
     return []
 
 
@@ -127,7 +127,7 @@ class _Search:
 
     def _take(self, gang: Gang, reason: str) -> bool:
         """Take a victim; True if the preemptor fits now."""
-        take_out((gang,))
+        self.need.take_out((gang,))
         self.victims.append(Victim(gang, reason))
         self.remove_preemptor()
         fits = self.need.fits()
@@ -141,9 +141,9 @@ class _Search:
 
     def _share_without(self, gang: Gang, target: Node) -> Share:
         _, theirs = _sides(self.need.queue, target)
-        take_out((gang,))
+        take_out((gang,), places=False)
         share = standing(theirs).share
-        put_back((gang,))
+        put_back((gang,), places=False)
         return share
 
 

@@ -76,9 +76,9 @@ class Preemptor:
         self._answered = gang, cell, amount, victims
         if not victims:
             return Grade(Mode.NO_CANDIDATES, cell.height(amount)[0])
-        take_out(victim.gang for victim in victims)
+        take_out((victim.gang for victim in victims), places=False)
         borrow = cell.height(amount)[0]
-        put_back(victim.gang for victim in victims)
+        put_back((victim.gang for victim in victims), places=False)
         own = any(victim.gang.queue is queue for victim in victims)
         return Grade(Mode.PREEMPT if own else Mode.RECLAIM, borrow)
 

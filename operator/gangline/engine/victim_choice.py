@@ -62,6 +62,14 @@ class Need(NamedTuple):
             self.spared.append(until)
         return until > 0
 
+    def take_out(self, gangs: Iterable[Gang]) -> None:
+        """Think them away as far as `fits` looks."""
+        take_out(gangs, places=self.placing is not None or self.want is not None)
+
+    def put_back(self, gangs: Iterable[Gang]) -> None:
+        """The reverse."""
+        put_back(gangs, places=self.placing is not None or self.want is not None)
+
     def fits(self, *, may_borrow: bool = True) -> bool:
         for cell, amount in self.requests.items():
             if amount > cell.available() or (not may_borrow and cell.usage + amount > cell.nominal):
@@ -81,22 +89,28 @@ class Candidate(NamedTuple):
 # --- the ledger ---------------------------------------------------------------------------------------------------------
 
 
-def take_out(gangs: Iterable[Gang]) -> None:
+def take_out(gangs: Iterable[Gang], *, places: bool = True) -> None:
+    """Think them away. Without `places` from quota alone, for whoever asks about nothing else."""
     for gang in gangs:
         gang.out = True
         for cell, amount in gang.cells:
             cell.remove(amount)
+        if not places:
+            continue
         if gang.placed is not None:
             gang.placed.remove_holder(gang.key)
         if gang.seated is not None:
             gang.seated.lift(gang)
 
 
-def put_back(gangs: Iterable[Gang]) -> None:
+def put_back(gangs: Iterable[Gang], *, places: bool = True) -> None:
+    """The reverse of `take_out`, which was told the same of `places`."""
     for gang in gangs:
         gang.out = False
         for cell, amount in gang.cells:
             cell.add(amount)
+        if not places:
+            continue
         if gang.placed is not None and gang.admission is not None:
             gang.placed.put_holder(gang.key, gang.admission)
         if gang.seated is not None:
@@ -206,13 +220,13 @@ def greedy_attempt(need: Need, candidates: Iterable[Candidate], may_borrow: bool
     for candidate in candidates:
         if not still_valid(need, candidate, may_borrow=may_borrow):
             continue
-        take_out((candidate.gang,))
+        need.take_out((candidate.gang,))
         victims.append(Victim(candidate.gang, candidate.reason))
         if need.fits(may_borrow=may_borrow):
             victims = fill_back(need, victims, may_borrow=may_borrow)
-            put_back(victim.gang for victim in victims)
+            need.put_back(victim.gang for victim in victims)
             return victims
-    put_back(victim.gang for victim in victims)
+    need.put_back(victim.gang for victim in victims)
     return []
 
 
@@ -234,9 +248,9 @@ def fill_back(need: Need, victims: list[Victim], *, may_borrow: bool) -> list[Vi
     """Spare those that need not go, from the last but one to the first. The last one made it fit: it always goes."""
     kept = [victims[-1]]
     for victim in reversed(victims[:-1]):
-        put_back((victim.gang,))
+        need.put_back((victim.gang,))
         if not need.fits(may_borrow=may_borrow):
-            take_out((victim.gang,))
+            need.take_out((victim.gang,))
             kept.append(victim)
     kept.reverse()
     return kept
@@ -297,7 +311,7 @@ def _fewest(need: Need, candidates: Sequence[Candidate], may_borrow: bool, found
     def take(candidate: Candidate) -> bool:
         if not still_valid(need, candidate, may_borrow=may_borrow):
             return False
-        take_out((candidate.gang,))
+        need.take_out((candidate.gang,))
         gone.append(candidate.gang)
         return True
 
@@ -308,11 +322,11 @@ def _fewest(need: Need, candidates: Sequence[Candidate], may_borrow: bool, found
         [other.gang.usage for other in others],
         lacking,
         lambda place: take(others[place]),
-        lambda place: put_back((gone.pop(),)),
+        lambda place: need.put_back((gone.pop(),)),
         lambda: need.fits(may_borrow=may_borrow),
     )
     places = search.below(count_staying(found))
-    put_back(gone)
+    need.put_back(gone)
     if places is not None:
         return greedy_attempt(need, [*leaving, *(others[place] for place in places)], may_borrow)
     if search.gave_up:

@@ -1,0 +1,23 @@
+"""How a benchmark's `main` ends."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from bench.parameters import ParameterError
+from bench.stack import BenchError
+from gangline.console.stack import ended_by_signals
+
+
+def carried_out(run: Callable[[], int]) -> int:
+    """What `run` returns; 2, and a line that says why, where its parameters or its control plane are at fault.
+
+    A signal ends whatever was started.
+    """
+    try:
+        with ended_by_signals():
+            return run()
+    except (ParameterError, BenchError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2

@@ -13,7 +13,7 @@ from gangline.console.stack import ended_by_signals
 def carried_out(run: Callable[[], int]) -> int:
     """What `run` returns; 2, and a line that says why, where its parameters or its control plane are at fault.
 
-    A signal ends whatever was started.
+    A signal ends whatever was started; 130 then.
     """
     try:
         with ended_by_signals():
@@ -21,3 +21,5 @@ def carried_out(run: Callable[[], int]) -> int:
     except (ParameterError, BenchError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130

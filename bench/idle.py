@@ -19,7 +19,7 @@ from bench.command import carried_out
 from bench.measure import rest
 from bench.parameters import FILE, Load, read
 from bench.report import rounded
-from bench.stack import BenchError, Stack
+from bench.stack import Stack
 from bench.usage import requests, total
 
 #: How long the operator may take to say why 15,000 workloads wait, in seconds.

@@ -7,6 +7,7 @@ library has calls for single rows that keep what was prepared; they give the sam
 from __future__ import annotations
 
 import ctypes
+import weakref
 from typing import Final
 
 import numpy as np
@@ -48,7 +49,8 @@ class Ensemble:
         if self._prepared is None:
             self._prepared = tuple(_Prepared(booster) for booster in self.boosters)
         rows = np.ascontiguousarray(matrix, dtype=np.float32)
-        return np.array([[one.predict(row) for one in self._prepared] for row in rows], np.float64)
+        answers = [one.predict(row) for row in rows for one in self._prepared]
+        return np.array(answers, np.float64).reshape(len(rows), len(self.boosters))
 
 
 class _Prepared:
@@ -58,7 +60,6 @@ class _Prepared:
         self._booster = booster  # which must not go before what was prepared of it
         self._columns = booster.num_feature()
         self._config = ctypes.c_void_p()
-        self._answer, self._length = ctypes.c_double(), ctypes.c_int64()
         handle = booster._handle  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue, reportUnknownMemberType]
         _checked(
             _LIB.LGBM_BoosterPredictForMatSingleRowFastInit(
@@ -66,20 +67,17 @@ class _Prepared:
                 ctypes.byref(self._config),
             )
         )  # fmt: skip
+        weakref.finalize(self, _LIB.LGBM_FastConfigFree, self._config)
 
     def predict(self, row: NDArray[np.float32]) -> float:
         if len(row) != self._columns:
             raise lightgbm.basic.LightGBMError(f"a row of {len(row)} columns for a booster of {self._columns}")
+        answer, length = ctypes.c_double(), ctypes.c_int64()  # of this call: others may be under way in other threads
+        data = ctypes.c_void_p(row.ctypes.data)
         _checked(
-            _LIB.LGBM_BoosterPredictForMatSingleRowFast(
-                self._config, ctypes.c_void_p(row.ctypes.data), ctypes.byref(self._length), ctypes.byref(self._answer)
-            )
+            _LIB.LGBM_BoosterPredictForMatSingleRowFast(self._config, data, ctypes.byref(length), ctypes.byref(answer))
         )
-        return self._answer.value
-
-    def __del__(self) -> None:
-        if self._config:
-            _LIB.LGBM_FastConfigFree(self._config)
+        return answer.value
 
 
 def _checked(code: int) -> None:

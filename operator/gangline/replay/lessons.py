@@ -41,6 +41,7 @@ class Lessons:
         self._started[self._rows[number]] = at
 
     def waits(self, number: int) -> bool:
+        """It does not run (any more)."""
         return self._started[self._rows[number]] is None
 
     def finished(self, number: int, run: Run) -> None:

@@ -78,7 +78,7 @@ class EventRecorder:
         refresh: float = 60.0,
         backlog: int = 1000,
         in_flight: int = 32,
-        series_limit: int = 10_000,
+        series_limit: int = 4096,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.recorded = self.written = self.failed = self.dropped = 0

@@ -120,7 +120,7 @@ def flavor_of(workload: Workload) -> str:
 # --- what makes two jobs alike ------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=4096)
 def fold(name: str) -> str:
     """A job's name without what changes from run to run: generated suffixes and digits.
 

@@ -64,11 +64,16 @@ class Need(NamedTuple):
 
     def take_out(self, gangs: Iterable[Gang]) -> None:
         """Think them away as far as `fits` looks."""
-        take_out(gangs, places=self.placing is not None or self.want is not None)
+        take_out(gangs, places=self.asks_for_places)
 
     def put_back(self, gangs: Iterable[Gang]) -> None:
         """The reverse."""
-        put_back(gangs, places=self.placing is not None or self.want is not None)
+        put_back(gangs, places=self.asks_for_places)
+
+    @property
+    def asks_for_places(self) -> bool:
+        """Beside quota there has to be room on nodes."""
+        return self.placing is not None or self.want is not None
 
     def fits(self, *, may_borrow: bool = True) -> bool:
         for cell, amount in self.requests.items():

@@ -1,6 +1,6 @@
 """LightGBM, or words about what it lacks; and boosters that are asked together, for many rows or for a few.
 
-LightGBM's own `predict` prepares itself anew for every call, which costs ten times what the trees of a single row do. Its
+LightGBM's own `predict` prepares itself anew for every call, which costs several times what the trees of a single row do. Its
 library has calls for single rows that keep what was prepared; they give the same numbers.
 """
 
@@ -44,11 +44,11 @@ class Ensemble:
 
     def predict(self, matrix: NDArray[np.float32]) -> NDArray[np.float64]:
         """One row per row of `matrix`, one column per booster. Raises LightGBMError where the number of columns is wrong."""
-        if len(matrix) > _FEW:
-            return np.column_stack([np.asarray(b.predict(matrix, num_threads=1), np.float64) for b in self.boosters])
+        rows = np.ascontiguousarray(matrix, dtype=np.float32)
+        if len(rows) > _FEW:
+            return np.column_stack([np.asarray(b.predict(rows, num_threads=1), np.float64) for b in self.boosters])
         if self._prepared is None:
             self._prepared = tuple(_Prepared(booster) for booster in self.boosters)
-        rows = np.ascontiguousarray(matrix, dtype=np.float32)
         answers = [one.predict(row) for row in rows for one in self._prepared]
         return np.array(answers, np.float64).reshape(len(rows), len(self.boosters))
 

@@ -53,7 +53,7 @@ class Model:
 
     def predict(self, matrix: NDArray[np.float32] | Sequence[Sequence[float]]) -> NDArray[np.float64]:
         """Log seconds on the average flavor, not yet calibrated: one row per row of `matrix`, one column per level, rising."""
-        used = np.ascontiguousarray(np.asarray(matrix, dtype=np.float32)[:, list(self.columns)])
+        used = np.asarray(matrix, dtype=np.float32)[:, list(self.columns)]
         return np.sort(self.ensemble.predict(used), axis=1)
 
     def save(self, path: Path) -> None:

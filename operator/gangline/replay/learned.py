@@ -13,7 +13,7 @@ from gangline.forecast.dataset import Table
 from gangline.forecast.flavors import FlavorScale
 from gangline.forecast.tracker import Tracker
 from gangline.replay.foresight import quantiles_of, run_of
-from gangline.replay.lessons import Lessons, joined
+from gangline.replay.lessons import Lessons
 from gangline.replay.model import Job
 
 #: estimates that nobody waits for are made so many at a time
@@ -66,7 +66,7 @@ class Learned:
         self._schooling = schooling
         self._retrain = retrain
         self._due: Millis | None = None
-        self._lessons = Lessons(schooling.scale)
+        self._lessons = Lessons(schooling.table, schooling.scale)
         self._renewal: dict[str, Millis] = {}  # when a job is to be forecast anew if it still waits
         self._untold: dict[str, Job] = {}
         self._open: dict[str, Job] = {}
@@ -165,8 +165,7 @@ class Learned:
         while self._due <= now:
             self._due += self._retrain
         schooling = self._schooling
-        rows = schooling.settings.rows
-        table = joined(schooling.table, self._lessons.table(rows)).last(rows)
+        table = self._lessons.table(schooling.settings.rows)
         try:
             model = training.fit(table, schooling.scale, now / 1000, schooling.settings)
         except TooFewRunsError:

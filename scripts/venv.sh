@@ -27,7 +27,7 @@ find_python() {
 }
 
 # $1, unless it was built without optimisations (as pyenv does by default) and PATH has the same version built with them:
-# that takes a fifth off the CPU of everything that Gangline does.
+# that takes a fifth off the CPU of everything that Gangline does. Only a shared library tells; others are taken as they are.
 well_built() {
   local version path
   version="$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])')"

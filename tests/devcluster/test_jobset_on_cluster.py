@@ -220,9 +220,9 @@ async def test_it_steps_aside_for_good_when_jobset_itself_arrives(client: ApiCli
         "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": "jobset-validating-webhook-configuration"},
     }
+    ready.clear()  # before they are there: the stand-in may see them sooner than their creator hears of it
     await client.create(VALIDATING_WEBHOOKS, None, webhooks)
     try:
-        ready.clear()
         await ready.wait()
         for job in (await client.list(JOBS, watcher.namespace)).items:
             await client.delete(JOBS, watcher.namespace, job["metadata"]["name"], propagation="Background")

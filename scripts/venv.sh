@@ -19,7 +19,7 @@ find_python() {
   fi
   local name
   for name in python3 python3.14 python3.13 python3.12 python3.11; do
-    command -v "$name" >/dev/null && new_enough "$name" && { well_built "$name"; return; }
+    command -v "$name" >/dev/null && new_enough "$name" && { best_build_of "$name"; return; }
   done
   echo "error: Gangline needs Python $oldest or newer; found $(python3 --version 2>&1 || echo none)." >&2
   echo "       Install one, or name it: make GANGLINE_PYTHON=/path/to/python3.12 …" >&2
@@ -27,23 +27,23 @@ find_python() {
 }
 
 # $1, unless it was built without optimisations (as pyenv does by default) and PATH has the same version built with them:
-# that takes a fifth off the CPU of everything that Gangline does. Only a shared library tells; others are taken as they are.
-well_built() {
+# up to a fifth less CPU for what Gangline does in Python. Only a shared library tells; others are taken as they are.
+best_build_of() {
   local version path
   version="$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
   while read -r path; do
-    "$path" -c "$is_well_built" "$version" 2>/dev/null && { echo "$path"; return; }
-  done < <(command -v "$1"; type -aP "python$version" python3)
+    "$path" -c "$is_well_built" 2>/dev/null && { echo "$path"; return; }
+  done < <(command -v "$1"; type -aP "python$version")
   echo "$1"
 }
 
 is_well_built='
-import ensurepip, pathlib, sys, sysconfig, venv
+import pathlib, sys, sysconfig
+import ensurepip, venv  # it can make environments
 maps = pathlib.Path("/proc/self/maps")
 shared = maps.exists() and "libpython" in maps.read_text()
 optimised = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
-alike = "%d.%d" % sys.version_info[:2] == sys.argv[1]
-sys.exit(not alike or (shared and not optimised))
+sys.exit(shared and not optimised)
 '
 
 if [[ ! -x "$dir/bin/python" ]]; then

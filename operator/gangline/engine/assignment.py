@@ -167,6 +167,11 @@ class Assignment:
                     return True
         return False
 
+    @property
+    def asks_for_places(self) -> bool:
+        """Beside quota there has to be room on nodes."""
+        return self.placing is not None or self.want is not None
+
     def needed(self) -> list[Cell]:
         """What can only be had by preemption."""
         cells = {

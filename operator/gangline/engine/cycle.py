@@ -254,12 +254,11 @@ class TreeCycle:
         """With all victims gone, those of earlier attempts included, but with what these take."""
         self._think_away(True)
         assignment, gone = attempt.assignment, [victim.gang for victim in attempt.victims]
-        places = assignment.placing is not None or assignment.want is not None
-        take_out(gone, places=places)
+        take_out(gone, places=assignment.asks_for_places)
         fits = all(amount <= max(0, cell.available()) for cell, amount in assignment.usage.items())
         fits = fits and self._has_places(assignment)
         fits = fits and (assignment.want is None or assignment.want.fits())
-        put_back(gone, places=places)
+        put_back(gone, places=assignment.asks_for_places)
         self._think_away(self._may_stay_away)
         return fits
 

@@ -86,7 +86,7 @@ class Preemptor:
         """The victims that make room for the whole assignment; none if that can't be."""
         answered, self._answered = self._answered, None
         cells, requests = assignment.needed(), assignment.requests(with_pods=PODS_IN_SEARCH in queue.fixes)
-        if answered is not None and len(cells) == 1 and assignment.placing is None and assignment.want is None:
+        if answered is not None and len(cells) == 1 and not assignment.asks_for_places:
             known, cell, amount, victims = answered
             if known is gang and cell is cells[0] and requests == {cell: amount}:
                 return victims

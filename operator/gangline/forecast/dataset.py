@@ -38,6 +38,10 @@ class Table:
         """Only the last rows."""
         return Table(self.runs[-rows:], self.matrix[-rows:], self.target[-rows:], self.baseline[-rows:])
 
+    def finished(self) -> Table:
+        """Only the runs that have finished."""
+        return self.where(np.array([run.finish is not None for run in self.runs], dtype=bool))
+
     def where(self, mask: NDArray[np.bool_]) -> Table:
         """Only the rows where `mask` is true."""
         runs = tuple(run for run, kept in zip(self.runs, mask, strict=True) if kept)

@@ -26,10 +26,10 @@ _RENEWAL_SHARE: Final = 0.25
 
 @dataclass(slots=True)
 class Schooling:
-    """A forecaster at the beginning of a replay, and what it was trained on."""
+    """A forecaster at the beginning of a replay, and what goes on teaching it."""
 
     forecaster: Forecaster
-    table: Table
+    past: Table  #: the finished runs that it was trained on: of others the replay does not know
     scale: FlavorScale
     settings: training.Settings
     note: str = ""  #: why there is no model, if there is none
@@ -52,7 +52,7 @@ def school(
         forecaster.use(training.fit(table, scale, until, settings))
     except TooFewRunsError as error:
         note = str(error)
-    return Schooling(forecaster, table, scale, settings, note)
+    return Schooling(forecaster, table.finished(), scale, settings, note)
 
 
 class Learned:
@@ -66,7 +66,7 @@ class Learned:
         self._schooling = schooling
         self._retrain = retrain
         self._due: Millis | None = None
-        self._lessons = Lessons(schooling.table, schooling.scale)
+        self._lessons = Lessons(schooling.past, schooling.scale)
         self._renewal: dict[str, Millis] = {}  # when a job is to be forecast anew if it still waits
         self._untold: dict[str, Job] = {}
         self._open: dict[str, Job] = {}

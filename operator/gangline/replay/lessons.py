@@ -28,8 +28,7 @@ class Lessons:
     """Each job is worked out when something happens to it, so that a table is a matter of copying."""
 
     def __init__(self, past: Table, scale: FlavorScale) -> None:
-        #: runs of the past that had not finished are left out: the replay does not know of them
-        self._past = past.where(np.array([run.finish is not None for run in past.runs], dtype=bool))
+        self._past = past
         self._scale = scale
         self._lessons: dict[int, _Lesson] = {}  # by job number, in the order of submission
 

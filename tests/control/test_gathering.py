@@ -1,10 +1,10 @@
-"""How long the operator gathers facts before it decides again."""
+"""How long the operator gathers facts before it decides again, and how much it decides at a time."""
 
 from __future__ import annotations
 
 import pytest
 
-from gangline.control.controller import GATHER, LONGEST_GATHER, LONGEST_ROUND, gathering
+from gangline.control.controller import AHEAD, GATHER, LONGEST_GATHER, LONGEST_ROUND, gathering, room
 from gangline.control.pacing import STRAINED, Pace
 
 
@@ -30,3 +30,20 @@ def test_where_the_server_is_strained_a_round_of_writes_is_decided_at_a_time(
 def test_the_longer_of_both_counts() -> None:
     assert gathering(0.02, Pace(latency=0.02, best=0.005)) == pytest.approx(0.18)
     assert gathering(0.001, Pace(latency=0.2, best=0.005)) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("latency", "urgent", "left"),
+    [
+        (0.2, 0, 120),  # 24 at once, each 0.2 s: 120 a second
+        (0.2, 60, 60),
+        (0.2, 61, 0),  # not before half of it has been written
+        (0.2, 500, 0),
+        (0.01, 500, 1900),
+        (2.0, 0, 48),  # twice what may be under way, however slow the server is: it must not run dry
+        (0.0, 0, 480),  # nothing was written yet
+    ],
+)
+def test_nothing_is_decided_long_before_it_can_be_written(latency: float, urgent: int, left: int) -> None:
+    assert AHEAD == 1.0
+    assert room(Pace(most=24, limit=24, latency=latency), urgent) == left

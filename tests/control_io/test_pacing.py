@@ -111,3 +111,9 @@ def test_always_between_least_and_most(steps: list[tuple[str, float, float]], mo
 def test_senseless_bounds_are_refused() -> None:
     with pytest.raises(ValueError, match="least"):
         Pace(most=0)
+
+
+def test_the_rate_is_what_is_under_way_by_how_long_it_takes() -> None:
+    assert Pace(most=24, limit=24, latency=0.1).rate == pytest.approx(240)
+    assert Pace(most=24, limit=6, latency=0.3).rate == pytest.approx(20)
+    assert Pace(most=24).rate > 0  # nothing was answered yet

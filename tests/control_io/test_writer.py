@@ -132,6 +132,34 @@ async def test_urgent_first_then_oldest() -> None:
         assert patched(server) == list("fecdba")
 
 
+async def test_urgent_are_those_that_somebody_waits_for() -> None:
+    async with writing(max_concurrency=2) as (server, writer):
+        server.script += [Answer(200, delay=0.05)] * 2
+        for name, priority in zip("abcde", (0, 0, 2, 3, 5), strict=True):
+            writer.submit(patch(name, 1, priority=Priority(priority)))
+        assert writer.urgent == 3
+        await asyncio.sleep(0.02)
+        assert writer.in_flight
+        assert writer.urgent == 3
+        writer.submit(patch("d", 2, priority=Priority.ADMISSION))  # takes the place of what nobody waited for
+        assert writer.urgent == 4
+        writer.discard(key("c"))
+        assert writer.urgent == 3
+        assert await writer.drain(5)
+        assert writer.urgent == 0
+
+
+async def test_what_failed_is_not_among_the_urgent_until_it_is_tried_again() -> None:
+    async with writing() as (server, writer):
+        server.script += [Answer(500, verb="patch")] * 3
+        writer.submit(patch("a", 1, priority=Priority.ADMISSION))
+        assert writer.urgent == 1
+        await asyncio.sleep(0.05)
+        assert (writer.urgent, writer.queued) == (0, 1)
+        assert await writer.drain(10)
+        assert writer.urgent == 0
+
+
 async def test_a_replacement_keeps_the_older_and_more_urgent_turn() -> None:
     async with writing(max_concurrency=1) as (server, writer):
         writer.submit(patch("a", 1, priority=Priority.ADMISSION))
@@ -411,7 +439,7 @@ def test_the_last_submit_of_every_slot_always_arrives(steps: list[tuple[str, str
                     await asyncio.sleep(0.002)
             server.script.clear()
             assert await writer.drain(20)
-            assert writer.queued == writer.in_flight == 0
+            assert writer.queued == writer.in_flight == writer.urgent == 0
             for (name, verb), n in wanted.items():
                 assert server.objects[f"{HERE}/{name}"].obj[verb] == {"n": n}
 

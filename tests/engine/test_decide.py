@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -365,3 +366,49 @@ def test_a_huge_backlog_is_worked_off_in_several_calls(monkeypatch: pytest.Monke
     bit_by_bit, calls = admitted(5)
     assert calls > 3
     assert bit_by_bit == at_once
+
+
+def test_no_more_is_decided_than_there_is_room_for() -> None:
+    """Whoever goes first by the order goes first whether the others follow at once or later."""
+    world = World(*(cluster_queue(f"q{n}", 8, "pool") for n in range(4)))
+    for number in range(20):
+        world.put(gang(f"w{number}", 1, f"q{number % 4}", priority=number % 5))
+    rounds: list[list[str]] = []
+    while world.engine.next_wakeup(world.now) == world.now:
+        rounds.append(of(world.engine.decide(world.now, room=3), Admit))
+    assert [len(names) for names in rounds if names] == [3] * 6 + [2]
+    priorities = [int(name[1:]) % 5 for names in rounds[:2] for name in names]
+    assert priorities == [4, 4, 4, 4, 3, 3]
+
+
+def test_where_there_is_no_room_nobody_is_admitted_and_nothing_is_forgotten() -> None:
+    world = World(cluster_queue("q", 8), gang("w", 1))
+    assert of(world.engine.decide(world.now, room=0), Admit) == []
+    assert world.engine.active("q") == ["team/w"]
+    assert world.engine.next_wakeup(world.now) == world.now
+    assert of(world.engine.decide(world.now, room=1), Admit) == ["w"]
+
+
+def test_victims_take_room_too() -> None:
+    world = World(cluster_queue("q", 8, preemption=PREEMPT_LOWER), cluster_queue("r", 8, preemption=PREEMPT_LOWER))
+    world.put(*(gang(f"w{number}", 4, "qqrr"[number]) for number in range(4)))
+    world.decide()
+    world.put(gang("urgent8", 8, "q", priority=9), gang("urgent9", 8, "r", priority=9))
+    world.now += 1000
+    assert len(of(world.engine.decide(world.now, room=2), Preempt)) == 2
+    assert len(of(world.engine.decide(world.now, room=2), Preempt)) == 2
+
+
+def test_with_little_room_every_tree_has_its_turn() -> None:
+    """Forty queues without a cohort, each with more to admit than there is room for in all."""
+    world = World(*(cluster_queue(f"q{n}", 100) for n in range(40)))
+    for number in range(1600):
+        world.put(gang(f"w{number}", 1, f"q{number % 40}"))
+    served: Counter[int] = Counter()
+    for _ in range(60):
+        world.now += 700
+        names = of(world.engine.decide(world.now, room=8), Admit)
+        assert len(names) == 8
+        served.update(int(name[1:]) % 40 for name in names)
+    assert len(served) == 40
+    assert max(served.values()) < 6 * min(served.values())

@@ -73,10 +73,10 @@ class Histories(RuleBasedStateMachine):
         self.count += 1
         self.both("put", gang(f"w{self.count}", gpus, queue, pods, priority=priority))
 
-    @rule()
-    def decide(self) -> None:
-        decisions = self.world.decide()
-        assert decisions == self.twin.decide(), "the same history, another decision"
+    @rule(room=st.none() | st.integers(0, 3))
+    def decide(self, room: int | None) -> None:
+        decisions = self.world.decide(room=room)
+        assert decisions == self.twin.decide(room=room), "the same history, another decision"
         self.check_gangs(decisions)
 
     @rule(data=st.data())

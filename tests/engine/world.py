@@ -84,10 +84,10 @@ class World:
                 self.engine.observe(Put(LocalQueue("team", item.name, item.name)))
             self.engine.observe(Put(item))
 
-    def decide(self, *, lost: Iterable[str] = ()) -> list[Decision]:
+    def decide(self, *, lost: Iterable[str] = (), room: int | None = None) -> list[Decision]:
         """One second later: decide, and write what was decided, except for the workloads in `lost`."""
         self.now += 1000
-        decisions = self.engine.decide(self.now)
+        decisions = self.engine.decide(self.now, room)
         for decision in decisions:
             if not isinstance(decision, Warn) and decision.workload not in lost:
                 self.write(decision)

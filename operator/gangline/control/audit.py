@@ -52,6 +52,7 @@ class Round:
 
     now: model.Millis
     decisions: tuple[model.Decision, ...]
+    room: int | None = None
 
 
 Entry: TypeAlias = Begin | Round | model.Put | model.Gone | model.WriteFailed
@@ -62,8 +63,8 @@ def to_line(entry: Entry) -> bytes:
         case Begin(run, serial, at, settings, known):
             body: Json = {"run": run, "serial": serial, "at": at, "known": known}
             body |= {"settings": facts.to_json(settings), "version": gangline.__version__}
-        case Round(now, decisions):
-            body = {"now": now, "decided": [facts.decision_to_json(decision) for decision in decisions]}
+        case Round(now, decisions, room):
+            body = {"now": now, "room": room, "decided": [facts.decision_to_json(decision) for decision in decisions]}
         case _:
             body = {"fact": facts.change_to_json(entry)}
     return orjson.dumps(body) + b"\n"
@@ -79,7 +80,7 @@ def from_line(line: bytes) -> Entry:
         case {"fact": change}:
             return facts.change_from_json(change)
         case {"now": int(now), "decided": list(decided)}:
-            return Round(now, tuple(facts.decision_from_json(entry) for entry in decided))
+            return Round(now, tuple(facts.decision_from_json(entry) for entry in decided), body.get("room"))
         case {"run": str(run), "serial": int(serial), "at": int(at), "known": int(known), "settings": dict(settings)}:
             return Begin(run, serial, at, facts.from_json(model.Settings, settings), known)
         case _:
@@ -177,9 +178,9 @@ class RecordedEngine(Engine):
         super().observe(change)
         self._record.add(change)
 
-    def decide(self, now: model.Millis) -> list[model.Decision]:
-        decisions = super().decide(now)
-        self._record.add(Round(now, tuple(decisions)))
+    def decide(self, now: model.Millis, room: int | None = None) -> list[model.Decision]:
+        decisions = super().decide(now, room)
+        self._record.add(Round(now, tuple(decisions), room))
         if self._record.full:
             self._serial += 1
             known = self.facts()

@@ -190,7 +190,7 @@ class _Replayed:
                 outcome.early.append((entry.now, decision.workload))
             if isinstance(decision, model.Preempt) and decision.reason == REVOKED:
                 outcome.revocations.append(decision.workload)
-        repeated = tuple(self._engine.decide(entry.now))
+        repeated = tuple(self._engine.decide(entry.now, entry.room))
         if (
             self._from_facts
         ):  # an engine that began with facts alone does not know what it has said to whom, and since when

@@ -60,6 +60,8 @@ GATHER = 0.003
 LONGEST_GATHER = 0.5
 #: … or, where the API server is strained, within as long as a write takes there, up to `LONGEST_ROUND`.
 LONGEST_ROUND = 0.25
+#: Nobody is admitted or preempted sooner than about this before it can be written, in seconds.
+AHEAD = 1.0
 #: A job whose step was refused is tried again after 1, 2, 4, … seconds, at most this.
 MAX_RETRY = 60.0
 
@@ -77,6 +79,18 @@ def gathering(deciding: float, pace: Pace) -> float:
     """
     seconds = min(LONGEST_GATHER, max(GATHER, 9.0 * deciding))
     return max(seconds, min(LONGEST_ROUND, pace.latency)) if pace.strained else seconds
+
+
+def room(pace: Pace, urgent: int) -> int:
+    """How many decisions there is room for: what can be written within `AHEAD`, less the `urgent` writes that there are.
+
+    What is decided long before it can be written holds quota that nobody uses, so that others wait, and whoever comes with a
+    higher priority takes it away again: more writes for a server that can't keep up as it is. There is room again when half of it
+    has been written: the fewer rounds, the less each decision costs.
+    """
+    most = max(2 * pace.most, round(AHEAD * pace.rate))
+    left = most - urgent
+    return left if 2 * left >= most else 0
 
 
 class Controller:
@@ -197,7 +211,8 @@ class Controller:
     async def _woken(self) -> None:
         times = (self.engine.next_wakeup(self._now()), self.fencing.due) if self.leading else ()
         due = min((time for time in times if time is not None), default=None)
-        timeout = None if due is None else max(0.0, (due - self._now()) / 1000)
+        soonest = 0.0 if self._room() else LONGEST_ROUND
+        timeout = None if due is None else max(soonest, (due - self._now()) / 1000)
         try:
             async with asyncio.timeout(timeout):
                 await self._wake.wait()
@@ -243,7 +258,7 @@ class Controller:
         """Decide, and bring every job whose circumstances changed one step further."""
         before = time.thread_time()
         with self._metrics.decide.time():
-            decisions = self.engine.decide(self._now())
+            decisions = self.engine.decide(self._now(), self._room())
         self._deciding = time.thread_time() - before
         for decision in decisions:
             try:
@@ -260,6 +275,9 @@ class Controller:
         self._place_pods()
         self._steer_pods()
         self.queues.flush()
+
+    def _room(self) -> int:
+        return room(self._writer.pace, self._writer.urgent)
 
     def _take_dirty(self) -> set[JobRef]:
         """The jobs to plan now; one with a write under way is planned when that is resolved."""

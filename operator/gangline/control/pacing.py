@@ -57,6 +57,11 @@ class Pace:
         return 0 if now < self.held_until else int(self.limit)
 
     @property
+    def rate(self) -> float:
+        """About how many writes a second get through; a guess until the first was answered."""
+        return self.limit / (self.latency or self.target / 10)
+
+    @property
     def strain(self) -> float:
         """How many times slower than at its best the server answers."""
         return self.latency / self.best if self.best else 1.0

@@ -55,6 +55,8 @@ class _Waiting:
     not_before: float
     retry_at: float = 0.0
     failures: int = 0
+    #: among those that `Writer.urgent` counts
+    counted: bool = False
     #: in no heap: its turn came while another write of its object was in the way
     parked: bool = False
 
@@ -108,6 +110,7 @@ class Writer:
         self._tickets = itertools.count()  # so that comparing never reaches the item
         self._tasks: set[asyncio.Task[None]] = set()
         self._low_in_flight = 0
+        self._urgent = 0
         self._age = 0
         self._closed = False
         self._pump_due = False
@@ -136,6 +139,7 @@ class Writer:
             self._age += 1
             item = _Waiting(write, slot, self._age, int(write.priority), write.not_before)
             lane.waiting[slot] = item
+            self._count_urgent(item)
             self._enqueue(item)
             return
         self._count(item.write, "replaced")
@@ -143,6 +147,7 @@ class Writer:
         item.write = write
         item.rank = min(item.rank, int(write.priority))
         item.not_before = min(item.not_before, write.not_before)
+        self._count_urgent(item)
         if (item.rank, item.due) != before:
             self._enqueue(item)
 
@@ -156,7 +161,9 @@ class Writer:
         if lane is None:
             return
         for name in [slot] if slot is not None else list(lane.waiting):
-            lane.waiting.pop(name, None)
+            item = lane.waiting.pop(name, None)
+            if item is not None:
+                self._count_urgent(item, waits=False)
         self._free(key, lane)
 
     def abort(self) -> None:
@@ -165,6 +172,7 @@ class Writer:
         for task in self._tasks:
             task.cancel()
         self._lanes.clear()
+        self._urgent = 0
         self._ready.clear()
         self._timed.clear()
         self._low_by_age.clear()
@@ -191,6 +199,14 @@ class Writer:
         return len(self._tasks)
 
     @property
+    def urgent(self) -> int:
+        """Writes that somebody waits for, under way or yet to be tried.
+
+        Those that failed and wait for their next try don't count: what is wrong with their objects must not hold up others.
+        """
+        return self._urgent + len(self._tasks) - self._low_in_flight
+
+    @property
     def queued(self) -> int:
         """Writes that wait, throttled ones included."""
         return sum(len(lane.waiting) for lane in self._lanes.values())
@@ -210,6 +226,11 @@ class Writer:
             for lane in self._lanes.values()
             for item in lane.waiting.values()
         )
+
+    def _count_urgent(self, item: _Waiting, *, waits: bool = True) -> None:
+        counts = waits and item.rank < _LOW and not item.failures
+        self._urgent += counts - item.counted
+        item.counted = counts
 
     # --- whose turn it is ---------------------------------------------------------------------------------------------
 
@@ -298,6 +319,7 @@ class Writer:
             item.parked = True  # the end of the other write puts it back
             return
         del lane.waiting[item.slot]
+        self._count_urgent(item, waits=False)
         lane.busy = item
         try:
             body = item.write.render()
@@ -378,6 +400,7 @@ class Writer:
         successor = lane.waiting.setdefault(item.slot, item)
         successor.failures = item.failures + 1
         successor.age = min(successor.age, item.age)
+        self._count_urgent(successor)
         if now >= self.pace.held_until:  # a refusal holds all alike: then keep the order, no backoff of its own
             backoff = min(LONGEST_RETRY, FIRST_RETRY * 2 ** min(item.failures, 20)) * random.uniform(0.5, 1.0)
             successor.retry_at = now + max(backoff, error.retry_after or 0.0)

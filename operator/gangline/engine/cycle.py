@@ -97,20 +97,26 @@ class TreeCycle:
         self._claims: list[Claim] = []
         self.attempts: list[Attempt] = []
 
-    def run(self) -> list[Attempt]:
+    def run(self, most: int | None = None) -> list[Attempt]:
+        """`most`: after so many reservations and victims the heads that are left stay heads, as if they had not been popped."""
         self._root.rounds += 1
         self._preemptor.known.clear()
         self._claims = claims_of(self._root)
         attempts = [self._nominate(gang) for gang in self._heads]
         if self._guard is not None:
             self._guard.nominated(self._root, attempts)
+        granted = 0
         for attempt in self._ordered(attempts):
+            if most is not None and granted >= most:
+                attempt.queue.pending.put_back(attempt.gang)
+                continue
             self.attempts.append(attempt)
             if self._claims:
                 with others_held(self._claims, attempt.gang):
                     self._process(attempt)
             else:
                 self._process(attempt)
+            granted += attempt.reserved + len(attempt.new_victims)
         self._think_away(False)
         for cell, amount in reversed(self._assumed):
             cell.remove(amount)

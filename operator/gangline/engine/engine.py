@@ -69,10 +69,12 @@ class Engine:
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 
-    def decide(self, now: Millis) -> list[Decision]:
+    def decide(self, now: Millis, room: int | None = None) -> list[Decision]:
         """What follows now; it is assumed to happen. Call it again after new facts, and when `next_wakeup` says so.
 
-        A huge backlog is worked off in several calls: `next_wakeup` says "now" until it is done.
+        `room` is about how many may be admitted or preempted by the scheduler, where whoever carries it out can't keep up:
+        the others had better keep waiting in their queues' order. A huge backlog, or one for which there is no room, is
+        worked off in several calls: `next_wakeup` says "now" until it is done.
         """
         self._store.settle()
         self._cluster.follow_health(now)
@@ -80,7 +82,7 @@ class Engine:
         decisions: list[Decision] = [*self._lifecycle.review(now)]
         decisions += self._healing.run(now)
         self._sample(now)
-        decisions += self._scheduler.run(now, self._parking.note)
+        decisions += self._scheduler.run(now, self._parking.note, room)
         decisions = self._healing.without_victims(decisions)
         decisions += self._parking.tell_tried()
         decisions += self._parking.tell_reserved(now)

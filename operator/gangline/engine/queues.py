@@ -225,6 +225,11 @@ class PendingQueue:
             self.in_flight = gang
         return gang
 
+    def put_back(self, gang: Gang) -> None:
+        """The reverse of `pop`."""
+        self.take_out(gang)
+        self.arrive(gang)
+
     # --- aside and back -----------------------------------------------------------------------------------------------
 
     def park_shape(self, gang: Gang) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from hashlib import blake2b
 from typing import TypeAlias
 
 from gangline.engine.attempt import Attempt
@@ -24,6 +26,9 @@ from gangline.engine.store import Store
 #: Attempts per `run`: a huge backlog must not keep the caller from everything else for seconds.
 PATIENCE = 4_000
 
+#: … and of what there is room for, a tree may take so much at a time, as a divisor.
+_TURNS = 4
+
 #: What decides about the next cycle of a tree, as far as a cycle without decisions can change it.
 State: TypeAlias = tuple[object, ...]
 
@@ -40,10 +45,11 @@ class Scheduler:
         self._preemptor = Preemptor(store.settings, store.topology, find, store.capacity, known)
         self.backfill = BackfillPlanner(store)
 
-    def run(self, now: Millis, note: Callable[[Attempt], None]) -> list[Decision]:
+    def run(self, now: Millis, note: Callable[[Attempt], None], room: int | None = None) -> list[Decision]:
         """Schedule every tree that was touched. `note` hears of each attempt.
 
-        After `PATIENCE` attempts it stops between two cycles; the next call goes on there.
+        After `PATIENCE` attempts it stops between two cycles; the next call goes on there. It also stops after about `room`
+        decisions: the trees take turns then, in an order that is another one every time.
         """
         self._preemptor.now = now
         for name in self._preemptor.waits.take_over(now):
@@ -55,16 +61,25 @@ class Scheduler:
             self._unfinished.pop(known, None)
         waiting = {**{known: root for known, (root, _) in self._unfinished.items()}, **touched}
         touched.clear()
-        patience = PATIENCE
-        for root in sorted(waiting.values(), key=Node.sort_key):
-            if root.parent is not None:  # part of another tree by now, which was touched
+        turns: deque[Node] = deque()
+        for root in sorted(waiting.values(), key=Node.sort_key if room is None else _drawn(now)):
+            if root.parent is None:
+                turns.append(root)
+            else:  # part of another tree by now, which was touched
                 self._unfinished.pop(id(root), None)
-                continue
-            if patience <= 0:
+        patience, share = PATIENCE, None if room is None else max(1, room // _TURNS)
+        while turns:
+            root = turns.popleft()
+            if patience <= 0 or (room is not None and room <= 0):
                 self._unfinished.setdefault(id(root), (root, set()))
                 continue
             _, seen = self._unfinished.pop(id(root), (root, set[State]()))
-            patience = self._run_tree(root, now, note, seen, decisions, patience)
+            before = len(decisions)
+            patience = self._run_tree(root, now, note, seen, decisions, patience, share)
+            if room is not None:
+                room -= len(decisions) - before
+            if id(root) in self._unfinished:
+                turns.append(root)
         decisions += self.backfill.end(now)
         return decisions
 
@@ -74,7 +89,7 @@ class Scheduler:
 
     @property
     def unfinished(self) -> bool:
-        """There was more to schedule than `run` had patience for."""
+        """There was more to schedule than `run` had patience or room for."""
         return bool(self._unfinished)
 
     def _run_tree(
@@ -85,10 +100,14 @@ class Scheduler:
         seen: set[State],
         decisions: list[Decision],
         patience: int,
+        share: int | None,
     ) -> int:
-        """Cycle until a state comes back that has been seen since something last changed; the patience left."""
+        """Cycle until a state comes back that has been seen since something last changed; the patience left.
+
+        It also stops after `share` decisions, or a few more.
+        """
         known: Nominations = {}
-        while attempts := self._cycle(root, now, known):
+        while attempts := self._cycle(root, now, known, share):
             patience -= len(attempts)
             for attempt in attempts:
                 note(attempt)
@@ -101,7 +120,8 @@ class Scheduler:
             if state in seen:
                 break
             seen.add(state)
-            if patience <= 0:
+            share = None if share is None else share - len(news)
+            if patience <= 0 or (share is not None and share <= 0):
                 self._unfinished[id(root)] = root, seen
                 break
         return patience
@@ -125,7 +145,9 @@ class Scheduler:
             requeued=tuple(_requeued(attempt) for attempt in attempts if not attempt.reserved),
         )
 
-    def _cycle(self, root: Node, now: Millis, known: Nominations | None = None) -> list[Attempt]:
+    def _cycle(
+        self, root: Node, now: Millis, known: Nominations | None = None, most: int | None = None
+    ) -> list[Attempt]:
         heads: list[Gang] = []
         for queue in root.leaves():
             if queue.in_service and (gang := queue.pending.pop()) is not None:
@@ -133,7 +155,8 @@ class Scheduler:
         if not heads:
             return []
         guard = self.backfill if self.backfill.guards(root) else None
-        attempts = TreeCycle(root, heads, self._settings, self._preemptor, now, self._may_reserve, guard, known).run()
+        cycle = TreeCycle(root, heads, self._settings, self._preemptor, now, self._may_reserve, guard, known)
+        attempts = cycle.run(most if guard is None else None)
         for attempt in attempts:
             self._store.note_change(attempt.gang)
             if attempt.reserved:
@@ -144,6 +167,11 @@ class Scheduler:
     def _may_reserve(self) -> bool:
         """With PodsReady blocking admission, nobody starts while anybody is still starting."""
         return not self._store.unready
+
+
+def _drawn(now: Millis) -> Callable[[Node], bytes]:
+    """An order of trees as if by lot, but always the same for the same time: decided again it comes out alike."""
+    return lambda root: blake2b(repr((now, root.sort_key())).encode(), digest_size=8).digest()
 
 
 def _state(attempts: Iterable[Attempt]) -> State:

@@ -1,8 +1,8 @@
 """The one loop: facts in, decisions out, plans carried out.
 
-    reflectors ──▶ inbox ──▶ mirror ──Change──▶ engine.decide(now) ──Decision──▶ writer
-                               │                                                  ▲
-                               └──────── dirty jobs ──▶ plan ──Step───────────────┘
+    reflectors ──▶ inbox ──▶ mirror ──Change──▶ engine.decide(now, room) ──Decision──▶ writer
+                               │                                                        ▲
+                               └──────── dirty jobs ──▶ plan ──Step─────────────────────┘
 
 Everything here runs on one event loop and takes no lock. A standby feeds its mirror and its engine like the leader, but
 decides and writes nothing.

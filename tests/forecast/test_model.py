@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from lightgbm.basic import LightGBMError
 from tests.forecast.generator import DAY, at_random, make_runs
 
@@ -138,6 +140,30 @@ def test_a_weighted_quantile() -> None:
     assert weighted_quantile(values, weights, 0.05) == 1
     assert weighted_quantile(values, weights, 0.5) == 2
     assert weighted_quantile(values, weights, 0.95) == 3
+
+
+@given(
+    count=st.sampled_from([1, 7, 999, 1000, 5000]),
+    level=st.sampled_from([0.0, 0.1, 0.5, 0.95, 1.0]),
+    kinds=st.sampled_from([3, 1000, 10**9]),
+    seed=st.integers(0, 50),
+)
+@settings(max_examples=150, deadline=None)
+def test_of_many_values_the_same_quantile(count: int, level: float, kinds: int, seed: int) -> None:
+    """Whole numbers and weights, so that sums are exact. Sorted input makes the sample as bad as can be for drifting weights."""
+    rng = np.random.default_rng(seed)
+    values = rng.integers(0, kinds, count).astype(float)
+    if seed % 3 == 0:
+        values.sort()
+    weights = rng.integers(1, 20, count).astype(float)
+    if seed % 5 == 0:
+        weights[: count // 2] = 0.0
+        weights[-1] = 1.0
+    found = weighted_quantile(values, weights, level)
+    goal = level * weights.sum()
+    distinct = np.unique(values)
+    enough = [v for v in distinct if weights[values <= v].sum() >= goal]
+    assert found == enough[0]
 
 
 def test_calibration_is_not_fooled_by_runs_that_still_run() -> None:

@@ -160,6 +160,28 @@ async def test_what_failed_is_not_among_the_urgent_until_it_is_tried_again() -> 
         assert writer.urgent == 0
 
 
+async def test_what_waits_behind_a_write_that_fails_is_not_among_the_urgent() -> None:
+    async with writing() as (server, writer):
+        server.script += [Answer(500, verb="create")] * 3
+        writer.submit(patch("n", 1))
+        writer.submit(Write(key("n"), "create", {"metadata": {"name": "n"}}))
+        await asyncio.sleep(0.05)
+        assert (writer.urgent, writer.queued) == (0, 2)
+        assert await writer.drain(10)
+        assert writer.urgent == 0
+        assert value(server, "n") == 1
+
+
+async def test_what_was_discarded_before_its_time_is_not_counted_when_that_comes() -> None:
+    async with writing() as (_, writer):
+        writer.submit(patch("a", 1, not_before=time.monotonic() + 0.05))
+        writer.discard(key("a"))
+        writer.submit(patch("b", 1, not_before=time.monotonic() + 0.1))
+        await asyncio.sleep(0.15)
+        assert await writer.drain(5)
+        assert writer.urgent == 0
+
+
 async def test_a_replacement_keeps_the_older_and_more_urgent_turn() -> None:
     async with writing(max_concurrency=1) as (server, writer):
         writer.submit(patch("a", 1, priority=Priority.ADMISSION))

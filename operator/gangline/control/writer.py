@@ -55,7 +55,7 @@ class _Waiting:
     not_before: float
     retry_at: float = 0.0
     failures: int = 0
-    #: among those that `Writer.urgent` counts
+    #: urgent, and ready to leave: among those that `Writer.urgent` counts
     counted: bool = False
     #: in no heap: its turn came while another write of its object was in the way
     parked: bool = False
@@ -139,7 +139,6 @@ class Writer:
             self._age += 1
             item = _Waiting(write, slot, self._age, int(write.priority), write.not_before)
             lane.waiting[slot] = item
-            self._count_urgent(item)
             self._enqueue(item)
             return
         self._count(item.write, "replaced")
@@ -147,7 +146,6 @@ class Writer:
         item.write = write
         item.rank = min(item.rank, int(write.priority))
         item.not_before = min(item.not_before, write.not_before)
-        self._count_urgent(item)
         if (item.rank, item.due) != before:
             self._enqueue(item)
 
@@ -163,7 +161,7 @@ class Writer:
         for name in [slot] if slot is not None else list(lane.waiting):
             item = lane.waiting.pop(name, None)
             if item is not None:
-                self._count_urgent(item, waits=False)
+                self._count_urgent(item, ready=False)
         self._free(key, lane)
 
     def abort(self) -> None:
@@ -200,9 +198,10 @@ class Writer:
 
     @property
     def urgent(self) -> int:
-        """Writes that somebody waits for, under way or yet to be tried.
+        """Writes that somebody waits for, under way or ready to leave.
 
-        Those that failed and wait for their next try don't count: what is wrong with their objects must not hold up others.
+        Those that failed don't count until their next try is due, nor those that wait for another write of their object: what is
+        wrong with one object must not hold up others.
         """
         return self._urgent + len(self._tasks) - self._low_in_flight
 
@@ -227,8 +226,8 @@ class Writer:
             for item in lane.waiting.values()
         )
 
-    def _count_urgent(self, item: _Waiting, *, waits: bool = True) -> None:
-        counts = waits and item.rank < _LOW and not item.failures
+    def _count_urgent(self, item: _Waiting, *, ready: bool) -> None:
+        counts = ready and item.rank < _LOW
         self._urgent += counts - item.counted
         item.counted = counts
 
@@ -239,12 +238,14 @@ class Writer:
         item.parked = False
         if item.due > time.monotonic():
             heapq.heappush(self._timed, (item.due, next(self._tickets), item))
+            self._count_urgent(item, ready=False)
         else:
             self._make_ready(item)
         self._pump_soon()
 
     def _make_ready(self, item: _Waiting) -> None:
         heapq.heappush(self._ready, (item.rank, item.age, next(self._tickets), item))
+        self._count_urgent(item, ready=True)
         if item.rank >= _LOW:
             heapq.heappush(self._low_by_age, (item.age, next(self._tickets), item))
 
@@ -261,7 +262,8 @@ class Writer:
         now = time.monotonic()
         while self._timed and self._timed[0][0] <= now:
             due, _, item = heapq.heappop(self._timed)
-            if due == item.due:
+            lane = self._lanes.get(item.write.key)
+            if due == item.due and lane and lane.waiting.get(item.slot) is item:
                 self._make_ready(item)
         allowance = self.pace.allowance(now)
         spare = self.pace.spare(now)
@@ -317,9 +319,10 @@ class Writer:
     def _start(self, lane: _Lane, item: _Waiting) -> None:
         if lane.blocked(item):
             item.parked = True  # the end of the other write puts it back
+            self._count_urgent(item, ready=False)
             return
         del lane.waiting[item.slot]
-        self._count_urgent(item, waits=False)
+        self._count_urgent(item, ready=False)
         lane.busy = item
         try:
             body = item.write.render()
@@ -400,7 +403,6 @@ class Writer:
         successor = lane.waiting.setdefault(item.slot, item)
         successor.failures = item.failures + 1
         successor.age = min(successor.age, item.age)
-        self._count_urgent(successor)
         if now >= self.pace.held_until:  # a refusal holds all alike: then keep the order, no backoff of its own
             backoff = min(LONGEST_RETRY, FIRST_RETRY * 2 ** min(item.failures, 20)) * random.uniform(0.5, 1.0)
             successor.retry_at = now + max(backoff, error.retry_after or 0.0)

@@ -262,8 +262,7 @@ class Writer:
         now = time.monotonic()
         while self._timed and self._timed[0][0] <= now:
             due, _, item = heapq.heappop(self._timed)
-            lane = self._lanes.get(item.write.key)
-            if due == item.due and lane and lane.waiting.get(item.slot) is item:
+            if due == item.due and self._lane_of(item):
                 self._make_ready(item)
         allowance = self.pace.allowance(now)
         spare = self.pace.spare(now)
@@ -275,11 +274,16 @@ class Writer:
             if rank >= _LOW and self._starts_oldest(now):
                 continue
             heapq.heappop(self._ready)
-            lane = self._lanes.get(item.write.key)
-            if lane and lane.waiting.get(item.slot) is item and item.rank == rank and item.due <= now:
+            lane = self._lane_of(item)
+            if lane and item.rank == rank and item.due <= now:
                 self._start(lane, item)
         self._set_alarm(now, gate_open)
         self._progress.set()
+
+    def _lane_of(self, item: _Waiting) -> _Lane | None:
+        """Where it waits; None for one that has left, or was replaced or discarded, of which a heap still has an entry."""
+        lane = self._lanes.get(item.write.key)
+        return lane if lane is not None and lane.waiting.get(item.slot) is item else None
 
     def _starts_oldest(self, now: float) -> bool:
         """Where it is its turn, start the oldest of low priority. Its entry in `_ready` becomes stale by that."""
@@ -288,8 +292,8 @@ class Writer:
             return False
         while self._low_by_age:
             _, _, item = heapq.heappop(self._low_by_age)
-            lane = self._lanes.get(item.write.key)
-            if lane and lane.waiting.get(item.slot) is item and item.rank >= _LOW and item.due <= now:
+            lane = self._lane_of(item)
+            if lane and item.rank >= _LOW and item.due <= now:
                 self._start(lane, item)
                 return True
         return False
@@ -317,12 +321,11 @@ class Writer:
         self._pump()
 
     def _start(self, lane: _Lane, item: _Waiting) -> None:
+        self._count_urgent(item, ready=False)
         if lane.blocked(item):
             item.parked = True  # the end of the other write puts it back
-            self._count_urgent(item, ready=False)
             return
         del lane.waiting[item.slot]
-        self._count_urgent(item, ready=False)
         lane.busy = item
         try:
             body = item.write.render()

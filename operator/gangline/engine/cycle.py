@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from sys import maxsize
 from typing import Protocol, TypeAlias
 
 from gangline.engine import partial
@@ -97,7 +98,7 @@ class TreeCycle:
         self._claims: list[Claim] = []
         self.attempts: list[Attempt] = []
 
-    def run(self, most: int | None = None) -> list[Attempt]:
+    def run(self, most: int = maxsize) -> list[Attempt]:
         """`most`: after so many reservations and victims the heads that are left stay heads, as if they had not been popped."""
         self._root.rounds += 1
         self._preemptor.known.clear()
@@ -107,8 +108,8 @@ class TreeCycle:
             self._guard.nominated(self._root, attempts)
         granted = 0
         for attempt in self._ordered(attempts):
-            if most is not None and granted >= most:
-                attempt.queue.pending.put_back(attempt.gang)
+            if granted >= most:
+                attempt.queue.pending.unpop(attempt.gang)
                 continue
             self.attempts.append(attempt)
             if self._claims:

@@ -225,8 +225,8 @@ class PendingQueue:
             self.in_flight = gang
         return gang
 
-    def put_back(self, gang: Gang) -> None:
-        """The reverse of `pop`."""
+    def unpop(self, gang: Gang) -> None:
+        """The reverse of `pop`: nobody tried it."""
         self.take_out(gang)
         self.arrive(gang)
 

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from hashlib import blake2b
+from sys import maxsize
 from typing import TypeAlias
 
 from gangline.engine.attempt import Attempt
@@ -67,17 +68,17 @@ class Scheduler:
                 turns.append(root)
             else:  # part of another tree by now, which was touched
                 self._unfinished.pop(id(root), None)
-        patience, share = PATIENCE, None if room is None else max(1, room // _TURNS)
+        patience, left = PATIENCE, maxsize if room is None else room
+        share = max(1, left // _TURNS)
         while turns:
             root = turns.popleft()
-            if patience <= 0 or (room is not None and room <= 0):
+            if patience <= 0 or left <= 0:
                 self._unfinished.setdefault(id(root), (root, set()))
                 continue
             _, seen = self._unfinished.pop(id(root), (root, set[State]()))
             before = len(decisions)
             patience = self._run_tree(root, now, note, seen, decisions, patience, share)
-            if room is not None:
-                room -= len(decisions) - before
+            left -= len(decisions) - before
             if id(root) in self._unfinished:
                 turns.append(root)
         decisions += self.backfill.end(now)
@@ -100,7 +101,7 @@ class Scheduler:
         seen: set[State],
         decisions: list[Decision],
         patience: int,
-        share: int | None,
+        share: int,
     ) -> int:
         """Cycle until a state comes back that has been seen since something last changed; the patience left.
 
@@ -120,8 +121,8 @@ class Scheduler:
             if state in seen:
                 break
             seen.add(state)
-            share = None if share is None else share - len(news)
-            if patience <= 0 or (share is not None and share <= 0):
+            share -= len(news)
+            if patience <= 0 or share <= 0:
                 self._unfinished[id(root)] = root, seen
                 break
         return patience
@@ -145,9 +146,7 @@ class Scheduler:
             requeued=tuple(_requeued(attempt) for attempt in attempts if not attempt.reserved),
         )
 
-    def _cycle(
-        self, root: Node, now: Millis, known: Nominations | None = None, most: int | None = None
-    ) -> list[Attempt]:
+    def _cycle(self, root: Node, now: Millis, known: Nominations | None = None, most: int = maxsize) -> list[Attempt]:
         heads: list[Gang] = []
         for queue in root.leaves():
             if queue.in_service and (gang := queue.pending.pop()) is not None:
@@ -156,7 +155,7 @@ class Scheduler:
             return []
         guard = self.backfill if self.backfill.guards(root) else None
         cycle = TreeCycle(root, heads, self._settings, self._preemptor, now, self._may_reserve, guard, known)
-        attempts = cycle.run(most if guard is None else None)
+        attempts = cycle.run(most if guard is None else maxsize)
         for attempt in attempts:
             self._store.note_change(attempt.gang)
             if attempt.reserved:

@@ -24,11 +24,9 @@ _ENOUGH: Final = 200.0  # effective runs: below, the half-life is doubled
 _PRIOR: Final = 20.0  # effective runs that speak for no correction
 _GROUP_PRIOR: Final = 1000.0  # effective runs that speak for a group being like all others
 _MAX_WEIGHT: Final = 20.0
-_MANY, _EVERY, _AROUND = (
-    1000,
-    16,
-    0.08,
-)  # values from which on a sample is asked first, its share, and how far to trust it
+_MANY: Final = 1000  # values from which on a sample is asked first, to sort only those around what it says …
+_EVERY: Final = 16  # … every so many-th of them …
+_AROUND: Final = 0.08  # … and by so much of all weight it may be wrong
 
 
 def censoring_weights(at_risk: Floats, decay: Floats, durations: Floats) -> Floats:
@@ -47,7 +45,7 @@ def weighted_quantile(values: Floats, weights: Floats, level: float) -> float:
     goal = level * float(weights.sum())
     if len(values) >= _MANY:
         sample, weight = values[::_EVERY], weights[::_EVERY]
-        low, high = (_answer(sample, weight, min(1.0, max(0.0, level + d)) * weight.sum()) for d in (-_AROUND, _AROUND))
+        low, high = (_answer(sample, weight, (level + d) * weight.sum()) for d in (-_AROUND, _AROUND))
         below, inside = values < low, (values >= low) & (values <= high)
         lighter = float(weights[below].sum())
         if lighter < goal <= lighter + float(weights[inside].sum()):
@@ -56,7 +54,7 @@ def weighted_quantile(values: Floats, weights: Floats, level: float) -> float:
 
 
 def _answer(values: Floats, weights: Floats, goal: float) -> float:
-    """The smallest value up to which there is so much weight."""
+    """The smallest value up to which there is so much weight: the first, or the last, where the goal lies outside."""
     order = np.argsort(values)  # whichever of equal values comes first: the answer is a value
     place = int(np.searchsorted(np.cumsum(weights[order]), goal))
     return float(values[order[min(len(values) - 1, place)]])

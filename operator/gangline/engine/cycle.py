@@ -36,9 +36,10 @@ from gangline.engine.flavors import Assigner, Restriction
 from gangline.engine.gang import Gang, Progress, ScanProgress
 from gangline.engine.model import Settings, TopologyAssignment
 from gangline.engine.placement import has_placements
-from gangline.engine.preemption import Preemptor, Victim, put_back, take_out
+from gangline.engine.preemption import Preemptor
 from gangline.engine.quota import Cell, Node
 from gangline.engine.tournament import Tournament
+from gangline.engine.victim_choice import Victim, lift_places, put_back, restore_places, take_out
 
 
 class Guard(Protocol):
@@ -261,11 +262,15 @@ class TreeCycle:
         """With all victims gone, those of earlier attempts included, but with what these take."""
         self._think_away(True)
         assignment, gone = attempt.assignment, [victim.gang for victim in attempt.victims]
-        take_out(gone, places=assignment.asks_for_places)
+        take_out(gone, places=False)
         fits = all(amount <= max(0, cell.available()) for cell, amount in assignment.usage.items())
-        fits = fits and self._has_places(assignment)
-        fits = fits and (assignment.want is None or assignment.want.fits())
-        put_back(gone, places=assignment.asks_for_places)
+        if fits and assignment.asks_for_places:
+            for gang in gone:
+                lift_places(gang)
+            fits = self._has_places(assignment) and (assignment.want is None or assignment.want.fits())
+            for gang in gone:
+                restore_places(gang)
+        put_back(gone, places=False)
         self._think_away(self._may_stay_away)
         return fits
 

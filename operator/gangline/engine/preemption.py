@@ -8,6 +8,7 @@ Every what-if runs on the ledger itself: victims are taken out, one by one, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -104,7 +105,7 @@ class Preemptor:
         if not victims and need.spared:
             first = min(need.spared)
             self.waits.note(need.queue.name, first)
-            if self._find(need._replace(spared=None)):
+            if self._find(replace(need, spared=None)):
                 known = self.protected_until
                 self.protected_until = first if known is None else min(first, known)
         return victims

@@ -7,6 +7,7 @@ one priority by the work that is lost with them; `FewestGangs` looks for the sma
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cmp_to_key
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -40,8 +41,12 @@ class Victim(NamedTuple):
     reason: str
 
 
-class Need(NamedTuple):
-    """What a gang asks of the victims: room for `requests`, of which `frs` are those that it lacks."""
+@dataclass(slots=True)
+class Need:
+    """What a gang asks of the victims: room for `requests`, of which `frs` are those that it lacks.
+
+    Those that are taken out give up their places only when `fits` gets to look at places: mostly quota says no before that.
+    """
 
     gang: Gang
     queue: ClusterQueueState
@@ -52,6 +57,8 @@ class Need(NamedTuple):
     now: Millis = 0
     #: until when those are protected that were passed over for it; None = nobody is passed over
     spared: list[Millis] | None = None
+    #: out, but still in their places
+    _in_place: dict[Gang, None] = field(init=False, default_factory=dict["Gang", None])
 
     def spares(self, holder: Gang) -> bool:
         """Whether a holder is protected, which is noted. To be asked only where its queue has a policy on victims."""
@@ -64,11 +71,21 @@ class Need(NamedTuple):
 
     def take_out(self, gangs: Iterable[Gang]) -> None:
         """Think them away as far as `fits` looks."""
-        take_out(gangs, places=self.asks_for_places)
+        for gang in gangs:
+            _take_quota(gang)
+            if self.asks_for_places:
+                self._in_place[gang] = None
 
     def put_back(self, gangs: Iterable[Gang]) -> None:
         """The reverse."""
-        put_back(gangs, places=self.asks_for_places)
+        for gang in gangs:
+            _give_quota(gang)
+            if not self.asks_for_places:
+                continue
+            if gang in self._in_place:
+                del self._in_place[gang]
+            else:
+                restore_places(gang)
 
     @property
     def asks_for_places(self) -> bool:
@@ -79,6 +96,9 @@ class Need(NamedTuple):
         for cell, amount in self.requests.items():
             if amount > cell.available() or (not may_borrow and cell.usage + amount > cell.nominal):
                 return False
+        for gang in self._in_place:
+            lift_places(gang)
+        self._in_place.clear()
         if self.placing is not None and not self.placing.now().ok:
             return False
         return self.want is None or self.want.lacks() is None
@@ -97,29 +117,45 @@ class Candidate(NamedTuple):
 def take_out(gangs: Iterable[Gang], *, places: bool = True) -> None:
     """Think them away. Without `places` from quota alone, for whoever asks about nothing else."""
     for gang in gangs:
-        gang.out = True
-        for cell, amount in gang.cells:
-            cell.remove(amount)
-        if not places:
-            continue
-        if gang.placed is not None:
-            gang.placed.remove_holder(gang.key)
-        if gang.seated is not None:
-            gang.seated.lift(gang)
+        _take_quota(gang)
+        if places:
+            lift_places(gang)
 
 
 def put_back(gangs: Iterable[Gang], *, places: bool = True) -> None:
     """The reverse of `take_out`, which was told the same of `places`."""
     for gang in gangs:
-        gang.out = False
-        for cell, amount in gang.cells:
-            cell.add(amount)
-        if not places:
-            continue
-        if gang.placed is not None and gang.admission is not None:
-            gang.placed.put_holder(gang.key, gang.admission)
-        if gang.seated is not None:
-            gang.seated.restore(gang)
+        _give_quota(gang)
+        if places:
+            restore_places(gang)
+
+
+def _take_quota(gang: Gang) -> None:
+    gang.out = True
+    for cell, amount in gang.cells:
+        cell.remove(amount)
+
+
+def _give_quota(gang: Gang) -> None:
+    gang.out = False
+    for cell, amount in gang.cells:
+        cell.add(amount)
+
+
+def lift_places(gang: Gang) -> None:
+    """From its nodes alone."""
+    if gang.placed is not None:
+        gang.placed.remove_holder(gang.key)
+    if gang.seated is not None:
+        gang.seated.lift(gang)
+
+
+def restore_places(gang: Gang) -> None:
+    """The reverse of `lift_places`."""
+    if gang.placed is not None and gang.admission is not None:
+        gang.placed.put_holder(gang.key, gang.admission)
+    if gang.seated is not None:
+        gang.seated.restore(gang)
 
 
 class Away:

@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Self, cast
+from typing import Any, Self, TypeGuard, cast
 
 from gangline.control.faults import FaultHook
 from gangline.control.outgoing import Priority, Write
@@ -376,7 +376,7 @@ class Writer:
         now = time.monotonic()
         if isinstance(outcome, Unavailable) and outcome.timeout:
             self.pace.timed_out(now)
-        elif isinstance(outcome, TooManyRequests) or (isinstance(outcome, Unavailable) and outcome.status in (0, 503)):
+        elif _refuses(outcome):
             self.pace.refused(now, outcome.retry_after)
         else:
             self.pace.answered(now, now - started)
@@ -406,7 +406,7 @@ class Writer:
         successor = lane.waiting.setdefault(item.slot, item)
         successor.failures = item.failures + 1
         successor.age = min(successor.age, item.age)
-        if now >= self.pace.held_until:  # a refusal holds all alike: then keep the order, no backoff of its own
+        if not _refuses(error):  # a refusal holds all alike: then keep the order, no backoff of its own
             backoff = min(LONGEST_RETRY, FIRST_RETRY * 2 ** min(item.failures, 20)) * random.uniform(0.5, 1.0)
             successor.retry_at = now + max(backoff, error.retry_after or 0.0)
         self._enqueue(successor)
@@ -435,3 +435,10 @@ class Writer:
 
     def _count(self, write: Write, outcome: str) -> None:
         self.counts[write.verb, write.label, outcome] += 1
+
+
+def _refuses(outcome: Json | ApiError) -> TypeGuard[ApiError]:
+    """The server takes no writes now, whoever makes them."""
+    if isinstance(outcome, Unavailable):
+        return outcome.status in (0, 503) and not outcome.timeout
+    return isinstance(outcome, TooManyRequests)

@@ -15,9 +15,12 @@ PYTEST_ARGS ?=
 #: which of bench/admission.yaml's loads and sizes the benchmarks run
 LOAD ?= baseline
 SIZE ?= full
-#: of bench-soak
+#: of bench-admission: a minimalkueue to run the same load against (docs/performance.md)
+KUEUE ?=
+#: of bench-soak; CALM=1: without faults
 MINUTES ?= 30
 SEED ?= 1
+CALM ?=
 #: of bench-hotswap
 TRIALS ?= 20
 #: of bench-curve: the largest number of workloads
@@ -55,7 +58,7 @@ bench-engine: venv ## how fast the engine decides; JSON on stdout
 
 bench-admission: venv ## Kueue's benchmark load (LOAD=baseline|large|tas SIZE=full|half|tenth|smoke); JSON on stdout
 	@$(BIN)/gangline cluster build >&2
-	@$(BIN)/python -m bench.admission --load $(LOAD) --size $(SIZE)
+	@$(BIN)/python -m bench.admission --load $(LOAD) --size $(SIZE) $(if $(KUEUE),--kueue $(KUEUE))
 
 bench-jobs: venv ## real Jobs through webhook, admission and pods (SIZE=…); JSON on stdout
 	@$(BIN)/gangline cluster build >&2
@@ -69,9 +72,9 @@ bench-idle: venv ## CPU of an operator at rest with everything waiting (SIZE=…
 	@$(BIN)/gangline cluster build >&2
 	@$(BIN)/python -m bench.idle --size $(SIZE)
 
-bench-soak: venv ## a steady load while operator, API server and watches are disturbed (MINUTES=30 SEED=1); JSON on stdout
+bench-soak: venv ## a steady load while operator, API server and watches are disturbed (MINUTES=30 SEED=1 CALM=1); JSON on stdout
 	@$(BIN)/gangline cluster build >&2
-	@$(BIN)/python -m bench.soak --minutes $(MINUTES) --seed $(SEED)
+	@$(BIN)/python -m bench.soak --minutes $(MINUTES) --seed $(SEED) $(if $(CALM),--calm)
 
 bench-curve: venv ## what a workload costs, from 100 in one queue to TO=50000 in 1,000 queues; JSON on stdout
 	@$(BIN)/gangline cluster build >&2

@@ -8,6 +8,7 @@ from bench import objects
 from bench.parameters import WorkloadClass
 from gangline.api import names
 from gangline.control import conditions
+from gangline.control.conditions import is_true
 from gangline.kube import resources as kube
 from gangline.kube.resources import Resource
 
@@ -24,6 +25,10 @@ class Driver(Protocol):
 
     def phase(self, obj: Json) -> Phase: ...
 
+    def release(self, obj: Json, now: int) -> Json | None:
+        """The status patch that ends an eviction, where it is up to the load process to do that (`now` in ms)."""
+        ...
+
 
 class Workloads:
     """Workload objects without jobs, as Kueue's benchmark has them."""
@@ -31,14 +36,25 @@ class Workloads:
     resource = kube.WORKLOADS
     finishes = True
 
+    def __init__(self, *, releases: bool = False) -> None:
+        self._releases = releases
+
     def build(self, kind: WorkloadClass, queue: str, number: int) -> Json:
         return objects.workload(kind, queue, number)
 
     def phase(self, obj: Json) -> Phase:
         rows = obj.get("status", {}).get("conditions", ())
-        if _true(rows, names.FINISHED):
+        if is_true(rows, names.FINISHED):
             return "finished"
-        return "running" if _true(rows, names.ADMITTED) and not _true(rows, names.EVICTED) else "waiting"
+        return "running" if is_true(rows, names.ADMITTED) and not is_true(rows, names.EVICTED) else "waiting"
+
+    def release(self, obj: Json, now: int) -> Json | None:
+        rows = obj.get("status", {}).get("conditions", ())
+        if not self._releases or not is_true(rows, names.EVICTED) or not is_true(rows, names.QUOTA_RESERVED):
+            return None
+        changed = [dict(row) for row in rows]
+        conditions.put(changed, names.QUOTA_RESERVED, False, "Pending", "Evicted by the benchmark's load", now=now)
+        return _patch(obj, {"conditions": changed, "admission": None})
 
 
 class Jobs:
@@ -54,13 +70,17 @@ class Jobs:
         return objects.job(kind, queue, number, queued=self._queued)
 
     def phase(self, obj: Json) -> Phase:
-        if _true(obj.get("status", {}).get("conditions", ()), "Complete"):
+        if is_true(obj.get("status", {}).get("conditions", ()), "Complete"):
             return "finished"
         return "waiting" if obj["spec"].get("suspend") else "running"
+
+    def release(self, obj: Json, now: int) -> Json | None:
+        return None
 
 
 DRIVERS: dict[str, Driver] = {
     "workloads": Workloads(),
+    "workloads-of-kueue": Workloads(releases=True),
     "jobs": Jobs(queued=True),
     "bare-jobs": Jobs(queued=False),
 }
@@ -70,8 +90,8 @@ def finished_patch(obj: Json, now: int) -> Json:
     """The status patch that marks this Workload Finished; refused where it has changed since (`now` in ms)."""
     rows = [dict(row) for row in obj["status"]["conditions"]]
     conditions.put(rows, names.FINISHED, True, "ByTest", "By the benchmark's load", now=now)
-    return {"metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]}, "status": {"conditions": rows}}
+    return _patch(obj, {"conditions": rows})
 
 
-def _true(rows: Any, kind: str) -> bool:
-    return any(row["type"] == kind and row["status"] == "True" for row in rows)
+def _patch(obj: Json, status: Json) -> Json:
+    return {"metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]}, "status": status}

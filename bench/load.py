@@ -150,6 +150,8 @@ class LoadProcess:
             record.running = True
             if self._driver.finishes:
                 self._spawn(self._finish(record, now))
+        if (release := self._driver.release(obj, int(time.time() * 1000))) is not None:
+            self._spawn(self._release(obj["metadata"], release))
         if phase == "finished":
             record.finished = now
             record.latest = {}
@@ -174,6 +176,15 @@ class LoadProcess:
                     if not isinstance(error, Conflict) and not error.retryable:
                         raise
             await asyncio.sleep(RETRY)
+
+    async def _release(self, metadata: Json, body: Json) -> None:
+        async with self._ending:
+            await insist(
+                lambda: self._client.patch(
+                    self._driver.resource, metadata["namespace"], metadata["name"], body, subresource="status"
+                ),
+                Conflict,  # it has changed: there will be another event
+            )
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.ensure_future(work)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from bench import sampler
+from bench.controllers import Controller, Floor, Gangline
 from bench.parameters import FILE, Load
 from bench.stack import Stack, machine
 from bench.usage import Usage, requests, total
@@ -23,43 +24,32 @@ AT_REST, REST_WINDOW = 0.02, 2.0
 
 def measured(
     load: Load,
+    controller: Controller,
     *,
-    null: bool = False,
-    jobs: bool = False,
     track_fields: bool = False,
-    profile: Path | None = None,
     parameters: Path = FILE,
 ) -> Json:
-    """Run `load` on a control plane of its own. `null`: with the null controller (for jobs: without any)."""
-    with Stack(load, simulate=jobs, track_fields=track_fields, parameters=parameters) as stack:
-        _start_controllers(stack, null=null, jobs=jobs, profile=profile)
-        driver = ("bare-jobs" if null else "jobs") if jobs else "workloads"
+    """Run `load` against this controller, on a control plane of its own."""
+    with Stack(load, simulate=controller.jobs, track_fields=track_fields, parameters=parameters) as stack:
+        controller.start(stack)
         before, asked = stack.usage(), requests(stack.api_metrics(), "apiserver_request_total")
-        own = Counter[str]() if null else requests(stack.operator_metrics(), "gangline_api_requests_total")
+        gangline = controller if isinstance(controller, Gangline) else None
+        own = requests(stack.operator_metrics(), "gangline_api_requests_total") if gangline else Counter[str]()
         with machine() as surroundings:
-            results = stack.run_load(driver)
-        results["settle_seconds"] = 0.0 if null else rest(stack, SETTLE)
+            results = stack.run_load(controller.driver)
+        results["settle_seconds"] = 0.0 if isinstance(controller, Floor) else rest(stack, SETTLE)
         _add_usage(results, before, stack.usage())
         results["machine"] = surroundings
         ours = sum(results["cpu_seconds"].values()) / max(results["wall_seconds"], 0.001)
         surroundings["others_cores"] = max(0.0, surroundings["busy_cores"] - ours)
         all_requests = requests(stack.api_metrics(), "apiserver_request_total") - asked
         results["api_requests_per_workload"] = _per(all_requests, load.workloads)
-        if not null:
+        if gangline:
             _add_operator(results, stack, own, load.workloads)
-        if profile is not None:
+        if gangline and gangline.profile is not None:
             stack.processes["operator"].stop()  # it writes its samples when it ends
-            results["engine_share_sampled"] = sampler.shares(profile, "gangline/engine/")
+            results["engine_share_sampled"] = sampler.shares(gangline.profile, "gangline/engine/")
     return results
-
-
-def _start_controllers(stack: Stack, *, null: bool, jobs: bool, profile: Path | None) -> None:
-    if jobs and not null:
-        stack.webhooks()
-    if not null:
-        stack.operator(profile)
-    elif not jobs:
-        stack.null_controller()
 
 
 def _add_usage(results: Json, before: dict[str, Usage], after: dict[str, Usage]) -> None:
@@ -99,8 +89,7 @@ def _add_operator(results: Json, stack: Stack, before: Counter[str], workloads: 
     deciding, rounds = total(text, "gangline_decide_seconds_sum"), total(text, "gangline_decide_seconds_count")
     results["decide"] = {"rounds": int(rounds), "seconds": deciding, "mean_ms": 1000 * deciding / max(1.0, rounds)}
     cpu = results["cpu_seconds"]["operator"]
-    #: wall time inside decide(); with other processes on the same cores this is an upper bound of its CPU
-    results["engine_share"] = deciding / cpu if cpu else 0.0
+    results["engine_share"] = total(text, "gangline_decide_cpu_seconds_total") / cpu if cpu else 0.0
 
 
 def _per(counts: Counter[str], workloads: int) -> dict[str, float]:

@@ -33,7 +33,7 @@ class MemoryTrend:
             self.lives[-1].append((seconds, int(found.group(1)) * 1024 / 1e6))
 
     def summary(self) -> Json:
-        """`slope_mb_per_hour` is None where no life outlasted its warm-up."""
+        """Slopes are None where no life outlasted its warm-up; the late one is of the second half of each life."""
         all_samples = [megabytes for life in self.lives for _, megabytes in life]
         spans = [life[-1][0] - life[0][0] for life in self.lives if life]
         return {
@@ -42,13 +42,17 @@ class MemoryTrend:
             "mean_mb": sum(all_samples) / len(all_samples) if all_samples else 0.0,
             "max_mb": max(all_samples, default=0.0),
             "slope_mb_per_hour": self.slope(),
+            "late_slope_mb_per_hour": self.slope(from_share=0.5),
         }
 
-    def slope(self) -> float | None:
-        """Least squares over all lives, in MB per hour, each life seen from its own mean."""
+    def slope(self, from_share: float = 0.0) -> float | None:
+        """Least squares over all lives, in MB per hour, each life seen from its own mean, without this share of its beginning."""
         covariance = variance = 0.0
         for life in self.lives:
-            warm = [sample for sample in life if sample[0] - life[0][0] >= WARM_UP]
+            if not life:
+                continue
+            first, last = life[0][0], life[-1][0]
+            warm = [sample for sample in life if sample[0] - first >= max(WARM_UP, from_share * (last - first))]
             if len(warm) < 2:
                 continue
             middle = sum(x for x, _ in warm) / len(warm)

@@ -4,7 +4,8 @@
 
 Workloads arrive at random (seeded) at a share of what quota and API server could take, run, finish, and are deleted a while
 later. `bench.invariants` watches every event. Every so often the world is held still until all is at rest: then every queue's
-status has to say exactly what its workloads add up to. In the last third the operator is not killed, so that its memory shows.
+status has to say exactly what its workloads add up to. In the last third the operator is not killed, so that its memory shows;
+`--calm` leaves all faults out, for how its memory fares over long.
 A table of faults goes to stderr, one JSON object to stdout. Exit status 1 where an invariant broke.
 """
 
@@ -215,19 +216,25 @@ class Population:
             self._failure = self._failure or error
 
 
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How a run goes."""
+
+    seconds: float
+    share: float  #: of the most that gets through
+    seed: int  #: of arrivals and faults
+    away: float  #: seconds for which a restarted API server is away at most
+    calm: bool  #: no faults at all
+
+
 class Soak:
     """One run. `run()` returns its results."""
 
-    def __init__(
-        self, stack: Stack, load: Load, *, minutes: float, share: float, seed: int, away: float = AWAY
-    ) -> None:
+    def __init__(self, stack: Stack, load: Load, course: Course) -> None:
         self._stack = stack
         self._load = load
-        self._seconds = 60 * minutes
-        self._share = share
-        self._away = away
-        self._chance = random.Random(seed)
-        self._seed = seed
+        self._course = course
+        self._chance = random.Random(course.seed)
         self._faults: Counter[str] = Counter()
         self._recoveries: list[float] = []
         self._memory = MemoryTrend()
@@ -272,16 +279,15 @@ class Soak:
     async def _live(self) -> Json:
         population = self._population
         most = await population.probe(self._load.classes[0])
-        rate = self._share * min(most, self._rate_of_quota())
-        print(f"{most:.0f} workloads/s at most; now {rate:.0f}/s for {self._seconds:.0f} s", file=sys.stderr)
+        rate = self._course.share * min(most, self._rate_of_quota())
+        print(f"{most:.0f} workloads/s at most; now {rate:.0f}/s for {self._course.seconds:.0f} s", file=sys.stderr)
         population.waits.clear()
         start, created = time.monotonic(), population.created
-        work = [
-            asyncio.ensure_future(job)
-            for job in (self._arrivals(rate), self._disturb(start), self._check_often(), self._look(start))
-        ]
+        jobs = [self._arrivals(rate), self._check_often(), self._look(start)]
+        jobs += [] if self._course.calm else [self._disturb(start)]
+        work = [asyncio.ensure_future(job) for job in jobs]
         try:
-            while time.monotonic() - start < self._seconds and not any(task.done() for task in work):
+            while time.monotonic() - start < self._course.seconds and not any(task.done() for task in work):
                 population.raise_failure()
                 await asyncio.sleep(0.2)
             for task in work:
@@ -322,7 +328,7 @@ class Soak:
         while True:
             await asyncio.sleep(self._chance.uniform(*FAULTS))
             kinds = ["watches cut", "watches cut", "API server restarted"]
-            if time.monotonic() - start < KILLS_UNTIL * self._seconds:
+            if time.monotonic() - start < KILLS_UNTIL * self._course.seconds:
                 kinds.append("operator killed")
             fault = self._chance.choice(kinds)
             async with self._quiet:
@@ -335,7 +341,7 @@ class Soak:
         if fault == "watches cut":
             self._proxy.cut()
         elif fault == "API server restarted":
-            graceful, down = self._chance.random() < 0.3, self._chance.uniform(0, self._away)
+            graceful, down = self._chance.random() < 0.3, self._chance.uniform(0, self._course.away)
             await asyncio.to_thread(self._stack.restart_apiserver, graceful=graceful, down=down)
         else:
             assert self._operator is not None
@@ -431,7 +437,7 @@ class Soak:
         return rounded(
             {
                 "load": self._load.name,
-                "seed": self._seed,
+                "seed": self._course.seed,
                 "seconds": seconds,
                 "workloads_per_second": {"at_most": most, "offered": rate, "created": created / seconds},
                 "created": self._population.created,
@@ -449,13 +455,11 @@ class Soak:
         )
 
 
-async def soak(
-    load: Load, *, minutes: float, share: float, seed: int, away: float = AWAY, parameters: Path = FILE
-) -> Json:
+async def soak(load: Load, course: Course, parameters: Path = FILE) -> Json:
     stack = Stack(load, parameters=parameters)
     await asyncio.to_thread(stack.__enter__)
     try:
-        return await Soak(stack, load, minutes=minutes, share=share, seed=seed, away=away).run()
+        return await Soak(stack, load, course).run()
     finally:
         await asyncio.to_thread(stack.__exit__, None, None, None)
 
@@ -472,6 +476,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=AWAY,
         help="seconds for which a restarted API server is away at most (%(default)s)",
     )
+    parser.add_argument("--calm", action="store_true", help="no faults at all")
     parser.add_argument("--parameters", type=Path, default=FILE, help="YAML file with loads and sizes")
     options = parser.parse_args(arguments)
     return carried_out(lambda: _run(options))
@@ -480,15 +485,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     if options.minutes <= 0 or not 0 < options.share <= 1 or options.away < 0:
         raise ParameterError("--minutes above 0, --share above 0 and at most 1, and --away from 0 on are wanted")
-    whole = soak(
-        read(options.load, "full", options.parameters),
-        minutes=options.minutes,
-        share=options.share,
-        seed=options.seed,
-        away=options.away,
-        parameters=options.parameters,
-    )
-    result = asyncio.run(whole)
+    course = Course(60 * options.minutes, options.share, options.seed, options.away, options.calm)
+    load = read(options.load, "full", options.parameters)
+    result = asyncio.run(soak(load, course, options.parameters))
     for text in result["violations"]:
         print(f"VIOLATION: {text}", file=sys.stderr)
     print(json.dumps(result))

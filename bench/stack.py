@@ -21,6 +21,7 @@ from bench import objects
 from bench.parameters import FILE, Load
 from bench.usage import Usage, usage
 from gangline.api import install
+from gangline.control import conditions
 from gangline.devcluster.components import Component, Options
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.nodes import NodePool, create_pools
@@ -156,6 +157,17 @@ class Stack:
         arguments = ["-m", "bench.floor", "--kubeconfig", str(self._plane.kubeconfig), "--ready-file", str(ready)]
         return self._start("operator", arguments, ready)
 
+    def kueue(self, binary: Path) -> Process:
+        """Returns once it has taken up all queues. Raises BenchError."""
+        process = Process("operator", [str(binary), "--kubeconfig", str(self._plane.kubeconfig)], self._log("operator"))
+        self.processes["operator"] = process
+        try:
+            process.start()
+            asyncio.run(self._queues_taken_up(process))
+        except (OSError, BenchError) as error:
+            raise BenchError(f"{binary}: {error}\n{process.tail()}") from error
+        return process
+
     def webhooks(self) -> Process:
         ready = self.directory / "webhooks.ready"
         arguments = ["-m", "gangline.console.cli", "webhooks", "--kubeconfig", str(self._plane.kubeconfig)]
@@ -179,9 +191,22 @@ class Stack:
         return json.loads(out.read_text())
 
     def _start(self, name: str, arguments: Sequence[str], ready: Path | None) -> Process:
-        process = Process(name, [sys.executable, *arguments], self.directory / f"{name}.log", ready)
+        process = Process(name, [sys.executable, *arguments], self._log(name), ready)
         self.processes[name] = process
         return process.start()
+
+    def _log(self, name: str) -> Path:
+        return self.directory / f"{name}.log"
+
+    async def _queues_taken_up(self, process: Process) -> None:
+        async with ApiClient(config.load(self._plane.kubeconfig)) as client:
+
+            async def active() -> bool:
+                if not process.alive():
+                    raise BenchError("it ended")
+                return all(_is_true(queue, "Active") for queue in (await client.list(kube.CLUSTER_QUEUES)).items)
+
+            await _until(active, "its ClusterQueues are not active")
 
     def usage(self) -> dict[str, Usage]:
         """Of every process that lives now."""
@@ -257,7 +282,7 @@ async def _until(ready: Callable[[], Awaitable[bool]], trouble: str) -> None:
 
 async def _served(client: ApiClient) -> bool:
     """The API server serves every CRD, and has opened its storage."""
-    if not all(map(_established, (await client.list(kube.CUSTOM_RESOURCE_DEFINITIONS)).items)):
+    if not all(_is_true(crd, "Established") for crd in (await client.list(kube.CUSTOM_RESOURCE_DEFINITIONS)).items):
         return False
     for resource in (kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES, kube.WORKLOADS, kube.TOPOLOGIES):
         await client.list(resource)
@@ -274,9 +299,8 @@ async def _takes_untracked(client: ApiClient, load: Load) -> bool:
     return "managedFields" not in made["metadata"]
 
 
-def _established(crd: Json) -> bool:
-    rows = crd.get("status", {}).get("conditions") or ()
-    return any(row["type"] == "Established" and row["status"] == "True" for row in rows)
+def _is_true(obj: Json, condition: str) -> bool:
+    return conditions.is_true(obj.get("status", {}).get("conditions"), condition)
 
 
 async def _create_all(client: ApiClient, bodies: Iterable[Json], at_once: int = 24) -> None:

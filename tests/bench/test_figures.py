@@ -94,6 +94,14 @@ def test_both_bounds_stand_beside_the_run():
     assert combine(load, {**run, "finished": 14_999}, None)["complete"] is False
 
 
+def test_kueue_stands_beside_the_run():
+    load = read("baseline", "full")
+    run = {"wall_seconds": 120.0, "finished": 15_000, "workloads": 15_000, "cpu_seconds": {"operator": 30.0}}
+    result = combine(load, run, kueue={"wall_seconds": 400.0})
+    assert result["wall_over_kueue"] == 0.3
+    assert "wall_over_api_floor" not in result
+
+
 def test_rounding_reaches_everything():
     assert rounded({"a": {"b": 1.23456}, "c": 7}) == {"a": {"b": 1.235}, "c": 7}
 

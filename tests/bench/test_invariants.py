@@ -152,6 +152,15 @@ def test_memory_grows_by_its_slope_and_lives_may_differ_in_level() -> None:
     assert MemoryTrend().slope() is None
 
 
+def test_of_late_memory_the_beginning_does_not_count() -> None:
+    trend = MemoryTrend()
+    trend.new_life()
+    trend.lives[-1] += [(t, min(float(t), 700.0)) for t in range(0, 1400, 2)]
+    summary = trend.summary()
+    assert summary["slope_mb_per_hour"] > 100
+    assert summary["late_slope_mb_per_hour"] == pytest.approx(0.0, abs=0.1)
+
+
 def test_rendered_admissions_are_read_back() -> None:
     """The ledger reads what the operator writes."""
     body = render.admission(model.Admission(ONE, (model.PodSetAssignment("main", 1, {"cpu": "f"}, {"cpu": 1500}),)))

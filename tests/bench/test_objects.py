@@ -73,6 +73,23 @@ def test_phases_of_a_workload():
     assert driver.phase(finished) == "finished"
 
 
+def test_an_eviction_is_ended_for_kueue_alone():
+    kind = read("baseline", "full").classes[0]
+    workload = _stored(objects.workload(kind, "queue-0-0", 0))
+    admitted = {**workload, "status": floor.admitted_patch(workload, NOW)["status"]}
+    evicted = {"type": names.EVICTED, "status": "True"}
+    leaving = {**admitted, "status": {"conditions": [*admitted["status"]["conditions"], evicted]}}
+    assert DRIVERS["workloads"].release(leaving, NOW) is None
+    driver = DRIVERS["workloads-of-kueue"]
+    assert driver.release(admitted, NOW) is None
+    patch = driver.release(leaving, NOW)
+    assert patch is not None and patch["metadata"]["resourceVersion"] == "7"
+    rows = {row["type"]: row["status"] for row in patch["status"]["conditions"]}
+    assert (rows[names.QUOTA_RESERVED], rows[names.EVICTED]) == ("False", "True")
+    assert patch["status"]["admission"] is None
+    assert driver.release({**leaving, "status": patch["status"]}, NOW) is None
+
+
 def test_finishing_keeps_the_other_conditions_and_is_fenced():
     kind = read("baseline", "full").classes[0]
     workload = _stored(objects.workload(kind, "queue-0-0", 0))

@@ -58,7 +58,9 @@ def test_a_short_soak_keeps_the_rules(tiny: Path, capsys: pytest.CaptureFixture[
     assert result["created"] > 0 and result["checks_at_rest"] > 0
 
 
-@pytest.mark.parametrize("option", [["--load", "huge"], ["--size", "tiny"], ["--parameters", "/nowhere.yaml"]])
+@pytest.mark.parametrize(
+    "option", [["--kueue", "/nowhere"], ["--load", "huge"], ["--size", "tiny"], ["--parameters", "/nowhere.yaml"]]
+)
 def test_a_wrong_choice_is_an_error_in_one_line(option: list[str], capsys: pytest.CaptureFixture[str]):
     assert admission.main(option) == 2
     assert capsys.readouterr().err.startswith("error: ")
@@ -75,6 +77,18 @@ def test_the_curve_has_a_row_for_every_size_asked_for(
     assert (only["workloads"], only["queues"], only["complete"]) == (8, 1, True)
     assert only["operator_cpu_ms"] > 0 and only["apiserver_cpu_ms"] > 0
     assert len(captured.err.splitlines()) >= 2
+
+
+@pytest.mark.cluster
+def test_a_kueue_that_does_not_come_up_is_an_error_in_one_line(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "minimalkueue"
+    broken.write_text("#!/bin/sh\necho no kubeconfig\nexit 1\n")
+    broken.chmod(0o755)
+    assert admission.main(["--parameters", str(tiny), "--no-floor", "--kueue", str(broken)]) == 2
+    error = capsys.readouterr().err.rpartition("error: ")[2]
+    assert str(broken) in error and "no kubeconfig" in error
 
 
 def test_a_curve_without_a_point_is_refused(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -260,6 +260,7 @@ class Controller:
         with self._metrics.decide.time():
             decisions = self.engine.decide(self._now(), self._room())
         self._deciding = time.thread_time() - before
+        self._metrics.decide_cpu.inc(self._deciding)
         for decision in decisions:
             try:
                 self.decisions.carry_out(decision)

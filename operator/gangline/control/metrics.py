@@ -76,6 +76,7 @@ class Metrics:
             buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0),
             **make,
         )
+        self.decide_cpu = Counter("gangline_decide_cpu_seconds", "CPU time of all rounds of deciding.", **make)
 
     async def text(self) -> bytes:
         """All metrics as Prometheus reads them. With 1,000 queues they are 40,000 lines and more: the loop goes on meanwhile."""

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 from tests.cluster import accounts, harness
 
-from gangline.api import install
 from gangline.console import rights
+from gangline.console.install import install_kinds
 from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.nodes import NodePool, create_pools
-from gangline.kube import resources as kube
 
 #: 16 GPU nodes of 8 and one TPU pool: enough for every test, whose quotas are far smaller.
 POOLS = (
@@ -88,16 +87,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
 
 async def _prepare(kubeconfig: Path) -> None:
     async with harness.connect(kubeconfig) as api:
-        for crd in install.crds():
-            name = crd["metadata"]["name"]
-            resource = kube.CUSTOM_RESOURCE_DEFINITIONS
-            await api.client.patch(resource, None, name, crd, kind="apply", field_manager="gangline", force=True)
-
-        async def served() -> bool:
-            crds = await api.all(kube.CUSTOM_RESOURCE_DEFINITIONS)
-            return bool(crds) and all(harness.condition(crd, "Established") for crd in crds)
-
-        await api.until(served, "the CRDs are served")
+        await install_kinds(api.client)
         await create_pools(api.client, POOLS)
 
 

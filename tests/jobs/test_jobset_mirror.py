@@ -34,8 +34,8 @@ def filled(*objects: tuple[kube.Resource, Json]) -> Mirror:
     return found
 
 
-def test_only_jobsets_may_be_missing_from_a_cluster():
-    assert {kube.JOB_SETS} == mirror.OPTIONAL
+def test_kueues_kinds_and_kubernetes_own_may_not_be_missing():
+    assert {kube.JOB_SETS, kube.GPU_JOBS, kube.QUEUE_POLICIES} == mirror.OPTIONAL
     assert kube.JOB_SETS in mirror.resources()
 
 

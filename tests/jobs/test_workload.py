@@ -166,6 +166,13 @@ def test_equivalent_through_a_whole_life():
     assert _equivalent(built, stopping), "the stop is not complete, so the template still carries the admission"
 
 
+def test_a_waiting_workload_of_kueues_is_equivalent():
+    """Kueue numbers the pods of every Job, as if a topology were asked for."""
+    built, job = _pair()
+    built["spec"]["podSets"][0]["topologyRequest"] = {"podIndexLabel": "batch.kubernetes.io/job-completion-index"}
+    assert _equivalent(built, job)
+
+
 def _uid(built: dict[str, Any], job: dict[str, Any]) -> None:
     job["metadata"]["uid"] = "another"
 

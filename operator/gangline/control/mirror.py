@@ -51,8 +51,8 @@ PLAIN: tuple[Resource, ...] = (
 
 JOB_KINDS: dict[Resource, JobKind] = {kind.resource: kind for kind in KINDS}
 
-#: Resources that a cluster may lack: there are none of them then.
-OPTIONAL: frozenset[Resource] = frozenset(kind.resource for kind in KINDS if kind.optional)
+#: Resources that a cluster may lack, such as one that has Kueue's CRDs but not yet ours: there are none of them then.
+OPTIONAL: frozenset[Resource] = frozenset({kube.QUEUE_POLICIES, *(kind.resource for kind in KINDS if kind.optional)})
 
 #: A label selector that keeps foreign objects out of memory where every object of ours carries the label.
 SELECTORS: dict[Resource, str] = {kube.SERVICES: names.GPUJOB_LABEL}

@@ -245,6 +245,7 @@ class Operator:
             except TimeoutError:
                 missing = ", ".join(str(resource) for resource in self.reflectors.missing())
                 log.info("waiting for the first list of %s", missing)
+        self._tell_of_absent_kinds()
         gc.collect()
         gc.freeze()  # what has been read at the start stays; it need not be looked at again and again
         gc.set_threshold(*COLLECT)
@@ -253,6 +254,15 @@ class Operator:
         if self.options.ready_file is not None:
             _write_atomically(self.options.ready_file, json.dumps({"pid": os.getpid(), "port": port}))
         log.info("ready as %s, http://%s:%d", self.options.identity, self.options.listen[0], port)
+
+    def _tell_of_absent_kinds(self) -> None:
+        """Kueue's kinds are enough to admit workloads; that ours are missing may still be an oversight."""
+        absent = [resource for resource, reflector in self._by_resource.items() if reflector.absent]
+        if ours := [resource for resource in absent if resource.group == names.OWN_GROUP]:
+            log.warning(
+                "there are no %s until their CRDs are installed (gangline crds | kubectl apply -f -)",
+                " or ".join(map(str, ours)),
+            )
 
     async def _watch_pods(self) -> None:
         """Pods are many and change often: they are watched only where a Topology makes their places matter."""

@@ -115,7 +115,7 @@ class JobKind(Protocol):
     kind: str
     framework: str  # Kueue's integration name, such as "batch/job"
     owns_children: bool  # True: `sync` creates and deletes objects of its own
-    optional: bool  # True: a separate product brings the kind, so that a cluster may lack it
+    optional: bool  # True: it is no kind of Kubernetes', so that a cluster may lack it
 
     def is_suspended(self, job: Json) -> bool:
         """The job is held, completely: no step of a stop is left to do."""

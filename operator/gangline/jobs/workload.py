@@ -15,6 +15,8 @@ _HASH_LENGTH = 5
 _PROVISIONING_PREFIX = "provreq.kueue.x-k8s.io/"
 #: what a job kind may say by `marks`
 _MARKS = (names.CHECKPOINT_INTERVAL, names.NODE_LOSS, names.WHOLE_DOMAINS)
+#: fields of a topology request that ask for nothing
+_NUMBERING = frozenset({"podIndexLabel", "subGroupIndexLabel", "subGroupCount"})
 _COPIED_ANNOTATIONS = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST)
 
 
@@ -183,11 +185,17 @@ def changed_marks(kind: JobKind, workload: Json, job: Json) -> dict[str, str | N
 def _same_pod_set(now: Json, then: Json, admitted: int | None, *, injected: bool) -> bool:
     if now.get("minCount") != then.get("minCount"):
         return False
-    if not injected and (now.get("topologyRequest") or None) != (then.get("topologyRequest") or None):
+    if not injected and _asked_of_topology(now) != _asked_of_topology(then):
         return False
     if not _same_count(now["count"], then, admitted, injected=injected):
         return False
     return podspec.same(now["template"], then["template"], injected=injected)
+
+
+def _asked_of_topology(pod_set: Json) -> Json:
+    """Kueue says of every Job how its pods are numbered, also where nothing is asked."""
+    request: Json = pod_set.get("topologyRequest") or {}
+    return {} if request.keys() <= _NUMBERING else request
 
 
 def _same_count(count: int, then: Json, admitted: int | None, *, injected: bool) -> bool:

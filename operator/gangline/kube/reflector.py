@@ -129,6 +129,8 @@ class Reflector:
         self.synced = asyncio.Event()
         #: time.monotonic() of the last sign of life (list page, event or bookmark)
         self.last_heard = 0.0
+        #: the server did not serve the kind when it was last asked
+        self.absent = False
         self._client = client
         self._namespace = namespace
         self._selectors = {"label_selector": label_selector, "field_selector": field_selector}
@@ -261,6 +263,7 @@ class Reflector:
         """The kind is not served: not yet, after a restart of the server, or not at all. Never a reason to forget."""
         if self._optional and not self.synced.is_set():
             self._tell_synced()
+        self.absent = True
         self.counters.restarted("absent")
         delay = self._absent_retry if self._optional else self._backoff.next()
         logger.log(
@@ -286,6 +289,7 @@ class Reflector:
         for key in [key for key in self._known if key not in seen]:
             self._remove(key, None)
         self._version = version
+        self.absent = False
         self._tell_synced()
 
     def _tell_synced(self) -> None:

@@ -34,7 +34,7 @@ class GPUJob:
     kind: str = "GPUJob"
     framework: str = "gangline.io/gpujob"
     owns_children: bool = True
-    optional: bool = False
+    optional: bool = True
 
     def is_suspended(self, job: Json) -> bool:
         return bool(job["spec"].get("suspend"))

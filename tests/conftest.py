@@ -19,6 +19,17 @@ settings.register_profile("gangline", deadline=None)
 settings.load_profile("gangline")
 
 
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The last lines of a log say what failed, however much was printed about it before."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or hasattr(config, "workerinput"):
+        return
+    for report in [*reporter.stats.get("failed", ()), *reporter.stats.get("error", ())]:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        why = crash.message.partition("\n")[0][:300] if crash else ""
+        print(f"· {report.outcome}: {report.nodeid} ({report.when}) {why}")
+
+
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[LocalControlPlane]:
     """A running control plane. Whoever breaks it (kills components, changes its nodes) should start one of their own."""

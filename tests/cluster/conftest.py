@@ -72,6 +72,17 @@ class System:
         self.running.clear()
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A failed test shows what the operators that it started said last."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    system = getattr(item, "funcargs", {}).get("system")
+    if report.when == "call" and report.failed and isinstance(system, System):
+        for operator in system.running:
+            report.sections.append((f"log of {operator.identity}", operator.tail()))
+
+
 @pytest.fixture(scope="session")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     directory = tmp_path_factory.mktemp("gangline")

@@ -210,6 +210,8 @@ class Api:
                 lines.append(f"{resource.plural}: {error}")
                 continue
             for obj in found:
+                if resource is kube.NODES and not _remarkable(obj):
+                    continue
                 told = {k: v for k, v in obj.items() if k not in ("apiVersion", "kind", "metadata")}
                 meta = {k: v for k, v in obj["metadata"].items() if k not in ("managedFields", "ownerReferences")}
                 lines.append(f"{resource.plural} {json.dumps(meta, sort_keys=True)} {json.dumps(told, sort_keys=True)}")
@@ -250,6 +252,11 @@ class Api:
             return not left and not await self.all(kube.JOBS, namespace)
 
         await self.until(empty, "nothing is left", 30)
+
+
+def _remarkable(node: Json) -> bool:
+    """Pods do not simply run there."""
+    return bool(node["spec"].get("taints") or node["spec"].get("unschedulable") or not condition(node, "Ready"))
 
 
 @contextlib.asynccontextmanager

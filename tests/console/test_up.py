@@ -1,15 +1,30 @@
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from tests.console.objects import cluster_queue, flavor, local_queue, pending
 
+from gangline.console import stack
 from gangline.console.cli import COMMANDS, main
+from gangline.console.processes import Services
 from gangline.console.screen import TABLE_EVERY, LinesScreen
 from gangline.console.snapshot import snapshot
-from gangline.console.stack import parse_webhook_url
+from gangline.console.stack import Wishes, bring_up, parse_webhook_url
+from gangline.devcluster.connect import Connection
+
+#: stands for `gangline NAME …`: writes down what it was told, and is ready
+SCRIBE = """
+import json, pathlib, sys, time
+told = sys.argv[1:]
+ready = pathlib.Path(told[-1])
+ready.with_suffix(".told").write_text(json.dumps(told))
+ready.touch()
+time.sleep(60)
+"""
 
 
 @pytest.mark.parametrize(
@@ -51,6 +66,25 @@ def test_up_on_a_kubeconfig_without_contexts_says_so(tmp_path: Path):
     result = CliRunner().invoke(main, ["up", "--kubeconfig", str(config)])
     assert result.exit_code == 1
     assert "context" in result.output
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_whether_fields_are_tracked_is_told_to_both_processes(
+    wanted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def none(connection: Connection) -> list[str]:
+        return []
+
+    monkeypatch.setattr(stack, "_install", none)
+    services = Services(tmp_path / "services", program=(sys.executable, "-c", SCRIBE))
+    try:
+        bring_up(Connection(tmp_path / "kc", None, "local", "127.0.0.1"), services, print, Wishes(track_fields=wanted))
+        for name in ("webhooks", "operator"):
+            told = json.loads((services.directory / f"{name}.told").read_text())
+            assert told[0] == name
+            assert ("--track-fields" in told) is wanted
+    finally:
+        services.stop()
 
 
 def test_run_names_what_is_wrong_with_an_example_before_it_starts_anything(tmp_path: Path):

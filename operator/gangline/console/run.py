@@ -16,7 +16,7 @@ from gangline.console.example import Example, ExampleError
 from gangline.console.progress import Tally
 from gangline.console.screen import Screen, screen
 from gangline.console.snapshot import Snapshot
-from gangline.console.stack import Stack
+from gangline.console.stack import Stack, Wishes
 from gangline.console.up import readable_errors, say
 from gangline.console.watch import Watch, changes, watching
 from gangline.control.audit import FLUSH_EVERY
@@ -85,7 +85,7 @@ class ExampleRun:
     def standing(self) -> AbstractContextManager[Stack]:
         """What the example needs: JobSets need somebody who runs them."""
         jobset = any(job.resource.kind == JOB_SETS.kind for job in self._example.jobs)
-        return stack.standing(Choice(source="local"), say, jobset=jobset)
+        return stack.standing(Choice(source="local"), say, Wishes(jobset=jobset))
 
     async def show(self, standing: Stack) -> None:
         """Submits everything and shows what happens. Raises RunError, ExampleError or StartError."""

@@ -36,9 +36,19 @@ class Stack:
 JOBSET_STAND_IN = (sys.executable, "-m", "gangline.devcluster.jobset")
 
 
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What may be chosen of the stack. `webhook_url`: where a cluster elsewhere reaches the webhooks; `jobset`: with the
+    stand-in for JobSet; `track_fields`: Workloads keep their metadata.managedFields."""
+
+    webhook_url: str | None = None
+    jobset: bool = False
+    track_fields: bool = False
+
+
 @contextmanager
-def standing(choice: Choice, say: Say, *, webhook_url: str | None = None, jobset: bool = False) -> Iterator[Stack]:
-    """All of it up inside the block; what was started for it ends with the block. `jobset`: with the stand-in for JobSet.
+def standing(choice: Choice, say: Say, wishes: Wishes) -> Iterator[Stack]:
+    """All of it up inside the block; what was started for it ends with the block.
 
     Raises DevClusterError, InstallError, LoginError or ApiError, each with words for the user.
     """
@@ -46,13 +56,13 @@ def standing(choice: Choice, say: Say, *, webhook_url: str | None = None, jobset
         say(f"✓ {_where(connection)}")
         services = Services(services_directory(connection))
         try:
-            yield bring_up(connection, services, say, webhook_url, jobset=jobset)
+            yield bring_up(connection, services, say, wishes)
         finally:
             services.stop()
 
 
 @contextmanager
-def named(name: str, say: Say, *, jobset: bool = False) -> Iterator[Stack]:
+def named(name: str, say: Say, wishes: Wishes) -> Iterator[Stack]:
     """As `standing`, on the local control plane of that name, whose data stay; it is ended only if it was down before."""
     cluster = NamedCluster(name)
     was_up = cluster.status().up
@@ -60,7 +70,7 @@ def named(name: str, say: Say, *, jobset: bool = False) -> Iterator[Stack]:
         connection = start_named(cluster, say)
         services = Services(services_directory(connection))
         try:
-            yield bring_up(connection, services, say, jobset=jobset)
+            yield bring_up(connection, services, say, wishes)
         finally:
             services.stop()
     finally:
@@ -75,25 +85,25 @@ def start_named(cluster: NamedCluster, say: Say) -> Connection:
     return connection
 
 
-def bring_up(
-    connection: Connection, services: Services, say: Say, webhook_url: str | None = None, *, jobset: bool = False
-) -> Stack:
+def bring_up(connection: Connection, services: Services, say: Say, wishes: Wishes) -> Stack:
     """Kinds, webhooks, operator, in this order: each needs the one before. The stand-in for JobSet starts beside them."""
-    jobset = jobset and connection.source == "local"
+    jobset = wishes.jobset and connection.source == "local"
+    tracking = ["--track-fields"] if wishes.track_fields else []
     if jobset:
         services.launch("jobset", [*JOBSET_STAND_IN, *_login(connection)])
     with narrate("Installing Gangline's kinds"):
         kinds = asyncio.run(_install(connection))
     say(f"✓ {len(kinds)} kinds are served")
-    address = _webhook_address(connection, webhook_url)
+    address = _webhook_address(connection, wishes.webhook_url)
     if address is None:
         say(NO_WEBHOOKS)
     else:
         with narrate("Starting the webhooks"):
-            services.start("webhooks", [*_login(connection), "--mode", "url", *address, "--unregister-on-exit"])
+            told = [*_login(connection), "--mode", "url", *address, "--unregister-on-exit", *tracking]
+            services.start("webhooks", told)
         say("✓ the webhooks answer")
     with narrate("Starting the operator"):
-        told = [*_election(connection), *_visibility(connection), *_kept(connection, services)]
+        told = [*_election(connection), *_visibility(connection), *_kept(connection, services), *tracking]
         services.start("operator", [*_login(connection), *told])
     say("✓ the operator decides")
     if jobset:

@@ -12,7 +12,7 @@ import click
 from gangline.console import stack
 from gangline.console.install import InstallError
 from gangline.console.processes import Services, end
-from gangline.console.stack import Stack
+from gangline.console.stack import Stack, Wishes
 from gangline.devcluster.clusters import DEFAULT_NAME, NamedCluster
 from gangline.devcluster.connect import Choice, Source
 from gangline.devcluster.errors import DevClusterError
@@ -34,6 +34,9 @@ from gangline.kube.config import LoginError
     "--webhook-url", default=None, help="With --kubeconfig: https://… under which the cluster reaches this machine."
 )
 @click.option("--no-jobset", is_flag=True, help="Local only: without the stand-in that runs JobSets.")
+@click.option(
+    "--track-fields", is_flag=True, help="Leave metadata.managedFields on Workloads; dearer for the API server."
+)
 @click.option("--detach", is_flag=True, help="Local only: return when all is up; `gangline down` ends it.")
 def command(
     source: Source | None,
@@ -42,6 +45,7 @@ def command(
     name: str | None,
     webhook_url: str | None,
     no_jobset: bool,
+    track_fields: bool,
     detach: bool,
 ) -> None:
     """Bring up a cluster with Gangline on it. Without an option: kind where Docker works, else --local.
@@ -55,17 +59,17 @@ def command(
         raise click.UsageError("--name and --detach are for the local control plane")
     if no_jobset and (remote or source == "kind"):
         raise click.UsageError("--no-jobset is for the local control plane: elsewhere there is no stand-in")
-    jobset = not no_jobset and not remote and source != "kind"
     if webhook_url is not None:
         _check_webhook_url(webhook_url, remote)
+    wishes = Wishes(webhook_url, not no_jobset and not remote and source != "kind", track_fields)
     with readable_errors():
         if detach:
-            _detached(name or DEFAULT_NAME, jobset=jobset)
+            _detached(name or DEFAULT_NAME, wishes)
         elif name:
-            _stay(lambda: stack.named(name, say, jobset=jobset))
+            _stay(lambda: stack.named(name, say, wishes))
         else:
-            wish = Choice(source=source, kubeconfig=kubeconfig, context=context)
-            _stay(lambda: stack.standing(wish, say, webhook_url=webhook_url, jobset=jobset))
+            choice = Choice(source=source, kubeconfig=kubeconfig, context=context)
+            _stay(lambda: stack.standing(choice, say, wishes))
 
 
 @click.command("down")
@@ -89,12 +93,12 @@ def _check_webhook_url(url: str, remote: bool) -> None:
         raise click.BadParameter(str(error), param_hint="--webhook-url") from error
 
 
-def _detached(name: str, *, jobset: bool) -> None:
+def _detached(name: str, wishes: Wishes) -> None:
     cluster = NamedCluster(name)
     connection = stack.start_named(cluster, say)
     services = Services(stack.services_directory(connection), detached=True)
     try:
-        stack.bring_up(connection, services, say, jobset=jobset)
+        stack.bring_up(connection, services, say, wishes)
     except BaseException:
         services.stop()
         raise

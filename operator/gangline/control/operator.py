@@ -8,7 +8,6 @@ End: stop deciding, let the writes under way finish, give the lease back. Losing
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import logging
 import os
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from gangline.api import names
-from gangline.control import aggregated, mirror, policies, shell
+from gangline.control import aggregated, memory, mirror, policies, shell
 from gangline.control.audit import AuditLog, RecordedEngine
 from gangline.control.controller import Controller, wall_millis
 from gangline.control.ending import in_order
@@ -51,8 +50,6 @@ log = logging.getLogger(__name__)
 
 #: A kind that is not served, because its product is not installed, is looked for this often, in seconds.
 ABSENT_RETRY = 5.0
-#: Objects between two collections of garbage: nearly all that is read stays, and what goes is seldom in a cycle.
-COLLECT = (20_000, 20, 50)
 #: So long the first decision waits for the list of pods, in seconds.
 PODS_WITHIN = 30.0
 #: What is under way may take this long to finish at the end, in seconds.
@@ -201,6 +198,7 @@ class Operator:
             self._guard(self.controller.run(), "controller"),
             self._guard(self._watch_pods(), "pods"),
             self._guard(self._govern(), "leadership"),
+            self._guard(memory.give_back(), "memory"),
             self._guard(self.controller.stalls.run(lambda: self.leading.is_set() and not self._lost), "stalls"),
         ]
         if self.forecasting is not None:
@@ -246,9 +244,7 @@ class Operator:
                 missing = ", ".join(str(resource) for resource in self.reflectors.missing())
                 log.info("waiting for the first list of %s", missing)
         self._tell_of_absent_kinds()
-        gc.collect()
-        gc.freeze()  # what has been read at the start stays; it need not be looked at again and again
-        gc.set_threshold(*COLLECT)
+        memory.settle()
         port = self._port = await self._serve()
         self._serving.set()
         if self.options.ready_file is not None:

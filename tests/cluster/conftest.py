@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -83,11 +84,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
             report.sections.append((f"log of {operator.identity}", operator.tail()))
 
 
-@pytest.fixture(scope="session")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    directory = tmp_path_factory.mktemp("gangline")
+@contextmanager
+def standing(directory: Path, crds: Sequence[harness.Json] | None = None) -> Iterator[System]:
+    """A control plane with these kinds (by default, all), nodes, accounts and webhooks."""
     with LocalControlPlane(Options(gogc=200)) as control_plane:
-        asyncio.run(_prepare(control_plane.kubeconfig))
+        asyncio.run(_prepare(control_plane.kubeconfig, crds))
         logins = asyncio.run(accounts.grant(control_plane.kubeconfig, directory))
         webhooks = harness.WebhookProcess(logins[rights.WEBHOOKS.name], directory).start()
         system = System(control_plane, directory, webhooks, logins[rights.OPERATOR.name])
@@ -96,10 +97,16 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
         webhooks.stop()
 
 
-async def _prepare(kubeconfig: Path) -> None:
+async def _prepare(kubeconfig: Path, crds: Sequence[harness.Json] | None) -> None:
     async with harness.connect(kubeconfig) as api:
-        await install_kinds(api.client)
+        await install_kinds(api.client, crds)
         await create_pools(api.client, POOLS)
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    with standing(tmp_path_factory.mktemp("gangline")) as system:
+        yield system
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 from gangline.api import install, names
 from gangline.kube.client import ApiClient
@@ -17,12 +18,12 @@ class InstallError(Exception):
     """The cluster did not take Gangline's kinds."""
 
 
-async def install_kinds(api: ApiClient) -> list[str]:
-    """Applies the CRDs and the system namespace; returns the CRDs' names once all are served.
+async def install_kinds(api: ApiClient, crds: Sequence[Json] | None = None) -> list[str]:
+    """Applies the CRDs (all, unless they are given) and the system namespace; returns their names once all are served.
 
     Raises InstallError or ApiError.
     """
-    crds = install.crds()
+    crds = install.crds() if crds is None else crds
     await asyncio.gather(*(_apply(api, crd) for crd in crds), _namespace(api))
     crd_names = [crd["metadata"]["name"] for crd in crds]
     await _served(api, crd_names)

@@ -1,0 +1,125 @@
+"""The words of the engine: the facts that flow in and the decisions that flow out.
+
+Every value is plain and immutable. Quantities are integers in canonical units (cpu in milli-cpu, every other resource in
+whole units, rounded up). Times are integers: milliseconds since the epoch. Identity of a namespaced item is its key
+`"namespace/name"`; of a cluster-scoped one its name.
+
+Facts are level-triggered: `Put(item)` states the whole truth about one object (a workload with its spec *and* the parts of
+its status that decide), `Gone` says it is no more. The order in which facts about different objects arrive does not matter.
+"""
+
+from gangline.engine.model.decisions import (
+    Admit,
+    CompleteAdmission,
+    Decision,
+    Evict,
+    Explanation,
+    Heal,
+    Park,
+    Preempt,
+    Requeue,
+    Swap,
+    Warn,
+)
+from gangline.engine.model.facts import Change, Gone, Item, Put, WriteFailed
+from gangline.engine.model.nodes import ForeignPod, Node, Topology
+from gangline.engine.model.policies import SWAP_WINDOW, Backfill, GiveWay, Ordering, Overrun, Recovery, VictimPolicy
+from gangline.engine.model.queues import (
+    AdmissionCheck,
+    CheckRef,
+    ClusterQueue,
+    Cohort,
+    Flavor,
+    FlavorQuotas,
+    Fungibility,
+    LocalQueue,
+    Namespace,
+    PreemptionPolicy,
+    Quota,
+    ResourceGroup,
+)
+from gangline.engine.model.runs import BoundPod, Footprint, RuntimeForecast
+from gangline.engine.model.selection import Affinity, Expression, LabelSelector, PreferredTerm, Taint, Toleration
+from gangline.engine.model.settings import AdmissionFairSharing, FairSharing, HealthPolicy, PodsReadyPolicy, Settings
+from gangline.engine.model.statuses import QueueStatus, ResourceUsage
+from gangline.engine.model.units import UNLIMITED, Millis, Requests
+from gangline.engine.model.workloads import (
+    Admission,
+    CheckState,
+    Domain,
+    PodSet,
+    PodSetAssignment,
+    Slice,
+    TopologyAssignment,
+    TopologyRequest,
+    Workload,
+)
+
+__all__ = [
+    "SWAP_WINDOW",
+    "UNLIMITED",
+    "Admission",
+    "AdmissionCheck",
+    "AdmissionFairSharing",
+    "Admit",
+    "Affinity",
+    "Backfill",
+    "BoundPod",
+    "Change",
+    "CheckRef",
+    "CheckState",
+    "ClusterQueue",
+    "Cohort",
+    "CompleteAdmission",
+    "Decision",
+    "Domain",
+    "Evict",
+    "Explanation",
+    "Expression",
+    "FairSharing",
+    "Flavor",
+    "FlavorQuotas",
+    "Footprint",
+    "ForeignPod",
+    "Fungibility",
+    "GiveWay",
+    "Gone",
+    "Heal",
+    "HealthPolicy",
+    "Item",
+    "LabelSelector",
+    "LocalQueue",
+    "Millis",
+    "Namespace",
+    "Node",
+    "Ordering",
+    "Overrun",
+    "Park",
+    "PodSet",
+    "PodSetAssignment",
+    "PodsReadyPolicy",
+    "Preempt",
+    "PreemptionPolicy",
+    "PreferredTerm",
+    "Put",
+    "QueueStatus",
+    "Quota",
+    "Recovery",
+    "Requests",
+    "Requeue",
+    "ResourceGroup",
+    "ResourceUsage",
+    "RuntimeForecast",
+    "Settings",
+    "Slice",
+    "Swap",
+    "Taint",
+    "Toleration",
+    "Topology",
+    "TopologyAssignment",
+    "TopologyRequest",
+    "VictimPolicy",
+    "Warn",
+    "Workload",
+    "WriteFailed",
+]

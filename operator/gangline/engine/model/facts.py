@@ -1,0 +1,50 @@
+"""What flows in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from gangline.engine.model.nodes import ForeignPod, Node, Topology
+from gangline.engine.model.queues import AdmissionCheck, ClusterQueue, Cohort, Flavor, LocalQueue, Namespace
+from gangline.engine.model.runs import Footprint, RuntimeForecast
+from gangline.engine.model.workloads import Workload
+
+Item: TypeAlias = (
+    Flavor
+    | Cohort
+    | ClusterQueue
+    | LocalQueue
+    | Namespace
+    | AdmissionCheck
+    | Topology
+    | Node
+    | ForeignPod
+    | RuntimeForecast
+    | Footprint
+    | Workload
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    item: Item
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    kind: type[Item]
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFailed:
+    """A decision about this workload could not be written; what the engine assumed of it is void.
+
+    The next `Put` of the workload states the truth. Until then it is treated as its last `Put` said.
+    """
+
+    workload: str
+
+
+Change: TypeAlias = Put | Gone | WriteFailed

@@ -1,0 +1,42 @@
+"""Where pods may go, and what is there already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gangline.engine.model.selection import Taint
+from gangline.engine.model.units import Millis, Requests
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Node label keys, top level first."""
+
+    name: str
+    levels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    allocatable: Requests = field(default_factory=dict[str, int])
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    unschedulable: bool = False
+    uid: str = ""
+    #: type -> (status, when it last changed); Ready=Unknown is told from Ready=False here
+    conditions: Mapping[str, tuple[str, Millis]] = field(default_factory=dict[str, tuple[str, Millis]])
+    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    #: what the hardware has (status.capacity): more than allocatable means degraded devices
+    capacity: Requests = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignPod:
+    """A bound, unfinished pod that Gangline does not account for itself: it takes node capacity from topology flavors."""
+
+    key: str
+    node: str
+    requests: Requests

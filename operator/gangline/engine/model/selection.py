@@ -1,0 +1,47 @@
+"""What selects nodes and namespaces: taints, tolerations, affinity, labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """One requirement on a label: `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+#: Required node affinity: terms are ORed, the expressions of a term are ANDed. Empty = no affinity.
+Affinity: TypeAlias = tuple[tuple[Expression, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredTerm:
+    weight: int
+    expressions: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """`match_labels` are folded into `expressions` (operator In). No expressions = selects everything."""
+
+    expressions: tuple[Expression, ...] = ()

@@ -1,0 +1,55 @@
+"""How the engine is set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class FairSharing:
+    strategies: tuple[str, ...] = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionFairSharing:
+    half_life_seconds: float = 0.0
+    sampling_interval_seconds: float = 300.0
+    resource_weights: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True, slots=True)
+class PodsReadyPolicy:
+    """waitForPodsReady of Kueue's configuration."""
+
+    timeout_seconds: float = 1800.0
+    recovery_timeout_seconds: float | None = None  # None = as timeout
+    block_admission: bool = False
+    timestamp: str = "Eviction"  # Eviction | Creation
+    backoff_limit: int | None = None
+    backoff_base_seconds: float = 60.0
+    backoff_max_seconds: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class HealthPolicy:
+    """What differs from the engine's table of health signals (`engine.health`)."""
+
+    #: node condition type -> Lost | Suspect | LeavingSoon | DegradedDevice while it is True; Ignore = it says nothing
+    conditions: Mapping[str, str] = field(default_factory=dict[str, str])
+    #: signal, as the table names it -> seconds that it must last before it counts
+    grace_seconds: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Cluster-wide settings; `gates` override Kueue's default feature gates by name."""
+
+    fair_sharing: FairSharing | None = None
+    admission_fair_sharing: AdmissionFairSharing | None = None
+    pods_ready: PodsReadyPolicy | None = PodsReadyPolicy()
+    gates: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    ignore_undeclared_resources: bool = False
+    #: named fixes of Kueue quirks, per ClusterQueue name ("*" = all); see engine.fixes
+    fixes: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    health: HealthPolicy = HealthPolicy()

@@ -1,0 +1,151 @@
+"""A gang: what it asks for, what it was given, and what the cluster says of it so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gangline.engine.model.selection import Affinity, PreferredTerm, Toleration
+from gangline.engine.model.units import Millis, Requests
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    level: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyRequest:
+    """At most one of `required`, `preferred`, `unconstrained`; `slices` outermost first."""
+
+    required: str = ""
+    preferred: str = ""
+    unconstrained: bool = False
+    slices: tuple[Slice, ...] = ()
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    name: str
+    count: int
+    requests: Requests  # per pod
+    min_count: int | None = None
+    node_selector: Mapping[str, str] = field(default_factory=dict[str, str])
+    tolerations: tuple[Toleration, ...] = ()
+    affinity: Affinity = ()
+    preferred_affinity: tuple[PreferredTerm, ...] = ()
+    topology: TopologyRequest | None = None
+    #: digest of what else shapes the pods (ports, runtime class, claims, …): equal shapes are interchangeable.
+    shape: str = ""
+    #: node label key of which `domains` values are each taken for itself alone (JobSet exclusive-topology)
+    exclusive: str = ""
+    domains: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Pods of one pod set in one topology domain; `values` from the top level down (hostname alone where that is lowest)."""
+
+    values: tuple[str, ...]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyAssignment:
+    levels: tuple[str, ...]
+    domains: tuple[Domain, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetAssignment:
+    name: str
+    count: int
+    flavors: Mapping[str, str]  # resource -> flavor
+    usage: Requests  # total over `count` pods
+    topology: TopologyAssignment | None = None
+    #: "" | "Pending" | "Ready": placement waits for a second pass.
+    delayed_topology: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    cluster_queue: str
+    pod_sets: tuple[PodSetAssignment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckState:
+    name: str
+    state: str = "Pending"  # Pending | Ready | Retry | Rejected
+    message: str = ""
+    at: Millis = 0
+    requeue_after_seconds: int | None = None
+    retry_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A gang: what it asks for and what the cluster says of it so far."""
+
+    uid: str
+    namespace: str
+    name: str
+    queue: str  # LocalQueue name
+    pod_sets: tuple[PodSet, ...]
+    priority: int = 0
+    boost: int = 0
+    created: Millis = 0
+    active: bool = True
+    gates: tuple[str, ...] = ()  # entries of the admission-gated-by annotation
+    max_execution_seconds: int | None = None
+    #: what the user names it by and, for messages, the uid of the job that owns it.
+    job_uid: str = ""
+
+    # status
+    admission: Admission | None = None  # not None = it holds quota (QuotaReserved=True)
+    reserved_at: Millis = 0
+    admitted: bool = False
+    admitted_at: Millis = 0
+    evicted: str = ""  # reason while Evicted=True, else ""
+    evicted_at: Millis = 0
+    preempted: str = ""  # reason while Preempted=True, else ""
+    pods_ready: bool = False
+    pods_ready_at: Millis = 0  # last transition of PodsReady
+    pods_were_ready: bool = False  # PodsReady=False with reason WaitForRecovery
+    finished: bool = False
+    on_hold: bool = False  # QuotaReserved=False with reason OnHold
+    #: status of the Requeued condition; None = no condition.
+    requeued: bool | None = None
+    requeue_count: int = 0
+    requeue_at: Millis | None = None
+    past_execution_seconds: int = 0
+    preemptions: int = 0  # how often it was told to make room for others, over all its runs
+    reclaimable: Mapping[str, int] = field(default_factory=dict[str, int])  # pod set -> finished pods
+    checks: tuple[CheckState, ...] = ()
+    unhealthy_nodes: tuple[str, ...] = ()
+
+    # what Gangline remembers beyond Kueue's schema
+    #: it was started before a reserved head that goes before it
+    backfilled: bool = False
+    #: work is lost in steps of this many seconds when it is stopped; None = all of it, from its start
+    checkpoint_seconds: float | None = None
+    #: when nodes were replaced under it, and how many; of the last SWAP_WINDOW at least
+    replaced: tuple[tuple[Millis, int], ...] = ()
+    #: nodes that failed it, from `Heal.lost` or `Evict.avoid` on until it runs complete again; others are preferred to them
+    avoid: tuple[str, ...] = ()
+    #: when it was last told to leave nodes (`Heal.at`, or of an `Evict` that names some): what failed later is another loss
+    healed_at: Millis = 0
+    #: it can't replace single pods: when some are lost, all of it starts again (JobSet)
+    restarts_whole: bool = False
+    #: how far it ran past its forecast in this run: "" | Warned | Overdue
+    overrun: str = ""
+    #: it was overdue in this run or an earlier one: its forecast is not to be relied on
+    overran: bool = False
+    #: what is done about it since it hangs: "" | Notify | Restart | Requeue
+    stalled: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"

@@ -12,6 +12,8 @@ BIN := $(VENV)/bin
 #: pytest workers; the tests that need the control plane share one per worker
 WORKERS ?= 2
 PYTEST_ARGS ?=
+#: of fuzz: so many times the examples of `make test`
+TIMES ?= 20
 #: which of bench/admission.yaml's loads and sizes the benchmarks run
 LOAD ?= baseline
 SIZE ?= full
@@ -26,7 +28,7 @@ TRIALS ?= 20
 #: of bench-curve: the largest number of workloads
 TO ?= 50000
 
-.PHONY: help run test check venv bench bench-engine bench-admission bench-jobs bench-hotswap bench-idle bench-soak bench-curve crds lock clean
+.PHONY: help run test fuzz check venv bench bench-engine bench-admission bench-jobs bench-hotswap bench-idle bench-soak bench-curve crds lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +39,9 @@ run: venv ## a local cluster, two teams, thirty jobs, a live table (Ctrl-C ends 
 test: check ## all checks, then all tests
 	@$(BIN)/gangline cluster build
 	@$(BIN)/pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+fuzz: venv ## the property tests with TIMES=20 times as many examples, new ones each time
+	@GANGLINE_EXAMPLES=$(TIMES) $(BIN)/pytest -n $(WORKERS) $(shell grep -rlE '^from (hypothesis|tests.examples) import' tests --include='test_*.py') $(PYTEST_ARGS)
 
 check: venv ## format, lint, types, import contracts
 	@echo "· ruff format"; $(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; exit 1; }

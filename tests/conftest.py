@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from tests.controlplane import Kubectl, require_control_plane
+from tests.examples import examples
 
 from gangline.devcluster import build
 from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
 
-# machines are shared and slow at times: no example fails for the time that it takes
-settings.register_profile("gangline", deadline=None)
+settings.register_profile("gangline", examples(100))
 settings.load_profile("gangline")
 
 

@@ -7,9 +7,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from tests.api.generated import NAMES, Json, objects, unknown, with_defaults
+from tests.examples import examples
 
 from gangline.api import kinds, names, topology_slices
 from gangline.api.conversion import ConversionError, convert
@@ -22,7 +23,7 @@ SCHEMAS = {
     for version in kind.versions
 }
 KUEUE_KINDS = sorted({kind for kind, _ in SCHEMAS})
-some = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+some = examples(30, suppress_health_check=list(HealthCheck))
 
 CLASS_REFS = st.builds(
     lambda pair, name: {"group": pair[0], "kind": pair[1], "name": name},

@@ -9,9 +9,10 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from tests.api.generated import Json, objects, with_defaults
+from tests.examples import examples
 
 from gangline.api import kinds, names, parse, render
 from gangline.api.parse import ParseError
@@ -410,7 +411,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
 SCHEMAS = {kind.kind: structural(kind.versions[-1].model) for kind in kinds.KINDS if kind.kind in READERS}
 METADATA = {"name": "x", "namespace": "y", "uid": "u", "creationTimestamp": "2026-01-31T12:00:00Z"}
 JUNK = st.sampled_from([None, "", "x", 0, -1, 2**70, 1.5, True, [], {}, [None], ["x"], {"a": None}, [{}], [[]]])
-some = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+some = examples(40, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("kind", READERS)
@@ -628,7 +629,6 @@ ASSIGNMENTS = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(st.builds(model.Admission, cluster_queue=TEXT, pod_sets=st.lists(ASSIGNMENTS, max_size=3).map(tuple)))
 def test_admissions_come_back_as_they_were_written(admission: model.Admission) -> None:
     assert parse.admission(orjson.loads(orjson.dumps(render.admission(admission)))) == admission

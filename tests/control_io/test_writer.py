@@ -11,8 +11,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.kube.fake_server import Answer, FakeServer
 
 from gangline.control.faults import FaultHook
@@ -435,7 +436,7 @@ async def test_a_callback_may_submit_and_may_fail() -> None:
         assert value(server, "a") == 3
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     steps=st.lists(
         st.tuples(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.clockwork import Clockwork, Job, not_overcommitted
 from tests.engine.world import GPU, World, cluster_queue, gang, group, of, parks
+from tests.examples import examples
 
 from gangline.engine.estimates import flavors_of, working_flavors
 from gangline.engine.model import (
@@ -239,7 +240,7 @@ def jobs(draw: st.DrawFn) -> list[Job]:
     return found
 
 
-@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@examples(15)
 @given(jobs(), st.sampled_from(["Overdue", "Any"]), st.sampled_from(["QueueOrder", "ShortestFirst", "BestFit"]))
 def test_backfill_keeps_its_promises_on_flavors_of_several_speeds(day: list[Job], revoke: str, candidates: str) -> None:
     groups = (group({"a100": {GPU: 8}, "slow": {GPU: 16}}),)

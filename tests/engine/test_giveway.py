@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.clockwork import Clockwork, Job, not_overcommitted
 from tests.engine.world import START, cluster_queue
+from tests.examples import examples
 
 from gangline.engine.giveway import GAVE_WAY
 from gangline.engine.model import Backfill, GiveWay, Ordering
@@ -168,7 +169,7 @@ def days(draw: st.DrawFn) -> list[Job]:
     return found
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@examples(25)
 @given(days(), st.sampled_from([0, 3]), st.sampled_from([1.0, 3.0]), st.sampled_from([0.05, 1.0]))
 def test_all_end_and_the_same_day_is_decided_the_same(day: list[Job], nodes: int, longer: float, share: float) -> None:
     rule = GiveWay(

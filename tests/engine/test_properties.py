@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.engine.world import START, World, cluster_queue, cohort, gang
+from tests.examples import examples
 
 from gangline.engine.engine import Engine
 from gangline.engine.fixes import FIXES
@@ -147,7 +148,7 @@ class FixedHistories(Histories):
     fixes = FIXES
 
 
-QUICK = settings(max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK = examples(25, stateful_step_count=30)
 
 TestHistories = Histories.TestCase
 TestFairHistories = FairHistories.TestCase
@@ -160,7 +161,7 @@ jobs = st.lists(st.tuples(st.sampled_from(QUEUES), st.integers(1, 7), st.integer
 
 
 @given(jobs=jobs, order=st.randoms(use_true_random=False), fair=st.booleans())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_the_order_of_facts_is_irrelevant(jobs: list[tuple[str, int, int]], order: Any, fair: bool) -> None:
     facts = [Put(item) for item in (Flavor("a100"), *FOREST)]
     facts += [Put(LocalQueue("team", queue, queue)) for queue in QUEUES]
@@ -180,7 +181,7 @@ def test_the_order_of_facts_is_irrelevant(jobs: list[tuple[str, int, int]], orde
 
 
 @given(jobs=jobs)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_strict_fifo_never_passes_its_head(jobs: list[tuple[str, int, int]]) -> None:
     world = World(cluster_queue("q", 8, strategy="StrictFIFO"))
     for number, (_, gpus, priority) in enumerate(jobs):
@@ -196,7 +197,7 @@ def test_strict_fifo_never_passes_its_head(jobs: list[tuple[str, int, int]]) -> 
 
 @pytest.mark.parametrize("fixes", [frozenset[str](), FIXES], ids=["kueue", "gangline"])
 @given(jobs=jobs)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_what_preemption_promised_happens(fixes: frozenset[str], jobs: list[tuple[str, int, int]]) -> None:
     """When its victims are gone, and nobody else came, the preemptor starts."""
     world = World(
@@ -214,7 +215,7 @@ def test_what_preemption_promised_happens(fixes: frozenset[str], jobs: list[tupl
 
 
 @given(jobs=jobs)
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_nothing_starves_under_fair_sharing(jobs: list[tuple[str, int, int]]) -> None:
     """All that can ever fit has run once everything that runs ends after a while."""
     world = World(*FOREST, settings=Settings(fair_sharing=FairSharing(), pods_ready=None))
@@ -230,7 +231,7 @@ def test_nothing_starves_under_fair_sharing(jobs: list[tuple[str, int, int]]) ->
 
 
 @given(jobs=jobs, preemptors=st.integers(1, 4))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_with_all_fixes_preemption_comes_to_rest(jobs: list[tuple[str, int, int]], preemptors: int) -> None:
     """If nobody comes and nobody finishes, evictions and admissions end: no two gangs throw each other out for ever."""
     world = World(*FOREST, settings=Settings(pods_ready=None, fixes={"*": FIXES}))

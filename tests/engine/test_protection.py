@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.clockwork import Clockwork, Job
 from tests.engine.node_world import NodeWorld, node, plain, queue
 from tests.engine.world import GPU, World, cluster_queue, cohort, gang, group, of, parks
+from tests.examples import examples
 
 from gangline.engine.fixes import FIXES
 from gangline.engine.model import (
@@ -368,7 +369,7 @@ STEPS = st.lists(
     min_size=5,
     max_size=40,
 )
-QUICK = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+QUICK = examples(40)
 
 
 def forest(policies: tuple[VictimPolicy | None, ...], settings: Settings) -> World:

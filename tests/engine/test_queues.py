@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.world import gang
+from tests.examples import examples
 
 from gangline.engine.gang import Gang
 from gangline.engine.model import Settings
@@ -88,7 +89,7 @@ operations = st.lists(
 
 
 @given(operations=operations)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_it_is_always_the_sorted_list_of_those_not_aside(operations: list[tuple[str, int]]) -> None:
     """Against the plainest model there is: a set of gangs and a set of shapes."""
     gangs = [waiting(f"w{n}", 1 + n % 4, priority=n % 3) for n in range(12)]

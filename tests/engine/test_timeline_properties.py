@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.clockwork import Clockwork, Job, not_overcommitted
 from tests.engine.world import START, World, cluster_queue, gang, of
+from tests.examples import examples
 
 from gangline.engine.model import Backfill, Ordering, Preempt, RuntimeForecast
 from gangline.engine.reservation import FAR, Reservation
@@ -15,7 +16,7 @@ from gangline.engine.timeline import Timeline
 ORDERS = ("QueueOrder", "ShortestFirst", "LargestFirst", "BestFit", "AgedShortestFirst")
 KEYS = ("Priority", "ShortestFirst", "AgedShortestFirst", "SmallestFirst", "HighestResponseRatio")
 ORDERINGS = (*map(Ordering, KEYS), Ordering("AgedShortestFirst", optimism=0.75), Ordering("Priority", optimism=1.0))
-RELAXED = settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+RELAXED = examples(15)
 
 
 @st.composite

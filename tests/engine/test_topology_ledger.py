@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.examples import examples
 
 from gangline.engine import topology_counts
 from gangline.engine.model import (
@@ -167,7 +167,7 @@ class History(RuleBasedStateMachine):
                         )
 
 
-History.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+History.TestCase.settings = examples(40, stateful_step_count=25)
 TestHistory = History.TestCase
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from gangline.engine.model import Domain, Node, PodSet, Slice, TopologyAssignment, TopologyRequest
 from gangline.engine.topology import Placement, PlacementRequest, Profile, TopologyLedger, place
@@ -88,7 +89,7 @@ def taken_per_host(case: Case, answer: Placement) -> dict[str, Counter[str]]:
     return taken
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(cases())
 def test_no_host_gets_more_than_fits(case: Case) -> None:
     used: dict[str, Counter[str]] = {}
@@ -101,7 +102,7 @@ def test_no_host_gets_more_than_fits(case: Case) -> None:
             assert amount + already <= capacity[host][resource], (host, resource)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(cases())
 def test_counts_sum_exactly(case: Case) -> None:
     answer = case.place()
@@ -122,7 +123,7 @@ def test_counts_sum_exactly(case: Case) -> None:
         assert not set(answer.failed) & set(answer.assignments)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(cases())
 def test_required_and_slice_domains_are_kept(case: Case) -> None:
     answer = case.place()
@@ -143,7 +144,7 @@ def test_required_and_slice_domains_are_kept(case: Case) -> None:
             assert all(count % layer.size == 0 for count in per_domain.values())
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(cases(), st.randoms())
 def test_the_order_of_nodes_and_the_history_do_not_matter(case: Case, random) -> None:
     first = case.place()
@@ -155,7 +156,7 @@ def test_the_order_of_nodes_and_the_history_do_not_matter(case: Case, random) ->
         assert again == first
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(cases())
 def test_what_was_placed_fits_and_then_less_room_is_left(case: Case) -> None:
     """Holding a required placement never makes more pods fit."""

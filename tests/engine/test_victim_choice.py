@@ -7,10 +7,11 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.node_world import NodeWorld, node, plain, queue
 from tests.engine.world import GPU, START, World, cluster_queue, cohort, gang, group, of
+from tests.examples import examples
 
 from gangline.engine.fewest import STEPS, FewestSearch
 from gangline.engine.model import (
@@ -29,7 +30,7 @@ RECLAIM = PreemptionPolicy("LowerPriority", "Any")
 LEAST_LOST = VictimPolicy(choice="LeastLostWork")
 FEWEST = VictimPolicy(choice="FewestGangs")
 FAIR = Settings(pods_ready=None, fair_sharing=FairSharing())
-QUICK = settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.too_slow])
+QUICK = examples(80)
 
 
 def started(policy: VictimPolicy | None, *running: tuple[int, Workload], gpus: int = 8, later: int = 3600) -> World:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lightgbm.basic import LightGBMError
+from tests.examples import examples
 from tests.forecast.generator import DAY, at_random, make_runs
 
 from gangline.forecast import (
@@ -148,7 +149,7 @@ def test_a_weighted_quantile() -> None:
     kinds=st.sampled_from([3, 1000, 10**9]),
     seed=st.integers(0, 50),
 )
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_of_many_values_the_same_quantile(count: int, level: float, kinds: int, seed: int) -> None:
     """Whole numbers and weights, so that sums are exact. Sorted input makes the sample as bad as can be for drifting weights."""
     rng = np.random.default_rng(seed)

@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.kube.fake_server import Answer, FakeServer
 
 from gangline.kube.client import ApiClient, Json, Resource
@@ -425,7 +426,7 @@ TROUBLE = (
 STEPS = st.lists(st.sampled_from(CHANGES + TROUBLE), max_size=40)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(steps=STEPS, seed=st.integers(0, 2**16))
 def test_after_any_script_the_view_equals_the_server(steps: list[str], seed: int) -> None:
     asyncio.run(play(steps, random.Random(seed)))

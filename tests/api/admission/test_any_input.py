@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.api.admission.builders import Json, cluster_queue, gpujob, job, recipe, workload
 
@@ -52,7 +52,6 @@ def typed(draw: st.DrawFn) -> Json:
     return {**fields, "apiVersion": f"{group}/{version}", "kind": kind}
 
 
-@settings(deadline=None)
 @given(damaged() | typed(), st.none() | damaged())
 def test_no_object_breaks_a_rule(obj: Json, old: Json | None):
     before = copy.deepcopy(obj)

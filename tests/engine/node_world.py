@@ -72,13 +72,17 @@ def slices(name: str, children: int = 2, pods: int = 4, queue: str = "q", **fiel
 class NodeWorld(World):
     """Binds pods where there is room, as a scheduler would; heals as it is told."""
 
-    def __init__(self, *items: Any, settings: Settings | None = None, follow_seats: bool = False) -> None:
+    def __init__(
+        self, *items: Any, settings: Settings | None = None, follow_seats: bool = False, linger: bool = False
+    ) -> None:
         super().__init__(FLAVOR, *items, settings=settings)
         self.warnings: list[Warn] = []
         #: workload -> pods: (pod set, child, name, node or "" while it waits)
         self.pods: dict[str, list[BoundPod]] = {}
         self.serial = 0
         self.follow_seats = follow_seats
+        #: pods that a heal takes away stay on their nodes, terminating, until they are collected
+        self.linger = linger
 
     @property
     def nodes(self) -> dict[str, Node]:
@@ -99,10 +103,11 @@ class NodeWorld(World):
         self.engine.observe(Gone(Node, name))
 
     def collect_pods(self) -> None:
-        """The API lets go of the pods of nodes that are gone."""
+        """The API lets go of the pods of nodes that are gone, and of those that have terminated."""
         for key, pods in self.pods.items():
-            if any(pod.node not in self.nodes for pod in pods):
-                self.pods[key] = [pod for pod in pods if pod.node in self.nodes]
+            left = [pod for pod in pods if pod.node in self.nodes and not pod.terminating]
+            if left != pods:
+                self.pods[key] = left
                 self.tell(key)
 
     def tick(self, seconds: float) -> None:
@@ -127,24 +132,28 @@ class NodeWorld(World):
             self.tell(workload.key)
 
     def _bind_as_kept(self, workload: Workload) -> None:
-        """A scheduler that puts pods exactly where the engine keeps room for them."""
+        """A scheduler that puts pods exactly where the engine keeps room for them, within what exclusive placement lets it."""
         holding = self.engine._store.capacity._holdings[workload.key]
+        wanted = workload.pod_sets[0]
         for (pod_set, name), count in sorted(holding.seats.kept.items()):
-            lacking = workload.pod_sets[0].count - len(self.pods.get(workload.key, []))
+            pools = self.where(workload.name)
+            elsewhere = name in self.nodes and self.nodes[name].labels[POOL] not in pools
+            if wanted.exclusive and elsewhere and len(pools) == wanted.domains:
+                continue  # room for all of it, which it takes when it starts again
+            lacking = wanted.count - len(self.staying(workload.key))
             for _ in range(min(count, lacking)):
                 if name in self.nodes and self.free(name) >= workload.pod_sets[0].requests[TPU]:
                     self._add(workload.key, pod_set, name)
 
     def _bind_pods(self, workload: Workload, pod_set: PodSet) -> None:
-        pods = self.pods.setdefault(workload.key, [])
-        for _ in range(pod_set.count - len(pods)):
+        for _ in range(pod_set.count - len(self.staying(workload.key))):
             free = [name for name in sorted(self.nodes) if self.free(name) >= pod_set.requests[TPU]]
             if not free:
                 return
             self._add(workload.key, pod_set.name, free[0])
 
     def _bind_domains(self, workload: Workload, pod_set: PodSet) -> None:
-        pods = self.pods.setdefault(workload.key, [])
+        pods = self.staying(workload.key)
         each = pod_set.count // pod_set.domains
         mine = Counter(self.nodes[pod.node].labels[POOL] for pod in pods if pod.node in self.nodes)
         taken = {
@@ -166,6 +175,10 @@ class NodeWorld(World):
             mine[pool] = each
             for name in free[:lacking]:
                 self._add(workload.key, pod_set.name, name)
+
+    def staying(self, key: str) -> list[BoundPod]:
+        """Its pods but those that are on their way out."""
+        return [pod for pod in self.pods.get(key, []) if not pod.terminating]
 
     def _add(self, key: str, pod_set: str, node: str) -> None:
         self.serial += 1
@@ -196,12 +209,12 @@ class NodeWorld(World):
     def whole(self, name: str) -> bool:
         """All its pods sit on nodes that are fine."""
         workload = self.workloads[f"team/{name}"]
-        pods = [p for p in self.pods.get(workload.key, []) if p.node in self.nodes and self.nodes[p.node].ready]
+        pods = [p for p in self.staying(workload.key) if p.node in self.nodes and self.nodes[p.node].ready]
         return len(pods) == sum(pod_set.count for pod_set in workload.pod_sets)
 
     def where(self, name: str) -> set[str]:
         """The pools that its pods are in."""
-        pods = self.pods.get(f"team/{name}", [])
+        pods = self.staying(f"team/{name}")
         return {self.nodes[pod.node].labels[POOL] for pod in pods if pod.node in self.nodes}
 
     def restart(self) -> None:
@@ -240,8 +253,10 @@ class NodeWorld(World):
                         pods_were_ready=True,
                     )
                 )
-                kept = [] if how == "Restart" else [pod for pod in self.pods.get(key, []) if pod.node not in lost]
-                self.pods[key] = kept
+                pods = self.pods.get(key, [])
+                kept = [] if how == "Restart" else [pod for pod in pods if pod.node not in lost]
+                going = [replace(pod, terminating=True) for pod in pods if self.linger and pod not in kept]
+                self.pods[key] = [*kept, *going]
                 self.tell(key)
             case Evict(workload=key, avoid=avoid):
                 self.put(replace(self.workloads[key], avoid=avoid, healed_at=self.now))

@@ -394,6 +394,42 @@ def test_a_node_that_returns_half_way() -> None:
     assert world.running() == ["w1", "w2"]
 
 
+def test_the_lost_pods_go_while_victims_leave() -> None:
+    world = running(NodeWorld(*pools(2, 2), queue(100)), slices("w1", 1, 2, priority=1), plain("w2", 1))
+    world.remove_node("p0-n0")
+    assert of(world.decide(), Preempt) == ["w2"]
+    world.collect_pods()
+    world.complete_evictions()
+    decisions = world.decide()
+    assert [(heal.workload, heal.how) for heal in heals(decisions)] == [("team/w1", "Restart")], (
+        "its room is still its own"
+    )
+    world.settle()
+    assert world.where("w1") == {"p1"}
+    assert (world.whole("w1"), world.whole("w2")) == (True, True)
+
+
+def test_who_just_made_room_for_another_is_not_given_up_as_well() -> None:
+    world = running(NodeWorld(*nodes(5), queue(100)), plain("w1", 2, priority=1), plain("w2", 3))
+    world.remove_node(on(world, "w1")[0])
+    world.remove_node(on(world, "w2")[0])
+    decisions = world.decide()
+    assert (of(decisions, Preempt), of(decisions, Evict)) == (["w2"], [])
+
+
+def test_a_node_returns_before_the_heal_could_be_written() -> None:
+    world = running(NodeWorld(*nodes(2), queue(100, recovery=QUICK), follow_seats=True), plain("w1", 1))
+    world.fail("n0")
+    assert len(heals(world.decide(lost=["team/w1"]))) == 1
+    world.engine.observe(WriteFailed("team/w1"))
+    world.repair("n0")
+    world.tick(10)
+    assert heals(world.settle()) == []
+    world.put(plain("w2", 1))
+    world.settle()
+    assert (on(world, "w1"), on(world, "w2")) == (["n0"], ["n1"]), "w1's pod never went away"
+
+
 def test_nodes_went_while_the_operator_was_down() -> None:
     world = running(NodeWorld(*nodes(2), queue(100)), plain("w1", 1, priority=1), plain("w2", 1))
     world.remove_node("n0")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.engine.node_world import FLAVOR, POOL, TPU, NodeWorld, node, plain, pools, queue, slices
 from tests.engine.world import gang
+from tests.examples import examples
 
 from gangline.engine.model import (
     Admit,
@@ -41,12 +42,14 @@ class Failures(RuleBasedStateMachine):
     #: pods go exactly where the engine keeps room for them; otherwise a scheduler of its own mind puts them somewhere
     follow_seats = True
     chips: tuple[int, ...] = (4,)
+    #: pods that are to go take their time
+    linger = False
 
     @initialize()
     def start(self) -> None:
         facts = (*pools(self.pools, SIZE), queue(self.quota, recovery=POLICY))
-        self.world = NodeWorld(*facts, follow_seats=self.follow_seats)
-        self.twin = NodeWorld(*facts, follow_seats=self.follow_seats)
+        self.world = NodeWorld(*facts, follow_seats=self.follow_seats, linger=self.linger)
+        self.twin = NodeWorld(*facts, follow_seats=self.follow_seats, linger=self.linger)
         self.count = 0
         self.names = {n.name: n for n in pools(self.pools, SIZE)}
         self.serial = 0
@@ -258,17 +261,25 @@ class ShortOfQuota(Failures):
     quota = 24
 
 
-QUICK = settings(max_examples=30, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+class Lingering(Failures):
+    """The same, with a scheduler of its own mind, while pods that are to go still sit where they were."""
+
+    follow_seats = False
+    linger = True
+
+
+QUICK = examples(30, stateful_step_count=30)
 TestFailures = Failures.TestCase
 TestScheduled = Scheduled.TestCase
 TestShortOfQuota = ShortOfQuota.TestCase
-for case in (TestFailures, TestScheduled, TestShortOfQuota):
+TestLingering = Lingering.TestCase
+for case in (TestFailures, TestScheduled, TestShortOfQuota, TestLingering):
     case.settings = QUICK
 del case
 
 
 @given(seed=st.randoms(use_true_random=False), steps=st.integers(5, 30))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_placed_gangs_are_never_on_lost_nodes_at_rest(seed: Random, steps: int) -> None:
     """Topology flavors: what runs is placed on nodes that are fine, and no leaf is given twice."""
     topology = Topology("default", (POOL, HOSTNAME))

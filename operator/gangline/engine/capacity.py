@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from gangline.engine.health import Health
 from gangline.engine.model import Admission, Flavor, Footprint, Node, PodSet, Recovery, Toleration
 from gangline.engine.presence import Presence
-from gangline.engine.rooms import Ground, Rooms
+from gangline.engine.rooms import DomainKey, Ground, Rooms
 from gangline.engine.seating import Member, Place, Seating, Seats, Shortage, member
 from gangline.engine.want import Want
 
@@ -86,6 +86,13 @@ class Capacity:
         if key in self._holdings:
             self._unsettled.add(key)
 
+    def stays(self, gang: Gang) -> None:
+        """It was to move, and does not after all: its pods count where they are, those that were given up as well."""
+        gang.healed.clear()
+        self.presence.recall(gang.key)
+        if gang.key in self._holdings:
+            self._unsettled.add(gang.key)
+
     def _requests_of(self, key: str, pod_set: str) -> Mapping[str, int]:
         holding = self._holdings.get(key)
         for demand in holding.gang.demands if holding is not None else ():
@@ -104,7 +111,7 @@ class Capacity:
                 self.rooms.put(node, usable=usable)
                 if usable:
                     self._opened.add("*")
-                self._unsettled.update(self._on.get(name, ()))
+                self._unsettled.update(self.holders_on(name))
                 self.nodes_version += 1
         return changed
 
@@ -233,16 +240,20 @@ class Capacity:
     def occupy(self, key: str, members: Iterable[Member], seats: Seats, sign: int) -> None:
         """Take (or with sign -1 give back) seats in the name of `key`."""
         requests = {member.name: member.requests for member in members}
-        for taken in (seats.bound, seats.kept):
+        for taken in (seats.bound, seats.kept, seats.lingering):
             for (name, node), count in taken.items():
                 if name in requests:
                     self.rooms.shift(node, requests[name], sign * count)
         for domain, count in seats.domains.items():
             self.rooms.own(domain, key, sign * count)
+        for domain in seats.vacating:
+            self.rooms.own(domain, key, sign)
 
     def _replace(self, holding: Holding, seats: Seats) -> None:
         self._apply(holding, -1)
         holding.seats = seats
+        seats.lingering = self._lingering(holding, seats)
+        seats.vacating = self._vacating(holding, seats)
         self.moved[holding.gang.key] = None
         self._apply(holding, 1)
         if seats.missing:
@@ -277,7 +288,7 @@ class Capacity:
     def _sit_down(self, holding: Holding) -> None:
         """Where its pods sit is certain. Seats that it had are kept for as many pods as have none."""
         bound = self.bound(holding)
-        if bound == holding.seats.bound:
+        if bound == holding.seats.bound and self._lingering(holding, holding.seats) == holding.seats.lingering:
             return
         seats = Seats(bound, domains=dict(holding.seats.domains))
         for each in holding.members:
@@ -360,6 +371,26 @@ class Capacity:
         ]
         pods.sort(key=lambda pod: (pod.terminating, pod.name))
         return dict(Counter(pod.node for pod in pods[: member.count]))
+
+    def _lingering(self, holding: Holding, seats: Seats) -> dict[Place, int]:
+        """Its pods on nodes that can be used where it has no seats for them, or not for so many."""
+        pods = self.presence.pods(holding.gang.key)
+        if len(pods) <= sum(seats.bound.values()):
+            return {}
+        names = {member.name for member in holding.members}
+        replaced = self.presence.replaced(holding.gang.key)
+        there = Counter(
+            (pod.pod_set, pod.node)
+            for pod in pods
+            if pod.pod_set in names and pod.node not in replaced and self.health.usable(pod.node)
+        )
+        return {place: count - seats.at(place) for place, count in there.items() if count > seats.at(place)}
+
+    def _vacating(self, holding: Holding, seats: Seats) -> frozenset[DomainKey]:
+        labels = {member.name: member.exclusive for member in holding.members if member.exclusive}
+        places = [(labels[name], node) for name, node in seats.lingering if name in labels]
+        found = {(label, value) for label, node in places if (value := self.rooms.label(node, label)) is not None}
+        return frozenset(found - seats.domains.keys())
 
     def given_up(self, gang: Gang) -> set[str]:
         """Lost nodes under it that are being replaced already."""

@@ -49,8 +49,7 @@ class Intake:
         gang = self._store.gangs.get(key)
         if gang is not None:
             gang.evicting = False
-            gang.healed.clear()
-            self._store.capacity.presence.recall(key)
+            self._store.capacity.stays(gang)
             gang.told = ("", "")
             self._update(gang, gang.workload, anew=True)
 

@@ -53,7 +53,8 @@ class Healing:
         self._short = {key: since for key, since in self._short.items() if key in store.capacity.unseated}
         decisions: list[Decision] = [*self.breaker.watch(now), *self._warn()]
         for gang in sorted(self._ailing(), key=lambda gang: (-gang.priority, gang.since, gang.uid)):
-            decisions += self._heal(gang, now)
+            if not gang.evicting:  # it may just have been told to make room for one before it
+                decisions += self._heal(gang, now)
         self._tidy(now)
         return decisions
 
@@ -61,7 +62,7 @@ class Healing:
         """Gangs that were preempted after they were healed need not move any more."""
         gone = {each.workload for each in decisions if isinstance(each, Preempt)}
         for key in gone & self._store.gangs.keys():
-            self._store.gangs[key].healed.clear()
+            self._store.capacity.stays(self._store.gangs[key])
         return [each for each in decisions if not (isinstance(each, Heal) and each.workload in gone)]
 
     def _ailing(self) -> list[Gang]:
@@ -86,12 +87,12 @@ class Healing:
         if not policy.enabled:
             return []
         lost = self._lost_under(gang, now)
-        if gang.key in self._awaiting:
-            self._awaiting.discard(gang.key)
-            if not lost:
-                Plan(self._store, gang, ()).let_go()
+        awaited = gang.key in self._awaiting
+        self._awaiting.discard(gang.key)
+        if awaited and not lost:  # the nodes are back, or the pods that it lost are gone
+            Plan(self._store, gang, ()).let_go()
         if not lost:
-            return self._foresee(gang, policy, now) or self._fill_up(gang, policy, now)
+            return self._foresee(gang, policy, now) or self._fill_up(gang, policy, now, had_room=awaited)
         if self.breaker.open_for(gang):
             return []
         nodes = tuple(sorted(lost))
@@ -176,12 +177,12 @@ class Healing:
         plan = Plan(self._store, gang, nodes)
         return plan.carry_out(self._order(gang, leaving, nodes, now)) if plan.fits() else []
 
-    def _fill_up(self, gang: Gang, policy: Recovery, now: Millis) -> list[Decision]:
+    def _fill_up(self, gang: Gang, policy: Recovery, now: Millis, *, had_room: bool) -> list[Decision]:
         """Nodes have no room for all of it: they went before it came, or while the operator was down."""
         if gang.key not in self._store.capacity.unseated:
             return []
         since = self._short.setdefault(gang.key, now)
-        had_room = gang.workload.pods_were_ready or gang.workload.avoid
+        had_room = had_room or gang.workload.pods_were_ready or bool(gang.workload.avoid)
         if (not had_room and now < since + PATIENCE) or self.breaker.open_for(gang):
             return []
         plan = Plan(self._store, gang, ())

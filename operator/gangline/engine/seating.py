@@ -59,23 +59,29 @@ def member(
 
 @dataclass(slots=True)
 class Seats:
-    """Where pods sit (`bound`) and where they are taken to come (`kept`); `missing` have no seat at all."""
+    """Where pods sit (`bound`) and where they are taken to come (`kept`); `missing` have no seat at all.
+
+    Pods that are to go, or to move, have no seat where they are, but nobody else has it either until they are gone: these are
+    `lingering`, in domains that are `vacating`.
+    """
 
     bound: dict[Place, int] = field(default_factory=dict[Place, int])
     kept: dict[Place, int] = field(default_factory=dict[Place, int])
     domains: dict[DomainKey, int] = field(default_factory=dict[DomainKey, int])
     missing: dict[str, int] = field(default_factory=dict[str, int])
+    lingering: dict[Place, int] = field(default_factory=dict[Place, int])
+    vacating: frozenset[DomainKey] = frozenset()
 
     @property
     def empty(self) -> bool:
         """Nobody sits anywhere: most common, where no flavor selects nodes."""
-        return not (self.bound or self.kept or self.domains)
+        return not (self.bound or self.kept or self.domains or self.lingering)
 
     def at(self, place: Place) -> int:
         return self.bound.get(place, 0) + self.kept.get(place, 0)
 
     def nodes(self) -> set[str]:
-        return {node for _, node in (*self.bound, *self.kept)}
+        return {node for _, node in (*self.bound, *self.kept, *self.lingering)}
 
 
 @dataclass(frozen=True, slots=True)

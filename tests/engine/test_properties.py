@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from gangline.engine.engine import Engine
 from gangline.engine.fixes import FIXES
 from gangline.engine.model import (
     Admit,
+    ClusterQueue,
     CompleteAdmission,
     Evict,
     FairSharing,
@@ -26,6 +28,7 @@ from gangline.engine.model import (
     Put,
     Quota,
     Settings,
+    VictimPolicy,
     WriteFailed,
 )
 
@@ -230,16 +233,39 @@ def test_nothing_starves_under_fair_sharing(jobs: list[tuple[str, int, int]]) ->
     assert not [w for w in world.workloads.values() if w.admission is None]
 
 
-@given(jobs=jobs, preemptors=st.integers(1, 4))
-@examples(60)
-def test_with_all_fixes_preemption_comes_to_rest(jobs: list[tuple[str, int, int]], preemptors: int) -> None:
+def comes_to_rest(world: World, jobs: list[tuple[str, int, int]], preemptors: int, rounds: int) -> bool:
     """If nobody comes and nobody finishes, evictions and admissions end: no two gangs throw each other out for ever."""
-    world = World(*FOREST, settings=Settings(pods_ready=None, fixes={"*": FIXES}))
     for number, (queue, gpus, priority) in enumerate(jobs):
         world.put(gang(f"w{number}", gpus, queue, priority=priority))
         if number % preemptors == 0:
             world.decide()
-    for _ in range(4 * len(jobs) + 10):
+    for _ in range(rounds):
         world.decide()
         world.complete_evictions()
-    assert not [d for d in world.decide() if isinstance(d, Admit | Preempt)]
+    return not [d for d in world.decide() if isinstance(d, Admit | Preempt)]
+
+
+@given(jobs=jobs, preemptors=st.integers(1, 4))
+@examples(60)
+def test_with_all_fixes_preemption_comes_to_rest(jobs: list[tuple[str, int, int]], preemptors: int) -> None:
+    """Where nobody preempts others in order to borrow: who may do that and who reclaims may go on by turns."""
+    queues = [
+        replace(item, preemption=replace(item.preemption, borrow_within_cohort="Never"))
+        for item in FOREST
+        if isinstance(item, ClusterQueue)
+    ]
+    world = World(*FOREST, *queues, settings=Settings(pods_ready=None, fixes={"*": FIXES}))
+    assert comes_to_rest(world, jobs, preemptors, 4 * len(jobs) + 10)
+
+
+@given(jobs=jobs, preemptors=st.integers(1, 4), fair=st.booleans())
+@examples(60)
+def test_with_a_limit_per_workload_preemption_always_comes_to_rest(
+    jobs: list[tuple[str, int, int]], preemptors: int, fair: bool
+) -> None:
+    queues = [
+        replace(item, victims=VictimPolicy(max_preemptions=2)) for item in FOREST if isinstance(item, ClusterQueue)
+    ]
+    sharing = FairSharing() if fair else None
+    world = World(*FOREST, *queues, settings=Settings(fair_sharing=sharing, pods_ready=None, fixes={"*": FIXES}))
+    assert comes_to_rest(world, jobs, preemptors, 8 * len(jobs) + 10)

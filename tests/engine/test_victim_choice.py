@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.engine.node_world import NodeWorld, node, plain, queue
 from tests.engine.world import GPU, START, World, cluster_queue, cohort, gang, group, of
@@ -271,6 +271,11 @@ def only_runners(world: World, but: str = "") -> None:
     st.lists(st.tuples(st.sampled_from(["q", "other", "third"]), st.integers(1, 5), st.integers(0, 2)), max_size=8),
     st.tuples(st.integers(1, 10), st.integers(0, 3)),
     st.booleans(),
+)
+@example(  # once two were on their way out, shares chose three more
+    jobs=[("q", 2, 0), ("other", 3, 0), ("third", 4, 0), ("q", 1, 0), ("other", 1, 0), ("other", 3, 0)],
+    last=(5, 1),
+    fair=True,
 )
 def test_in_a_cohort_there_are_never_more_and_always_enough(
     jobs: list[tuple[str, int, int]], last: tuple[int, int], fair: bool

@@ -34,12 +34,24 @@ def fair_victims(need: Need, settings: Settings) -> list[Victim]:
     candidates = in_order(_candidates(need), need)
     if not candidates:
         return []
+    if choice_of(need) and (leaving := _enough_leaving(need, candidates)):
+        return leaving
     if choice_of(need) and all(gang.queue is need.queue for gang in candidates):
         return best_attempt(need, [Candidate(gang, IN_QUEUE) for gang in candidates], True)
     found = _by_shares(need, candidates, settings)
     if choice_of(need) == FEWEST_GANGS and count_staying(found) > 1:
         found = min(found, _by_shares(need, largest_first(candidates, need), settings) or found, key=count_staying)
     return found
+
+
+def _enough_leaving(need: Need, candidates: list[Gang]) -> list[Victim]:
+    """Those on their way out, if nobody else has to go: by shares others might be chosen the next time, and go as well."""
+    leaving = [Victim(gang, FAIR_SHARING) for gang in candidates if gang.evicting]
+    need.take_out(victim.gang for victim in leaving)
+    fits = bool(leaving) and need.fits()
+    needed = fill_back(need, leaving, may_borrow=True) if fits else leaving
+    need.put_back(victim.gang for victim in needed)
+    return needed if fits else []
 
 
 def _by_shares(need: Need, candidates: list[Gang], settings: Settings) -> list[Victim]:

@@ -9,7 +9,6 @@ from typing import Any
 
 from tests.engine.world import START, World, group
 
-from gangline.engine.engine import Engine
 from gangline.engine.model import (
     Admit,
     BoundPod,
@@ -218,12 +217,7 @@ class NodeWorld(World):
         return {self.nodes[pod.node].labels[POOL] for pod in pods if pod.node in self.nodes}
 
     def restart(self) -> None:
-        """The operator dies; another one reads everything anew."""
-        old = self.engine._store
-        self.engine = Engine(old.settings)
-        for table in (old.flavors, old.topologies, old.cluster_queues, old.local_queues, old.nodes, self.workloads):
-            for item in table.values():
-                self.engine.observe(Put(item))
+        super().restart()
         for key in self.pods:
             self.tell(key)
 

@@ -49,7 +49,7 @@ def test_a_retry_evicts_and_comes_back_after_the_longest_pause() -> None:
     world.change("w", checks=checks)
     at = world.now
     (evict,) = evictions(world.decide())
-    assert (evict.reason, evict.requeue_at, evict.reset_checks) == ("AdmissionCheck", at + 60_000, True)
+    assert (evict.reason, evict.requeue_at) == ("AdmissionCheck", at + 60_000)
     assert evict.message == 'Evicted due to AdmissionChecks in Retry state: "budget"; "capacity" (no nodes)'
     world.complete_evictions()
     assert world.engine.usage("q") == {}

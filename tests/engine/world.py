@@ -9,6 +9,7 @@ from typing import Any
 from gangline.engine.engine import Engine
 from gangline.engine.model import (
     Admit,
+    CheckState,
     ClusterQueue,
     Cohort,
     CompleteAdmission,
@@ -113,6 +114,15 @@ class World:
         """Those that still hold quota though they are told to go."""
         return sorted(w.name for w in self.workloads.values() if w.admission is not None and w.evicted)
 
+    def restart(self) -> None:
+        """The operator dies; another one reads everything anew."""
+        old = self.engine._store
+        self.engine = Engine(old.settings)
+        tables = (old.flavors, old.topologies, old.checks, old.cohorts, old.cluster_queues, old.local_queues, old.nodes)
+        for table in (*tables, self.workloads):
+            for item in table.values():
+                self.engine.observe(Put(item))
+
     def complete_evictions(self) -> None:
         for name in self.evicted():
             workload = self.workloads[f"team/{name}"]
@@ -125,7 +135,7 @@ class World:
 
 def _written(workload: Workload, decision: Decision, now: int) -> Workload:
     match decision:
-        case Admit(admission=admission, admitted=admitted):
+        case Admit(admission=admission, admitted=admitted, checks=checks):
             return replace(
                 workload,
                 admission=admission,
@@ -135,12 +145,14 @@ def _written(workload: Workload, decision: Decision, now: int) -> Workload:
                 evicted="",
                 preempted="",
                 requeued=None,
+                checks=tuple(CheckState(name) for name in checks),
             )
         case CompleteAdmission():
             return replace(workload, admitted=True, admitted_at=now)
         case Preempt(reason=reason):
             count = workload.preemptions + 1
-            return replace(workload, evicted="Preempted", evicted_at=now, preempted=reason, preemptions=count)
+            fields = {"evicted": "Preempted", "evicted_at": now, "preempted": reason, "preemptions": count}
+            return replace(workload, **fields, **_forgotten(workload))
         case Evict():
             return replace(
                 workload,
@@ -149,9 +161,7 @@ def _written(workload: Workload, decision: Decision, now: int) -> Workload:
                 evicted_at=now,
                 requeue_at=decision.requeue_at,
                 requeue_count=decision.requeue_count or workload.requeue_count,
-                checks=tuple(replace(c, state="Pending") for c in workload.checks)
-                if decision.reset_checks
-                else workload.checks,
+                **_forgotten(workload),
             )
         case Requeue():
             return replace(workload, requeued=True, requeue_at=None)
@@ -159,6 +169,11 @@ def _written(workload: Workload, decision: Decision, now: int) -> Workload:
             return replace(workload, admission=admission, unhealthy_nodes=())
         case _:
             return workload
+
+
+def _forgotten(workload: Workload) -> dict[str, Any]:
+    """What was said of an admission does not hold for the next."""
+    return {"checks": tuple(replace(check, state="Pending") for check in workload.checks), "unhealthy_nodes": ()}
 
 
 def of(decisions: Sequence[Decision], kind: type) -> list[str]:

@@ -121,6 +121,7 @@ def preempt(decision: model.Preempt) -> Change:
         conditions.put(rows, names.EVICTED, True, "Preempted", decision.message, now=now)
         _count_eviction(status, "Preempted", "")
         conditions.put(rows, names.PREEMPTED, True, decision.reason, decision.message, now=now)
+        _forget_placement(status, now)
 
     return change
 
@@ -138,14 +139,32 @@ def evict(decision: model.Evict) -> Change:
                 state["count"] = decision.requeue_count
             if decision.requeue_at is not None:
                 state["requeueAt"] = conditions.timestamp(decision.requeue_at)
-        if decision.reset_checks:
-            for check in status.get("admissionChecks", ()):
-                check["message"] = f"Reset to Pending after eviction. Previously: {check.get('state', '')}"
-                check["state"] = "Pending"
-                check["lastTransitionTime"] = conditions.timestamp(now)
-                check.pop("podSetUpdates", None)
+        _forget_placement(status, now)
 
     return change
+
+
+def _forget_placement(status: Json, now: int) -> None:
+    """What was said of this admission does not hold for the next: checks are asked again, and its nodes are others'."""
+    status.pop("unhealthyNodes", None)
+    status["admissionChecks"] = [_asked_again(check, now) for check in status.get("admissionChecks", ())]
+    if not status["admissionChecks"]:
+        del status["admissionChecks"]
+
+
+def _asked_again(check: Json, now: int) -> Json:
+    state = check.get("state", "")
+    if state == "Pending":
+        return check
+    again: Json = {
+        "name": check["name"],
+        "state": "Pending",
+        "message": f"Reset to Pending after eviction. Previously: {state}",
+        "lastTransitionTime": conditions.timestamp(now),
+    }
+    if state == "Retry":
+        again["retryCount"] = check.get("retryCount", 0) + 1
+    return again
 
 
 def _count_eviction(status: Json, reason: str, cause: str) -> None:

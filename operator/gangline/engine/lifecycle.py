@@ -274,7 +274,6 @@ def _check_failed(gang: Gang, now: Millis) -> Evict | None:
         "AdmissionCheck",
         f"Evicted due to AdmissionCheck{'s' if len(retry) > 1 else ''} in Retry state: {_listed(retry, said=True)}",
         requeue_at=max(waits, default=None),
-        reset_checks=True,
     )
 
 

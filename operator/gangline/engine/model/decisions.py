@@ -75,7 +75,6 @@ class Evict:
     deactivate: bool = False
     requeue_at: Millis | None = None
     requeue_count: int | None = None
-    reset_checks: bool = False
     #: holders without a running admission (quota reserved only) lose it at once with this eviction.
     underlying_cause: str = ""
     #: nodes that failed it, to be remembered with the workload

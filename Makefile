@@ -41,7 +41,7 @@ test: check ## all checks, then all tests
 	@$(BIN)/pytest -n $(WORKERS) $(PYTEST_ARGS)
 
 fuzz: venv ## the property tests with TIMES=20 times as many examples, new ones each time
-	@GANGLINE_EXAMPLES=$(TIMES) $(BIN)/pytest -n $(WORKERS) $(shell grep -rlE '^from (hypothesis|tests.examples) import' tests --include='test_*.py') $(PYTEST_ARGS)
+	@GANGLINE_EXAMPLES=$(TIMES) $(BIN)/pytest --timeout 3600 -n $(WORKERS) $(shell grep -rlE '^from (hypothesis|tests.examples) import' tests --include='test_*.py') $(PYTEST_ARGS)
 
 check: venv ## format, lint, types, import contracts
 	@echo "· ruff format"; $(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; exit 1; }

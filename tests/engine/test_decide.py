@@ -10,8 +10,12 @@ from tests.engine.world import GPU, START, World, cluster_queue, cohort, gang, g
 
 from gangline.engine.engine import Engine
 from gangline.engine.model import (
+    AdmissionCheck,
     Admit,
+    CheckRef,
+    CheckState,
     ClusterQueue,
+    CompleteAdmission,
     Expression,
     Flavor,
     Gone,
@@ -142,6 +146,21 @@ def test_a_deleted_queue_leaves_its_holders_running_and_counts_them_when_it_is_b
     world.put(cluster_queue("q", 8))
     assert of(world.decide(), Admit) == []
     assert world.engine.usage("q") == {"a100": {GPU: 6}}
+
+
+def test_who_is_on_the_way_out_of_a_deleted_queue_starts_afresh_in_the_next() -> None:
+    world = World(AdmissionCheck("budget"), cluster_queue("q", 8, preemption=PREEMPT_LOWER), gang("w1", 8))
+    world.decide()
+    world.put(gang("high", 8, priority=1))
+    assert of(world.decide(), Preempt) == ["w1"]
+    world.engine.observe(Gone(ClusterQueue, "q"))
+    world.decide()
+    world.complete_evictions()
+    world.delete("high")
+    world.put(cluster_queue("q", 8, checks=(CheckRef("budget"),)))
+    assert of(world.decide(), Admit) == ["w1"]
+    world.change("w1", checks=(CheckState("budget", "Ready"),))
+    assert of(world.decide(), CompleteAdmission) == ["w1"], "it is not on its way out any more"
 
 
 def test_finished_pods_give_their_quota_back() -> None:

@@ -14,7 +14,7 @@ from tests.engine.world import START, World, cluster_queue, cohort, gang
 from tests.examples import examples
 
 from gangline.engine.engine import Engine
-from gangline.engine.fixes import FIXES
+from gangline.engine.fixes import FIXES, STILL_HELD
 from gangline.engine.model import (
     Admit,
     ClusterQueue,
@@ -125,6 +125,8 @@ class Histories(RuleBasedStateMachine):
     def nothing_is_used_twice(self) -> None:
         if not hasattr(self, "world"):
             return
+        if STILL_HELD not in self.fixes and any(gang.evicting for gang in self.world.engine._store.gangs.values()):
+            return  # as in Kueue, what victims still hold may be granted already
         found = self.world.engine.snapshot()
         for node, amounts in found.available.items():
             assert all(left >= 0 for left in amounts.values()), (node, amounts)
@@ -233,39 +235,22 @@ def test_nothing_starves_under_fair_sharing(jobs: list[tuple[str, int, int]]) ->
     assert not [w for w in world.workloads.values() if w.admission is None]
 
 
-def comes_to_rest(world: World, jobs: list[tuple[str, int, int]], preemptors: int, rounds: int) -> bool:
-    """If nobody comes and nobody finishes, evictions and admissions end: no two gangs throw each other out for ever."""
-    for number, (queue, gpus, priority) in enumerate(jobs):
-        world.put(gang(f"w{number}", gpus, queue, priority=priority))
-        if number % preemptors == 0:
-            world.decide()
-    for _ in range(rounds):
-        world.decide()
-        world.complete_evictions()
-    return not [d for d in world.decide() if isinstance(d, Admit | Preempt)]
-
-
-@given(jobs=jobs, preemptors=st.integers(1, 4))
-@examples(60)
-def test_with_all_fixes_preemption_comes_to_rest(jobs: list[tuple[str, int, int]], preemptors: int) -> None:
-    """Where nobody preempts others in order to borrow: who may do that and who reclaims may go on by turns."""
-    queues = [
-        replace(item, preemption=replace(item.preemption, borrow_within_cohort="Never"))
-        for item in FOREST
-        if isinstance(item, ClusterQueue)
-    ]
-    world = World(*FOREST, *queues, settings=Settings(pods_ready=None, fixes={"*": FIXES}))
-    assert comes_to_rest(world, jobs, preemptors, 4 * len(jobs) + 10)
-
-
 @given(jobs=jobs, preemptors=st.integers(1, 4), fair=st.booleans())
 @examples(60)
-def test_with_a_limit_per_workload_preemption_always_comes_to_rest(
+def test_with_a_limit_per_workload_preemption_comes_to_rest(
     jobs: list[tuple[str, int, int]], preemptors: int, fair: bool
 ) -> None:
+    """If nobody comes and nobody finishes, evictions and admissions end: no two gangs throw each other out for ever."""
     queues = [
         replace(item, victims=VictimPolicy(max_preemptions=2)) for item in FOREST if isinstance(item, ClusterQueue)
     ]
     sharing = FairSharing() if fair else None
     world = World(*FOREST, *queues, settings=Settings(fair_sharing=sharing, pods_ready=None, fixes={"*": FIXES}))
-    assert comes_to_rest(world, jobs, preemptors, 8 * len(jobs) + 10)
+    for number, (queue, gpus, priority) in enumerate(jobs):
+        world.put(gang(f"w{number}", gpus, queue, priority=priority))
+        if number % preemptors == 0:
+            world.decide()
+    for _ in range(8 * len(jobs) + 10):
+        world.decide()
+        world.complete_evictions()
+    assert not [d for d in world.decide() if isinstance(d, Admit | Preempt)]

@@ -483,8 +483,8 @@ def test_two_gangs_do_not_preempt_each_other_for_ever() -> None:
     st.sampled_from(["Kueue", "LeastLostWork", "FewestGangs"]),
 )
 def test_everything_comes_to_rest(jobs: list[tuple[int, int, int]], choice: str) -> None:
-    """Nobody comes and nobody finishes: whoever is chosen, and by whomever, it ends, without any protection."""
-    policy = VictimPolicy(choice=choice)
+    """Nobody comes and nobody finishes: whoever is chosen, and by whomever, it ends, however queues' policies contradict."""
+    policy = VictimPolicy(choice=choice, max_preemptions=3)
     world = forest((policy, policy, policy), Settings(pods_ready=None, fixes={"*": FIXES}))
     for number, (where, gpus, priority) in enumerate(jobs):
         world.put(gang(f"w{number}", gpus, f"q{where}", priority=priority))

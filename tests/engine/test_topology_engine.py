@@ -11,6 +11,7 @@ from gangline.engine.model import (
     Admit,
     CheckRef,
     CheckState,
+    ClusterQueue,
     CompleteAdmission,
     Domain,
     Evict,
@@ -150,6 +151,21 @@ def test_after_a_restart_places_are_taken() -> None:
     again = world.engine.rebuilt()
     again.observe(Put(placed("w3", 1)))
     assert of(again.decide(world.now), Admit) == []
+
+
+def test_a_gang_keeps_its_places_while_its_queue_is_deleted_and_leaves_them_when_it_ends() -> None:
+    world = cluster(placed("w1", 8))
+    world.decide()
+    world.engine.observe(Gone(ClusterQueue, "q"))
+    world.decide()
+    world.change("w1", pods_ready=True)
+    world.put(cluster_queue("other", groups=(group({"tas": {GPU: 16}}),)), placed("w2", 8, queue="other"))
+    assert of(world.decide(), Admit) == ["w2"]
+    assert not domains(world, "w1").keys() & domains(world, "w2").keys()
+    world.put(placed("w3", 8, queue="other"))
+    assert of(world.decide(), Admit) == []
+    world.finish("w1")
+    assert of(world.decide(), Admit) == ["w3"]
 
 
 def test_two_gangs_in_one_cycle_do_not_get_the_same_places() -> None:

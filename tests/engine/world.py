@@ -118,7 +118,16 @@ class World:
         """The operator dies; another one reads everything anew."""
         old = self.engine._store
         self.engine = Engine(old.settings)
-        tables = (old.flavors, old.topologies, old.checks, old.cohorts, old.cluster_queues, old.local_queues, old.nodes)
+        tables = (
+            old.flavors,
+            old.topologies,
+            old.checks,
+            old.cohorts,
+            old.cluster_queues,
+            old.local_queues,
+            old.nodes,
+            old.forecasts,
+        )
         for table in (*tables, self.workloads):
             for item in table.values():
                 self.engine.observe(Put(item))

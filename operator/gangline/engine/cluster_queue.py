@@ -55,6 +55,7 @@ class ClusterQueueState(Node):
         "group_of",
         "holders",
         "in_service",
+        "lacks_places",
         "only_topologies",
         "pending",
         "preempts_while_borrowing",
@@ -82,6 +83,8 @@ class ClusterQueueState(Node):
         self.preempts_while_borrowing = False
         #: all its flavors are topology flavors: pods are placed without asking for it
         self.only_topologies = False
+        #: somebody was set aside since the last flush for want of places on nodes, which other trees may share
+        self.lacks_places = False
         #: an admission check provides the nodes: placement waits for it
         self.delays_topology = False
         self.fixes: frozenset[str] = frozenset()

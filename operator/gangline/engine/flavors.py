@@ -162,6 +162,7 @@ class Assigner:
             if found.ok:
                 assignment.take_places(found.assignments)
                 return
+            self._queue.lacks_places = True
             self._need_places(assignment, found, wanted.names())
         found = wanted.empty()
         if found.ok:

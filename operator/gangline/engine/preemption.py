@@ -31,6 +31,7 @@ from gangline.engine.victim_choice import (
     Need,
     Victim,
     best_attempt,
+    choice_of,
     greedy_attempt,
     put_back,
     take_out,
@@ -101,14 +102,19 @@ class Preemptor:
 
     def _search(self, need: Need) -> list[Victim]:
         """The victims; if there are none since others are protected, it is noted when that ends, and whether it matters."""
-        victims = self._find(need)
+        victims = self._chosen(need)
         if not victims and need.spared:
             first = min(need.spared)
             self.waits.note(need.queue.name, first)
-            if self._find(replace(need, spared=None)):
+            if self._chosen(replace(need, spared=None)):
                 known = self.protected_until
                 self.protected_until = first if known is None else min(first, known)
         return victims
+
+    def _chosen(self, need: Need) -> list[Victim]:
+        """By the queue's policy, or else in Kueue's order: who is taken first decides who may be taken next."""
+        victims = self._find(need)
+        return victims if victims or not choice_of(need) else self._find(replace(need, as_kueue=True))
 
 
 # --- the classic way --------------------------------------------------------------------------------------------------

@@ -201,14 +201,14 @@ class Store:
         admission = gang.workload.admission or gang.admission
         assert admission is not None, gang
         self.capacity.hold(gang, admission)
+        self._hold_places(gang, admission)
+        gang.evicting = bool(gang.workload.evicted)
         queue = self.queues.get(admission.cluster_queue)
         if queue is None:
             gang.admission, gang.queue = admission, None
             self._homeless.setdefault(admission.cluster_queue, {})[gang.uid] = gang
             return
-        gang.evicting = bool(gang.workload.evicted)
         queue.hold(gang, admission, self.usage_of(gang, admission), gang.workload.reserved_at // 1000)
-        self._hold_places(gang, admission)
         self.note_state(gang)
         self.touch(queue)
 
@@ -304,19 +304,17 @@ class Store:
         gang.told = ("", "")
         if self.fairness is not None:
             self.fairness.cancel(gang)
-        if queue is None:
-            if gang.admission is not None:
-                self._homeless.get(gang.admission.cluster_queue, {}).pop(gang.uid, None)
-                gang.admission = None
-            return
-        queue.release(gang)
+        if queue is not None:
+            queue.release(gang)
+        elif gang.admission is not None:
+            self._homeless.get(gang.admission.cluster_queue, {}).pop(gang.uid, None)
+            gang.admission, gang.usage, gang.evicting = None, {}, False
         if gang.placed is not None:
             gang.placed.remove_holder(gang.key)
             gang.placed = None
-            for other in self.queues.values():
-                if other.only_topologies or other.config.groups == queue.config.groups:
-                    self.touched[id(other.root)] = other.root
-        self.flush(queue.root)
+            self._flush_placing()
+        if queue is not None:
+            self.flush(queue.root)
 
     def place(self, gang: Gang) -> None:
         """Put a gang that holds nothing where it belongs: the queue of its LocalQueue, aside in it, or nowhere."""
@@ -383,8 +381,15 @@ class Store:
         """Something of this tree was released or changed: everything set aside tries again."""
         self.touched[id(root)] = root
         for queue in root.leaves():
+            queue.lacks_places = False
             if queue.pending.flush(self.may_try):
                 self.changed_queues.add(queue.name)
+
+    def _flush_placing(self) -> None:
+        """Nodes have more room: whoever found none tries again, in whatever tree."""
+        for queue in self.queues.values():
+            if queue.lacks_places:
+                self.flush(queue.root)
 
     # --- queue states -------------------------------------------------------------------------------------------------
 

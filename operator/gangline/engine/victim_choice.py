@@ -57,6 +57,8 @@ class Need:
     now: Millis = 0
     #: until when those are protected that were passed over for it; None = nobody is passed over
     spared: list[Millis] | None = None
+    #: as Kueue would choose, whatever the queue's policy says
+    as_kueue: bool = False
     #: out, but still in their places
     _in_place: dict[Gang, None] = field(init=False, default_factory=dict["Gang", None])
 
@@ -211,8 +213,8 @@ class Away:
 
 def value_of(need: Need) -> Value:
     """Lowest priority first, then Kueue's order or that of the preemptor's policy."""
-    policy, now = need.queue.config.victims, need.now
-    if policy is None or policy.choice != LEAST_LOST_WORK:
+    now = need.now
+    if choice_of(need) != LEAST_LOST_WORK:
         return _KUEUES_VALUE
     return lambda gang: (gang.priority, lost_work(gang, now), -gang.reserved, gang.uid)
 
@@ -303,7 +305,7 @@ def fill_back(need: Need, victims: list[Victim], *, may_borrow: bool) -> list[Vi
 def choice_of(need: Need) -> str:
     """What the preemptor's policy asks for; "" = Kueue's choice."""
     policy = need.queue.config.victims
-    return "" if policy is None or policy.choice == "Kueue" else policy.choice
+    return "" if policy is None or policy.choice == "Kueue" or need.as_kueue else policy.choice
 
 
 def best_attempt(need: Need, candidates: Sequence[Candidate], may_borrow: bool) -> list[Victim]:

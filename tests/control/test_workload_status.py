@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gangline.control import workload_status
-from gangline.engine.model import Evict, Preempt
+from gangline.engine.model import AskChecks, Evict, Preempt
 
 NOW = 1_770_000_000_000
 
@@ -45,3 +45,12 @@ def test_without_checks_none_are_listed() -> None:
     status: dict[str, Any] = {"conditions": []}
     workload_status.preempt(PREEMPT)(status, NOW)
     assert "admissionChecks" not in status
+
+
+def test_checks_that_were_answered_keep_their_answers_when_others_join_them() -> None:
+    status = running()
+    workload_status.ask_checks(AskChecks("team/w", "u", ("ready", "new")))(status, NOW)
+    assert [(row["name"], row["state"]) for row in status["admissionChecks"]] == [
+        ("ready", "Ready"),
+        ("new", "Pending"),
+    ]

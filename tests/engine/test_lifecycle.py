@@ -7,6 +7,7 @@ from tests.engine.world import World, cluster_queue, gang, of
 from gangline.engine.model import (
     AdmissionCheck,
     Admit,
+    AskChecks,
     CheckRef,
     CheckState,
     CompleteAdmission,
@@ -30,6 +31,19 @@ def checked_world() -> World:
     assert isinstance(admit, Admit)
     assert (admit.admitted, admit.checks) == (False, ("capacity",))
     return world
+
+
+def test_a_check_that_its_queue_got_later_is_asked_as_well() -> None:
+    checks = map(AdmissionCheck, ("capacity", "elsewhere", "license"))
+    world = World(*checks, CHECKED, gang("w", 4))
+    world.decide()
+    world.put(cluster_queue("q", 8, checks=(CheckRef("capacity"), CheckRef("license"))))
+    world.change("w", checks=(CheckState("capacity", "Ready"),))
+    (asked,) = world.decide()
+    assert isinstance(asked, AskChecks) and asked.checks == ("capacity", "license")
+    assert world.decide() == [], "once"
+    world.change("w", checks=(CheckState("capacity", "Ready"), CheckState("license", "Ready")))
+    assert of(world.decide(), CompleteAdmission) == ["w"]
 
 
 def test_admission_completes_when_the_checks_are_ready() -> None:

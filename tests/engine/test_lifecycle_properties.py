@@ -153,6 +153,11 @@ class Lives(RuleBasedStateMachine):
     def restore_queue(self, queue: str) -> None:
         self.both("put", self.queues[queue])
 
+    @rule(queue=st.sampled_from(QUEUES), checks=st.sets(st.sampled_from(CHECKS)))
+    def change_checks(self, queue: str, checks: set[str]) -> None:
+        self.queues[queue] = replace(self.queues[queue], checks=tuple(map(CheckRef, sorted(checks))))
+        self.both("put", self.queues[queue])
+
     @rule(check=st.sampled_from(CHECKS), active=st.booleans())
     def set_check(self, check: str, active: bool) -> None:
         self.both("put", AdmissionCheck(check, active=active))
@@ -268,7 +273,9 @@ class Lives(RuleBasedStateMachine):
                     assert decision.admitted == (not required_checks(config, admission))
                 case CompleteAdmission():
                     assert workload is not None and workload.admission is not None and not workload.evicted
-                    assert all(check.state == "Ready" for check in workload.checks), decision
+                    config = self.world.engine._store.cluster_queues[workload.admission.cluster_queue]
+                    ready = {check.name for check in workload.checks if check.state == "Ready"}
+                    assert ready.issuperset(required_checks(config, workload.admission)), decision
                 case Evict() | Preempt():
                     assert workload is not None and not workload.evicted, "it is on its way out"
                     assert workload.admission is not None or workload.key in {

@@ -9,6 +9,7 @@ from typing import Any
 from gangline.engine.engine import Engine
 from gangline.engine.model import (
     Admit,
+    AskChecks,
     CheckState,
     ClusterQueue,
     Cohort,
@@ -156,6 +157,9 @@ def _written(workload: Workload, decision: Decision, now: int) -> Workload:
                 requeued=None,
                 checks=tuple(CheckState(name) for name in checks),
             )
+        case AskChecks(checks=names):
+            known = {check.name: check for check in workload.checks}
+            return replace(workload, checks=tuple(known.get(name, CheckState(name)) for name in names))
         case CompleteAdmission():
             return replace(workload, admitted=True, admitted_at=now)
         case Preempt(reason=reason):

@@ -54,6 +54,8 @@ class Decisions:
                 self._evict(decision)
             case model.Requeue():
                 self._requeue(decision)
+            case model.AskChecks():
+                self._ask_checks(decision)
             case model.CompleteAdmission():
                 self._complete_admission(decision)
             case model.Swap():
@@ -86,6 +88,9 @@ class Decisions:
             if self.notices is not None:
                 self.notices.forget(decision.workload)
         self._metrics.reserved(queue, waited, admitted=decision.admitted)
+
+    def _ask_checks(self, decision: model.AskChecks) -> None:
+        self._assume(decision, "admission", workload_status.ask_checks(decision), Priority.ADMISSION, lambda *_: None)
 
     def _complete_admission(self, decision: model.CompleteAdmission) -> None:
         self._assume(

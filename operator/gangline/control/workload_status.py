@@ -66,6 +66,13 @@ def admit(decision: model.Admit, *, pods_follow: bool = False) -> Change:
     return change
 
 
+def ask_checks(decision: model.AskChecks) -> Change:
+    def change(status: Json, now: int) -> None:
+        _sync_checks(status, decision.checks, now)
+
+    return change
+
+
 def complete_admission(status: Json, now: int) -> None:
     _set_admitted(_conditions(status), now)
 

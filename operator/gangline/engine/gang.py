@@ -81,6 +81,7 @@ class Gang:
         "admitted",
         "admitted_at",
         "answer",
+        "asked_checks",
         "backfilled",
         "bucket",
         "cells",
@@ -164,6 +165,8 @@ class Gang:
         self.victim_key: tuple[int, int, str] = (0, 0, "")
         #: how far it is known to be past its forecast, see engine.overrun
         self.overrun = ""
+        #: checks that were listed for it, though no fact says so yet
+        self.asked_checks: tuple[str, ...] = ()
         #: failed tries to place its pods after its checks
         self.second_passes = 0
         #: taken out of the ledger for a what-if
@@ -187,6 +190,7 @@ class Gang:
         self.ranked = None
         self.local_queue = f"{workload.namespace}/{workload.queue}"
         self.requeue_assumed = False
+        self.asked_checks = ()
         self.since = queue_time(workload, settings)
         if (workload.pod_sets, workload.reclaimable, priority) != old:
             self._take_in_pod_sets(workload)

@@ -14,6 +14,7 @@ from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.gang import Gang
 from gangline.engine.model import (
     Admission,
+    AskChecks,
     CheckState,
     ClusterQueue,
     CompleteAdmission,
@@ -93,6 +94,9 @@ class Lifecycle:
         if eviction is not None:
             gang.evicting = True
             return eviction, None
+        if checks := _unlisted(gang, gang.queue.config):
+            gang.asked_checks = checks
+            return AskChecks(gang.key, gang.uid, checks), again
         if _waits_for_places(gang):
             return self._place(gang, gang.queue, now)
         if not gang.admitted and _complete(gang, gang.queue.config):
@@ -231,6 +235,15 @@ def required_checks(config: ClusterQueue, admission: Admission) -> tuple[str, ..
     """The checks that apply to an admission: those for every flavor, and those for a flavor that it uses."""
     used = {flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values()}
     return tuple(check.name for check in config.checks if not check.on_flavors or used.intersection(check.on_flavors))
+
+
+def _unlisted(gang: Gang, config: ClusterQueue) -> tuple[str, ...]:
+    """The checks that apply, if some are not listed with it: its queue got them after its quota was reserved."""
+    if gang.admitted or gang.workload.admission is None:
+        return ()
+    required = required_checks(config, gang.workload.admission)
+    listed = {check.name for check in gang.workload.checks}
+    return required if required != gang.asked_checks and not listed.issuperset(required) else ()
 
 
 def _complete(gang: Gang, config: ClusterQueue) -> bool:

@@ -24,6 +24,7 @@ from gangline.engine.estimates import flavors_of
 from gangline.engine.model import (
     Admission,
     Admit,
+    AskChecks,
     Change,
     CheckState,
     CompleteAdmission,
@@ -324,6 +325,9 @@ class Course:
                 )
                 if admitted:
                     self._started(decision.workload)
+            case AskChecks(checks=checks):
+                states = tuple(CheckState(name, "Ready", at=self._now) for name in checks)
+                self._put(replace(workload, checks=states))
             case CompleteAdmission():
                 self._put(replace(workload, admitted=True, admitted_at=self._now))
                 self._started(decision.workload)

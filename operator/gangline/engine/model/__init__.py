@@ -10,6 +10,7 @@ its status that decide), `Gone` says it is no more. The order in which facts abo
 
 from gangline.engine.model.decisions import (
     Admit,
+    AskChecks,
     CompleteAdmission,
     Decision,
     Evict,
@@ -63,6 +64,7 @@ __all__ = [
     "AdmissionFairSharing",
     "Admit",
     "Affinity",
+    "AskChecks",
     "Backfill",
     "BoundPod",
     "Change",

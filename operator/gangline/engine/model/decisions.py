@@ -42,6 +42,15 @@ class Admit:
 
 
 @dataclass(frozen=True, slots=True)
+class AskChecks:
+    """The admission checks of its queue changed while it waits for them: exactly these apply."""
+
+    workload: str
+    uid: str
+    checks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CompleteAdmission:
     """All admission checks are ready: Admitted becomes True."""
 
@@ -138,4 +147,4 @@ class Warn:
     message: str
 
 
-Decision: TypeAlias = Admit | CompleteAdmission | Preempt | Evict | Requeue | Park | Swap | Heal | Warn
+Decision: TypeAlias = Admit | AskChecks | CompleteAdmission | Preempt | Evict | Requeue | Park | Swap | Heal | Warn

@@ -409,6 +409,19 @@ def test_the_lost_pods_go_while_victims_leave() -> None:
     assert (world.whole("w1"), world.whole("w2")) == (True, True)
 
 
+def test_pods_that_have_to_move_keep_their_room_until_they_go() -> None:
+    world = running(NodeWorld(*pools(3, 2), queue(100)), slices("w1", 2, 2, priority=1), plain("w2", 1, chips=1))
+    assert (world.where("w1"), world.where("w2")) == ({"p0", "p1"}, {"p2"})
+    world.remove_node("p0-n0")
+    world.put(plain("w3", 1, chips=1))
+    decisions = world.decide()
+    assert (of(decisions, Preempt), of(decisions, Admit)) == (["w2"], []), "its pod still sits on p0-n1"
+    world.collect_pods()
+    assert heals(world.settle())[0].workload == "team/w1"
+    assert world.where("w1") == {"p1", "p2"}
+    assert (on(world, "w2"), on(world, "w3")) == (["p0-n1"], ["p0-n1"])
+
+
 def test_who_just_made_room_for_another_is_not_given_up_as_well() -> None:
     world = running(NodeWorld(*nodes(5), queue(100)), plain("w1", 2, priority=1), plain("w2", 3))
     world.remove_node(on(world, "w1")[0])

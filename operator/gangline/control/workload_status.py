@@ -154,9 +154,8 @@ def evict(decision: model.Evict) -> Change:
 def _forget_placement(status: Json, now: int) -> None:
     """What was said of this admission does not hold for the next: checks are asked again, and its nodes are others'."""
     status.pop("unhealthyNodes", None)
-    status["admissionChecks"] = [_asked_again(check, now) for check in status.get("admissionChecks", ())]
-    if not status["admissionChecks"]:
-        del status["admissionChecks"]
+    if checks := status.get("admissionChecks"):
+        status["admissionChecks"] = [_asked_again(check, now) for check in checks]
 
 
 def _asked_again(check: Json, now: int) -> Json:

@@ -28,6 +28,7 @@ from gangline.engine.protection import Waits
 from gangline.engine.quota import Cell
 from gangline.engine.topology import Topologies
 from gangline.engine.victim_choice import (
+    LEAST_LOST_WORK,
     Need,
     Victim,
     best_attempt,
@@ -114,7 +115,9 @@ class Preemptor:
     def _chosen(self, need: Need) -> list[Victim]:
         """By the queue's policy, or else in Kueue's order: who is taken first decides who may be taken next."""
         victims = self._find(need)
-        return victims if victims or not choice_of(need) else self._find(replace(need, as_kueue=True))
+        if victims or choice_of(need) != LEAST_LOST_WORK:
+            return victims
+        return self._find(replace(need, as_kueue=True))
 
 
 # --- the classic way --------------------------------------------------------------------------------------------------

@@ -309,12 +309,13 @@ class Store:
         elif gang.admission is not None:
             self._homeless.get(gang.admission.cluster_queue, {}).pop(gang.uid, None)
             gang.admission, gang.usage, gang.evicting = None, {}, False
-        if gang.placed is not None:
-            gang.placed.remove_holder(gang.key)
-            gang.placed = None
-            self._flush_placing()
+        placed, gang.placed = gang.placed, None
+        if placed is not None:
+            placed.remove_holder(gang.key)
         if queue is not None:
             self.flush(queue.root)
+        if placed is not None:
+            self._flush_placing()
 
     def place(self, gang: Gang) -> None:
         """Put a gang that holds nothing where it belongs: the queue of its LocalQueue, aside in it, or nowhere."""

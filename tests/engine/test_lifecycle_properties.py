@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.engine.world import World, cluster_queue, cohort, gang
+from hypothesis.stateful import initialize, precondition, rule
+from tests.engine.twins import Twins
+from tests.engine.world import cluster_queue, cohort, gang
 from tests.examples import examples
 
 from gangline.engine.fixes import FIXES
@@ -34,7 +34,6 @@ from gangline.engine.model import (
     VictimPolicy,
     Warn,
     Workload,
-    WriteFailed,
 )
 
 RECLAIM = PreemptionPolicy("LowerPriority", "Any")
@@ -58,7 +57,7 @@ STOPS = st.sampled_from(("None", "Hold", "HoldAndDrain"))
 LONG = 86_400
 
 
-class Lives(RuleBasedStateMachine):
+class Lives(Twins):
     """Jobs live through everything that keeps them from running; the operator is killed now and then."""
 
     fair = False
@@ -74,23 +73,12 @@ class Lives(RuleBasedStateMachine):
             fair_sharing=FairSharing() if self.fair else None, pods_ready=ready, fixes={"*": self.fixes}
         )
         items = (*map(AdmissionCheck, CHECKS), *COHORTS, *FOREST)
-        self.world = World(*items, settings=configured)
-        self.twin = World(*items, settings=configured)
+        self.live(*items, settings=configured)
         self.queues = {queue.name: queue for queue in FOREST}
         self.stopped = dict.fromkeys(QUEUES, "None")
-        self.count = 0
-        self.finished: list[str] = []
-
-    def both(self, what: str, *arguments: Any, **fields: Any) -> None:
-        for world in (self.world, self.twin):
-            getattr(world, what)(*arguments, **fields)
 
     def somebody(self, data: st.DataObject, those: Sequence[Workload]) -> Workload:
         return self.world.workloads[data.draw(st.sampled_from(sorted(each.key for each in those)))]
-
-    @property
-    def all(self) -> list[Workload]:
-        return list(self.world.workloads.values())
 
     @property
     def holders(self) -> list[Workload]:
@@ -201,61 +189,15 @@ class Lives(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.running))
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
-        self.done(self.somebody(data, self.running))
-
-    def done(self, workload: Workload) -> None:
-        assert workload.name not in self.finished
-        self.finished.append(workload.name)
-        self.both("finish", workload.name)
-
-    @rule()
-    def evictions_complete(self) -> None:
-        self.both("complete_evictions")
+        self.done(self.somebody(data, self.running).name)
 
     @rule(seconds=st.integers(1, 100))
     def time_passes(self, seconds: int) -> None:
-        for world in (self.world, self.twin):
-            world.now += seconds * 1000
-
-    # --- what the operator does ---------------------------------------------------------------------------------------
-
-    @rule(room=st.none() | st.integers(0, 3))
-    def decide(self, room: int | None) -> None:
-        self.carry_out(self.decisions(room), lost=frozenset())
-
-    @rule(data=st.data())
-    def decide_and_lose_writes(self, data: st.DataObject) -> None:
-        decisions = self.decisions(None)
-        about = sorted({each.workload for each in decisions if not isinstance(each, Warn)})
-        self.carry_out(decisions, lost=data.draw(st.sets(st.sampled_from(about))) if about else frozenset())
-
-    @rule()
-    def operator_dies(self) -> None:
-        self.both("restart")
-
-    def decisions(self, room: int | None) -> list[Decision]:
-        for world in (self.world, self.twin):
-            world.now += 1000
-        decisions = self.world.engine.decide(self.world.now, room)
-        assert decisions == self.twin.engine.decide(self.twin.now, room), "the same history, another decision"
-        self.check(decisions)
-        return decisions
-
-    def carry_out(self, decisions: Sequence[Decision], lost: frozenset[str] | set[str]) -> None:
-        for world in (self.world, self.twin):
-            for decision in decisions:
-                if isinstance(decision, Warn):
-                    continue
-                if decision.workload in lost:
-                    world.engine.observe(WriteFailed(decision.workload))
-                else:
-                    world.write(decision)
+        self.pass_time(seconds)
 
     # --- what must hold -----------------------------------------------------------------------------------------------
 
     def check(self, decisions: Sequence[Decision]) -> None:
-        out = [each.workload for each in decisions if isinstance(each, Evict | Preempt)]
-        assert len(out) == len(set(out)), "one gang, two fates"
         back = [each.workload for each in decisions if isinstance(each, Requeue)]
         for decision in decisions:
             workload = None if isinstance(decision, Warn) else self.world.workloads[decision.workload]
@@ -284,11 +226,6 @@ class Lives(RuleBasedStateMachine):
                 case _:
                     pass
 
-    @invariant()
-    def kept_up_to_date_is_as_good_as_new(self) -> None:
-        if hasattr(self, "world"):
-            assert self.world.engine.snapshot() == self.world.engine.rebuilt().snapshot()
-
     def teardown(self) -> None:
         """Once nobody stops it and every check is answered, each gang finishes exactly once."""
         if not hasattr(self, "world"):
@@ -302,22 +239,18 @@ class Lives(RuleBasedStateMachine):
             for workload in self.all:
                 if not workload.active:
                     self.both("change", workload.name, active=True)
-            self.time_passes_for_long()
-            self.carry_out(self.decisions(None), lost=frozenset())
+            self.pass_time(LONG)
+            self.carry_out(self.decisions())
             for workload in self.asking:
                 for check in self.world.workloads[workload.key].checks:
                     self.tell_check(self.world.workloads[workload.key], check.name, replace(check, state="Ready"))
-            self.carry_out(self.decisions(None), lost=frozenset())
+            self.carry_out(self.decisions())
             self.both("complete_evictions")
             for workload in self.running:
-                self.done(workload)
+                self.done(workload.name)
             if not self.all:
                 return
         raise AssertionError(f"never came to run: {[each.key for each in self.all]}")
-
-    def time_passes_for_long(self) -> None:
-        for world in (self.world, self.twin):
-            world.now += LONG * 1000
 
 
 class FairLives(Lives):

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.engine.world import GPU, World, cluster_queue, group
+from hypothesis.stateful import initialize, invariant, precondition, rule
+from tests.engine.twins import Twins
+from tests.engine.world import GPU, cluster_queue
 from tests.examples import examples
 
 from gangline.engine.model import (
     Backfill,
     ClusterQueue,
-    Decision,
-    Evict,
     Flavor,
     GiveWay,
     Gone,
     Node,
     Ordering,
     PodSet,
-    Preempt,
     PreemptionPolicy,
-    Quota,
     RuntimeForecast,
     Settings,
     Topology,
     TopologyRequest,
     VictimPolicy,
-    Warn,
     Workload,
-    WriteFailed,
 )
 from gangline.engine.topology_ledger import HOSTNAME
 
@@ -40,7 +34,7 @@ TWICE = VictimPolicy(max_preemptions=2)
 LENGTHS = (10, 60, 300, 3600)
 
 
-class Plans(RuleBasedStateMachine):
+class Plans(Twins):
     """Two queues that reserve and one that doesn't share a cohort; forecasts are as wrong as they can be."""
 
     policy = Backfill(revoke="Any")
@@ -50,7 +44,7 @@ class Plans(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        items: list[Any] = [self.queue("a", 8), self.queue("b", 4), self.queue("plain", 4, policy=None)]
+        items: list[Any] = [self.queue("a", 8), self.queue("b", 4), self.queue("plain", 4)]
         if self.hosts:
             items = [
                 Topology("hosts", (HOSTNAME,)),
@@ -58,31 +52,14 @@ class Plans(RuleBasedStateMachine):
                 *map(self.host, range(self.hosts)),
                 *items,
             ]
-        self.world = World(*items, settings=Settings(pods_ready=None))
-        self.twin = World(*items, settings=Settings(pods_ready=None))
-        self.count = 0
-        self.finished: list[str] = []
+        self.live(*items, settings=Settings(pods_ready=None))
 
-    def queue(self, name: str, gpus: int, **fields: Any) -> ClusterQueue:
-        policy, ordering = (
-            fields.get("policy", self.policy),
-            self.ordering if fields.get("policy", self.policy) else None,
-        )
-        groups = (group({"a100": {GPU: Quota(gpus)}}),)
-        return cluster_queue(
-            name, gpus, "pool", groups=groups, preemption=RECLAIM, victims=TWICE, backfill=policy, ordering=ordering
-        )
+    def queue(self, name: str, gpus: int) -> ClusterQueue:
+        fields = {} if name == "plain" else {"backfill": self.policy, "ordering": self.ordering}
+        return cluster_queue(name, gpus, "pool", preemption=RECLAIM, victims=TWICE, **fields)
 
     def host(self, number: int) -> Node:
         return Node(f"n{number}", {HOSTNAME: f"n{number}"}, {GPU: 4, "pods": 100})
-
-    def both(self, what: str, *arguments: Any, **fields: Any) -> None:
-        for world in (self.world, self.twin):
-            getattr(world, what)(*arguments, **fields)
-
-    @property
-    def all(self) -> list[Workload]:
-        return list(self.world.workloads.values())
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -130,19 +107,10 @@ class Plans(RuleBasedStateMachine):
     def finish(self, data: st.DataObject) -> None:
         self.done(data.draw(st.sampled_from(self.world.running())))
 
-    def done(self, name: str) -> None:
-        assert name not in self.finished
-        self.finished.append(name)
-        self.both("finish", name)
-
     @precondition(lambda self: bool(self.all))
     @rule(data=st.data())
     def delete(self, data: st.DataObject) -> None:
         self.both("delete", data.draw(st.sampled_from(sorted(each.name for each in self.all))))
-
-    @rule()
-    def evictions_complete(self) -> None:
-        self.both("complete_evictions")
 
     @rule(queue=st.sampled_from(("a", "b")), gpus=st.integers(4, 10))
     def change_quota(self, queue: str, gpus: int) -> None:
@@ -159,48 +127,9 @@ class Plans(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from((1, 10, 100, 1000)))
     def time_passes(self, seconds: int) -> None:
-        for world in (self.world, self.twin):
-            world.now += seconds * 1000
-
-    @rule(room=st.none() | st.integers(0, 3))
-    def decide(self, room: int | None) -> None:
-        self.carry_out(self.decisions(room), lost=frozenset())
-
-    @rule(data=st.data())
-    def decide_and_lose_writes(self, data: st.DataObject) -> None:
-        decisions = self.decisions(None)
-        about = sorted({each.workload for each in decisions if not isinstance(each, Warn)})
-        self.carry_out(decisions, lost=data.draw(st.sets(st.sampled_from(about))) if about else frozenset())
-
-    @rule()
-    def operator_dies(self) -> None:
-        self.both("restart")
-
-    def decisions(self, room: int | None) -> list[Decision]:
-        for world in (self.world, self.twin):
-            world.now += 1000
-        decisions = self.world.engine.decide(self.world.now, room)
-        assert decisions == self.twin.engine.decide(self.twin.now, room), "the same history, another decision"
-        out = [each.workload for each in decisions if isinstance(each, Evict | Preempt)]
-        assert len(out) == len(set(out)), "one gang, two fates"
-        return decisions
-
-    def carry_out(self, decisions: Sequence[Decision], lost: frozenset[str] | set[str]) -> None:
-        for world in (self.world, self.twin):
-            for decision in decisions:
-                if isinstance(decision, Warn):
-                    continue
-                if decision.workload in lost:
-                    world.engine.observe(WriteFailed(decision.workload))
-                else:
-                    world.write(decision)
+        self.pass_time(seconds)
 
     # --- what must hold -----------------------------------------------------------------------------------------------
-
-    @invariant()
-    def kept_up_to_date_is_as_good_as_new(self) -> None:
-        if hasattr(self, "world"):
-            assert self.world.engine.snapshot() == self.world.engine.rebuilt().snapshot()
 
     @invariant()
     def the_promise_is_kept(self) -> None:
@@ -219,11 +148,10 @@ class Plans(RuleBasedStateMachine):
         for number in range(self.hosts):
             self.both("put", self.host(number))
         for _ in range(6 * len(self.all) + 8):
-            for world in (self.world, self.twin):
-                world.now += 100_000
-            self.carry_out(self.decisions(None), lost=frozenset())
+            self.pass_time(100)
+            self.carry_out(self.decisions())
             self.both("complete_evictions")
-            self.carry_out(self.decisions(None), lost=frozenset())
+            self.carry_out(self.decisions())
             self.both("complete_evictions")
             if running := self.world.running():
                 self.done(running[0])

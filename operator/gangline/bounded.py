@@ -1,0 +1,121 @@
+"""Limits on text and JSON from outside: what anybody can write is measured before it is read.
+
+Every function that reads a text of somebody else's is marked with `parser`, which refuses what is too long before the function
+sees it, and lists the function in `PARSERS`: a test feeds each of them the worst megabyte it can make. Lengths are characters,
+sizes bytes, depths levels of nested objects and lists.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, ParamSpec, TypeVar, cast
+
+import orjson
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: digits of the longest whole number that is read: it fits in 64 bits
+MOST_DIGITS: Final = 18
+#: levels of the deepest JSON that is read: a pod has about ten, a schema in a custom resource rarely thirty
+MOST_DEPTH: Final = 100
+#: characters of somebody's text that a message quotes
+SHOWN: Final = 80
+
+_NOTHING: Final[Any] = object()
+
+
+class TooLongError(ValueError):
+    """A text is longer than its reader allows."""
+
+
+class BadJsonError(ValueError):
+    """Not JSON, or too large or too deeply nested to be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    """A function that reads a text from outside. `worst` are pieces that, repeated, are hard to read for it."""
+
+    name: str
+    longest: int
+    call: Callable[..., Any]
+    worst: tuple[str, ...] = ()
+
+
+#: every marked function by its module and name
+PARSERS: Final[dict[str, Parser]] = {}
+
+
+def parser(
+    longest: int,
+    *,
+    refuse: Callable[[str], Exception] | None = None,
+    instead: Any = _NOTHING,
+    worst: tuple[str, ...] = (),
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Marks a function whose first argument is a text from outside, and keeps texts longer than `longest` from it.
+
+    For such a text `refuse(text)` is raised, or `instead` is returned; without either a TooLongError is raised.
+    """
+
+    def mark(function: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(function)
+        def measured(*args: P.args, **named: P.kwargs) -> T:
+            text = args[0]
+            if isinstance(text, str) and len(text) > longest:
+                if instead is not _NOTHING:
+                    return instead
+                raise refuse(text) if refuse else TooLongError(f"{shown(text)} is longer than {longest} characters")
+            return function(*args, **named)
+
+        name = f"{function.__module__}.{function.__qualname__}"
+        PARSERS[name] = Parser(name, longest, measured, worst)
+        return measured
+
+    return mark
+
+
+def shown(text: object, most: int = SHOWN) -> str:
+    """As a message quotes it: in quotes, cut down."""
+    if isinstance(text, str):
+        text = text[: most + 1]
+    quoted = repr(text)
+    return quoted if len(quoted) <= most else quoted[: most - 3] + "..."
+
+
+@parser(MOST_DIGITS, instead=None, worst=("9", "0", "٣"))
+def whole(text: str | None) -> int | None:
+    """A whole number from 0, written in ASCII digits alone; None for anything else, also for one of too many digits."""
+    return int(text) if text and text.isascii() and text.isdigit() else None
+
+
+def load_json(data: bytes | str, *, most_bytes: int, most_depth: int = MOST_DEPTH) -> Any:
+    """A JSON document. Raises BadJsonError."""
+    if len(data) > most_bytes:
+        raise BadJsonError(f"JSON of more than {most_bytes} bytes")
+    try:
+        document = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise BadJsonError(f"not JSON: {str(error)[:SHOWN]}") from None
+    if deeper_than(document, most_depth):
+        raise BadJsonError(f"JSON of more than {most_depth} levels")
+    return document
+
+
+def deeper_than(value: object, most: int) -> bool:
+    """Whether objects and lists are nested in more than `most` levels. Looks at one level after the other, not recursively."""
+    level = [value]
+    for _ in range(most):
+        level = [inner for outer in level for inner in _inside(outer) if isinstance(inner, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: object) -> list[object]:
+    if isinstance(value, dict):
+        return list(cast("dict[str, object]", value).values())
+    return cast("list[object]", value) if isinstance(value, list) else []

@@ -98,3 +98,30 @@ def test_what_is_read_of_a_pod() -> None:
     assert (pod.workload, pod.attempt, pod.created, pod.due) == ("ns/w", 3, T - 5000, T)
     assert (pod.terminating, pod.alive) == (True, False)
     assert footprints.read(a_pod("a", workload="")) is None
+
+
+def test_numbers_of_thousands_of_digits_are_none() -> None:
+    pod = a_pod("a", **{INDEX: "9" * 60, **GROUP})
+    pod["metadata"]["annotations"]["gangline.io/attempt"] = "9" * 5000
+    found = footprints.read(pod)
+    assert found is not None
+    assert (found.index, found.attempt) == (None, 0)
+
+
+def test_an_index_beyond_the_pod_set_is_none() -> None:
+    found = footprints.read(a_pod("a", **{INDEX: "9" * 18}))
+    assert found is not None
+    assert found.bound(8).index is None
+
+
+def test_more_pods_than_a_gang_can_have_do_not_speak_for_it() -> None:
+    found, told = store()
+    for number in range(100):
+        found.upsert(a_pod(f"p{number:02}", f"n{number:02}", created=T + number * 1000))
+        found.upsert(a_pod(f"q{number:02}", f"m{number:02}", created=T + number * 1000, due=T))
+    found.tell()
+    [change] = told
+    assert isinstance(change, model.Put)
+    names = [pod.name for pod in change.item.pods]  # type: ignore[union-attr]
+    assert [name for name in names if name.startswith("p")] == [f"p{number:02}" for number in range(8)], "the oldest"
+    assert [name for name in names if name.startswith("q")] == [f"q{number}" for number in range(68, 100)], "the newest"

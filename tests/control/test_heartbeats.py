@@ -131,3 +131,24 @@ def test_no_estimate_without_a_total_that_makes_sense(total: int | None) -> None
 
 def test_no_estimate_from_the_first_reports() -> None:
     assert steps((0, 1), (1, 2), (2, 3), total=100).forecast("w", 0) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step=" + "9" * 4000,
+        "step=" + "9" * 5000,
+        "step=" + "9" * 200_000,
+        '{"step": ' + "9" * 4000 + "}",
+        '{"a":' * 500 + "1" + "}" * 500,
+        "{" * 4000,
+        "[" * 200_000,
+        "step=\u0663",
+    ],
+    ids=lambda text: f"{text[:8]}…{len(text)}",
+)
+def test_annotations_of_any_length_and_depth_are_refused_in_words(text: str) -> None:
+    try:
+        read_annotation(text, 0)
+    except BadReportError as error:
+        assert len(str(error)) < 300

@@ -9,8 +9,20 @@ from typing import Any
 import pytest
 from tests.engine.node_world import TPU, NodeWorld, node, plain, queue
 
+from gangline.engine.complaints import Complaints
 from gangline.engine.health import DEGRADED, LEAVING, LOST, SUSPECT, TABLE, Health
-from gangline.engine.model import BoundPod, Footprint, HealthPolicy, Node, Put, Taint, Toleration
+from gangline.engine.model import (
+    BoundPod,
+    Footprint,
+    Gone,
+    HealthPolicy,
+    Node,
+    Put,
+    Recovery,
+    Taint,
+    Toleration,
+    Workload,
+)
 
 NOW = 1_000_000_000
 DOCS = Path(__file__).parents[2] / "docs" / "hotswap.md"
@@ -211,14 +223,102 @@ def test_fewer_devices_than_pods_use_degrade_the_node() -> None:
     assert found.engine._store.health.usable("n2")  # nobody there lacks it
 
 
+def going(*nodes: str, due: int = 0) -> tuple[BoundPod, ...]:
+    return tuple(BoundPod(f"p-{name}", "main", name, terminating=True, due=due) for name in nodes)
+
+
 def test_pods_that_do_not_end_keep_others_away() -> None:
     found = world()
-    found.engine.observe(Put(Footprint("team/w1", (BoundPod("p", "main", "n1", terminating=True),))))
+    found.engine.observe(Put(Footprint("team/w1", going("n1"))))
     found.decide()
     assert found.engine._store.health.usable("n1")
     found.tick(120)
     found.decide()
     assert found.engine._store.health.why_unusable("n1") == "StuckTerminating"
+
+
+def test_pods_may_take_as_long_to_end_as_their_grace_period_says() -> None:
+    found = world()
+    found.engine.observe(Put(Footprint("team/w1", going("n1", due=found.now + 900_000))))
+    for _ in range(10):
+        found.decide()
+        assert found.engine._store.health.usable("n1")
+        found.tick(100)
+    found.decide()
+    found.tick(20)
+    found.decide()
+    assert found.engine._store.health.why_unusable("n1") == "StuckTerminating"
+
+
+def test_pods_that_no_admitted_gang_stands_behind_say_nothing_of_their_nodes() -> None:
+    found = world()
+    found.engine.observe(Put(Footprint("mallory/no-such-workload", going("n1", "n2"), (("x", "n1"), ("y", "n2")))))
+    found.decide()
+    found.tick(200)
+    found.decide()
+    assert all(found.engine._store.health.usable(name) for name in ("n1", "n2"))
+
+
+def test_a_gang_that_ended_leaves_its_complaint_while_its_pods_are_there() -> None:
+    found = world()
+    found.engine.observe(Put(Footprint("team/w1", (), (("p", "n1"),))))
+    found.decide()
+    found.engine.observe(Gone(Workload, "team/w1"))
+    found.decide()
+    assert found.engine._store.health.why_unusable("n1") == "PodsFailed"
+
+
+def test_of_one_namespace_only_one_gang_makes_nodes_suspect() -> None:
+    found = Complaints()
+    for number in range(12):
+        found.put((f"n{number}", "StuckTerminating"), {f"mallory/w{number}": NOW})
+    assert [number for number in range(12) if found.since((f"n{number}", "StuckTerminating"))] == [0]
+    changed = found.put(("n0", "StuckTerminating"), {})
+    assert changed == {("n0", "StuckTerminating"), ("n1", "StuckTerminating")}
+    assert found.since(("n0", "StuckTerminating")) is None
+    assert found.since(("n1", "StuckTerminating")) == NOW
+
+
+def test_gangs_of_two_namespaces_confirm_each_other() -> None:
+    found = Complaints()
+    found.put(("n0", "PodsFailed"), {"a/one": 0})
+    found.put(("n1", "PodsFailed"), {"a/two": 0})
+    assert found.since(("n1", "PodsFailed")) is None
+    found.put(("n2", "PodsFailed"), {"b/one": 0})
+    found.put(("n1", "PodsFailed"), {"a/two": 0, "b/two": 0})
+    assert found.since(("n1", "PodsFailed")) == 0
+    for node in ("n0", "n1", "n2"):
+        found.put((node, "PodsFailed"), {})
+    assert not found._made and not found._by and not found._heard
+
+
+def test_a_node_that_was_made_again_soaks_as_its_policy_says_even_if_its_labels_come_later() -> None:
+    found = NodeWorld(queue(8, recovery=Recovery(soak_seconds=5)), node("n1"), node("n2"))
+    found.decide()
+    found.engine.observe(Gone(Node, "n1"))
+    found.decide()
+    bare = replace(node("n1", uid="other"), labels={"kubernetes.io/hostname": "n1"})
+    found.put(bare)
+    found.decide()
+    found.tick(1)
+    found.put(replace(bare, labels=node("n1").labels))
+    found.decide()
+    found.tick(4)
+    found.decide()
+    assert found.engine._store.health.usable("n1")
+
+
+def test_a_soak_follows_a_policy_that_changes_meanwhile() -> None:
+    found = NodeWorld(queue(8, recovery=Recovery(soak_seconds=600)), node("n1"))
+    found.decide()
+    found.engine.observe(Gone(Node, "n1"))
+    found.decide()
+    found.put(node("n1", uid="other"))
+    found.decide()
+    found.put(queue(8, recovery=Recovery(soak_seconds=5)))
+    found.tick(5)
+    found.decide()
+    assert found.engine._store.health.usable("n1")
 
 
 def test_a_node_that_fails_pods_is_doubted_for_some_minutes() -> None:

@@ -29,6 +29,7 @@ from gangline.control.notify import Notices, Receiver
 from gangline.control.notify_outbox import Outbox
 from gangline.control.outgoing import Priority, Write
 from gangline.control.pacing import Pace
+from gangline.control.pod_owners import PodOwners, as_stranger
 from gangline.control.pods import Pods, ungating
 from gangline.control.queue_writes import QueueWrites
 from gangline.control.recovery import Recoveries, holds_back
@@ -116,6 +117,7 @@ class Controller:
         self.writes = Writes(client, writer, self.mirror, now=now, resolved=self._resolved)
         self.decisions = Decisions(self.mirror, self.writes, engine, recorder, metrics)
         self.queues = QueueWrites(self.mirror, self.writes, writer, engine, now, fair=fair_sharing)
+        self.pod_owners = PodOwners(self.mirror)
         self.pods = Pods(observe=engine.observe)
         self.steering = Steering()
         self.footprints = Footprints(observe=engine.observe, counts=self._pod_counts)
@@ -235,6 +237,8 @@ class Controller:
                 if resource == kube.WORKLOADS:
                     self.decisions.forget(event.key)
                     self.notices.forget(event.key)
+        for pod in self.pod_owners.provable():
+            self.take_pod(pod)
         self.footprints.tell()
         if not self.needs_pods.is_set() and (
             self.mirror.objects[kube.TOPOLOGIES] or self.mirror.take_ground() or self.stalls.needs_pods()
@@ -243,16 +247,25 @@ class Controller:
 
     def _absorb_pod(self, event: Event) -> None:
         if isinstance(event, Upsert):
-            self.footprints.upsert(event.obj)
-            self.steering.upsert(event.obj)
-            self.stalls.note_pod(event.obj)
-            self.pods.upsert(event.obj)
+            self.take_pod(event.obj)
         elif isinstance(event, Removed):
+            self.pod_owners.forget(event.key, gone=True)
             self.footprints.remove(event.key)
             self.steering.remove(event.key)
             self.pods.remove(event.key)
         else:
             self.mirror.know_pods()
+
+    def take_pod(self, pod: Json) -> None:
+        """The newest version of a pod. One that can't prove its gang is a stranger's, and keeps its gates for the time being."""
+        if self.pod_owners.admits(pod):
+            self.steering.upsert(pod)
+        else:
+            self.steering.remove(key_of(pod))
+            pod = as_stranger(pod)
+        self.footprints.upsert(pod)
+        self.stalls.note_pod(pod)
+        self.pods.upsert(pod)
 
     def act(self) -> None:
         """Decide, and bring every job whose circumstances changed one step further."""
@@ -446,7 +459,7 @@ class Controller:
                 target = ObjectKey.of(kube.PODS, pod)
                 if not self._writer.pending(target):
                     self._writer.submit(
-                        Write(target, "patch", body, priority=Priority.START_STOP, on_done=self.pods.upsert)
+                        Write(target, "patch", body, priority=Priority.START_STOP, on_done=self.take_pod)
                     )
 
     def _steer_pods(self) -> None:
@@ -454,9 +467,7 @@ class Controller:
         for pod, body in self.steering.released(self._whole_domains, self.engine.domains_of):
             target = ObjectKey.of(kube.PODS, pod)
             if not self._writer.pending(target):
-                self._writer.submit(
-                    Write(target, "patch", body, priority=Priority.START_STOP, on_done=self.steering.upsert)
-                )
+                self._writer.submit(Write(target, "patch", body, priority=Priority.START_STOP, on_done=self.take_pod))
 
     def _whole_domains(self, workload: str) -> dict[str, str]:
         value = self.mirror.workload_value(workload)

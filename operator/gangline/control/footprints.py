@@ -6,10 +6,12 @@ of a gang's pods as a whole, once per round and only when something has changed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from gangline import bounded
 from gangline.api import names
 from gangline.control import conditions
 from gangline.engine import model
@@ -23,6 +25,9 @@ _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _GROUP: Final = "jobset.sigs.k8s.io/job-index"
 _GROUPS: Final = "jobset.sigs.k8s.io/replicatedjob-replicas"
 
+
+#: pods of a gang that end or have ended, for each that may live: those of a few attempts
+SPARE: Final = 4
 
 #: why pods fail through no fault of their own: what kubelet says when it can't run what was bound to its node, or goes down
 _NODE_FAULTS: Final = frozenset({"UnexpectedAdmissionError", "NodeShutdown", "Terminated", "NodeLost"})
@@ -61,13 +66,15 @@ class GangPod:
         return not self.ended and not self.terminating
 
     def bound(self, count: int) -> model.BoundPod:
-        """As the engine sees it; `count` pods are in its pod set."""
+        """As the engine sees it; `count` pods are in its pod set, and an index beyond them is none."""
         index = self.index
         if index is not None and self.group is not None:
             number, groups = self.group
             index += number * (count // groups)
+        if index is not None and index >= count:
+            index = None
         name = self.key.rpartition("/")[2]
-        return model.BoundPod(name, self.pod_set, self.node, index, self.ready, self.terminating)
+        return model.BoundPod(name, self.pod_set, self.node, index, self.ready, self.terminating, self.due)
 
 
 def read(pod: Json) -> GangPod | None:
@@ -77,7 +84,7 @@ def read(pod: Json) -> GangPod | None:
     workload = annotations.get(names.WORKLOAD_ANNOTATION)
     if not workload:
         return None
-    group, groups = _number(labels.get(_GROUP)), _number(labels.get(_GROUPS))
+    group, groups = bounded.whole(labels.get(_GROUP)), bounded.whole(labels.get(_GROUPS))
     return GangPod(
         key=key_of(pod),
         uid=meta.get("uid", ""),
@@ -85,9 +92,9 @@ def read(pod: Json) -> GangPod | None:
         pod_set=labels.get(names.PODSET, "main"),
         job=next((ref["name"] for ref in meta.get("ownerReferences") or () if ref.get("controller")), ""),
         node=spec.get("nodeName") or "",
-        attempt=_number(annotations.get(names.ATTEMPT)) or 0,
+        attempt=bounded.whole(annotations.get(names.ATTEMPT)) or 0,
         created=conditions.millis_of(meta.get("creationTimestamp")),
-        index=_number(labels.get(_INDEX)),
+        index=bounded.whole(labels.get(_INDEX)),
         group=(group, groups) if group is not None and groups else None,
         ready=conditions.is_true(status.get("conditions"), "Ready"),
         ended=status.get("phase") in ("Succeeded", "Failed"),
@@ -105,10 +112,6 @@ def _failed_by_node(status: Json) -> bool:
         return True
     states = (row.get("state") or {} for row in status.get("containerStatuses") or ())
     return any((state.get("terminated") or {}).get("reason") == _STATUS_UNKNOWN for state in states)
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdigit() else None
 
 
 @dataclass(slots=True)
@@ -176,12 +179,9 @@ class Footprints:
         untold, self._untold = self._untold, set()
         for workload in sorted(untold):
             counts = self.counts(workload)
-            pods = tuple(
-                pod.bound(counts.get(pod.pod_set, 0)) for pod in self.of(workload) if pod.node and not pod.ended
-            )
-            failed = tuple(
-                (pod.key.rpartition("/")[2], pod.node) for pod in self.of(workload) if pod.node and pod.failed_by_node
-            )
+            placed = _within(counts, (pod for pod in self.of(workload) if pod.node))
+            pods = tuple(pod.bound(counts.get(pod.pod_set, 0)) for pod in placed if not pod.ended)
+            failed = tuple((pod.key.rpartition("/")[2], pod.node) for pod in placed if pod.failed_by_node)
             footprint = model.Footprint(workload, pods, failed)
             if not pods and not failed:
                 if self._told.pop(workload, None) is not None:
@@ -189,3 +189,24 @@ class Footprints:
             elif self._told.get(workload) != footprint:
                 self._told[workload] = footprint
                 self.observe(model.Put(footprint))
+
+
+def _within(counts: Counts, pods: Iterable[GangPod]) -> list[GangPod]:
+    """As many pods as a gang can have: so many of each pod set that live, and `SPARE` times as many on their way out.
+
+    The oldest of those that live count, for what comes beyond is for the job's controller to delete; and the newest of the others.
+    """
+    if not counts:
+        return list(pods)
+    by_age = sorted(pods, key=lambda pod: (pod.created, pod.key))
+    living, leaving = Counter[str](), Counter[str]()
+    found: list[GangPod] = []
+    for pod in (pod for pod in by_age if pod.alive):
+        living[pod.pod_set] += 1
+        if living[pod.pod_set] <= counts.get(pod.pod_set, 0):
+            found.append(pod)
+    for pod in (pod for pod in reversed(by_age) if not pod.alive):
+        leaving[pod.pod_set] += 1
+        if leaving[pod.pod_set] <= SPARE * counts.get(pod.pod_set, 0):
+            found.append(pod)
+    return sorted(found, key=lambda pod: pod.key)

@@ -6,15 +6,18 @@ steps is alive while it reports. Pods of one gang report each for itself; the ga
 
 from __future__ import annotations
 
-import json
 import math
 from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
 
+from gangline import bounded
 from gangline.engine.model import Millis, RuntimeForecast
 
+#: a report is no longer, in bytes, and no deeper, in levels
+LONGEST: Final = 4096
+DEEPEST: Final = 4
 #: phases in which no steps are made, and none expected
 QUIET_PHASES: Final = frozenset({"startup", "evaluation", "checkpoint"})
 #: so many paces (time per step between two reports) are remembered
@@ -50,15 +53,31 @@ def read(body: Any, at: Millis) -> Beat:
     return Beat(at, step, total, _word(body, "phase"), _word(body, "pod"))
 
 
+def load(body: bytes | str) -> Any:
+    """The JSON of a report. Raises BadReportError."""
+    try:
+        return bounded.load_json(body, most_bytes=LONGEST, most_depth=DEEPEST)
+    except bounded.BadJsonError as error:
+        raise BadReportError(str(error)) from None
+
+
+@bounded.parser(
+    LONGEST,
+    refuse=lambda text: BadReportError(f"longer than {LONGEST} characters"),
+    worst=("step=1 ", '{"a":', "=", "step=9"),
+)
 def read_annotation(text: str, at: Millis) -> Beat:
     """`step=120 total=5000 phase=evaluation`, JSON, or anything else, which only says "alive". Raises BadReportError."""
     if text.lstrip().startswith("{"):
-        try:
-            return read(json.loads(text), at)
-        except json.JSONDecodeError as error:
-            raise BadReportError(f"not JSON: {error}") from None
+        return read(load(text), at)
     pairs = dict(part.split("=", 1) for part in text.replace(",", " ").split() if "=" in part)
-    return read({name: int(value) if value.isdecimal() else value for name, value in pairs.items()}, at)
+    return read({name: _written(value) for name, value in pairs.items()}, at)
+
+
+def _written(value: str) -> int | str:
+    """Digits are a number; too many of them stay a text, which no number can be."""
+    number = bounded.whole(value)
+    return value if number is None else number
 
 
 def _count(body: dict[str, Any], name: str) -> int | None:
@@ -66,7 +85,7 @@ def _count(body: dict[str, Any], name: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
-        raise BadReportError(f"{name}: must be a whole number from 0, is {value!r:.40}")
+        raise BadReportError(f"{name}: must be a whole number from 0, is {bounded.shown(value, 40)}")
     return value
 
 

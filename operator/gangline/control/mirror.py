@@ -58,6 +58,8 @@ OPTIONAL: frozenset[Resource] = frozenset({kube.QUEUE_POLICIES, *(kind.resource 
 SELECTORS: dict[Resource, str] = {kube.SERVICES: names.GPUJOB_LABEL}
 
 
+#: Owners of owners are followed so far up.
+MOST_OWNERS = 10
 #: How many different pod sets are kept to be shared.
 MAX_SHAPES = 4096
 
@@ -103,6 +105,8 @@ class Mirror:
     loose: set[str] = field(default_factory=set)
     #: a QueuePolicy or a ClusterQueue changed since the policies' statuses were last written
     policies_changed: bool = False
+    #: workloads that came, or whose jobs did: pods may belong to them
+    arrived: set[str] = field(default_factory=set)
     #: workloads with placed pods that changed
     placed: set[str] = field(default_factory=set)
     #: workloads with a record of lost nodes that changed, and nodes that changed
@@ -148,6 +152,11 @@ class Mirror:
         self._index(resource, key, old, obj)
         if old is None and resource in JOB_KINDS:  # its children may have come before it, and waited
             self.dirty.update(ref for ref in self._owned.get(obj["metadata"]["uid"], ()) if ref[0] in JOB_KINDS)
+        if old is None and resource == kube.WORKLOADS:
+            self.arrived.add(key)
+        elif old is None and resource in JOB_KINDS:
+            for uid in (obj["metadata"]["uid"], *self.controllers_of(obj)):
+                self.arrived.update(name for kind, name in self._owned.get(uid, ()) if kind == kube.WORKLOADS)
         if decides:
             self._read(resource, key, obj, assumed=assumed)
         self._mark(resource, key, obj)
@@ -299,6 +308,21 @@ class Mirror:
         for kind, key in sorted(self._owned.get(job["metadata"]["uid"], ()), key=lambda pair: pair[1]):
             if kind == resource:
                 yield self.objects[kind][key]
+
+    def owner_of(self, obj: Json) -> JobRef | None:
+        """The job that controls an object, if it is known and of the same namespace."""
+        ref = self._by_uid.get(controller_uid(obj) or "")
+        if ref is None or self.objects[ref[0]][ref[1]]["metadata"]["namespace"] != obj["metadata"].get("namespace"):
+            return None
+        return ref
+
+    def controllers_of(self, obj: Json) -> list[str]:
+        """The uids of the jobs that control an object, the nearest first, at most 10 levels up."""
+        found: list[str] = []
+        while len(found) < MOST_OWNERS and (ref := self.owner_of(obj)) is not None:
+            obj = self.objects[ref[0]][ref[1]]
+            found.append(obj["metadata"]["uid"])
+        return found
 
     def managed_ancestor(self, job: Json) -> bool:
         """A job kind of ours that names a queue (or itself runs others, like GPUJob) owns this one, at most 10 levels up.

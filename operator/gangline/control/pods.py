@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from gangline import bounded
 from gangline.api import names, parse
 from gangline.engine import model
 from gangline.kube.resources import key_of
@@ -129,13 +130,11 @@ def rank_of(pod_set: Json) -> Callable[[Json], int | None]:
 
     def rank(pod: Json) -> int | None:
         labels = pod["metadata"].get("labels") or {}
-        index = labels.get(index_label, "")
-        if not index.isdigit():
-            return None
-        if not group_label or not groups:
-            return int(index)
-        group = labels.get(group_label, "")
-        return int(group) * (pod_set.get("count", 1) // groups) + int(index) if group.isdigit() else None
+        index = bounded.whole(labels.get(index_label))
+        if index is None or not group_label or not groups:
+            return index
+        group = bounded.whole(labels.get(group_label))
+        return None if group is None else group * (pod_set.get("count", 1) // groups) + index
 
     return rank
 

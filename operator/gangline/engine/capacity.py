@@ -43,7 +43,7 @@ class Capacity:
         self.health = health
         self.rooms = Rooms()
         self._flavors = flavors
-        self.presence = Presence(health, self._requests_of)
+        self.presence = Presence(health, self._requests_of, lambda key: key in self._holdings)
         self._holdings: dict[str, Holding] = {}
         #: node -> the holders with pods or seats there
         self._on: dict[str, set[str]] = {}
@@ -80,6 +80,7 @@ class Capacity:
         self._grounds.clear()
         self._unsettled.update(self._holdings)
         self._opened.add("*")
+        self.health.regard_policies()
 
     def put_footprint(self, footprint: Footprint | None, key: str) -> None:
         self.presence.put(footprint, key)

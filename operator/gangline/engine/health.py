@@ -113,6 +113,8 @@ class _Record:
     active: dict[str, Signal] = field(default_factory=dict[str, Signal])
     loss: Loss | None = None
     losses: list[Millis] = field(default_factory=list[Millis])
+    #: when it came back after its last loss
+    returned: Millis | None = None
     usable_from: Millis = 0
     usable: bool = False
 
@@ -124,7 +126,8 @@ class Health:
         self._policy = policy
         self.nodes: dict[str, Node] = {}
         self._records: dict[str, _Record] = {}
-        self._notes: dict[str, set[str]] = {}
+        #: node -> signals that pods give, and since when; 0 = since they were noted
+        self._notes: dict[str, dict[str, Millis]] = {}
         self._dirty: set[str] = set()
         #: nodes with something that time alone will change, and when
         self._due: dict[str, Millis] = {}
@@ -146,18 +149,20 @@ class Health:
                 self.note(name, "Deleted", active=True)
         else:
             self.nodes[name] = self._last[name] = node
-            self._notes.get(name, set()).difference_update(("Deleted", "Unknown"))
+            for kind in ("Deleted", "Unknown"):
+                self._notes.get(name, {}).pop(kind, None)
         self._dirty.add(name)
 
-    def note(self, node: str, kind: str, *, active: bool) -> None:
-        """What pods tell of a node, by the kind of a signal that is read from them."""
-        notes = self._notes.setdefault(node, set())
-        if active == (kind in notes):
+    def note(self, node: str, kind: str, *, active: bool, since: Millis = 0) -> None:
+        """What pods tell of a node, by the kind of a signal that is read from them. `since` may lie in the future."""
+        notes = self._notes.setdefault(node, {})
+        if notes.get(kind) == (since if active else None):
             return
         if active:
-            notes.add(kind)
+            notes[kind] = since
+            self.renew(node, kind)
         else:
-            notes.discard(kind)
+            notes.pop(kind, None)
         self._dirty.add(node)
 
     def renew(self, node: str, kind: str) -> None:
@@ -165,6 +170,10 @@ class Health:
         record = self._records.get(node)
         if record is not None and record.since.pop(kind, None) is not None:
             self._dirty.add(node)
+
+    def regard_policies(self) -> None:
+        """Flavors, queues or their policies changed: nodes may have to soak for another time."""
+        self._dirty.update(name for name, record in self._records.items() if record.returned is not None)
 
     def forget(self, node: str) -> None:
         """Nobody names this node any more."""
@@ -215,7 +224,12 @@ class Health:
         if loss is not None and record.loss is None:
             record.losses = [at for at in record.losses if at > now - FLAP_WINDOW] + [now]
         elif loss is None and record.loss is not None:
-            record.usable_from = now + self._soak(name, record)
+            record.returned = now
+        if record.returned is not None and name in self.nodes:
+            # each time anew: its labels, by which the policy is found, may come later than the node
+            record.usable_from = record.returned + self._soak(name, record)
+            if loss is None and record.usable_from <= now:
+                record.returned = None
         record.loss = _same_or_worse(record.loss, loss)
         record.usable = name in self.nodes and not record.active and record.usable_from <= now
         self._note_standing(name, record)
@@ -257,7 +271,7 @@ class Health:
 
     def _signals(self, name: str, now: Millis) -> tuple[list[tuple[Signal, Millis]], list[Millis]]:
         """What shows now, each with the time since when it does as far as the node says, and times at which more will."""
-        found = [(_ROWS[kind], now) for kind in sorted(self._notes.get(name, ()))]
+        found = [(_ROWS[kind], since or now) for kind, since in sorted(self._notes.get(name, {}).items())]
         later: list[Millis] = []
         node = self.nodes.get(name)
         if node is None:

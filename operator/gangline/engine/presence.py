@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+from gangline.engine.complaints import Complaint, Complaints
 from gangline.engine.health import Health
-from gangline.engine.model import BoundPod, Footprint, Node
+from gangline.engine.model import BoundPod, Footprint, Millis, Node
 
 #: workload and pod set -> what one of its pods asks for
 RequestsOf: TypeAlias = Callable[[str, str], Mapping[str, int]]
 
 
-class Presence:
-    """Footprints as they were last told. `requests_of` says what their pods use, nothing for those that are not known."""
+#: workload -> it holds quota
+Holds: TypeAlias = Callable[[str], bool]
 
-    def __init__(self, health: Health, requests_of: RequestsOf) -> None:
+_STUCK: Final = "StuckTerminating"
+_FAILED: Final = "PodsFailed"
+
+
+class Presence:
+    """Footprints as they were last told. `requests_of` says what their pods use, nothing for those that are not known.
+
+    What pods say of their nodes counts for workloads that hold quota (`holds`), or did while these pods were there.
+    """
+
+    def __init__(self, health: Health, requests_of: RequestsOf, holds: Holds) -> None:
         self._health = health
         self._requests_of = requests_of
+        self._holds = holds
+        #: workloads with pods that held quota since they have some
+        self._held: set[str] = set()
+        self._complaints = Complaints()
         self._footprints: dict[str, Footprint] = {}
         #: node -> workloads with pods there
         self._on: dict[str, set[str]] = {}
@@ -43,6 +58,7 @@ class Presence:
             if left:
                 marked[key] = left
         if footprint is None:
+            self._held.discard(key)
             return
         self._footprints[key] = footprint
         for node in _nodes(footprint):
@@ -112,17 +128,28 @@ class Presence:
         """Tell health what pods show of their nodes. While no node is known at all they show nothing."""
         if not self._health.nodes:
             return
+        changed: set[Complaint] = set()
         for name in sorted(self._recheck):
             node = self._health.nodes.get(name)
             if node is None:
                 unseen = bool(self._on.get(name)) and not self._health.knew(name)
                 self._health.note(name, "Unknown", active=unseen)
-            else:
-                pods = list(self._pods_on(name))
-                self._health.note(name, "StuckTerminating", active=any(pod.terminating for _, pod in pods))
-                self._health.note(name, "PodsFailed", active=name in self._blaming)
+            pods = [(key, pod) for key, pod in self._pods_on(name) if self._counts(key)] if node is not None else []
+            blaming = self._blaming.get(name, ()) if node is not None else ()
+            changed |= self._complaints.put((name, _STUCK), _stuck(pods))
+            changed |= self._complaints.put((name, _FAILED), {key: 0 for key in blaming if self._counts(key)})
+            if node is not None:
                 self._health.note(name, "DevicesMissing", active=self._overdrawn(node, pods))
         self._recheck.clear()
+        for name, kind in sorted(changed):
+            since = self._complaints.since((name, kind))
+            if name in self._health.nodes:
+                self._health.note(name, kind, active=since is not None, since=since or 0)
+
+    def _counts(self, key: str) -> bool:
+        if key not in self._held and self._holds(key):
+            self._held.add(key)
+        return key in self._held
 
     def _pods_on(self, node: str) -> Iterator[tuple[str, BoundPod]]:
         for key in sorted(self._on.get(node, ())):
@@ -140,6 +167,15 @@ class Presence:
             if used > left:
                 return True
         return False
+
+
+def _stuck(pods: list[tuple[str, BoundPod]]) -> dict[str, Millis]:
+    """Workloads with pods that were told to go, and when the first of these should have gone."""
+    found: dict[str, Millis] = {}
+    for key, pod in pods:
+        if pod.terminating:
+            found[key] = min(found.get(key, pod.due), pod.due)
+    return found
 
 
 def _nodes(footprint: Footprint | None) -> set[str]:

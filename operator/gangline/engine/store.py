@@ -114,6 +114,7 @@ class Store:
         if done is None:
             return
         self.replanted = True
+        self.health.regard_policies()
         self.reserving = [queue for queue in self.queues.values() if queue.reserves]
         for queue in done.gone:
             self._retire(queue)

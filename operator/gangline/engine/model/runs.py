@@ -36,6 +36,8 @@ class BoundPod:
     index: int | None = None  # rank in its pod set
     ready: bool = False
     terminating: bool = False
+    #: when its grace period is over, once it has been told to go; 0 = not known
+    due: Millis = 0
 
 
 @dataclass(frozen=True, slots=True)

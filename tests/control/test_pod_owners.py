@@ -1,0 +1,130 @@
+"""A pod belongs to a gang only if its owners prove it: annotations can be written by anybody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.control.gang_pods import T, a_pod
+
+from gangline.control.mirror import Mirror
+from gangline.control.pod_owners import PodOwners, as_stranger
+from gangline.kube import resources as kube
+
+Json = dict[str, Any]
+
+
+def owned(obj: Json, kind: str, name: str, *, controller: bool = True) -> Json:
+    group = {"JobSet": "jobset.x-k8s.io/v1alpha2", "Job": "batch/v1"}[kind]
+    reference = {"apiVersion": group, "kind": kind, "name": name, "uid": f"uid-{name}", "controller": controller}
+    obj["metadata"].setdefault("ownerReferences", []).append(reference)
+    return obj
+
+
+def an_object(name: str, namespace: str = "ns", **spec: Any) -> Json:
+    meta = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "resourceVersion": "1"}
+    return {"metadata": meta, "spec": spec, "status": {}}
+
+
+def a_job(name: str, namespace: str = "ns") -> Json:
+    template = {"spec": {"containers": [{"name": "c"}]}}
+    return an_object(name, namespace, template=template, selector={"matchLabels": {"controller-uid": f"uid-{name}"}})
+
+
+def gang(job: str = "j", workload: str = "w") -> tuple[Mirror, PodOwners]:
+    mirror = Mirror(observe=lambda change: None)
+    mirror.upsert(kube.JOBS, a_job(job))
+    mirror.upsert(kube.WORKLOADS, owned(an_object(workload, podSets=[]), "Job", job))
+    return mirror, PodOwners(mirror)
+
+
+def member(name: str = "p", job: str = "j", **labels: str) -> Json:
+    return owned(a_pod(name, created=T, **{"controller-uid": f"uid-{job}", **labels}), "Job", job)
+
+
+def test_a_pod_of_the_workloads_job_belongs_to_it() -> None:
+    _, owners = gang()
+    assert owners.admits(member())
+
+
+def test_a_pod_that_names_no_workload_needs_no_proof() -> None:
+    _, owners = gang()
+    assert owners.admits(a_pod("p", workload=""))
+
+
+def test_an_annotation_alone_proves_nothing() -> None:
+    _, owners = gang()
+    assert not owners.admits(a_pod("p"))
+    assert not owners.admits(a_pod("q", workload="no-such-workload"))
+
+
+def test_an_owner_that_does_not_exist_or_is_not_the_controller_proves_nothing() -> None:
+    _, owners = gang()
+    assert not owners.admits(member(job="elsewhere"))
+    assert not owners.admits(owned(a_pod("q", **{"controller-uid": "uid-j"}), "Job", "j", controller=False))
+
+
+def test_a_pod_that_the_jobs_selector_does_not_select_is_a_strangers() -> None:
+    _, owners = gang()
+    assert not owners.admits(member(**{"controller-uid": "uid-other"}))
+
+
+def test_another_job_of_the_same_namespace_is_no_proof_for_this_workload() -> None:
+    mirror, owners = gang()
+    mirror.upsert(kube.JOBS, a_job("mine"))
+    assert not owners.admits(member(job="mine"))
+
+
+def test_an_owner_in_another_namespace_is_no_proof() -> None:
+    mirror, owners = gang()
+    mirror.upsert(kube.JOBS, a_job("far", "other"))
+    mirror.upsert(kube.WORKLOADS, owned(an_object("w2", podSets=[]), "Job", "far"))
+    pod = owned(a_pod("p", workload="w2", **{"controller-uid": "uid-far"}), "Job", "far")
+    assert not owners.admits(pod)
+
+
+def test_the_chain_of_owners_is_followed() -> None:
+    mirror = Mirror(observe=lambda change: None)
+    owners = PodOwners(mirror)
+    pod = member()
+    mirror.upsert(kube.JOBS, owned(a_job("j"), "JobSet", "js"))
+    mirror.upsert(kube.WORKLOADS, owned(an_object("w", podSets=[]), "JobSet", "js"))
+    assert not owners.admits(pod)
+    mirror.upsert(kube.JOB_SETS, an_object("js", replicatedJobs=[]))
+    assert owners.admits(pod)
+
+
+def test_a_pod_that_came_before_its_owners_is_looked_at_again() -> None:
+    mirror = Mirror(observe=lambda change: None)
+    owners = PodOwners(mirror)
+    pod = member()
+    assert not owners.admits(pod)
+    mirror.upsert(kube.JOBS, a_job("j"))
+    mirror.upsert(kube.WORKLOADS, owned(an_object("w", podSets=[]), "Job", "j"))
+    assert owners.provable() == [pod]
+    assert owners.admits(pod)
+    assert owners.provable() == []
+
+
+def test_what_was_proven_holds_when_the_workload_is_gone_but_not_for_another_claim() -> None:
+    mirror, owners = gang()
+    assert owners.admits(member())
+    mirror.remove(kube.WORKLOADS, "ns/w")
+    assert owners.admits(member())
+    lying = member()
+    lying["metadata"]["annotations"]["kueue.x-k8s.io/workload"] = "other"
+    assert not owners.admits(lying)
+
+
+def test_nothing_is_kept_of_pods_that_are_gone() -> None:
+    _, owners = gang()
+    owners.admits(member("a"))
+    owners.admits(a_pod("b"))
+    owners.forget("ns/a", gone=True)
+    owners.forget("ns/b", gone=True)
+    assert not owners._proven and not owners._unproven and not owners._claims and not owners._uids
+
+
+def test_a_stranger_says_nothing_of_a_gang() -> None:
+    pod = a_pod("p", attempt=3)
+    assert as_stranger(pod)["metadata"]["annotations"] == {"gangline.io/attempt": "3"}
+    assert pod["metadata"]["annotations"]["kueue.x-k8s.io/workload"] == "w"

@@ -287,8 +287,8 @@ def test_gangs_of_two_namespaces_confirm_each_other() -> None:
     found.put(("n2", "PodsFailed"), {"b/one": 0})
     found.put(("n1", "PodsFailed"), {"a/two": 0, "b/two": 0})
     assert found.since(("n1", "PodsFailed")) == 0
-    for node in ("n0", "n1", "n2"):
-        found.put((node, "PodsFailed"), {})
+    for name in ("n0", "n1", "n2"):
+        found.put((name, "PodsFailed"), {})
     assert not found._made and not found._by and not found._heard
 
 

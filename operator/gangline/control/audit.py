@@ -21,7 +21,7 @@ import orjson
 import gangline
 from gangline.control import facts
 from gangline.engine import model
-from gangline.engine.engine import Engine
+from gangline.engine.isolated import IsolatedEngine
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ def rotate(path: Path, kept: int) -> None:
             newer.replace(older)
 
 
-class RecordedEngine(Engine):
+class RecordedEngine(IsolatedEngine):
     """An engine that writes down what it is told and what it decides."""
 
     def __init__(self, settings: model.Settings, record: AuditLog, *, at: model.Millis) -> None:
@@ -172,17 +172,28 @@ class RecordedEngine(Engine):
         self._record = record
         self._run = uuid.uuid4().hex
         self._serial = 0
+        self._at = at
         record.add(Begin(self._run, 0, at, settings))
 
     def observe(self, change: model.Change) -> None:
         super().observe(change)
-        self._record.add(change)
+        if not self.leaves_out(change):
+            self._record.add(change)
 
     def decide(self, now: model.Millis, room: int | None = None) -> list[model.Decision]:
+        self._at = now
         decisions = super().decide(now, room)
         self._record.add(Round(now, tuple(decisions), room))
         if self._record.full:
-            self._serial += 1
-            known = self.facts()
-            self._record.begin_anew([Begin(self._run, self._serial, now, self.settings, len(known)), *known])
+            self._write_anew()
         return decisions
+
+    def _begin_anew(self) -> None:
+        super()._begin_anew()
+        self._write_anew()
+
+    def _write_anew(self) -> None:
+        """Another file, which begins with all that is known."""
+        self._serial += 1
+        known = self.facts()
+        self._record.begin_anew([Begin(self._run, self._serial, self._at, self.settings, len(known)), *known])

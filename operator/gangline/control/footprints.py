@@ -194,7 +194,7 @@ class Footprints:
 def _within(counts: Counts, pods: Iterable[GangPod]) -> list[GangPod]:
     """As many pods as a gang can have: so many of each pod set that live, and `SPARE` times as many on their way out.
 
-    The oldest of those that live count, for what comes beyond is for the job's controller to delete; and the newest of the others.
+    The oldest of those that live count, for what comes beyond is for the job's controller to delete; of the others the newest.
     """
     if not counts:
         return list(pods)

@@ -33,7 +33,7 @@ from gangline.control.visibility import Visibility
 from gangline.control.whereabouts import publish
 from gangline.control.writer import Writer
 from gangline.engine import model
-from gangline.engine.engine import Engine
+from gangline.engine.isolated import IsolatedEngine
 from gangline.kube import config, field_tracking
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
@@ -107,7 +107,9 @@ class Operator:
         self.metrics = Metrics()
         self.audit = AuditLog(options.audit) if options.audit is not None else None
         self.engine = (
-            RecordedEngine(options.settings, self.audit, at=wall_millis()) if self.audit else Engine(options.settings)
+            RecordedEngine(options.settings, self.audit, at=wall_millis())
+            if self.audit
+            else IsolatedEngine(options.settings)
         )
         self.stop = asyncio.Event()
         self.failed: BaseException | None = None

@@ -98,13 +98,18 @@ class TreeCycle:
         self._assumed_seats: list[Callable[[], None]] = []  # each gives back what it took
         self._claims: list[Claim] = []
         self.attempts: list[Attempt] = []
+        #: whose turn it is, should something go wrong
+        self.subject: Gang | None = None
 
     def run(self, most: int = maxsize) -> list[Attempt]:
         """`most`: after so many reservations and victims the heads that are left stay heads, as if they had not been popped."""
         self._root.rounds += 1
         self._preemptor.known.clear()
         self._claims = claims_of(self._root)
-        attempts = [self._nominate(gang) for gang in self._heads]
+        attempts: list[Attempt] = []
+        for self.subject in self._heads:
+            attempts.append(self._nominate(self.subject))
+        self.subject = None
         if self._guard is not None:
             self._guard.nominated(self._root, attempts)
         granted = 0
@@ -113,12 +118,14 @@ class TreeCycle:
                 attempt.queue.pending.unpop(attempt.gang)
                 continue
             self.attempts.append(attempt)
+            self.subject = attempt.gang
             if self._claims:
                 with others_held(self._claims, attempt.gang):
                     self._process(attempt)
             else:
                 self._process(attempt)
             granted += attempt.reserved + len(attempt.new_victims)
+        self.subject = None
         self._think_away(False)
         for cell, amount in reversed(self._assumed):
             cell.remove(amount)

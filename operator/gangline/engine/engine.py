@@ -33,7 +33,7 @@ from gangline.engine.parking import Parking, why
 from gangline.engine.record import CycleRecord
 from gangline.engine.recovery import Healing
 from gangline.engine.scheduler import Scheduler
-from gangline.engine.snapshot import Snapshot, facts, snapshot
+from gangline.engine.snapshot import Snapshot, as_assumed, facts, snapshot
 from gangline.engine.status import cluster_queue_status, local_queue_status
 from gangline.engine.store import Store
 
@@ -42,8 +42,12 @@ class Engine:
     """Not thread-safe. Times are milliseconds since the epoch and must not run backwards between calls."""
 
     def __init__(self, settings: Settings | None = None) -> None:
-        self.settings = settings = settings or Settings()
-        self._store = store = Store(settings)
+        self.settings = settings or Settings()
+        self._build()
+
+    def _build(self) -> None:
+        """The state of an engine that knows nothing."""
+        self._store = store = Store(self.settings)
         self._intake = Intake(store)
         self._cluster = ClusterIntake(store)
         self._lifecycle = Lifecycle(store)
@@ -59,7 +63,7 @@ class Engine:
             case Put(Workload() as workload):
                 self._intake.put(workload)
             case Put(item):
-                self._cluster.put(type(item), _key(item), item)
+                self._cluster.put(type(item), key_of(item), item)
             case Gone(kind, key) if kind is Workload:
                 self._intake.forget(key)
             case Gone(kind, key):
@@ -197,6 +201,11 @@ class Engine:
         self._store.settle()
         return list(facts(self._store))
 
+    def _assumed(self, workload: str) -> Workload | None:
+        """A workload as if what was decided of it had been confirmed; None for one that is not known."""
+        gang = self._store.gangs.get(workload)
+        return as_assumed(gang) if gang is not None else None
+
     def pending(self, cluster_queue: str) -> list[str]:
         """Everybody who waits, in queue order, whether in the heap or set aside; places in the queue are counted so."""
         self._store.settle()
@@ -232,7 +241,7 @@ class Engine:
         return found
 
 
-def _key(item: Item) -> str:
+def key_of(item: Item) -> str:
     """Under which it is kept."""
     match item:
         case RuntimeForecast() | Footprint():

@@ -28,6 +28,7 @@ from gangline.engine.model import (
 from gangline.engine.overrun import Overruns
 from gangline.engine.placement import PENDING, READY, mend, on_host, placing, with_placements
 from gangline.engine.store import Store
+from gangline.engine.subject import DecisionError
 
 #: How long the second pass waits before it tries again, doubling each time, in milliseconds.
 FIRST_PAUSE, LONGEST_PAUSE = 1_000, 30_000
@@ -52,12 +53,15 @@ class Lifecycle:
         """Review all gangs that something was said of and all that are due."""
         decisions: list[Decision] = []
         for gang in self._waiting_for_review(now):
-            if self._store.gangs.get(gang.key) is not gang:
+            if self._store.gangs.get(gang.key) is not gang or gang.key in self._store.frozen:
                 continue
-            decision, again = self._judge(gang, now)
-            if decision is None:
-                decision, sooner = self._overruns.judge(gang, now)
-                again = sooner if again is None or (sooner is not None and sooner < again) else again
+            try:
+                decision, again = self._judge(gang, now)
+                if decision is None:
+                    decision, sooner = self._overruns.judge(gang, now)
+                    again = sooner if again is None or (sooner is not None and sooner < again) else again
+            except Exception as error:
+                raise DecisionError(gang.key) from error
             self._set_alarm(gang, again)
             if decision is not None:
                 decisions.append(decision)

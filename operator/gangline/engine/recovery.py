@@ -16,6 +16,7 @@ from gangline.engine.placement import hosts_of
 from gangline.engine.recovery_plan import REPLACE, RESTART, Plan
 from gangline.engine.recovery_victims import cheapest
 from gangline.engine.store import Store
+from gangline.engine.subject import DecisionError
 
 #: the reason of a preemption that makes room for a gang that lost nodes
 TO_HEAL = "InRecovery"
@@ -54,7 +55,10 @@ class Healing:
         decisions: list[Decision] = [*self.breaker.watch(now), *self._warn()]
         for gang in sorted(self._ailing(), key=lambda gang: (-gang.priority, gang.since, gang.uid)):
             if not gang.evicting:  # it may just have been told to make room for one before it
-                decisions += self._heal(gang, now)
+                try:
+                    decisions += self._heal(gang, now)
+                except Exception as error:
+                    raise DecisionError(gang.key) from error
         self._tidy(now)
         return decisions
 
@@ -77,7 +81,12 @@ class Healing:
         return [
             gang
             for gang in gangs
-            if gang is not None and gang.holds and gang.admitted and not gang.evicting and gang.queue is not None
+            if gang is not None
+            and gang.holds
+            and gang.admitted
+            and not gang.evicting
+            and gang.queue is not None
+            and gang.key not in store.frozen
         ]
 
     # --- one gang -----------------------------------------------------------------------------------------------------

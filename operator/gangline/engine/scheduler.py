@@ -23,6 +23,7 @@ from gangline.engine.preemption import Preemptor, Victim, classic_victims
 from gangline.engine.quota import Node
 from gangline.engine.record import CycleRecord, Requeued
 from gangline.engine.store import Store
+from gangline.engine.subject import DecisionError
 
 #: Attempts per `run`: a huge backlog must not keep the caller from everything else for seconds.
 PATIENCE = 4_000
@@ -155,7 +156,10 @@ class Scheduler:
             return []
         guard = self.backfill if self.backfill.guards(root) else None
         cycle = TreeCycle(root, heads, self._settings, self._preemptor, now, self._may_reserve, guard, known)
-        attempts = cycle.run(most if guard is None else maxsize)
+        try:
+            attempts = cycle.run(most if guard is None else maxsize)
+        except Exception as error:
+            raise (DecisionError(cycle.subject.key) if cycle.subject is not None else error) from error
         for attempt in attempts:
             self._store.note_change(attempt.gang)
             if attempt.reserved:

@@ -49,10 +49,11 @@ def facts(store: Store) -> Iterator[Change]:
         for item in table.values():
             yield Put(item)
     for gang in store.gangs.values():
-        yield Put(_as_assumed(gang))
+        yield Put(as_assumed(gang))
 
 
-def _as_assumed(gang: Gang) -> Workload:
+def as_assumed(gang: Gang) -> Workload:
+    """The workload as if what was decided of it had been confirmed."""
     workload = gang.workload
     return replace(
         workload,

@@ -76,6 +76,8 @@ class Store:
         #: ClusterQueue -> LocalQueues that point to it
         self.local_queues_of: dict[str, set[str]] = {}
 
+        #: workloads that keep what they hold, and of which nothing more is decided (engine.isolated)
+        self.frozen: set[str] = set()
         #: gangs whose life cycle has to be looked at
         self.reviews: dict[str, Gang] = {}
         #: holders that were admitted and whose pods are not all ready, while that holds admission back

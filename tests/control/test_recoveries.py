@@ -13,6 +13,7 @@ from gangline.control import conditions, workload_status
 from gangline.control.footprints import Footprints
 from gangline.control.metrics import Metrics
 from gangline.control.mirror import Mirror
+from gangline.control.quarantine import Quarantine
 from gangline.control.recovery import Recoveries, describe, holds_back, wanted_pods
 from gangline.engine import model
 from gangline.kube import resources as kube
@@ -59,6 +60,7 @@ class World:
             self.metrics,
             note_failure=self.failures.append,
             now=lambda: T,
+            quarantine=Quarantine(lambda subject, obj, what: None),
         )
         self.mirror.upsert(kube.WORKLOADS, workload)
         for pod in pods:

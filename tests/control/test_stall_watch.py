@@ -16,6 +16,7 @@ from gangline.control.heartbeats import BadReportError
 from gangline.control.metrics import Metrics
 from gangline.control.mirror import Mirror
 from gangline.control.notify import Notices
+from gangline.control.quarantine import Quarantine
 from gangline.control.stall_watch import StallWatch
 from gangline.engine import model
 from gangline.jobs import workload as workloads
@@ -90,6 +91,7 @@ class Place:
             self.metrics,
             Notices(self.mirror, lambda receiver, terms, notice: self.told.append(notice.kind), now=lambda: self.now),
             now=lambda: self.now,
+            quarantine=Quarantine(lambda subject, obj, what: None),
             source=self.source,
         )
         self.watch.withdraw = self.withdrawn.append

@@ -14,7 +14,8 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gangline.api import names
@@ -24,21 +25,24 @@ from gangline.control.events import EventRecorder
 from gangline.control.fencing import Fencing
 from gangline.control.footprints import Footprints
 from gangline.control.metrics import Metrics
-from gangline.control.mirror import JOB_KINDS, JobRef, Mirror
+from gangline.control.mirror import JOB_KINDS, READERS, JobRef, Mirror
 from gangline.control.notify import Notices, Receiver
 from gangline.control.notify_outbox import Outbox
 from gangline.control.outgoing import Priority, Write
 from gangline.control.pacing import Pace
 from gangline.control.pod_owners import PodOwners, as_stranger
 from gangline.control.pods import Pods, ungating
+from gangline.control.quarantine import Quarantine, Subject, describe
 from gangline.control.queue_writes import QueueWrites
 from gangline.control.recovery import Recoveries, holds_back
 from gangline.control.stall_watch import StallWatch
 from gangline.control.steering import Steering
+from gangline.control.time_limit import limited
 from gangline.control.writer import Writer
 from gangline.control.writes import Writes
 from gangline.engine import model
 from gangline.engine.engine import Engine
+from gangline.engine.isolated import Fault, IsolatedEngine
 from gangline.engine.outlook import ExpectedStart
 from gangline.jobs.base import AnswersRefusals, Create, Delete, JobError
 from gangline.kube import resources as kube
@@ -63,8 +67,14 @@ LONGEST_GATHER = 0.5
 LONGEST_ROUND = 0.25
 #: Nobody is admitted or preempted sooner than about this before it can be written, in seconds.
 AHEAD = 1.0
+#: how the attempt to carry out a decision is called where it fails
+CARRYING_OUT = "carrying out a decision"
 #: A job whose step was refused is tried again after 1, 2, 4, … seconds, at most this.
 MAX_RETRY = 60.0
+
+
+#: what of the engine's facts is an object of the API
+_RESOURCES = {kind: resource for resource, (kind, _) in READERS.items()} | {model.Footprint: kube.WORKLOADS}
 
 
 def wall_millis() -> int:
@@ -111,6 +121,9 @@ class Controller:
         now: Callable[[], int] = wall_millis,
     ) -> None:
         self.engine = engine
+        self.quarantine = Quarantine(self._tell_trouble)
+        if isinstance(engine, IsolatedEngine):
+            engine.report = self._fault
         self.mirror = Mirror(
             observe=self._observe, complain=self._complain, labels_to_copy=labels_to_copy, usable=engine.usable
         )
@@ -131,6 +144,7 @@ class Controller:
             metrics,
             note_failure=lambda workload: engine.observe(model.WriteFailed(workload)),
             now=now,
+            quarantine=self.quarantine,
         )
         self.decisions.recoveries = self.recoveries
         self.outbox = Outbox(self._read_secret, outcome=metrics.notified, complain=self._cannot_notify)
@@ -148,6 +162,7 @@ class Controller:
             self.notices,
             now=now,
             source=telemetry,
+            quarantine=self.quarantine,
         )
         #: set once a Topology exists, or a flavor that selects nodes: from then on pods have to be watched
         self.needs_pods = asyncio.Event()
@@ -202,13 +217,21 @@ class Controller:
     # --- the loop ---
 
     async def run(self) -> None:
-        """Runs until cancelled. An error about one object is logged and never stops the others."""
+        """Runs until cancelled. An error about one object never stops the others, nor does one that nobody thought of."""
         while True:
-            await self._woken()
+            await self._part_of_loop(self._woken)
             self._wake.clear()
-            self.absorb()
+            self._part("events", self.absorb)
             if self.leading:
-                self.act()
+                self._part("decisions", self.act)
+
+    async def _part_of_loop(self, wait: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await wait()
+        except Exception:
+            self.quarantine.failures["waiting", ""] += 1
+            log.exception("it is not known when to look again: in a second")
+            await asyncio.sleep(1.0)
 
     async def _woken(self) -> None:
         times = (self.engine.next_wakeup(self._now()), self.fencing.due) if self.leading else ()
@@ -226,29 +249,38 @@ class Controller:
         """Take in everything that has arrived."""
         while self._inbox:
             resource, event = self._inbox.popleft()
-            if resource == kube.PODS:
-                self._absorb_pod(event)
-            elif isinstance(event, Upsert):
-                self.writes.seen(resource, event.obj)
-                if resource == kube.GPU_JOBS and self.forecasting is not None:
-                    self.forecasting.forecasts.note_job(event.obj)
-            elif isinstance(event, Removed):
-                self.writes.gone(resource, event.key, event.uid)
-                if resource == kube.WORKLOADS:
-                    self.decisions.forget(event.key)
-                    self.notices.forget(event.key)
+            if isinstance(event, Upsert):
+                key = key_of(event.obj)
+            else:
+                key = event.key if isinstance(event, Removed) else ""
+            self.quarantine.attempt("taking it in", resource, key, partial(self._absorb, resource, event))
         for pod in self.pod_owners.provable():
-            self.take_pod(pod)
+            self.quarantine.attempt("taking it in", kube.PODS, key_of(pod), partial(self.take_pod, pod), pod)
         self.footprints.tell()
         if not self.needs_pods.is_set() and (
             self.mirror.objects[kube.TOPOLOGIES] or self.mirror.take_ground() or self.stalls.needs_pods()
         ):
             self.needs_pods.set()
 
+    def _absorb(self, resource: Resource, event: Event) -> None:
+        if resource == kube.PODS:
+            self._absorb_pod(event)
+        elif isinstance(event, Upsert):
+            self.writes.seen(resource, event.obj)
+            if resource == kube.GPU_JOBS and self.forecasting is not None:
+                self.forecasting.forecasts.note_job(event.obj)
+        elif isinstance(event, Removed):
+            self.quarantine.forget(resource, event.key)
+            self.writes.gone(resource, event.key, event.uid)
+            if resource == kube.WORKLOADS:
+                self.decisions.forget(event.key)
+                self.notices.forget(event.key)
+
     def _absorb_pod(self, event: Event) -> None:
         if isinstance(event, Upsert):
             self.take_pod(event.obj)
         elif isinstance(event, Removed):
+            self.quarantine.forget(kube.PODS, event.key)
             self.pod_owners.forget(event.key, gone=True)
             self.footprints.remove(event.key)
             self.steering.remove(event.key)
@@ -275,20 +307,29 @@ class Controller:
         self._deciding = time.thread_time() - before
         self._metrics.decide_cpu.inc(self._deciding)
         for decision in decisions:
-            try:
-                self.decisions.carry_out(decision)
-            except Exception:
-                log.exception("decision could not be carried out: %s", decision)
-        self._note_unhealthy_nodes()
-        self.recoveries.follow(self._now())
-        self.fencing.act(self._now())
+            about = kube.BY_KIND[decision.kind] if isinstance(decision, model.Warn) else kube.WORKLOADS
+            key = decision.about if isinstance(decision, model.Warn) else decision.workload
+            if not self.quarantine.attempt(CARRYING_OUT, about, key, partial(self.decisions.carry_out, decision)):
+                self._observe(model.WriteFailed(key))  # nothing is held by what was not written
+        self._part("nodes", self._note_unhealthy_nodes)
+        self._part("recoveries", lambda: self.recoveries.follow(self._now()))
+        self._part("fencing", lambda: self.fencing.act(self._now()))
         for ref in sorted(self._take_dirty(), key=lambda ref: ref[1]):
-            self._plan(ref)
+            if not self.quarantine.attempt("planning it", *ref, partial(self._plan, ref)):
+                self._retry_later(ref)
         for workload in self._take_loose():
-            self._tidy(workload)
-        self._place_pods()
-        self._steer_pods()
-        self.queues.flush()
+            self.quarantine.attempt("tidying it", kube.WORKLOADS, key_of(workload), partial(self._tidy, workload))
+        self._part("places", self._place_pods)
+        self._part("steering", self._steer_pods)
+        self._part("queues", self.queues.flush)
+
+    def _part(self, name: str, work: Callable[[], None]) -> None:
+        """One part of a round. What it can't do is said, and the others do theirs."""
+        try:
+            work()
+        except Exception:
+            self.quarantine.failures[name, ""] += 1
+            log.exception("%s failed in this round", name)
 
     def _room(self) -> int:
         return room(self._writer.pace, self._writer.urgent)
@@ -324,13 +365,9 @@ class Controller:
             torn=any(self.recoveries.torn(key_of(w)) for w in workloads),
         )
         try:
-            planned = plan.plan(view, self.mirror)
+            planned = limited(lambda: plan.plan(view, self.mirror))
         except JobError as error:
             self._recorder.record(job, "Warning", "ErrWorkloadCompose", str(error))
-            self._retry_later(ref)
-            return
-        except Exception:
-            log.exception("%s %s could not be planned", resource, key)
             self._retry_later(ref)
             return
         for step in planned:
@@ -451,16 +488,17 @@ class Controller:
         changed = self.pods.dirty | self.mirror.placed
         self.pods.dirty, self.mirror.placed = set(), set()
         for key in sorted(changed):
-            pods = self.pods.of(key)
-            workload, raw = self.mirror.workload_value(key), self.mirror.get(kube.WORKLOADS, key)
-            if not pods or workload is None or raw is None or self.writes.in_doubt(kube.WORKLOADS, key):
-                continue
-            for pod, body in ungating(workload, raw["spec"]["podSets"], pods):
-                target = ObjectKey.of(kube.PODS, pod)
-                if not self._writer.pending(target):
-                    self._writer.submit(
-                        Write(target, "patch", body, priority=Priority.START_STOP, on_done=self.take_pod)
-                    )
+            self.quarantine.attempt("placing its pods", kube.WORKLOADS, key, partial(self._place_pods_of, key))
+
+    def _place_pods_of(self, key: str) -> None:
+        pods = self.pods.of(key)
+        workload, raw = self.mirror.workload_value(key), self.mirror.get(kube.WORKLOADS, key)
+        if not pods or workload is None or raw is None or self.writes.in_doubt(kube.WORKLOADS, key):
+            return
+        for pod, body in ungating(workload, raw["spec"].get("podSets") or (), pods):
+            target = ObjectKey.of(kube.PODS, pod)
+            if not self._writer.pending(target):
+                self._writer.submit(Write(target, "patch", body, priority=Priority.START_STOP, on_done=self.take_pod))
 
     def _steer_pods(self) -> None:
         """Let the pods of gangs that take whole domains go where their gang is counted on."""
@@ -514,10 +552,26 @@ class Controller:
             self.decisions.release(key)
 
     def _complain(self, obj: Json, error: Exception) -> None:
-        log.warning("%s %s cannot be used: %s", obj.get("kind"), key_of(obj), error)
-        self._recorder.record(obj, "Warning", "Misconfigured", str(error))
-        if obj.get("kind") == "Workload" and self.leading:
-            self.decisions.misconfigured(key_of(obj), str(error))
+        """An object can't be read: its last good reading stands."""
+        resource = kube.BY_KIND.get(str(obj.get("kind")), kube.WORKLOADS)
+        self.quarantine.note("reading it", resource, key_of(obj), error, obj)
+
+    def _fault(self, fault: Fault) -> None:
+        """The engine leaves out what it can't deal with."""
+        if resource := _RESOURCES.get(fault.kind):
+            self.quarantine.note("deciding about it", resource, fault.key, fault.error)
+        else:
+            self.quarantine.failures["deciding", fault.kind.__name__] += 1
+            log.error("the engine goes on without %s %s: %s", fault.kind.__name__, fault.key, describe(fault.error))
+
+    def _tell_trouble(self, subject: Subject, obj: Json | None, what: str) -> None:
+        """Say on the object, and of a Workload in its condition, what is wrong with it."""
+        resource, key = subject
+        found = obj or (self.mirror.get(resource, key) if resource in self.mirror.objects else None)
+        if found is not None and self.leading:
+            self._recorder.record(found, "Warning", "Misconfigured", what)
+            if resource == kube.WORKLOADS:
+                self.decisions.misconfigured(key, what)
 
 
 def _fenced(obj: Json, body: Json) -> Json:

@@ -216,7 +216,11 @@ class Expected:
         for key, job in jobs.items():
             if sent >= BATCH:
                 break
-            sent += self._tell(key, job)
+            try:
+                sent += self._tell(key, job)
+            except Exception:  # its status was written by somebody else: the others are told all the same
+                log.exception("%s: its status can't be told when it starts", key)
+                self._told[key] = _Told(None, None, None, self._clock())
         return sent
 
     def _tell(self, key: str, job: Json) -> bool:

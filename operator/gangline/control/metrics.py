@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gangline.engine.engine import Engine
@@ -23,15 +23,20 @@ disable_created_metrics()
 
 
 class _Counts(Collector):
-    """Counters that somebody else keeps, read when they are scraped."""
+    """Counters, or gauges, that somebody else keeps, read when they are scraped."""
 
     def __init__(
-        self, name: str, text: str, labels: list[str], read: Callable[[], Mapping[tuple[str, ...], float]]
+        self,
+        name: str,
+        text: str,
+        labels: list[str],
+        read: Callable[[], Mapping[tuple[str, ...], float]],
+        family: type[CounterMetricFamily | GaugeMetricFamily] = CounterMetricFamily,
     ) -> None:
-        self._name, self._text, self._labels, self._read = name, text, labels, read
+        self._name, self._text, self._labels, self._read, self._family = name, text, labels, read, family
 
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        family = CounterMetricFamily(self._name, self._text, labels=self._labels)
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        family = self._family(self._name, self._text, labels=self._labels)
         for key, count in sorted(self._read().items()):
             family.add_metric(list(key), count)
         yield family
@@ -90,6 +95,19 @@ class Metrics:
         written = _Counts("gangline_writes", "Intended writes.", ["verb", "resource", "outcome"], writes)
         self.registry.register(requested)
         self.registry.register(written)
+
+    def count_troubles(
+        self,
+        failures: Callable[[], Mapping[tuple[str, ...], float]],
+        objects: Callable[[], Mapping[tuple[str, ...], float]],
+    ) -> None:
+        """Objects that could not be handled: attempts that failed, and what is set aside at the moment."""
+        failed = _Counts(
+            "gangline_object_failures", "Failed attempts to handle an object.", ["stage", "kind"], failures
+        )
+        self.registry.register(failed)
+        aside = "Objects that are set aside since they could not be handled."
+        self.registry.register(_Counts("gangline_quarantined_objects", aside, ["kind"], objects, GaugeMetricFamily))
 
     def count_head_delay(self, read: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
         """For how long heads with a reservation were kept waiting by those that were started before them."""

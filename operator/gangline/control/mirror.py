@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import orjson
 
 from gangline.api import names, parse
 from gangline.control import policies
+from gangline.control.time_limit import limited
 from gangline.engine import model
 from gangline.jobs import KINDS, kind_of
 from gangline.jobs import workload as workloads
@@ -49,6 +50,11 @@ PLAIN: tuple[Resource, ...] = (
     kube.SERVICES,
 )
 
+#: Kinds that are few and change rarely: in them, what is null is left out once and for all, as in Kubernetes' own kinds.
+CONFIGURATION: frozenset[Resource] = frozenset(
+    {*PLAIN, *READERS} - {kube.SERVICES, kube.WORKLOADS, kube.NODES, kube.NAMESPACES}
+)
+
 JOB_KINDS: dict[Resource, JobKind] = {kind.resource: kind for kind in KINDS}
 
 #: Resources that a cluster may lack, such as one that has Kueue's CRDs but not yet ours: there are none of them then.
@@ -74,6 +80,13 @@ def controller_uid(obj: Json) -> str | None:
         if ref.get("controller"):
             return ref["uid"]
     return None
+
+
+def without_nulls(value: Any) -> Any:
+    """The same JSON, but no object in it has a field that is null."""
+    if isinstance(value, dict):
+        return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _has_owner_to_come(job: Json) -> bool:
@@ -143,6 +156,11 @@ class Mirror:
         ):
             return  # the answer to a write of ours and the watch's echo of it are the same news
         obj["metadata"].pop("managedFields", None)
+        for part in ("spec", "status"):  # may be absent, or null, where everything in them is optional
+            if obj.get(part) is None:
+                obj[part] = {}
+        if resource in CONFIGURATION:
+            obj["spec"] = without_nulls(obj["spec"])
         if resource == kube.WORKLOADS:
             self._share(obj)
         if old is not None and old["metadata"]["uid"] != obj["metadata"]["uid"]:
@@ -197,21 +215,15 @@ class Mirror:
         if reader is None or (resource == kube.TOPOLOGIES and not self.pods_known):
             return
         try:
-            item = reader[1](obj)
-        except parse.ParseError as error:
+            item = limited(lambda: reader[1](obj))
+        except Exception as error:  # whatever it is: the last good reading stands
             self.complain(obj, error)
             return
         if isinstance(item, model.ClusterQueue):
-            policy = self.policy_of(obj)
-            item = replace(
-                item,
-                fixes=policies.fixes(policy),
-                ordering=policies.ordering(policy),
-                backfill=policies.backfill(policy),
-                recovery=policies.recovery(policy),
-                overrun=policies.overrun(policy),
-                victims=policies.victims(policy),
-            )
+            try:
+                item = policies.with_policy(item, self.policy_of(obj))
+            except Exception as error:
+                self.complain(self.policy_of(obj) or obj, error)
         if isinstance(item, model.Workload):
             if not assumed and self._values.get(key) == item:  # a label or a message changed: nothing that decides
                 return

@@ -133,6 +133,8 @@ class Operator:
             labels_to_copy=options.labels_to_copy,
             telemetry=options.telemetry,
         )
+        quarantine = self.controller.quarantine
+        self.metrics.count_troubles(lambda: quarantine.failures, quarantine.count)
         self.controller.mirror.progress_url = options.progress_url.rstrip("/")
         self.reflectors = ReflectorGroup()
         self.forecasting = self._make_forecasting(options.forecasts) if options.forecasts is not None else None

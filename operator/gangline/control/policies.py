@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from gangline.api import names, quantity
@@ -33,6 +34,19 @@ def selects(policy: Json, queue: Json) -> bool:
     wanted: Mapping[str, str] = which.get("matchLabels") or {}
     labels = queue["metadata"].get("labels") or {}
     return bool(wanted) and all(labels.get(key) == value for key, value in wanted.items())
+
+
+def with_policy(queue: model.ClusterQueue, policy: Json | None) -> model.ClusterQueue:
+    """The queue with all that its policy says to the engine."""
+    return replace(
+        queue,
+        fixes=fixes(policy),
+        ordering=ordering(policy),
+        backfill=backfill(policy),
+        recovery=recovery(policy),
+        overrun=overrun(policy),
+        victims=victims(policy),
+    )
 
 
 def fixes(policy: Json | None) -> frozenset[str]:

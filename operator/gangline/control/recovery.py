@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from gangline.api import names, recovery
@@ -25,6 +26,7 @@ from gangline.control.footprints import Footprints, GangPod
 from gangline.control.metrics import Metrics
 from gangline.control.mirror import Mirror
 from gangline.control.outgoing import Priority, Write
+from gangline.control.quarantine import Quarantine
 from gangline.control.writer import Writer
 from gangline.control.writes import Writes
 from gangline.engine import model
@@ -56,7 +58,9 @@ class Recoveries:
         metrics: Metrics,
         note_failure: Callable[[str], None],
         now: Callable[[], int],
+        quarantine: Quarantine,
     ) -> None:
+        self._quarantine = quarantine
         self._mirror = mirror
         self._footprints = footprints
         self._writes = writes
@@ -211,16 +215,21 @@ class Recoveries:
         changed = self._mirror.recovering | self._footprints.dirty
         self._mirror.recovering, self._footprints.dirty = set(), set()
         for workload in sorted(changed):
-            raw = self._mirror.get(kube.WORKLOADS, workload)
-            record = recovery.of(raw) if raw is not None else Record()
-            if raw is None or not record.log:
-                self._created.pop(workload, None)
-                continue
-            self._say(workload, raw, record.log[-1])
-            if record.current is None:
-                self._created.pop(workload, None)
-            elif _runs(raw):
-                self._follow(workload, raw, record, record.current, now)
+            self._quarantine.attempt(
+                "following its recovery", kube.WORKLOADS, workload, partial(self._follow_up, workload, now)
+            )
+
+    def _follow_up(self, workload: str, now: int) -> None:
+        raw = self._mirror.get(kube.WORKLOADS, workload)
+        record = recovery.of(raw) if raw is not None else Record()
+        if raw is None or not record.log:
+            self._created.pop(workload, None)
+            return
+        self._say(workload, raw, record.log[-1])
+        if record.current is None:
+            self._created.pop(workload, None)
+        elif _runs(raw):
+            self._follow(workload, raw, record, record.current, now)
 
     def _say(self, workload: str, raw: Json, swap: Swap) -> None:
         """The condition tells what the record does. Mostly it does already: it is written with the record, or right after."""

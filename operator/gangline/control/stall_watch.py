@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from gangline.api import names, quantity
@@ -22,6 +23,7 @@ from gangline.control.metrics import Metrics
 from gangline.control.mirror import JOB_KINDS, Mirror
 from gangline.control.notify import Notices
 from gangline.control.outgoing import Priority
+from gangline.control.quarantine import Quarantine
 from gangline.control.stall import RUNNING, STALLED, Evidence, Policy, Verdict, Watch
 from gangline.control.vitals import PodVitals, with_vitals
 from gangline.control.writes import Writes
@@ -77,8 +79,10 @@ class StallWatch:
         notices: Notices,
         *,
         now: Callable[[], model.Millis],
+        quarantine: Quarantine,
         source: Source | None = None,
     ) -> None:
+        self._quarantine = quarantine
         #: called with a workload of which the estimate by its own pace holds no more
         self.withdraw: Callable[[str], None] = lambda workload: None
         self._mirror = mirror
@@ -239,7 +243,8 @@ class StallWatch:
                 continue
             policy = chosen.get(value.admission.cluster_queue)
             if policy is not None and value.pods_ready:
-                self._judge(value, policy)
+                attempt = partial(self._judge, value, policy)
+                self._quarantine.attempt("looking whether it hangs", kube.WORKLOADS, key, attempt)
 
     def _judge(self, value: model.Workload, policy: Policy) -> None:
         raw = self._mirror.get(kube.WORKLOADS, value.key)

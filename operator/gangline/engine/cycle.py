@@ -107,8 +107,9 @@ class TreeCycle:
         self._preemptor.known.clear()
         self._claims = claims_of(self._root)
         attempts: list[Attempt] = []
-        for self.subject in self._heads:
-            attempts.append(self._nominate(self.subject))
+        for head in self._heads:
+            self.subject = head
+            attempts.append(self._nominate(head))
         self.subject = None
         if self._guard is not None:
             self._guard.nominated(self._root, attempts)

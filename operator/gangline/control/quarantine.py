@@ -1,0 +1,96 @@
+"""Objects that could not be handled. Each is set aside alone: it is said once what is wrong, and all others go on.
+
+Wherever an object enters, what is done with it runs as an `attempt`. Any exception ends that attempt and nothing else. The
+object is tried again when it changes, or when something else gives reason to look at it.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from gangline import bounded
+from gangline.kube.resources import Resource
+
+log = logging.getLogger(__name__)
+
+Json: TypeAlias = dict[str, Any]
+#: resource and key of an object
+Subject: TypeAlias = tuple[Resource, str]
+#: called with the object, the object's JSON where it is at hand, and what is wrong with it
+Tell: TypeAlias = Callable[[Subject, Json | None, str], None]
+
+#: so many objects are remembered; each of them was told
+MOST: int = 10_000
+
+
+@dataclass(slots=True)
+class Quarantine:
+    """What is wrong with which objects, by what was tried with them (`stage`)."""
+
+    tell: Tell
+    #: stage and kind -> how many attempts failed
+    failures: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    _troubles: dict[Subject, dict[str, str]] = field(default_factory=dict[Subject, dict[str, str]])
+
+    def attempt(
+        self, stage: str, resource: Resource, key: str, work: Callable[[], object], obj: Json | None = None
+    ) -> bool:
+        """Run `work`, which concerns this object alone. False if it failed."""
+        try:
+            work()
+        except Exception as error:
+            self.note(stage, resource, key, error, obj)
+            return False
+        if self._troubles:
+            self._recovered(stage, (resource, key))
+        return True
+
+    def note(self, stage: str, resource: Resource, key: str, error: Exception, obj: Json | None = None) -> None:
+        """Something went wrong with this object. The same trouble is told once."""
+        self.failures[stage, resource.kind] += 1
+        what = describe(error)
+        troubles = self._troubles.setdefault((resource, key), {})
+        if troubles.get(stage) == what:
+            return
+        troubles[stage] = what
+        while len(self._troubles) > MOST:
+            del self._troubles[next(iter(self._troubles))]
+        log.error("%s %s is set aside: %s failed: %s\n%s", resource.kind, key, stage, what, _where(error))
+        try:
+            self.tell((resource, key), obj, what)
+        except Exception:
+            log.exception("%s %s: nobody could be told", resource.kind, key)
+
+    def _recovered(self, stage: str, subject: Subject) -> None:
+        troubles = self._troubles.get(subject)
+        if troubles is not None and troubles.pop(stage, None) is not None and not troubles:
+            del self._troubles[subject]
+
+    def forget(self, resource: Resource, key: str) -> None:
+        """The object is gone."""
+        self._troubles.pop((resource, key), None)
+
+    def count(self) -> Mapping[tuple[str, ...], float]:
+        """Kind -> objects that are set aside now."""
+        return Counter((resource.kind,) for resource, _ in self._troubles)
+
+    def __contains__(self, subject: Subject) -> bool:
+        return subject in self._troubles
+
+
+def _where(error: Exception) -> str:
+    """The last calls before it went wrong, without what the error says: that may be as long as its author liked."""
+    return "".join(traceback.format_tb(error.__traceback__, -8)).rstrip()[-4000:]
+
+
+def describe(error: Exception) -> str:
+    """In one sentence for the object's owner. Errors of readers name the field; of others, the kind says most."""
+    said = str(error)[: 4 * bounded.SHOWN]
+    if isinstance(error, ValueError) and not isinstance(error, UnicodeError) and said:
+        return said
+    return f"internal error: {type(error).__name__}: {said}" if said else f"internal error: {type(error).__name__}"

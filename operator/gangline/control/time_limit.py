@@ -1,0 +1,58 @@
+"""A limit on the CPU time that reading one object may take.
+
+Everything runs on one event loop, so an object that takes for ever to read would stop it. Only functions without side effects are
+run under a limit: they are interrupted wherever they are.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+#: CPU seconds for one object; the largest that an API server takes are read in a twentieth of that
+LIMIT: Final = 2.0
+
+
+class TookTooLongError(Exception):
+    """Reading took more CPU time than one object may cost."""
+
+
+@dataclass(slots=True)
+class _Alarm:
+    """The one alarm clock of the process. `started` is the CPU time at which the work began; None: nothing is timed."""
+
+    started: float | None = None
+    limit: float = LIMIT
+
+    def ring(self, number: int, frame: FrameType | None) -> None:
+        """So much time has passed; whether this process had the CPU meanwhile is another question."""
+        if self.started is None:
+            return
+        left = self.limit - (time.thread_time() - self.started)
+        if left <= 0:
+            raise TookTooLongError(f"reading it took more than {self.limit:g} s")
+        signal.setitimer(signal.ITIMER_REAL, max(left, 0.01))
+
+
+_ALARM: Final = _Alarm()
+
+
+def limited(work: Callable[[], T], limit: float = LIMIT) -> T:
+    """What `work` returns. Raises TookTooLongError after `limit` CPU seconds. Without a limit outside of the main thread."""
+    if threading.current_thread() is not threading.main_thread() or _ALARM.started is not None:
+        return work()
+    signal.signal(signal.SIGALRM, _ALARM.ring)
+    _ALARM.started, _ALARM.limit = time.thread_time(), limit
+    signal.setitimer(signal.ITIMER_REAL, limit)
+    try:
+        return work()
+    finally:
+        _ALARM.started = None
+        signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,0 +1,105 @@
+"""Objects that can't be handled are set aside one by one, and everything else goes on."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from gangline.control import time_limit
+from gangline.control.quarantine import Quarantine, Subject
+from gangline.kube import resources as kube
+
+Json = dict[str, Any]
+
+
+def quarantine() -> tuple[Quarantine, list[tuple[str, str]]]:
+    told: list[tuple[str, str]] = []
+
+    def tell(subject: Subject, obj: Json | None, what: str) -> None:
+        told.append((subject[1], what))
+
+    return Quarantine(tell), told
+
+
+def failing(error: Exception) -> Any:
+    def work() -> None:
+        raise error
+
+    return work
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("spec.podSets[0].count: must be a whole number"), "spec.podSets[0].count: must be a whole number"),
+        (KeyError("spec"), "internal error: KeyError: 'spec'"),
+        (RecursionError("maximum recursion depth exceeded"), "internal error: RecursionError: maximum recursion depth"),
+        (MemoryError(), "internal error: MemoryError"),
+        (time_limit.TookTooLongError("too long"), "internal error: TookTooLongError: too long"),
+    ],
+)
+def test_any_exception_costs_its_object_alone(error: Exception, said: str) -> None:
+    subject, told = quarantine()
+    assert not subject.attempt("reading it", kube.WORKLOADS, "ns/bad", failing(error))
+    assert subject.attempt("reading it", kube.WORKLOADS, "ns/good", lambda: None)
+    [(key, what)] = told
+    assert key == "ns/bad" and what.startswith(said)
+    assert (kube.WORKLOADS, "ns/bad") in subject
+    assert subject.count() == {("Workload",): 1}
+
+
+def test_the_same_trouble_is_told_once_and_another_one_again() -> None:
+    subject, told = quarantine()
+    for _ in range(3):
+        subject.attempt("reading it", kube.WORKLOADS, "ns/w", failing(ValueError("a")))
+    subject.attempt("reading it", kube.WORKLOADS, "ns/w", failing(ValueError("b")))
+    assert [what for _, what in told] == ["a", "b"]
+    assert subject.failures == {("reading it", "Workload"): 4}
+
+
+def test_an_object_that_is_handled_again_is_set_aside_no_more() -> None:
+    subject, _ = quarantine()
+    subject.attempt("reading it", kube.WORKLOADS, "ns/w", failing(ValueError("a")))
+    subject.attempt("planning it", kube.WORKLOADS, "ns/w", failing(ValueError("a")))
+    subject.attempt("reading it", kube.WORKLOADS, "ns/w", lambda: None)
+    assert (kube.WORKLOADS, "ns/w") in subject
+    subject.attempt("planning it", kube.WORKLOADS, "ns/w", lambda: None)
+    assert (kube.WORKLOADS, "ns/w") not in subject
+    subject.attempt("planning it", kube.WORKLOADS, "ns/w", failing(ValueError("a")))
+    subject.forget(kube.WORKLOADS, "ns/w")
+    assert not subject.count()
+
+
+def test_messages_logs_and_memory_are_bounded(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gangline.control.quarantine.MOST", 100)
+    subject, told = quarantine()
+    for number in range(150):
+        subject.attempt("reading it", kube.PODS, f"ns/p{number}", failing(ValueError("x" * 100_000)))
+    assert subject.count() == {("Pod",): 100}
+    assert max(len(what) for _, what in told) < 500
+    assert len(caplog.text) < 150 * 5_000
+
+
+def test_one_that_cannot_be_told_does_not_stop_the_others() -> None:
+    def tell(subject: Subject, obj: Json | None, what: str) -> None:
+        raise RuntimeError("no events today")
+
+    assert not Quarantine(tell).attempt("reading it", kube.PODS, "ns/p", failing(ValueError("a")))
+
+
+def test_reading_that_takes_for_ever_is_interrupted() -> None:
+    def forever() -> None:
+        while True:
+            pass
+
+    with pytest.raises(time_limit.TookTooLongError):
+        time_limit.limited(forever, 0.05)
+    assert time_limit.limited(lambda: 5, 0.05) == 5
+
+
+def test_time_in_which_others_had_the_cpu_does_not_count() -> None:
+    assert time_limit.limited(lambda: time.sleep(0.2) or 5, 0.05) == 5  # type: ignore[func-returns-value]

@@ -687,3 +687,23 @@ def test_known_templates_are_cheap() -> None:
             parse.workload(obj)
         best = min(best, time.perf_counter() - started)
     assert best / len(many) < 150e-6
+
+
+def test_the_quota_of_a_workload_that_cannot_be_read_is_counted_all_the_same() -> None:
+    rows = [{"name": "main", "count": 4, "flavors": {"nvidia.com/gpu": "a"}, "resourceUsage": {"nvidia.com/gpu": "8"}}]
+    body: Any = {
+        "metadata": {"name": "w", "namespace": "ns", "uid": "u"},
+        "spec": {"queueName": "q", "podSets": "spoilt"},
+        "status": {
+            "admission": {"clusterQueue": "cq", "podSetAssignments": [{**rows[0], "topologyAssignment": "spoilt"}]},
+            "conditions": [{"type": "QuotaReserved", "status": "True"}, {"type": "Admitted", "status": "True"}],
+        },
+    }
+    with pytest.raises(parse.ParseError):
+        parse.workload(body)
+    held = parse.holding(body)
+    assert held is not None and held.admission is not None and held.admitted
+    assert held.admission.pod_sets[0].usage == {"nvidia.com/gpu": 8}
+    assert held.pod_sets[0].requests == {"nvidia.com/gpu": 2}
+    body["status"]["conditions"][0]["status"] = "False"
+    assert parse.holding(body) is None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from gangline.api import names, podspec
-from gangline.api.parse_workload import NO_CONDITION, admission, conditions, is_true, needs, workload
+from gangline.api.parse_workload import NO_CONDITION, admission, conditions, holding, is_true, needs, workload
 from gangline.api.reading import (
     Json,
     ParseError,
@@ -37,6 +37,7 @@ __all__ = [
     "cohort",
     "flavor",
     "foreign_pod",
+    "holding",
     "local_queue",
     "namespace",
     "node",

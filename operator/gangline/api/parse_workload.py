@@ -95,6 +95,40 @@ def workload(obj: Any) -> model.Workload:
     )
 
 
+def holding(obj: Any) -> model.Workload | None:
+    """What it takes to count the quota of a workload that can't be read otherwise; None for one that holds none.
+
+    Its pod sets are those of its admission. Raises ParseError where not even that can be read.
+    """
+    metadata, status = child(root(obj), "metadata", ""), child(obj, "status", "")
+    found = conditions(status)
+    if not is_true(found.get(names.QUOTA_RESERVED, NO_CONDITION)) or is_true(found.get(names.FINISHED, NO_CONDITION)):
+        return None
+    admitted = found.get(names.ADMITTED, NO_CONDITION)
+    rows = items(child(status, "admission", "status"), "podSetAssignments", "status.admission")
+    bare = [{name: value for name, value in row.items() if name != "topologyAssignment"} for row in rows]
+    held = admission({**child(status, "admission", "status"), "podSetAssignments": bare})
+    return model.Workload(
+        uid=text(metadata, "uid", "metadata"),
+        namespace=needed(metadata, "namespace", "metadata"),
+        name=needed(metadata, "name", "metadata"),
+        queue=text(child(obj, "spec", ""), "queueName", "spec"),
+        pod_sets=tuple(_of_assignment(each) for each in held.pod_sets),
+        created=millis(metadata, "creationTimestamp", "metadata"),
+        admission=held,
+        reserved_at=_since(found[names.QUOTA_RESERVED]),
+        admitted=is_true(admitted),
+        admitted_at=_since(admitted) if is_true(admitted) else 0,
+        evicted=_reason_if_true(found.get(names.EVICTED, NO_CONDITION)),
+        pods_ready=True,
+    )
+
+
+def _of_assignment(assignment: model.PodSetAssignment) -> model.PodSet:
+    count = max(1, assignment.count)
+    return model.PodSet(assignment.name, count, {name: -(-size // count) for name, size in assignment.usage.items()})
+
+
 def _checkpoint(written: str) -> float | None:
     """What is no duration does not count, see `_boost`."""
     try:

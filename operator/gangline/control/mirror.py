@@ -159,8 +159,10 @@ class Mirror:
         for part in ("spec", "status"):  # may be absent, or null, where everything in them is optional
             if obj.get(part) is None:
                 obj[part] = {}
-        if resource in CONFIGURATION:
-            obj["spec"] = without_nulls(obj["spec"])
+            elif resource in CONFIGURATION:
+                obj[part] = without_nulls(obj[part])
+            elif None in obj[part].values():
+                obj[part] = {name: value for name, value in obj[part].items() if value is not None}
         if resource == kube.WORKLOADS:
             self._share(obj)
         if old is not None and old["metadata"]["uid"] != obj["metadata"]["uid"]:
@@ -218,6 +220,8 @@ class Mirror:
             item = limited(lambda: reader[1](obj))
         except Exception as error:  # whatever it is: the last good reading stands
             self.complain(obj, error)
+            if resource == kube.WORKLOADS and key not in self._values:
+                self._count_quota(key, obj)
             return
         if isinstance(item, model.ClusterQueue):
             try:
@@ -229,6 +233,17 @@ class Mirror:
                 return
             self._values[key] = item
         self.observe(model.Put(item))
+
+    def _count_quota(self, key: str, obj: Json) -> None:
+        """A Workload that could never be read may hold quota all the same, which nobody else may be given."""
+        try:
+            held = parse.holding(obj)
+        except parse.ParseError as error:
+            log.warning("%s: its quota is not counted: %s", key, error)
+            return
+        if held is not None:
+            self._values[key] = held
+            self.observe(model.Put(held))
 
     def _index(self, resource: Resource, key: str, old: Json | None, new: Json | None) -> None:
         before = controller_uid(old) if old else None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
 
+from gangline import bounded
 from gangline.api import names, podspec, quantity, recovery, topology_slices
 from gangline.api.reading import (
     Json,
@@ -31,6 +33,8 @@ NO_CONDITION: Final[Json] = {}
 #: Pod sets by their JSON; a queue of 15,000 workloads has a few hundred different ones.
 _KNOWN: Final[dict[bytes, tuple[model.PodSet, ...]]] = {}
 _MOST_KNOWN: Final = 4096
+#: priorities are numbers of 32 bits
+_MOST_BOOST: Final = 2**31 - 1
 
 
 def workload(obj: Any) -> model.Workload:
@@ -139,13 +143,15 @@ def _checkpoint(written: str) -> float | None:
 
 def _boost(written: str) -> int:
     """What is not a number does not count: a wrong annotation must not hide a workload that holds quota."""
-    try:
-        return int(written) if len(written) <= 11 else 0
-    except ValueError:
+    size = bounded.whole(written[1:] if written[:1] in ("+", "-") else written)
+    if size is None or size > _MOST_BOOST:
         return 0
+    return -size if written.startswith("-") else size
 
 
+@bounded.parser(65_536, instead=("(too long a list)",), worst=(",", " ,", "a,", "a/b,"))
 def _gates(written: str) -> tuple[str, ...]:
+    """The controllers that hold it back. Of too long a list nothing is known but that it is one: it stays held back."""
     return tuple(gate.strip() for gate in written.split(",") if gate.strip()) if written else ()
 
 
@@ -160,9 +166,22 @@ def _pod_sets(spec: Json, whole: Mapping[str, tuple[str, int]]) -> tuple[model.P
     if known is None:
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
-        known = tuple(_pod_set(body, f"spec.podSets[{i}]", whole) for i, body in enumerate(bodies))
-        _KNOWN[content] = known
+        known = _within_64_bits([_pod_set(body, f"spec.podSets[{i}]", whole) for i, body in enumerate(bodies)])
+        if len(content) <= podspec.MOST_KEPT:
+            _KNOWN[content] = known
     return known
+
+
+def _within_64_bits(pod_sets: Sequence[model.PodSet]) -> tuple[model.PodSet, ...]:
+    """What one pod requests, so that all pods of the workload together request at most UNLIMITED."""
+    pods = sum(pod_set.count for pod_set in pod_sets)
+    most = model.UNLIMITED // max(1, pods)
+    return tuple(
+        replace(pod_set, requests={name: min(most, size) for name, size in pod_set.requests.items()})
+        if any(size > most for size in pod_set.requests.values())
+        else pod_set
+        for pod_set in pod_sets
+    )
 
 
 def _pod_set(body: Json, path: str, whole: Mapping[str, tuple[str, int]]) -> model.PodSet:

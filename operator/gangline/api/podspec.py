@@ -22,6 +22,8 @@ _NODE_OPERATORS: Final = _SELECTOR_OPERATORS | {"Gt", "Lt"}
 _SHAPING: Final = ("hostNetwork", "resourceClaims", "runtimeClassName", "schedulerName", "topologySpreadConstraints")
 #: Known templates; a queue of 15,000 workloads has a few hundred different ones.
 _KNOWN: Final = 4096
+#: A template of more bytes is read each time: nobody can fill the memory with what is known.
+MOST_KEPT: Final = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +41,18 @@ class PodNeeds:
 def needs(spec: Json) -> PodNeeds:
     """The needs of a pod with this spec. Equal specs are read once. Raises ParseError, its path relative to the spec."""
     try:
-        return _needs(orjson.dumps(spec))
-    except orjson.JSONEncodeError as error:
+        raw = orjson.dumps(spec)
+    except orjson.JSONEncodeError as error:  # nested too deeply, or text that is no UTF-8
         raise ParseError("", f"is not JSON: {error}") from None
+    return _known(raw) if len(raw) <= MOST_KEPT else _needs(spec)
 
 
 @lru_cache(maxsize=_KNOWN)
-def _needs(raw: bytes) -> PodNeeds:
-    spec = root(orjson.loads(raw))
+def _known(raw: bytes) -> PodNeeds:
+    return _needs(root(orjson.loads(raw)))
+
+
+def _needs(spec: Json) -> PodNeeds:
     affinity = child(spec, "affinity", "")
     node_affinity = child(affinity, "nodeAffinity", "affinity")
     return PodNeeds(
@@ -79,10 +85,8 @@ def requests(spec: Json) -> dict[str, int]:
         if text(container, "restartPolicy", path) == "Always":
             _add(running, needed)
             _add(sidecars, needed)
-            needed = dict(sidecars)
-        else:
-            _add(needed, sidecars)
-        _raise_to(starting, needed)
+        else:  # beside the sidecars that run by then
+            _raise_to(starting, {name: min(UNLIMITED, size + sidecars.get(name, 0)) for name, size in needed.items()})
     _raise_to(running, starting)
     running.update(_pod_level(spec, running))
     _add(running, amounts(spec, "overhead", ""))

@@ -9,6 +9,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from gangline import bounded
 from gangline.engine.model import UNLIMITED
 
 #: What a quantity looks like; also the `pattern` of every quantity field in the CRDs.
@@ -34,9 +35,7 @@ class QuantityError(ValueError):
     """`text` is not a Kubernetes quantity (or not a Go duration)."""
 
     def __init__(self, text: object, what: str = "a Kubernetes quantity") -> None:
-        shown = repr(text)
-        super().__init__(f"{shown if len(shown) <= 80 else shown[:77] + '...'} is not {what}")
-        self.text = text
+        super().__init__(f"{bounded.shown(text)} is not {what}")
 
 
 def parse(value: str | int | float, resource: str = "") -> int:
@@ -50,12 +49,18 @@ def parse(value: str | int | float, resource: str = "") -> int:
         return _saturate(value * 1000 if resource == "cpu" else value)
     if type(value) is float:
         return _parse_text(repr(value), resource == "cpu")
-    raise QuantityError(value)
+    raise QuantityError(type(value).__name__)
 
 
 def parse_number(value: str | int | float) -> float:
     """A quantity as a plain number, such as the weight `1500m` = 1.5. Raises QuantityError."""
-    return _parse_number(value if isinstance(value, str) else repr(value))
+    if isinstance(value, str):
+        return _parse_number(value)
+    if type(value) is int:
+        return float(_saturate(value))
+    if type(value) is float:
+        return _parse_number(repr(value))
+    raise QuantityError(type(value).__name__)
 
 
 def format(amount: int, resource: str = "") -> str:
@@ -81,9 +86,10 @@ def _parse_number(text: str) -> float:
     return max(-float(UNLIMITED), min(float(UNLIMITED), float(f"{mantissa}e{power}")))
 
 
+@bounded.parser(_LONGEST, refuse=QuantityError, worst=("9", "0", ".", "1e", "1Ki", "-", "٣"))
 def _read(text: str) -> tuple[int, int]:
     """(mantissa, power of ten). Raises QuantityError."""
-    match = _SHAPE.fullmatch(text) if len(text) <= _LONGEST else None
+    match = _SHAPE.fullmatch(text)
     if match is None:
         raise QuantityError(text)
     sign, whole, part, suffix, exponent = match.group("sign", "whole", "part", "suffix", "exp")
@@ -142,17 +148,27 @@ _UNIT_NANOS: Final = {
 }
 
 
+#: Go's durations are nanoseconds in 64 bits: 292 years
+_LONGEST_NANOS: Final = 2**63
+
+
+def _no_duration(text: object) -> QuantityError:
+    return QuantityError(text, "a duration such as 1h30m")
+
+
 @lru_cache(maxsize=1024)
+@bounded.parser(_LONGEST, refuse=_no_duration, worst=("9", "1h", "1.", ".", "1h1", "1µs", "m", "-", "٣"))
 def parse_duration(text: str) -> float:
-    """Seconds of a Go duration such as `1h30m`, `250ms` or `0`. Raises QuantityError."""
+    """Seconds of a Go duration such as `1h30m`, `250ms` or `0`. Raises QuantityError, also for more than 292 years."""
     body = text[1:] if text[:1] in ("+", "-") else text
     if body == "0":
         return 0.0
-    parts = _DURATION_PART.findall(body)
-    if not parts or len(text) > _LONGEST or "".join(number + unit for number, unit in parts) != body:
-        raise QuantityError(text, "a duration such as 1h30m")
-    seconds = sum(float(number) * _UNIT_NANOS[unit] for number, unit in parts) / 1e9
-    return -seconds if text[0] == "-" else seconds
+    nanos, read = 0.0, 0
+    while part := _DURATION_PART.match(body, read):
+        nanos, read = nanos + float(part[1]) * _UNIT_NANOS[part[2]], part.end()
+    if not read or read < len(body) or nanos >= _LONGEST_NANOS:
+        raise _no_duration(text)
+    return (-nanos if text[0] == "-" else nanos) / 1e9
 
 
 def format_duration(seconds: float) -> str:

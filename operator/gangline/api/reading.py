@@ -10,21 +10,29 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, TypeAlias, cast
 
+from gangline import bounded
 from gangline.api import quantity
+from gangline.engine.model import UNLIMITED
 
 Json: TypeAlias = dict[str, Any]
 
 _NOTHING: Final[Json] = {}
 _NO_ITEMS: Final[list[Any]] = []
+#: characters of a resource's name, as the API server limits it
+_LONGEST_NAME: Final = 317
+#: characters of a path or a message that an error keeps: both can hold names that somebody chose
+_KEPT: Final = 1024
+#: characters of a timestamp, fractions of a second included
+_LONGEST_TIME: Final = 64
 
 
 class ParseError(ValueError):
     """An object can't be understood: `path` is the field, such as spec.podSets[0].count, `message` what is wrong."""
 
     def __init__(self, path: str, message: str) -> None:
-        super().__init__(f"{path}: {message}" if path else message)
-        self.path = path
-        self.message = message
+        self.path = path if len(path) <= _KEPT else f"{path[:_KEPT]}..."
+        self.message = message if len(message) <= _KEPT else f"{message[:_KEPT]}..."
+        super().__init__(f"{self.path}: {self.message}" if path else self.message)
 
     def within(self, prefix: str) -> ParseError:
         """The same error, seen from the object that contains this one."""
@@ -108,6 +116,8 @@ def optional_number(parent: Json, key: str, path: str) -> int | None:
     value = parent.get(key)
     if value is not None and type(value) is not int:
         raise ParseError(at(path, key), "must be a whole number")
+    if value is not None and not -UNLIMITED <= value <= UNLIMITED:
+        raise ParseError(at(path, key), "must be a whole number within 64 bits")
     return value
 
 
@@ -127,7 +137,7 @@ def amount(value: Any, resource: str, path: str) -> int:
     except quantity.QuantityError as error:
         raise ParseError(path, str(error)) from None
     if found < 0:
-        raise ParseError(path, f"{value} must not be negative")
+        raise ParseError(path, f"{bounded.shown(value)} must not be negative")
     return found
 
 
@@ -139,6 +149,8 @@ def optional_amount(parent: Json, key: str, resource: str, path: str) -> int | N
 def amounts(parent: Json, key: str, path: str) -> dict[str, int]:
     """A map of resources to quantities, in engine units."""
     found, path = child(parent, key, path), at(path, key)
+    if any(len(resource) > _LONGEST_NAME for resource in found):
+        raise ParseError(path, f"the name of a resource has at most {_LONGEST_NAME} characters")
     return {resource: amount(value, resource, f"{path}[{resource}]") for resource, value in found.items()}
 
 
@@ -152,7 +164,7 @@ def weight(parent: Mapping[str, Any], path: str) -> float:
     except quantity.QuantityError as error:
         raise ParseError(f"{path}.fairSharing.weight", str(error)) from None
     if found < 0:
-        raise ParseError(f"{path}.fairSharing.weight", f"{value} must not be negative")
+        raise ParseError(f"{path}.fairSharing.weight", f"{bounded.shown(value)} must not be negative")
     return found
 
 
@@ -172,13 +184,14 @@ def optional_millis(parent: Json, key: str, path: str) -> int | None:
 
 
 @lru_cache(maxsize=8192)
+@bounded.parser(_LONGEST_TIME, worst=("2026-01-31T12:00:00Z", "T", "9", ".9", "+", "٣"))
 def parse_time(text: str) -> int:
     """RFC 3339 to milliseconds since the epoch. Raises ValueError."""
     if "T" not in text:
-        raise ValueError(text)
+        raise ValueError(bounded.shown(text))
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
-        raise ValueError(text)
+        raise ValueError(bounded.shown(text))
     return round(moment.timestamp() * 1000)
 
 

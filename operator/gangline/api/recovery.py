@@ -8,14 +8,25 @@ since the epoch.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final, TypeAlias, cast
 
+from gangline import bounded
 from gangline.api import names
 from gangline.engine.model import SWAP_WINDOW
 
+log = logging.getLogger(__name__)
+
 Json: TypeAlias = dict[str, Any]
+
+#: characters of an annotation of ours: what the API server allows for all of an object's together
+_LONGEST: Final = 256 * 1024
+#: levels of objects and lists in a record
+_DEEPEST: Final = 6
+_MOST_TIME: Final = 253_402_300_800_000
 
 #: only the lost pods are made anew; the whole gang starts anew within its admission; it lost its admission and queues again
 REPLACE: Final = "Replace"
@@ -171,15 +182,27 @@ def _latest(log: Iterable[Swap]) -> tuple[Swap, ...]:
 def read(annotations: Mapping[str, str]) -> Record:
     """The record of a Workload. What can't be read is no record: a spoilt annotation must not hide a gang that runs."""
     text = annotations.get(names.RECOVERY)
-    if not text:
-        return Record()
+    return _read(text) if text else Record()
+
+
+@lru_cache(maxsize=128)
+def _read(text: str) -> Record:
     try:
-        found = json.loads(text)
-        attempt, swaps, at = (int(found.get(key, 0)) for key in ("attempt", "swaps", "at"))
-        replaced = tuple((int(when), int(number)) for when, number in found.get("replaced", ()))
-        return Record(attempt, swaps, at, tuple(map(_swap, found.get("log", ()))), replaced)
-    except (ValueError, TypeError, AttributeError, KeyError):
+        return _record(text)
+    except ValueError as error:
+        log.warning("an annotation %s is no record and is ignored: %s", names.RECOVERY, bounded.shown(str(error)))
         return Record()
+
+
+@bounded.parser(_LONGEST, worst=("[", '{"log":', '{"attempt":1', "9", '"', ","))
+def _record(text: str) -> Record:
+    found = bounded.load_json(text, most_bytes=_LONGEST, most_depth=_DEEPEST)
+    try:
+        attempt, swaps, at = (_whole(found.get(key, 0)) for key in ("attempt", "swaps", "at"))
+        replaced = tuple((_whole(when), _whole(number)) for when, number in found.get("replaced", [])[-MOST_DATES:])
+        return Record(attempt, swaps, at, tuple(map(_swap, found.get("log", [])[-MOST_SWAPS:])), replaced)
+    except (TypeError, AttributeError, KeyError) as error:
+        raise _misshapen(error) from None
 
 
 def of(workload: Json) -> Record:
@@ -199,23 +222,30 @@ def _swap(body: Json) -> Swap:
         how=str(body["how"]),
         cause=str(body.get("cause", "")),
         lost=_nodes(body.get("lost")),
-        detected=int(body["detected"]),
-        decided=int(body["decided"]),
+        detected=_whole(body["detected"]),
+        decided=_whole(body["decided"]),
         created=_time(body.get("created")),
         running=_time(body.get("running")),
         to=_nodes(body.get("to")),
         kept=_nodes(body.get("kept")),
-        later=tuple((str(node), int(at)) for node, at in body.get("later", {}).items()),
+        later=tuple((str(node), _whole(at)) for node, at in body.get("later", {}).items()),
         admitted=_time(body.get("admitted")) or 0,
     )
 
 
 def _nodes(value: Any) -> tuple[str, ...]:
-    return tuple(str(node) for node in cast("list[Any]", value or []))
+    return tuple(str(node) for node in cast("list[Any]", value or [])[:MOST_OPEN])
 
 
 def _time(value: Any) -> int | None:
-    return None if value is None else int(value)
+    return None if value is None else _whole(value)
+
+
+def _whole(value: Any) -> int:
+    """A count, or a time before the year 10000: what is calculated from it stays within 64 bits."""
+    if type(value) is not int or not 0 <= value < _MOST_TIME:
+        raise ValueError(f"{bounded.shown(value)} is no count and no time")
+    return value
 
 
 def _json(swap: Swap) -> Json:
@@ -232,10 +262,26 @@ def _json(swap: Swap) -> Json:
 def whole_domains(annotations: Mapping[str, str]) -> dict[str, tuple[str, int]]:
     """Pod set -> the node label of which it takes domains for itself alone, and how many. Unreadable: none."""
     text = annotations.get(names.WHOLE_DOMAINS)
-    if not text:
-        return {}
+    return _domains(text) if text else {}
+
+
+@lru_cache(maxsize=128)
+def _domains(text: str) -> dict[str, tuple[str, int]]:
     try:
-        rows = cast("dict[str, Json]", json.loads(text)).items()
-        return {name: (str(row["by"]), int(row["count"])) for name, row in rows}
-    except (ValueError, TypeError, AttributeError, KeyError):
+        return _rows(text)
+    except ValueError as error:
+        log.warning("an annotation %s can't be read and is ignored: %s", names.WHOLE_DOMAINS, bounded.shown(str(error)))
         return {}
+
+
+@bounded.parser(_LONGEST, worst=("[", '{"a":', '{"a":{"by":"b","count":1}', "9", '"', ","))
+def _rows(text: str) -> dict[str, tuple[str, int]]:
+    found = cast("dict[str, Json]", bounded.load_json(text, most_bytes=_LONGEST, most_depth=_DEEPEST))
+    try:
+        return {name: (str(row["by"]), _whole(row["count"])) for name, row in found.items()}
+    except (TypeError, AttributeError, KeyError) as error:
+        raise _misshapen(error) from None
+
+
+def _misshapen(error: Exception) -> ValueError:
+    return ValueError(f"a field is missing or of the wrong type: {error}")

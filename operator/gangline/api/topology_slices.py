@@ -15,6 +15,10 @@ Domain: TypeAlias = tuple[tuple[str, ...], int]
 
 #: What the schema allows for prefix and suffix.
 _LONGEST_AFFIX: Final = 63
+#: What the schema allows for one slice, and here for all together: a few bytes can stand for many domains.
+MOST_DOMAINS: Final = 100_000
+_MOST_LEVELS: Final = 16
+_MOST_PODS: Final = 2**31 - 1
 
 
 class SlicesError(ValueError):
@@ -66,14 +70,21 @@ def _common_prefix(texts: Sequence[str]) -> str:
 
 def decode(slices: Any, levels: int) -> list[Domain]:
     """The domains that `slices` describe, each with `levels` values. Raises SlicesError."""
-    return [domain for i, part in enumerate(_list(slices, "slices")) for domain in _slice(part, levels, f"slices[{i}]")]
+    if levels > _MOST_LEVELS:
+        raise SlicesError("levels", f"must be {_MOST_LEVELS} or fewer")
+    domains: list[Domain] = []
+    for i, part in enumerate(_list(slices, "slices")):
+        domains += _slice(part, levels, f"slices[{i}]", MOST_DOMAINS - len(domains))
+    return domains
 
 
-def _slice(part: Any, levels: int, path: str) -> list[Domain]:
+def _slice(part: Any, levels: int, path: str, most: int) -> list[Domain]:
     body = _object(part, path)
     size = body.get("domainCount")
     if type(size) is not int or size < 1:
         raise SlicesError(f"{path}.domainCount", "must be a number of 1 or more")
+    if size > most:
+        raise SlicesError(f"{path}.domainCount", f"more than {MOST_DOMAINS} domains")
     columns = _list(body.get("valuesPerLevel"), f"{path}.valuesPerLevel")
     if len(columns) != levels:
         raise SlicesError(f"{path}.valuesPerLevel", f"must have one entry for each of the {levels} levels")
@@ -88,14 +99,20 @@ def _column(column: Any, size: int, path: str) -> list[str]:
     individual = _object(body.get("individual"), f"{path}.individual")
     roots = _sized(individual.get("roots"), size, f"{path}.individual.roots", str)
     prefix, suffix = (_text(individual.get(key, ""), f"{path}.individual.{key}") for key in ("prefix", "suffix"))
+    if len(prefix) > _LONGEST_AFFIX or len(suffix) > _LONGEST_AFFIX:
+        raise SlicesError(f"{path}.individual", f"prefix and suffix have at most {_LONGEST_AFFIX} characters")
     return [f"{prefix}{root}{suffix}" for root in roots]
 
 
 def _counts(counts: Any, size: int, path: str) -> list[int]:
     body = _object(counts, path)
     if type(body.get("universal")) is int:
-        return [body["universal"]] * size
-    return _sized(body.get("individual"), size, f"{path}.individual", int)
+        found = [body["universal"]] * size
+    else:
+        found = _sized(body.get("individual"), size, f"{path}.individual", int)
+    if not 0 <= min(found) <= max(found) <= _MOST_PODS:
+        raise SlicesError(path, "must be numbers of pods")
+    return found
 
 
 def _sized(items: Any, size: int, path: str, kind: type) -> list[Any]:

@@ -8,6 +8,8 @@ SHELL := /bin/bash
 
 VENV := .venv
 STAMP := $(VENV)/.installed
+#: what locks and lists the dependencies
+TOOLS := .venv-tools
 BIN := $(VENV)/bin
 #: pytest workers; the tests that need the control plane share one per worker
 WORKERS ?= 2
@@ -28,7 +30,7 @@ TRIALS ?= 20
 #: of bench-curve: the largest number of workloads
 TO ?= 50000
 
-.PHONY: help run test fuzz check venv bench bench-engine bench-admission bench-jobs bench-hotswap bench-idle bench-soak bench-curve crds lock clean
+.PHONY: help run test fuzz check venv bench bench-engine bench-admission bench-jobs bench-hotswap bench-idle bench-soak bench-curve crds lock sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,10 +90,23 @@ bench-curve: venv ## what a workload costs, from 100 in one queue to TO=50000 in
 crds: venv ## regenerate crds/ from the models
 	@$(BIN)/gangline crds --out crds
 
-lock: venv ## pin what is installed now in requirements.lock
-	@{ sed -n '/^#/p' requirements.lock; $(BIN)/pip freeze --exclude gangline; } > requirements.lock.new
-	@mv requirements.lock.new requirements.lock
+lock: $(TOOLS)/.installed ## requirements*.lock anew from pyproject.toml, with hashes, keeping versions that fit (UPGRADE=1: the newest)
+	@$(LOCK) pyproject.toml --group dev --output-file requirements.lock
+	@$(LOCK) --group tools --output-file requirements-tools.lock
+
+# for all platforms and every Python from the oldest on; what is installed must be what was locked
+LOCK = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11 \
+	--generate-hashes --no-annotate --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
+
+sbom: $(TOOLS)/.installed ## dist/gangline.cdx.json: every package of requirements.lock with its hashes, as CycloneDX
+	@mkdir -p dist
+	@PYTHONWARNINGS=ignore $(TOOLS)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --output-file dist/gangline.cdx.json requirements.lock
+	@echo "dist/gangline.cdx.json"
+
+$(TOOLS)/.installed: requirements-tools.lock
+	@./scripts/venv.sh $(TOOLS) tools
+	@touch $@
 
 clean: ## remove .venv and caches (the control plane's build cache stays)
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) $(TOOLS) .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
 	find operator webhooks tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # Makes or refreshes the virtual environment that the Makefile works in.
-#   scripts/venv.sh DIR        GANGLINE_PYTHON=/path/to/python3.x picks the interpreter
+#   scripts/venv.sh DIR          Gangline and what it is checked and tested with
+#   scripts/venv.sh DIR tools    what `make lock` and `make sbom` need
+# GANGLINE_PYTHON=/path/to/python3.x picks the interpreter. Nothing is installed but what a lock file names by version and hash.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-dir="${1:?usage: scripts/venv.sh DIR}"
+dir="${1:?usage: scripts/venv.sh DIR [tools]}"
+what="${2:-gangline}"
 oldest="3.11"
 
 new_enough() {
@@ -56,7 +59,12 @@ if [[ ! -x "$dir/bin/python" ]]; then
   }
 fi
 
+pip=("$dir/bin/python" -m pip --disable-pip-version-check --quiet install)
+if [[ "$what" == tools ]]; then
+  echo "· installing what locks and lists the dependencies into $dir" >&2
+  "${pip[@]}" --require-hashes --requirement requirements-tools.lock
+  exit
+fi
 echo "· installing Gangline and its tools into $dir" >&2
-pip=("$dir/bin/python" -m pip --disable-pip-version-check --quiet)
-"${pip[@]}" install --upgrade "pip>=25.1" # the first that knows dependency groups
-"${pip[@]}" install --constraint requirements.lock --editable . --group dev
+"${pip[@]}" --require-hashes --requirement requirements.lock
+"${pip[@]}" --no-deps --no-build-isolation --editable .

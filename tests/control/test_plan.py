@@ -37,8 +37,8 @@ class Lookups:
     def host_name(self, node: str) -> str:
         return node
 
-    def domains_unsound(self, label: str) -> bool:
-        return label == "broken"
+    def selects_nodes(self, labels: Any) -> bool:
+        return labels == {"pool": "f"}
 
     def priority(self, job: Json, pod_sets: Any) -> tuple[int, Json | None]:
         if job["metadata"]["labels"].get("kueue.x-k8s.io/priority-class") == "missing":
@@ -312,6 +312,21 @@ def test_pods_are_told_where_to_report_to_only_if_the_operator_says_so() -> None
     )
     (info,) = pod_set_infos(workload, Lookups())
     assert "gangline.io/progress-url" not in info.annotations
+
+
+def test_pods_of_whole_domains_wait_for_word_of_them_wherever_nodes_bound_the_gang() -> None:
+    class Elsewhere(Lookups):
+        def selects_nodes(self, labels: Any) -> bool:
+            return False
+
+    workload = a_workload(a_job(), admitted=admitted)
+    workload["metadata"]["annotations"] = {names.WHOLE_DOMAINS: '{"main": {"by": "rack", "count": 2}}'}
+    (info,) = pod_set_infos(workload, Lookups())
+    assert info.scheduling_gates == [{"name": names.DOMAIN_GATE}]
+    (info,) = pod_set_infos(workload, Elsewhere())
+    assert info.scheduling_gates == []
+    (info,) = pod_set_infos(a_workload(a_job(), admitted=admitted), Lookups())
+    assert info.scheduling_gates == []
 
 
 # --- nodes that were lost ---------------------------------------------------------------------------------------------

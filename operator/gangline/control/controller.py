@@ -110,9 +110,7 @@ class Controller:
         now: Callable[[], int] = wall_millis,
     ) -> None:
         self.engine = engine
-        self.mirror = Mirror(
-            observe=self._observe, complain=self._complain, labels_to_copy=labels_to_copy, usable=engine.usable
-        )
+        self.mirror = Mirror(observe=self._observe, complain=self._complain, labels_to_copy=labels_to_copy)
         self.writes = Writes(client, writer, self.mirror, now=now, resolved=self._resolved)
         self.decisions = Decisions(self.mirror, self.writes, engine, recorder, metrics)
         self.queues = QueueWrites(self.mirror, self.writes, writer, engine, now, fair=fair_sharing)

@@ -123,6 +123,11 @@ class JobSet:
         return done >= sum(_replicas(row) for row, _ in _rows(job))
 
     def reclaimable(self, job: Json) -> dict[str, int]:
+        """The pods of Jobs that succeeded for good. When JobSet starts all of it anew they run again: then what they held is
+        not to be given to others, for one of the two would have no room.
+        """
+        if _may_start_over(job):
+            return {}
         progress = _progress(job)
         ended = {
             _name(row): min(progress.get(row["name"], {}).get("succeeded", 0), _replicas(row)) * _pods_each(row)
@@ -132,6 +137,14 @@ class JobSet:
 
     def sync(self, job: Json, infos: Sequence[PodSetInfo] | None, children: Children) -> list[JobWrite]:
         return []
+
+
+def _may_start_over(job: Json) -> bool:
+    """A Job that fails makes JobSet run all of its Jobs again, those that succeeded as well."""
+    policy = job["spec"].get("failurePolicy") or {}
+    left = policy.get("maxRestarts", 0) - (job.get("status") or {}).get("restartsCountTowardsMax", 0)
+    rules = policy.get("rules") or ()
+    return left > 0 or any(rule.get("action") == "RestartJobSetAndIgnoreMaxRestarts" for rule in rules)
 
 
 def _rows(job: Json) -> Iterator[tuple[Json, str]]:

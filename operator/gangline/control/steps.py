@@ -55,6 +55,8 @@ class JobView:
     held_back: bool = False
     #: a pod of the gang is on a node that nobody hears from
     torn: bool = False
+    #: pods that were told to go still run
+    lingering: bool = False
 
 
 # --- steps -------------------------------------------------------------------------------------------------------------

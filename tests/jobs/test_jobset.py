@@ -290,13 +290,11 @@ def test_nothing_is_reclaimable_while_a_failure_would_run_the_jobs_that_succeede
     job["status"] = {"replicatedJobsStatus": [{"name": "A", "succeeded": 1}, {"name": "b", "succeeded": 0}]}
     job["spec"]["failurePolicy"] = {"maxRestarts": 2}
     assert KIND.reclaimable(job) == {}
-    job["status"]["restartsCountTowardsMax"] = 1
+    job["status"] |= {"restarts": 2, "restartsCountTowardsMax": 2}
+    assert KIND.reclaimable(job) == {}, "the last restart has begun, and these are the counts of before"
+    job["spec"]["failurePolicy"] = {"rules": [{"name": "host", "action": "RestartJobSetAndIgnoreMaxRestarts"}]}
     assert KIND.reclaimable(job) == {}
-    job["status"]["restartsCountTowardsMax"] = 2
-    assert KIND.reclaimable(job) == {"a": 4}, "the next failure ends it"
-    job["spec"]["failurePolicy"]["rules"] = [{"name": "host", "action": "RestartJobSetAndIgnoreMaxRestarts"}]
-    assert KIND.reclaimable(job) == {}
-    job["spec"]["failurePolicy"]["rules"] = [{"name": "one", "action": "RestartJobAndIgnoreMaxRestarts"}]
+    job["spec"]["failurePolicy"] = {"rules": [{"name": "one", "action": "RestartJobAndIgnoreMaxRestarts"}]}
     assert KIND.reclaimable(job) == {"a": 4}, "others are left alone"
 
 

@@ -140,11 +140,14 @@ class JobSet:
 
 
 def _may_start_over(job: Json) -> bool:
-    """A Job that fails makes JobSet run all of its Jobs again, those that succeeded as well."""
+    """A Job that fails makes JobSet run all of its Jobs again, those that succeeded as well.
+
+    The number of restarts that are left doesn't count: when the last one begins, the status still counts the Jobs before it.
+    """
     policy = job["spec"].get("failurePolicy") or {}
-    left = policy.get("maxRestarts", 0) - (job.get("status") or {}).get("restartsCountTowardsMax", 0)
     rules = policy.get("rules") or ()
-    return left > 0 or any(rule.get("action") == "RestartJobSetAndIgnoreMaxRestarts" for rule in rules)
+    unlimited = any(rule.get("action") == "RestartJobSetAndIgnoreMaxRestarts" for rule in rules)
+    return unlimited or policy.get("maxRestarts", 0) > 0
 
 
 def _rows(job: Json) -> Iterator[tuple[Json, str]]:

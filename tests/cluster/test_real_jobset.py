@@ -42,9 +42,11 @@ async def here(system: System, api: Api) -> AsyncIterator[Field]:
     system.operator().wait_ready()
     found = Field(api, system, pools)
     yield found
-    await withdraw(found, LOW, HIGH)
-    system.kill_operators()
-    await jobset.stop(api)
+    try:
+        await withdraw(found, LOW, HIGH)
+    finally:
+        system.kill_operators()
+        await jobset.stop(api)
     await api.wipe()
     for pool in pools:
         await delete_pool(api.client, pool.name)

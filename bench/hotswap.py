@@ -122,7 +122,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     started = time.monotonic()
     try:
-        with stack.ended_by_signals(), stack.standing(Choice(source="local"), _say, jobset=True) as standing:
+        with (
+            stack.ended_by_signals(),
+            stack.standing(Choice(source="local"), _say, stack.Wishes(jobset=True)) as standing,
+        ):
             result = asyncio.run(_run(standing, chosen.trials, chosen.default_trials))
     except (FieldError, DevClusterError) as error:
         print(f"error: {error}", file=sys.stderr)

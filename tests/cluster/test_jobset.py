@@ -177,6 +177,45 @@ async def test_a_failed_pod_restarts_the_whole_jobset_within_its_admission(
     assert not condition(workload, "Evicted")
 
 
+async def test_a_slice_that_succeeded_keeps_its_room_while_its_jobset_may_start_over(
+    system: System, api: Api, jobset: StandIn
+) -> None:
+    """On the room of that slice a second JobSet would start, and the two would have three slices for two afterwards."""
+    system.operator().wait_ready()
+    jobset.start()
+    await api.apply(*manifests("10-priority-classes.yaml"), *manifests("20-queues.yaml"))
+    await api.apply(*manifests("40-high-jax-trillium.yaml"))
+    await runs(api, "high-jax-trillium")
+    [other] = manifests("30-low-jax-trillium.yaml")
+    other["spec"]["replicatedJobs"][0]["replicas"] = 1
+    await api.apply(other)
+    await end_slice(api, "high-jax-trillium", "0", 0)
+
+    async def slice_done() -> bool:
+        found = await api.get(kube.JOB_SETS, "high-jax-trillium")
+        return found["status"]["replicatedJobsStatus"][0]["succeeded"] == 1
+
+    await api.until(slice_done, "a slice has succeeded")
+    await end_slice(api, "high-jax-trillium", "1", 1)
+
+    async def restarted() -> bool:
+        return (await api.get(kube.JOB_SETS, "high-jax-trillium"))["status"]["restarts"] == 1
+
+    await api.until(restarted, "all of it starts over")
+    await runs(api, "high-jax-trillium")
+    workload = await api.workload_of("low-jax-trillium")
+    assert workload is not None
+    assert not condition(workload, "QuotaReserved")
+    assert await pods_of(api, "low-jax-trillium", running=False) == []
+
+
+async def end_slice(api: Api, name: str, index: str, exit_code: int) -> None:
+    body = {"metadata": {"annotations": {"gangline.io/simulated-exit-code": str(exit_code)}}}
+    for pod in await pods_of(api, name):
+        if pod["metadata"]["labels"]["jobset.sigs.k8s.io/job-index"] == index:
+            await api.client.patch(kube.PODS, "default", pod["metadata"]["name"], body)
+
+
 def small(name: str, queue: str, **labels: str) -> Json:
     container = {"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "2"}}}
     pods = {"spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}}

@@ -83,3 +83,40 @@ async def test_protected_jobs_are_left_alone_and_the_others_make_room(system: Sy
     await api.create(job("again", "lq", gpus=2, runtime="1s", priority="high"))
     message = await api.until(lambda: says("again", PROTECTED), "who was stopped once is not stopped again")
     assert message.endswith(PROTECTED), "there is no end of it"
+
+
+async def test_room_is_given_to_others_when_the_pods_that_make_room_have_gone(system: System, api: Api) -> None:
+    """A Job counts pods no longer as soon as they are told to go; they keep their GPUs for as long as they take to save."""
+    await api.apply(
+        flavor(labels={"gangline.io/node-pool": "gpu"}),
+        cluster_queue("cq", 8, preemption={"withinClusterQueue": "LowerPriority"}),
+        local_queue("lq", "cq"),
+        priority_class("low", 10),
+        priority_class("high", 1000),
+    )
+    system.operator().wait_ready()
+    saving = job("saving", "lq", gpus=8, runtime="1h", priority="low")
+    template = saving["spec"]["template"]
+    template["metadata"]["annotations"]["gangline.io/simulated-shutdown"] = "4s"
+    template["spec"]["terminationGracePeriodSeconds"] = 10
+    await api.create(saving)
+
+    async def still_runs(name: str) -> list[Json]:
+        pods = await api.all(kube.PODS, "default", f"batch.kubernetes.io/job-name={name}")
+        return [pod for pod in pods if pod["status"].get("phase") == "Running"]
+
+    await api.until(lambda: still_runs("saving"), "it runs")
+    await api.create(job("urgent", "lq", gpus=8, runtime="1h", priority="high"))
+
+    async def told_to_go() -> bool:
+        return any("deletionTimestamp" in pod["metadata"] for pod in await still_runs("saving"))
+
+    await api.until(told_to_go, "its pod is told to go")
+
+    async def admitted() -> bool:
+        workload = await api.workload_of("urgent")
+        return workload is not None and condition(workload, "Admitted")
+
+    await api.until(admitted, "the urgent one is admitted")
+    assert await still_runs("saving") == []
+    await api.until(lambda: still_runs("urgent"), "the urgent one runs")

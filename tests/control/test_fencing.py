@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.control.gang_pods import Json, Listener, Recorder, T, a_node, a_pod
 
-from gangline.control import fencing
+from gangline.control import fencing, footprints
 from gangline.control.fencing import Fencing
 from gangline.control.footprints import Footprints
 from gangline.control.mirror import Mirror
@@ -127,3 +127,20 @@ def test_a_node_fails_while_its_pod_is_going() -> None:
     assert world.act(T + 5000) != []
     world.mirror.remove(kube.NODES, "n1")
     assert [verb for verb, _, _ in world.act(T + 6000)] == ["delete"]
+
+
+def test_pods_linger_while_they_run_on_a_node_that_answers() -> None:
+    nodes = {"n1": a_node("n1"), "silent": a_node("silent", ready="Unknown")}
+
+    def lingers(pod: Json, owner: str = "j") -> bool:
+        pod["metadata"]["ownerReferences"] = [{"kind": "Job", "name": owner, "uid": "u", "controller": True}]
+        found = footprints.read(pod)
+        assert found is not None
+        return fencing.lingering([found], {"j"}, nodes.get)
+
+    assert lingers(going())
+    assert not lingers(going(phase="Failed"))
+    assert not lingers(going(node="silent")), "it may be left behind"
+    assert not lingers(going(node="gone"))
+    assert not lingers(a_pod("p", "", phase="Pending")), "it has no node yet"
+    assert not lingers(going(), owner="forged"), "it belongs to somebody else"

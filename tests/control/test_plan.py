@@ -37,8 +37,8 @@ class Lookups:
     def host_name(self, node: str) -> str:
         return node
 
-    def domains_unsound(self, label: str) -> bool:
-        return label == "broken"
+    def selects_nodes(self, labels: Any) -> bool:
+        return labels == {"pool": "f"}
 
     def priority(self, job: Json, pod_sets: Any) -> tuple[int, Json | None]:
         if job["metadata"]["labels"].get("kueue.x-k8s.io/priority-class") == "missing":
@@ -88,8 +88,8 @@ def evicted(status: Json, now: int) -> None:
     workload_status.preempt(decision)(status, now)
 
 
-def steps(job: Json, *owned: Json, ancestor: bool = False) -> list[Step]:
-    view = JobView(JOB_KIND, job, owned, Children(), ancestor)
+def steps(job: Json, *owned: Json, ancestor: bool = False, lingering: bool = False) -> list[Step]:
+    view = JobView(JOB_KIND, job, owned, Children(), ancestor, lingering=lingering)
     before = copy.deepcopy((job, owned))
     result = plan.plan(view, Lookups())
     assert (job, owned) == before, "a plan changes nothing"
@@ -175,6 +175,19 @@ def test_a_running_job_reports_its_pods() -> None:
     result[0].change(workload["status"], NOW)  # type: ignore[union-attr]
     assert conditions.is_true(workload["status"]["conditions"], "PodsReady")
     assert steps(job, workload) == []
+
+
+def test_quota_is_not_released_while_pods_that_were_told_to_go_still_run() -> None:
+    """Their Job counts them no longer; but who was admitted instead would find no room."""
+    held = a_job(suspend=True)
+    workload = a_workload(held, admitted=admitted, evicted=evicted)
+    assert steps(held, workload, lingering=True) == []
+    assert kinds(steps(held, workload)) == ["ChangeStatus"]
+    gone = a_job(suspend=True, deletionTimestamp="2026-01-01T00:00:00Z")
+    workload = a_workload(held, admitted=admitted)
+    workload["metadata"]["finalizers"] = [names.IN_USE_FINALIZER]
+    assert steps(gone, workload, lingering=True) == []
+    assert kinds(steps(gone, workload)) == ["PatchWorkload"]
 
 
 def test_an_evicted_job_is_stopped_then_its_quota_released() -> None:
@@ -312,6 +325,21 @@ def test_pods_are_told_where_to_report_to_only_if_the_operator_says_so() -> None
     )
     (info,) = pod_set_infos(workload, Lookups())
     assert "gangline.io/progress-url" not in info.annotations
+
+
+def test_pods_of_whole_domains_wait_for_word_of_them_wherever_nodes_bound_the_gang() -> None:
+    class Elsewhere(Lookups):
+        def selects_nodes(self, labels: Any) -> bool:
+            return False
+
+    workload = a_workload(a_job(), admitted=admitted)
+    workload["metadata"]["annotations"] = {names.WHOLE_DOMAINS: '{"main": {"by": "rack", "count": 2}}'}
+    (info,) = pod_set_infos(workload, Lookups())
+    assert info.scheduling_gates == [{"name": names.DOMAIN_GATE}]
+    (info,) = pod_set_infos(workload, Elsewhere())
+    assert info.scheduling_gates == []
+    (info,) = pod_set_infos(a_workload(a_job(), admitted=admitted), Lookups())
+    assert info.scheduling_gates == []
 
 
 # --- nodes that were lost ---------------------------------------------------------------------------------------------

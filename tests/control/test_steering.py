@@ -19,7 +19,7 @@ def waiting(name: str = "p", **spec: Any) -> Json:
     return pod
 
 
-def released(pod: Json, domains: tuple[str, ...] = ("b", "a")) -> Json:
+def released(pod: Json, domains: tuple[str, ...] | None = ("b", "a")) -> Json:
     store = Steering()
     store.upsert(pod)
     [(found, body)] = store.released(lambda workload: {"main": POOL}, lambda workload, label: domains)
@@ -48,8 +48,17 @@ def test_a_pod_that_follows_another_just_goes() -> None:
     assert "affinity" not in released(waiting(nodeSelector={POOL: "a"}))
 
 
-def test_where_the_engine_counts_on_no_domain_any_will_do() -> None:
-    assert "affinity" not in released(waiting(), ())
+def test_where_nodes_do_not_bound_the_gang_any_domain_will_do() -> None:
+    assert "affinity" not in released(waiting(), None)
+
+
+def test_first_pods_wait_while_their_gang_has_too_few_domains_and_others_follow() -> None:
+    store = Steering()
+    store.upsert(waiting("first"))
+    store.upsert(waiting("second", nodeSelector={POOL: "a"}))
+    [(found, body)] = store.released(lambda workload: {"main": POOL}, lambda workload, label: ())
+    assert found["metadata"]["name"] == "second"
+    assert "affinity" not in body["spec"]
 
 
 def test_only_pods_with_the_gate_wait_and_none_that_is_told_to_go() -> None:

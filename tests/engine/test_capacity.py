@@ -250,6 +250,26 @@ def test_domains_are_made_free_by_preemption() -> None:
     assert of(world.decide(), Admit) == ["w3"]
 
 
+def test_a_gang_has_its_own_domains_or_none_while_it_has_too_few() -> None:
+    world = NodeWorld(*pools(3), queue(1000), slices("w1", 2), slices("w2", 1))
+    own = world.engine.domains_of
+    assert own("team/w1", "pool") is None, "it is not admitted"
+    assert sorted(of(world.decide(), Admit)) == ["w1", "w2"]
+    assert (own("team/w1", "pool"), own("team/w2", "pool")) == ({"p0", "p1"}, {"p2"})
+    assert own("team/w1", "zone") is None
+    world.remove_node("p1-n3")
+    world.decide()
+    assert own("team/w1", "pool") == frozenset(), "one of two"
+    assert own("team/w2", "pool") == {"p2"}
+
+
+def test_a_gang_that_nodes_do_not_bound_has_no_domains_of_its_own() -> None:
+    spot = Flavor("spot")
+    world = NodeWorld(*pools(1), spot, queue(1000, flavor="spot"), slices("w1", 2))
+    assert of(world.decide(), Admit) == ["w1"]
+    assert world.engine.domains_of("team/w1", "pool") is None
+
+
 # --- spares -----------------------------------------------------------------------------------------------------------
 
 

@@ -279,9 +279,23 @@ def test_ready_when_every_job_is_ready_or_done():
 
 def test_the_pods_of_jobs_that_succeeded_are_reclaimable():
     job = job_set(group("A"), group("b"), suspend=False)
+    del job["spec"]["failurePolicy"]
     assert KIND.reclaimable(job) == {}
     job["status"] = {"replicatedJobsStatus": [{"name": "A", "succeeded": 1}, {"name": "b", "succeeded": 0}]}
     assert KIND.reclaimable(job) == {"a": 4}
+
+
+def test_nothing_is_reclaimable_while_a_failure_would_run_the_jobs_that_succeeded_again():
+    job = job_set(group("A"), group("b"), suspend=False)
+    job["status"] = {"replicatedJobsStatus": [{"name": "A", "succeeded": 1}, {"name": "b", "succeeded": 0}]}
+    job["spec"]["failurePolicy"] = {"maxRestarts": 2}
+    assert KIND.reclaimable(job) == {}
+    job["status"] |= {"restarts": 2, "restartsCountTowardsMax": 2}
+    assert KIND.reclaimable(job) == {}, "the last restart has begun, and these are the counts of before"
+    job["spec"]["failurePolicy"] = {"rules": [{"name": "host", "action": "RestartJobSetAndIgnoreMaxRestarts"}]}
+    assert KIND.reclaimable(job) == {}
+    job["spec"]["failurePolicy"] = {"rules": [{"name": "one", "action": "RestartJobAndIgnoreMaxRestarts"}]}
+    assert KIND.reclaimable(job) == {"a": 4}, "others are left alone"
 
 
 # --- priority ---------------------------------------------------------------------------------------------------------

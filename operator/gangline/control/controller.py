@@ -14,7 +14,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,7 +22,7 @@ from gangline.api import names
 from gangline.control import conditions, plan, steps, unhealthy
 from gangline.control.decisions import Decisions
 from gangline.control.events import EventRecorder
-from gangline.control.fencing import Fencing
+from gangline.control.fencing import Fencing, lingering
 from gangline.control.footprints import Footprints
 from gangline.control.metrics import Metrics
 from gangline.control.mirror import JOB_KINDS, READERS, JobRef, Mirror
@@ -44,7 +44,7 @@ from gangline.engine import model
 from gangline.engine.engine import Engine
 from gangline.engine.isolated import Fault, IsolatedEngine
 from gangline.engine.outlook import ExpectedStart
-from gangline.jobs.base import AnswersRefusals, Create, Delete, JobError
+from gangline.jobs.base import AnswersRefusals, Children, Create, Delete, JobError
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
@@ -124,9 +124,7 @@ class Controller:
         self.quarantine = Quarantine(self._tell_trouble)
         if isinstance(engine, IsolatedEngine):
             engine.report = self._fault
-        self.mirror = Mirror(
-            observe=self._observe, complain=self._complain, labels_to_copy=labels_to_copy, usable=engine.usable
-        )
+        self.mirror = Mirror(observe=self._observe, complain=self._complain, labels_to_copy=labels_to_copy)
         self.writes = Writes(client, writer, self.mirror, now=now, resolved=self._resolved)
         self.decisions = Decisions(self.mirror, self.writes, engine, recorder, metrics)
         self.queues = QueueWrites(self.mirror, self.writes, writer, engine, now, fair=fair_sharing)
@@ -312,6 +310,7 @@ class Controller:
             if not self.quarantine.attempt(CARRYING_OUT, about, key, partial(self.decisions.carry_out, decision)):
                 self._observe(model.WriteFailed(key))  # nothing is held by what was not written
         self._part("nodes", self._note_unhealthy_nodes)
+        self._part("leaving", self._note_leaving)
         self._part("recoveries", lambda: self.recoveries.follow(self._now()))
         self._part("fencing", lambda: self.fencing.act(self._now()))
         for ref in sorted(self._take_dirty(), key=lambda ref: ref[1]):
@@ -334,6 +333,21 @@ class Controller:
     def _room(self) -> int:
         return room(self._writer.pace, self._writer.urgent)
 
+    def _lingers(self, job: Json, children: Children, workloads: Iterable[Json]) -> bool:
+        """Pods of a job that is being stopped still run."""
+        jobs = {job["metadata"]["name"], *(child["metadata"]["name"] for child in children.jobs)}
+        leaving = [workload for workload in workloads if plan.leaving(job, workload)]
+        return any(lingering(self.footprints.of(key_of(w)), jobs, self.mirror.objects[kube.NODES].get) for w in leaving)
+
+    def _note_leaving(self) -> None:
+        """Jobs that are being stopped are looked at again when their pods change: the last one to go ends it."""
+        for key in self.footprints.dirty:
+            workload = self.mirror.get(kube.WORKLOADS, key)
+            ref = self.mirror.job_of(workload) if workload is not None else None
+            job = self.mirror.get(*ref) if ref is not None else None
+            if workload is not None and ref is not None and job is not None and plan.leaving(job, workload):
+                self.mirror.dirty.add(ref)
+
     def _take_dirty(self) -> set[JobRef]:
         """The jobs to plan now; one with a write under way is planned when that is resolved."""
         ready = {ref for ref in self.mirror.dirty if not self._busy[ref] and ref not in self._blocked}
@@ -355,14 +369,16 @@ class Controller:
         workloads = self.mirror.workloads_of(job)
         if any(self.writes.in_doubt(kube.WORKLOADS, key_of(workload)) for workload in workloads):
             return  # the answer marks the job again
+        children = self.mirror.children_of(job)
         view = steps.JobView(
             kind=JOB_KINDS[resource],
             job=job,
             workloads=workloads,
-            children=self.mirror.children_of(job),
+            children=children,
             managed_ancestor=self.mirror.managed_ancestor(job),
             held_back=any(holds_back(w, self.footprints.of(key_of(w))) for w in workloads),
             torn=any(self.recoveries.torn(key_of(w)) for w in workloads),
+            lingering=self._lingers(job, children, workloads),
         )
         try:
             planned = limited(lambda: plan.plan(view, self.mirror))

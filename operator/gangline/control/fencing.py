@@ -13,7 +13,7 @@ Queues whose policy switches recovery off are left to Kubernetes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, TypeAlias
 
 from gangline.api import names
@@ -63,6 +63,16 @@ def gone_for_certain(node: Json | None) -> str:
         return "its node is gone"
     taints = (node.get("spec") or {}).get("taints") or ()
     return "its node is out of service" if any(taint.get("key") == OUT_OF_SERVICE for taint in taints) else ""
+
+
+def lingering(pods: Iterable[GangPod], jobs: Collection[str], node_of: Callable[[str], Json | None]) -> bool:
+    """A pod of one of these Jobs is still on a node that answers: what it holds is not free, though its Job counts it no longer.
+
+    Pods that only claim to be of the gang keep nothing from anybody.
+    """
+    return any(
+        pod.node and not pod.ended and pod.job in jobs and out_of_reach_since(node_of(pod.node)) is None for pod in pods
+    )
 
 
 def left_behind(pod: GangPod) -> Json:

@@ -40,6 +40,7 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
             spec = (lookups.flavor(flavor_name) or {}).get("spec", {})
             selector.update(spec.get("nodeLabels", {}))
             tolerations.extend(spec.get("tolerations", ()))
+        bound = bool(selector) and lookups.selects_nodes(selector)
         for update in updates.get(name, ()):
             selector.update(update.get("nodeSelector", {}))
             tolerations.extend(update.get("tolerations", ()))
@@ -53,7 +54,7 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
         if placed:
             labels[names.TAS_LABEL] = "true"
         gates = [{"name": names.TOPOLOGY_GATE}] if placed else []
-        if name in whole and lookups.domains_unsound(whole[name][0]):
+        if name in whole and bound:
             gates.append(dict(steering.GATE))
         infos.append(
             PodSetInfo(

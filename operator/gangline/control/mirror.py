@@ -8,7 +8,7 @@ the last good reading of a configuration object stays in force, so that one typo
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -107,8 +107,6 @@ class Mirror:
     observe: Callable[[model.Change], None]
     complain: Callable[[Json, Exception], None] = field(default=lambda obj, error: None)
     labels_to_copy: Sequence[str] = ()
-    #: new work may go to this node
-    usable: Callable[[str], bool] = field(default=lambda node: True)
     objects: dict[Resource, dict[str, Json]] = field(default_factory=dict)
     #: where the pods of admitted jobs are told to report their progress to; "" = they are told nothing
     progress_url: str = ""
@@ -387,11 +385,12 @@ class Mirror:
         if not changed:
             return False
         wanted = [flavor["spec"].get("nodeLabels") for flavor in self.objects[kube.RESOURCE_FLAVORS].values()]
-        wanted = [labels for labels in wanted if labels]
-        nodes = self.objects[kube.NODES].values() if wanted else ()
-        return any(
-            labels.items() <= (node["metadata"].get("labels") or {}).items() for node in nodes for labels in wanted
-        )
+        return any(self.selects_nodes(labels) for labels in wanted if labels)
+
+    def selects_nodes(self, labels: Mapping[str, str]) -> bool:
+        """Some node has all these labels."""
+        nodes = self.objects[kube.NODES].values()
+        return any(labels.items() <= (node["metadata"].get("labels") or {}).items() for node in nodes)
 
     def node_of(self, host: str) -> Json | None:
         """The node that calls itself so: mostly that is its name."""
@@ -406,12 +405,6 @@ class Mirror:
     def placed_workloads(self) -> list[str]:
         """Those whose admission names topology domains."""
         return [key for key, workload in self.objects[kube.WORKLOADS].items() if _is_placed(workload)]
-
-    def domains_unsound(self, label: str) -> bool:
-        """Some domain of this node label has a node that can't be used: a gang must be told which ones are its own."""
-        nodes = self.objects[kube.NODES].values()
-        domains = (node for node in nodes if label in (node["metadata"].get("labels") or ()))
-        return any(not self.usable(node["metadata"]["name"]) for node in domains)
 
     def host_name(self, node: str) -> str:
         """What a node calls itself in its labels."""

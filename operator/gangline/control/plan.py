@@ -93,9 +93,14 @@ def _unqueued(view: JobView) -> list[Step]:
 
 def _let_go(view: JobView) -> list[Step]:
     """The job is being deleted: its quota goes back when its last pod has gone."""
-    if view.kind.is_active(view.job, view.children):
+    if view.lingering or view.kind.is_active(view.job, view.children):
         return []
     return [step for workload in view.workloads for step in drop_finalizer(workload)]
+
+
+def leaving(job: Json, workload: Json) -> bool:
+    """The job is to stop, or to go, and its Workload holds quota until it has."""
+    return deleting(job) or deleting(workload) or (has(workload, names.EVICTED) and reserved(workload))
 
 
 def drop_finalizer(workload: Json) -> list[PatchWorkload]:
@@ -275,7 +280,7 @@ def _stop_then(view: JobView, workload: Json, after: Callable[[], Sequence[Step]
     """Stop the job and take back what admission injected; once it is held and none of its pods runs, go on with `after`."""
     kind, job = view.kind, view.job
     stopping = _stop(view, workload["spec"]["podSets"])
-    if stopping or not kind.is_suspended(job) or kind.is_active(job, view.children):
+    if stopping or not kind.is_suspended(job) or view.lingering or kind.is_active(job, view.children):
         return stopping + _sync(view, None)
     return [*_sync(view, None), *after()]
 

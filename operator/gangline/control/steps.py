@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -32,8 +32,8 @@ class Lookups(Protocol):
         ...
 
     def host_name(self, node: str) -> str: ...
-    def domains_unsound(self, label: str) -> bool:
-        """Some domain of this node label has a node that can't be used."""
+    def selects_nodes(self, labels: Mapping[str, str]) -> bool:
+        """Some node has all these labels."""
         ...
 
     def priority(self, job: Json, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
@@ -55,6 +55,8 @@ class JobView:
     held_back: bool = False
     #: a pod of the gang is on a node that nobody hears from
     torn: bool = False
+    #: pods that were told to go still run
+    lingering: bool = False
 
 
 # --- steps -------------------------------------------------------------------------------------------------------------

@@ -221,6 +221,15 @@ class Capacity:
         holding = self._holdings.get(gang.key)
         return holding.seats.nodes() if holding else set()
 
+    def domains_of(self, gang: Gang, label: str) -> frozenset[str] | None:
+        """Its domains of a node label, none of them while there is not one for each of its jobs; None: nodes don't bound it."""
+        holding = self._holdings.get(gang.key)
+        takers = [each for each in holding.members if each.exclusive == label and each.ground] if holding else []
+        if holding is None or not takers:
+            return None
+        found = frozenset(value for key, value in holding.seats.domains if key == label)
+        return found if len(found) >= sum(each.domains for each in takers) else frozenset()
+
     def reach(self, gang: Gang) -> set[str]:
         """The nodes of its flavors."""
         holding = self._holdings.get(gang.key)

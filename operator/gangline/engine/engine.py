@@ -172,17 +172,14 @@ class Engine:
         changed, self._store.changed_local_queues = self._store.changed_local_queues, set()
         return changed
 
-    def usable(self, node: str) -> bool:
-        """New work may go to the node, as far as its health is concerned."""
-        return self._store.health.usable(node)
+    def domains_of(self, workload: str, label: str) -> frozenset[str] | None:
+        """The domains of a node label in which a gang that takes whole ones has its seats, empty while it has too few of them.
 
-    def domains_of(self, workload: str, label: str) -> frozenset[str]:
-        """The domains of a node label in which a gang that takes whole ones has its seats."""
+        None: it holds nothing, or nodes don't bound it.
+        """
         self._store.settle()
         gang = self._store.gangs.get(workload)
-        holding = self._store.capacity.holding(gang) if gang is not None else None
-        domains = holding.seats.domains if holding is not None else {}
-        return frozenset(value for key, value in domains if key == label)
+        return self._store.capacity.domains_of(gang, label) if gang is not None else None
 
     def snapshot(self) -> Snapshot:
         """The state in brief, to be compared."""

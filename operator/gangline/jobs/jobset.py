@@ -123,6 +123,11 @@ class JobSet:
         return done >= sum(_replicas(row) for row, _ in _rows(job))
 
     def reclaimable(self, job: Json) -> dict[str, int]:
+        """The pods of Jobs that succeeded for good. When JobSet starts all of it anew they run again: then what they held is
+        not to be given to others, for one of the two would have no room.
+        """
+        if _may_start_over(job):
+            return {}
         progress = _progress(job)
         ended = {
             _name(row): min(progress.get(row["name"], {}).get("succeeded", 0), _replicas(row)) * _pods_each(row)
@@ -132,6 +137,17 @@ class JobSet:
 
     def sync(self, job: Json, infos: Sequence[PodSetInfo] | None, children: Children) -> list[JobWrite]:
         return []
+
+
+def _may_start_over(job: Json) -> bool:
+    """A Job that fails makes JobSet run all of its Jobs again, those that succeeded as well.
+
+    The number of restarts that are left doesn't count: when the last one begins, the status still counts the Jobs before it.
+    """
+    policy = job["spec"].get("failurePolicy") or {}
+    rules = policy.get("rules") or ()
+    unlimited = any(rule.get("action") == "RestartJobSetAndIgnoreMaxRestarts" for rule in rules)
+    return unlimited or policy.get("maxRestarts", 0) > 0
 
 
 def _rows(job: Json) -> Iterator[tuple[Json, str]]:

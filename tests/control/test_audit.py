@@ -258,3 +258,45 @@ def test_a_file_that_is_no_record_is_refused(tmp_path: Path) -> None:
     path.write_text("\n")
     done = CliRunner().invoke(command, [str(path)])
     assert done.exit_code == 1 and "no run of an operator" in done.output
+
+
+def test_what_cannot_be_written_costs_that_entry_alone(tmp_path: Path) -> None:
+    """An integer of 60 digits has no room in 64 bits: the thread goes on, and the check says that a piece is missing."""
+    path, settings = tmp_path / "audit.jsonl", model.Settings(pods_ready=None)
+    record = AuditLog(path)
+    engine = RecordedEngine(settings, record, at=START)
+    engine.observe(Put(model.BoundPod("p", "main", "n", index=int("9" * 60))))  # type: ignore[arg-type]
+    engine.observe(Put(Flavor("a100")))
+    engine.decide(START)
+    record.close()
+    assert record.lost == 1
+    outcome = audit_check.check(audit_check.read([path], Outcome()), Outcome())
+    assert (outcome.gaps, outcome.rounds, outcome.holds) == (1, 0, True)
+    assert b"Flavor" in path.read_bytes()
+
+
+def test_a_workload_that_is_left_out_begins_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gangline.engine import cycle
+
+    nominate = cycle.TreeCycle._nominate
+
+    def broken(self: Any, subject: Any) -> Any:
+        if subject.key == "team/bad":
+            raise KeyError("spec")
+        return nominate(self, subject)
+
+    path = tmp_path / "audit.jsonl"
+    record = AuditLog(path)
+    world = World()
+    world.engine = RecordedEngine(model.Settings(pods_ready=None), record, at=START)
+    world.put(Flavor("a100"), cluster_queue("q", 8), gang("w1"), gang("bad"))
+    with monkeypatch.context() as patch:
+        patch.setattr(cycle.TreeCycle, "_nominate", broken)
+        world.decide()
+    world.put(gang("w2"))
+    world.decide()
+    record.close()
+    outcome = Outcome()
+    audit_check.check(audit_check.read(audit_check.files(path), outcome), outcome)
+    assert outcome.holds, outcome.differences
+    assert outcome.decisions["Admit"] == 2

@@ -26,6 +26,7 @@ from gangline.control import discovery, front_proxy
 from gangline.control.access_review import Access, Reviews
 from gangline.control.api_service import SERVICE, Address, Registration
 from gangline.control.front_proxy import FrontProxyError, Trust, UnauthenticatedError, User
+from gangline.control.http_limits import ConnectionWatch
 from gangline.control.visibility import NoQueueError, Page, PageError, Visibility, as_response
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
@@ -75,6 +76,7 @@ class AggregatedApi:
         self._held: Certificates | None = None
         self._runner: web.AppRunner | None = None
         self._site: web.SockSite | None = None
+        self._watch: asyncio.Future[None] | None = None
         self._registered_at = float("-inf")
         self._trouble = ""
 
@@ -97,6 +99,8 @@ class AggregatedApi:
         held, self._held = self._held, None
         if held is not None:
             await self._registration.withdraw(held.bundle)
+        if self._watch is not None:
+            self._watch.cancel()
         if self._runner is not None:
             await self._runner.cleanup()
         if self._socket is not None:
@@ -120,6 +124,8 @@ class AggregatedApi:
         if self._runner is None:
             self._runner = web.AppRunner(self.app(), access_log=None, keepalive_timeout=KEEP_ALIVE)
             await self._runner.setup()
+            if self._runner.server is not None:
+                self._watch = asyncio.ensure_future(ConnectionWatch(self._runner.server, KEEP_ALIVE).run())
         if self._site is not None:
             await self._site.stop()
             self._socket = None

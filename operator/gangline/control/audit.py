@@ -19,6 +19,7 @@ from typing import IO, Any, Final, TypeAlias
 import orjson
 
 import gangline
+from gangline import bounded, files
 from gangline.control import facts
 from gangline.engine import model
 from gangline.engine.isolated import IsolatedEngine
@@ -55,7 +56,14 @@ class Round:
     room: int | None = None
 
 
-Entry: TypeAlias = Begin | Round | model.Put | model.Gone | model.WriteFailed
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Something that could not be written was here: what follows can't be decided again before the next beginning."""
+
+    why: str
+
+
+Entry: TypeAlias = Begin | Round | Gap | model.Put | model.Gone | model.WriteFailed
 
 
 def to_line(entry: Entry) -> bytes:
@@ -65,6 +73,8 @@ def to_line(entry: Entry) -> bytes:
             body |= {"settings": facts.to_json(settings), "version": gangline.__version__}
         case Round(now, decisions, room):
             body = {"now": now, "room": room, "decided": [facts.decision_to_json(decision) for decision in decisions]}
+        case Gap(why):
+            body = {"gap": why}
         case _:
             body = {"fact": facts.change_to_json(entry)}
     return orjson.dumps(body) + b"\n"
@@ -79,6 +89,8 @@ def from_line(line: bytes) -> Entry:
     match body:
         case {"fact": change}:
             return facts.change_from_json(change)
+        case {"gap": str(why)}:
+            return Gap(why)
         case {"now": int(now), "decided": list(decided)}:
             return Round(now, tuple(facts.decision_from_json(entry) for entry in decided), body.get("room"))
         case {"run": str(run), "serial": int(serial), "at": int(at), "known": int(known), "settings": dict(settings)}:
@@ -125,8 +137,7 @@ class AuditLog:
 
     def _run(self) -> None:
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            file = self._path.open("ab")
+            file = files.append(self._path)
             if self._size:
                 file.write(b"\n")  # whoever wrote here before may have been killed within a line
         except OSError as error:
@@ -141,6 +152,9 @@ class AuditLog:
                 if not self.lost:
                     log.error("the audit record has a gap: %s", error)
                 self.lost += 1
+            except Exception:  # the thread goes on, whatever it is
+                log.exception("the audit record has a gap")
+                self.lost += 1
         file.close()
 
     def _write(self, file: IO[bytes]) -> IO[bytes]:
@@ -149,10 +163,20 @@ class AuditLog:
             if isinstance(entry, Begin) and entry.serial:
                 file.close()
                 rotate(self._path, self._kept)
-                file = self._path.open("ab")
-            self._size += file.write(to_line(entry))
+                file = files.append(self._path)
+            self._size += file.write(self._line(entry))
         file.flush()
         return file
+
+    def _line(self, entry: Entry) -> bytes:
+        """What can't be written costs that entry alone: a line says that it is missing."""
+        try:
+            return to_line(entry)
+        except Exception as error:
+            self.lost += 1
+            why = bounded.shown(f"{type(error).__name__}: {error}")
+            log.error("the audit record has a gap: a %s could not be written: %s", type(entry).__name__, why)
+            return to_line(Gap(why))
 
 
 def rotate(path: Path, kept: int) -> None:
@@ -189,7 +213,9 @@ class RecordedEngine(IsolatedEngine):
         return decisions
 
     def _begin_anew(self) -> None:
+        """It is another engine from here on, which knows less."""
         super()._begin_anew()
+        self._run, self._serial = uuid.uuid4().hex, 0
         self._write_anew()
 
     def _write_anew(self) -> None:

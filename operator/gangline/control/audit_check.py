@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from gangline.control import audit, facts
-from gangline.control.audit import Begin, Entry, Round
+from gangline.control.audit import Begin, Entry, Gap, Round
 from gangline.engine import model
 from gangline.engine.engine import Engine
 from gangline.engine.headdelay import BACKFILL, HeadStart
@@ -54,6 +54,7 @@ class Outcome:
     revoke: dict[str, str] = field(default_factory=dict[str, str])  # ClusterQueue -> what its policy says of revoking
     unreadable: int = 0  # lines: a process that was killed leaves one behind at most
     partial: bool = False  # the record begins in the midst of a run
+    gaps: int = 0  # entries that could not be written: from each on to the next beginning nothing is decided again
 
     @property
     def broken(self) -> float:
@@ -90,6 +91,7 @@ class Outcome:
             "reservedHeadsStartedLate": len(self.late),
             "unreadableLines": self.unreadable,
             "beginsWithinARun": self.partial,
+            "gaps": self.gaps,
         }
 
 
@@ -140,6 +142,9 @@ class _Replayed:
                 self._begin(entry)
             case Round():
                 self._decide(entry)
+            case Gap():
+                self._outcome.gaps += 1
+                self.end()
             case _:
                 self._observe(entry)
 

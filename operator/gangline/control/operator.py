@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from gangline import files
 from gangline.api import names
-from gangline.control import aggregated, memory, mirror, policies, shell
+from gangline.control import aggregated, heartbeats, memory, mirror, policies, shell
 from gangline.control.audit import AuditLog, RecordedEngine
 from gangline.control.controller import Controller, wall_millis
 from gangline.control.ending import in_order
 from gangline.control.events import EventRecorder
 from gangline.control.forecast_metrics import ForecastMetrics
 from gangline.control.heartbeats import BadReportError
+from gangline.control.http_limits import ConnectionWatch
 from gangline.control.lease import LEASE, Elector, default_identity
 from gangline.control.metrics import Metrics
 from gangline.control.outgoing import Priority
@@ -56,10 +58,10 @@ PODS_WITHIN = 30.0
 DRAIN = 10.0
 #: … and messages to people this long.
 FAREWELL = 3.0
+#: The body of a report has to come within this time, in seconds.
+BODY_WITHIN = 5.0
 #: No step of the end may take longer than this, in seconds, whatever hangs.
 STEP = 15.0
-#: A report of progress is no longer, in bytes.
-LONGEST_REPORT = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,7 @@ class Operator:
         self._lost = False
         self._port = 0
         self._serving = asyncio.Event()
+        self._watch: asyncio.Future[None] | None = None
         self._elector: Elector | None = None
         self.writer = Writer(client, max_concurrency=options.max_writes, gate=self._may_write)
         self.metrics.count_requests(lambda: client.requests, lambda: self.writer.counts)
@@ -252,7 +255,7 @@ class Operator:
         port = self._port = await self._serve()
         self._serving.set()
         if self.options.ready_file is not None:
-            _write_atomically(self.options.ready_file, json.dumps({"pid": os.getpid(), "port": port}))
+            files.write(self.options.ready_file, json.dumps({"pid": os.getpid(), "port": port}))
         log.info("ready as %s, http://%s:%d", self.options.identity, self.options.listen[0], port)
 
     def _tell_of_absent_kinds(self) -> None:
@@ -367,6 +370,8 @@ class Operator:
         if self.audit is not None:
             async with in_order("audit", STEP):
                 await asyncio.to_thread(self.audit.close)
+        if self._watch is not None:
+            self._watch.cancel()
         for task in reversed(tasks):  # the elector gives its lease back when it is cancelled
             task.cancel()
             await asyncio.wait((task,), timeout=STEP)
@@ -378,7 +383,7 @@ class Operator:
 
     async def _serve(self) -> int:
         """/metrics, /healthz (the loop runs), /readyz (all kinds are known). Returns the port."""
-        app = web.Application()
+        app = web.Application(client_max_size=heartbeats.LONGEST)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/healthz", lambda _: _ok())
         app.router.add_get("/readyz", lambda _: _ok())
@@ -386,6 +391,8 @@ class Operator:
         app.router.add_post("/progress/{namespace}/{name}/{uid}", self._progress)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
+        if runner.server is not None:
+            self._watch = asyncio.ensure_future(ConnectionWatch(runner.server).run())
         site = web.TCPSite(runner, *self.options.listen)
         await site.start()
         return runner.addresses[0][1]
@@ -398,16 +405,34 @@ class Operator:
         """What `gangline.progress` posts."""
         if not self.leading.is_set():
             return _said(503, "this process does not lead")
-        if (request.content_length or 0) > LONGEST_REPORT:
-            return _said(413, f"a report has at most {LONGEST_REPORT} bytes")
         where = request.match_info
         try:
-            self.controller.stalls.report(where["namespace"], where["name"], where["uid"], await request.json())
+            report = heartbeats.load(await _body(request))
+            self.controller.stalls.report(where["namespace"], where["name"], where["uid"], report)
+        except _TooLargeError:
+            return _said(413, f"a report has at most {heartbeats.LONGEST} bytes")
+        except TimeoutError:
+            return _said(408, f"the report did not come within {BODY_WITHIN:g} s")
         except (BadReportError, ValueError) as error:
             return _said(400, str(error))
         except LookupError as error:
             return _said(404, str(error))
         return web.Response(status=204)
+
+
+class _TooLargeError(Exception):
+    pass
+
+
+async def _body(request: web.Request) -> bytes:
+    """A report, however it is sent. Raises _TooLargeError and TimeoutError."""
+    read = bytearray()
+    async with asyncio.timeout(BODY_WITHIN):
+        async for chunk in request.content.iter_any():
+            read += chunk
+            if len(read) > heartbeats.LONGEST:
+                raise _TooLargeError
+    return bytes(read)
 
 
 def _said(status: int, text: str) -> web.Response:
@@ -438,12 +463,6 @@ async def _get_or_create(client: ApiClient, name: str, namespace: dict[str, obje
         await client.get(kube.NAMESPACES, None, name)
     except NotFound:
         await client.create(kube.NAMESPACES, None, namespace)
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text)
-    temporary.replace(path)
 
 
 async def serve(options: Options, *, connections: Callable[[int], int] = lambda writes: writes + 40) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import orjson
 from aiohttp import web
 
+from gangline import bounded
 from gangline.control.controller import Controller
 from gangline.kube import resources as kube
 
@@ -50,10 +51,13 @@ class Page:
         """From the parameters of a URL. Raises PageError."""
 
         def number(name: str, default: int) -> int:
-            try:
-                return max(0, int(query.get(name) or default))
-            except ValueError:
-                raise PageError(f"{name} must be a whole number, not {query[name]!r}") from None
+            said = query.get(name)
+            if not said:
+                return default
+            found = bounded.whole(said)
+            if found is None:
+                raise PageError(f"{name} must be a whole number, not {bounded.shown(said)}")
+            return found
 
         return cls(number("offset", 0), min(MAX_LIMIT, number("limit", DEFAULT_LIMIT)))
 

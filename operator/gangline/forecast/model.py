@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from gangline import files
 from gangline.forecast import features
 from gangline.forecast.boosting import Ensemble, lightgbm
 from gangline.forecast.calibration import Record
@@ -57,19 +56,8 @@ class Model:
         return np.sort(self.ensemble.predict(used), axis=1)
 
     def save(self, path: Path) -> None:
-        """Write one file, whole or not at all."""
-        data = gzip.compress(json.dumps(self._as_json()).encode(), compresslevel=5, mtime=0)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        """Write one file, whole or not at all. It is readable by this process's user alone: it tells who runs what."""
+        files.write(path, gzip.compress(json.dumps(self._as_json()).encode(), compresslevel=5, mtime=0))
 
     def _as_json(self) -> dict[str, Any]:
         return {

@@ -18,6 +18,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
+from gangline import files
 from gangline.forecast.runs import Run
 from gangline.forecast.schema import RUNS, TALLIES, SchemaError, migrate
 
@@ -48,7 +49,7 @@ class HistoryStore:
         file = parsed.get_backend_name() == "sqlite" and parsed.database not in (None, "", ":memory:")
         try:
             if file and parsed.database:
-                Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+                files.make_private(Path(parsed.database))  # SQLite's further files get the mode of this one
             self._engine = create_engine(parsed, **({"poolclass": NullPool} if file else {"pool_pre_ping": True}))
             if file:
                 event.listen(self._engine, "connect", _durable)

@@ -1,0 +1,117 @@
+"""The operator's own servers under slow, large and odd requests, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from gangline.control import operator as process
+from gangline.control.heartbeats import BadReportError
+from gangline.control.http_limits import ConnectionWatch
+
+
+class Desk:
+    """In place of an operator: what `/progress` needs of one."""
+
+    def __init__(self) -> None:
+        self.leading = asyncio.Event()
+        self.leading.set()
+        self.reports: list[Any] = []
+        self.controller = self.stalls = self
+
+    def report(self, namespace: str, name: str, uid: str, body: Any) -> None:
+        if not isinstance(body, dict):
+            raise BadReportError("the report must be a JSON object")
+        self.reports.append(body)
+
+
+@asynccontextmanager
+async def serving(desk: Desk, **limits: Any) -> AsyncIterator[tuple[int, ConnectionWatch]]:
+    app = web.Application(client_max_size=4096)
+    app.router.add_get("/healthz", lambda _: process._ok())
+    app.router.add_post("/progress/{namespace}/{name}/{uid}", lambda r: process.Operator._progress(desk, r))  # type: ignore[arg-type]
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    assert runner.server is not None
+    watch = ConnectionWatch(runner.server, **limits)
+    task = asyncio.ensure_future(watch.run())
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield runner.addresses[0][1], watch
+    finally:
+        task.cancel()
+        await runner.cleanup()
+
+
+async def chunks(body: bytes, size: int = 512) -> AsyncIterator[bytes]:
+    for first in range(0, len(body), size):
+        yield body[first : first + size]
+
+
+def nested(levels: int) -> bytes:
+    return b'{"a":' * levels + b"1" + b"}" * levels
+
+
+@pytest.mark.parametrize("chunked", [True, False], ids=["chunked", "with a length"])
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"step": 1}', 204),
+        (json.dumps({"phase": "x" * 5000}).encode(), 413),
+        (b" " * 1_000_000 + b"{}", 413),
+        (nested(500), 400),
+        (b"[" * 4000, 400),
+        (b'{"step": ' + b"9" * 4000 + b"}", 400),
+        (b"\xff\xfe", 400),
+        (b"", 400),
+        (b"[]", 400),
+    ],
+    ids=["good", "long", "a megabyte", "deep", "deeper", "many digits", "no text", "nothing", "a list"],
+)
+async def test_a_report_is_taken_or_refused_in_words(body: bytes, status: int, chunked: bool) -> None:
+    desk = Desk()
+    async with serving(desk) as (port, _), aiohttp.ClientSession() as session:
+        data = chunks(body) if chunked else body
+        async with session.post(f"http://127.0.0.1:{port}/progress/ns/w/u", data=data) as answer:
+            assert answer.status == status, await answer.text()
+    assert len(desk.reports) == (status == 204)
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "BODY_WITHIN", 0.1)
+    async with serving(Desk()) as (port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /progress/ns/w/u HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
+        assert b" 408 " in await asyncio.wait_for(reader.readline(), 10)
+        writer.close()
+
+
+async def test_connections_that_are_slow_with_their_head_are_closed() -> None:
+    async with serving(Desk(), head_within=0.2, period=0.05) as (port, watch):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost:")
+        with pytest.raises(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+            raise ConnectionResetError
+        assert watch.closed == 1
+        writer.close()
+
+
+async def test_others_are_served_while_hundreds_of_connections_do_nothing() -> None:
+    async with serving(Desk(), most=20, period=0.05) as (port, watch), aiohttp.ClientSession() as session:
+        slow = [await asyncio.open_connection("127.0.0.1", port) for _ in range(300)]
+        for _ in range(20):
+            async with session.get(f"http://127.0.0.1:{port}/healthz") as answer:
+                assert answer.status == 200
+            await asyncio.sleep(0.02)
+        assert watch.closed >= 270
+        assert len(watch.server.connections) <= 21
+        for _, writer in slow:
+            writer.close()

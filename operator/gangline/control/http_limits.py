@@ -26,7 +26,7 @@ PERIOD: Final = 1.0
 class ConnectionWatch:
     """Looks at all connections of a server of aiohttp now and then, and closes those that are not entitled to stay."""
 
-    server: web.Server[Any]
+    server: web.Server
     head_within: float = HEAD_WITHIN
     most: int = MOST
     period: float = PERIOD

@@ -23,10 +23,10 @@ def test_no_right_is_to_all() -> None:
 
 
 def test_the_command_prints_what_can_be_applied_in_order() -> None:
-    outcome = CliRunner().invoke(main, ["rbac", "--secrets-in", "team-a", "--secrets-in", "gangline-system"])
+    outcome = CliRunner().invoke(main, ["rbac", "--notify-secret", "team-a/chat", "--notify-secret", "mail"])
     assert outcome.exit_code == 0
     made = list(yaml.safe_load_all(outcome.output))
-    assert made == rights.manifests(["team-a"])
+    assert made == rights.manifests(["team-a/chat", "mail"])
     seen: set[tuple[str, str, str]] = set()
     for body in made:
         meta = body["metadata"]
@@ -40,9 +40,14 @@ def test_the_command_prints_what_can_be_applied_in_order() -> None:
     assert len(seen) == len(made), "nothing comes twice"
 
 
-def test_secrets_are_read_where_policies_may_name_them() -> None:
-    assert secrets_of([]) == {("gangline-operator", "gangline-system"), ("gangline-webhooks", "gangline-system")}
-    assert secrets_of(["team-a"]) - secrets_of([]) == {("gangline-operator-secrets", "team-a")}
+def test_secrets_are_read_by_name_alone() -> None:
+    assert secrets_of([]) == {("gangline-webhooks", "gangline-system")}
+    more = secrets_of(["team-a/chat", "mail"]) - secrets_of([])
+    assert more == {("gangline-operator-secrets", "team-a"), ("gangline-operator-secrets", "gangline-system")}
+    for body in rights.manifests(["team-a/chat", "team-a/mail", "mail"]):
+        for rule in body.get("rules", ()):
+            if "secrets" in rule["resources"] and rule["verbs"] != ["create"]:
+                assert rule["resourceNames"] in (["chat", "mail"], ["mail"], ["gangline-webhook-cert"]), rule
 
 
 def secrets_of(namespaces: list[str]) -> set[tuple[str, str]]:

@@ -111,7 +111,6 @@ OPERATOR: Final = Account(
         Right(kube.SERVICES, ("create", "patch"), names=(api_service.SERVICE,)),
         Right(api_service.ENDPOINTS, ("create", "patch"), names=(api_service.SERVICE,)),
         Right(api_service.ENDPOINT_SLICES, ("create", "patch"), names=(api_service.SERVICE,)),
-        Right(kube.SECRETS, ("get",)),  # addresses of those whom QueuePolicies notify
     ),
 )
 
@@ -145,10 +144,11 @@ ACCOUNTS: Final = (OPERATOR, WEBHOOKS)
 # --- manifests ----------------------------------------------------------------------------------------------------------
 
 
-def manifests(secrets_in: Sequence[str] = ()) -> list[Json]:
+def manifests(notify_secrets: Sequence[str] = ()) -> list[Json]:
     """The namespace, both accounts, their roles and bindings, in the order in which they can be applied.
 
-    `secrets_in`: further namespaces in which QueuePolicies name Secrets.
+    `notify_secrets`: the Secrets that QueuePolicies name, each as `namespace/name`, or `name` in Gangline's own namespace. The
+    operator can read these and no others: beside them may lie keys that nobody needs to know, those of the webhooks for one.
     """
     made: list[Json] = [{"apiVersion": "v1", **_head("Namespace", names.SYSTEM_NAMESPACE)}]
     for account in ACCOUNTS:
@@ -158,9 +158,13 @@ def manifests(secrets_in: Sequence[str] = ()) -> list[Json]:
             *_granted(account.name, account, account.at_home, names.SYSTEM_NAMESPACE),
         ]
     made.append(_binding(f"{OPERATOR.name}-trust", OPERATOR, "Role", _TRUST, front_proxy.NAMESPACE))
-    for namespace in dict.fromkeys(secrets_in):
-        if namespace != names.SYSTEM_NAMESPACE:
-            made += _granted(f"{OPERATOR.name}-secrets", OPERATOR, [Right(kube.SECRETS, ("get",))], namespace)
+    by_namespace: dict[str, list[str]] = {}
+    for secret in dict.fromkeys(notify_secrets):
+        namespace, _, name = secret.rpartition("/")
+        by_namespace.setdefault(namespace or names.SYSTEM_NAMESPACE, []).append(name)
+    for namespace, secrets in by_namespace.items():
+        named = Right(kube.SECRETS, ("get",), names=tuple(secrets))
+        made += _granted(f"{OPERATOR.name}-secrets", OPERATOR, [named], namespace)
     return made
 
 

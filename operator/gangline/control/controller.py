@@ -47,7 +47,7 @@ from gangline.engine.outlook import ExpectedStart
 from gangline.jobs.base import AnswersRefusals, Children, Create, Delete, JobError
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
-from gangline.kube.errors import ApiError
+from gangline.kube.errors import ApiError, Forbidden
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import ObjectKey, Resource, key_of
 from gangline.telemetry import Source
@@ -487,7 +487,12 @@ class Controller:
             self.notices.expects(raw, start.p50, start.because)
 
     async def _read_secret(self, namespace: str, name: str) -> Mapping[str, str]:
-        return (await self._client.get(kube.SECRETS, namespace, name)).get("data") or {}
+        """The operator reads the Secrets that it was granted by name, and no others."""
+        try:
+            return (await self._client.get(kube.SECRETS, namespace, name)).get("data") or {}
+        except Forbidden as error:
+            grant = f"gangline rbac --notify-secret {namespace}/{name} | kubectl apply -f -"
+            raise Forbidden(error.status, error.reason, f"{error.message}; to grant it: {grant}") from error
 
     def _cannot_notify(self, receiver: Receiver, why: str) -> None:
         """The policies that name the receiver say so."""

@@ -25,7 +25,7 @@ LIFE = 86_400
 
 
 async def grant(kubeconfig: Path, directory: Path) -> dict[str, Path]:
-    """Applies the manifests; account -> a kubeconfig with its token. Policies of the tests name the Secret `inbox` of `default`."""
+    """Applies the manifests; account -> a kubeconfig with its token. Policies of the tests name Secret `inbox` of `default`."""
     async with connect(kubeconfig) as api:
         for body in rights.manifests(notify_secrets=["default/inbox"]):
             meta, resource = body["metadata"], RESOURCES[body["kind"]]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 
 import pytest
 from tests.replay.jobs import made, trace_jobs
 
+from gangline.engine.model import Backfill, ClusterQueue
 from gangline.forecast import Run, training
 from gangline.replay import calibration
 from gangline.replay.foresight import Foresight, Guess, LastTwo, Limits, Noisy, Truth, run_of
 from gangline.replay.learned import Learned, school
-from gangline.replay.model import Job, replayed
+from gangline.replay.model import Cluster, Job, Result, replayed
+from gangline.replay.simulator import Rules, Simulator
 
 SMALL = training.Settings(rounds=10, min_leaf=10)
 DAY = 86_400_000
@@ -127,6 +130,54 @@ def test_what_comes_later_changes_nothing_that_was_said_before(retrain: int | No
     assert [first.said[number] for number in before] == [second.said[number] for number in before]
     assert any(first.said[job.number] != second.said[job.number] for job in jobs[100:])
     assert first.models == (1 if retrain is None else 4)
+
+
+def of_the_past(result: Result, until: int) -> tuple[object, ...]:
+    """All that a replay had done before a time: when it decided, what it started and stopped, and what was promised."""
+    stints = [
+        [
+            (stint.start, stint.end if stint.end < until else None, stint.backfilled)
+            for stint in outcome.stints
+            if stint.start < until
+        ]
+        for outcome in result.outcomes
+    ]
+    promises = {number: promise for number, promise in result.promises.items() if promise[1] < until}
+    return [sample for sample in result.samples if sample.at < until], stints, promises
+
+
+def corrupted(result: Result, at: int) -> list[Job]:
+    """Everything that has not ended by then takes three times as long."""
+    return [
+        replace(job, duration=job.duration * 3) if outcome.finish is None or outcome.finish >= at else job
+        for job, outcome in zip((outcome.job for outcome in result.outcomes), result.outcomes, strict=True)
+    ]
+
+
+def overstaying_jobs(seed: int) -> list[Job]:
+    """Jobs whose limits say little of how long they take, so that many are let in before a head and have to go again."""
+    rng = random.Random(seed)
+    rows = []
+    for number in range(150):
+        duration = rng.choice((60, 300, 1800, 7200))
+        rows.append((number * 40, duration, rng.choice((1, 2, 4, 8, 16)), duration * rng.choice((0.1, 0.3, 1, 2))))
+    return made(*rows)
+
+
+@pytest.mark.parametrize("revoke", ["Overdue", "Any"])
+@pytest.mark.parametrize("checkpoint", [None, 60_000])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_no_decision_knows_how_long_a_run_would_have_lasted(seed: int, checkpoint: int | None, revoke: str) -> None:
+    queue = ClusterQueue("replay", backfill=Backfill(running=0.5, candidate=0.5, revoke=revoke))
+
+    def played(jobs: list[Job]) -> Result:
+        return Simulator(jobs, Cluster(24), queue, Limits(3_600_000), rules=Rules(checkpoint=checkpoint)).run()
+
+    whole = played(overstaying_jobs(seed))
+    assert sum(outcome.evictions for outcome in whole.outcomes) > 5
+    ends = sorted(outcome.finish for outcome in whole.outcomes if outcome.finish is not None)
+    for at in (ends[len(ends) // 4], ends[len(ends) // 2], ends[3 * len(ends) // 4]):
+        assert of_the_past(played(corrupted(whole, at)), at) == of_the_past(whole, at)
 
 
 def test_an_evicted_job_is_known_to_take_longer_than_it_ran() -> None:

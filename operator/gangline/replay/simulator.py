@@ -101,7 +101,7 @@ class Simulator:
         self._arrivals()
         now: Millis = 0
         wake: Millis | None = None
-        while self._events or wake is not None:
+        while self._upcoming() is not None or wake is not None:
             now = self._next(wake)
             crowded = bool(self._waiting)
             self._happen(now)
@@ -109,7 +109,7 @@ class Simulator:
             self._sample(now)
             if not self._waiting and not self._running:
                 wake = None
-            if not self._events and self._waiting and not self._running and wake is None:
+            if self._upcoming() is None and self._waiting and not self._running and wake is None:
                 break
         self._hear_of_heads()
         return Result(
@@ -143,11 +143,22 @@ class Simulator:
                 heappush(self._events, (job.submit, _SUBMIT, job.number, 0))
 
     def _next(self, wake: Millis | None) -> Millis:
-        if not self._events:
+        at = self._upcoming()
+        if at is None:
             assert wake is not None
             return wake
-        at = self._events[0][0]
         return at if wake is None else min(at, wake)
+
+    def _upcoming(self) -> Millis | None:
+        """When something happens next. The planned end of a run that was stopped before is nothing that happens: to decide then
+        would be to know how long a run would have lasted."""
+        while self._events:
+            at, what, number, version = self._events[0]
+            running = self._running.get(number)
+            if what == _SUBMIT or (running is not None and running.version == version):
+                return at
+            heappop(self._events)
+        return None
 
     # --- events -------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from gangline.control import operator as process
 from gangline.control.heartbeats import BadReportError
-from gangline.control.http_limits import ConnectionWatch
+from gangline.tls.connections import ConnectionWatch, of_aiohttp
 
 
 class Desk:
@@ -40,7 +40,7 @@ async def serving(desk: Desk, **limits: Any) -> AsyncIterator[tuple[int, Connect
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     assert runner.server is not None
-    watch = ConnectionWatch(runner.server, **limits)
+    watch = of_aiohttp(runner.server, **limits)
     task = asyncio.ensure_future(watch.run())
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
@@ -112,6 +112,6 @@ async def test_others_are_served_while_hundreds_of_connections_do_nothing() -> N
                 assert answer.status == 200
             await asyncio.sleep(0.02)
         assert watch.closed >= 270
-        assert len(watch.server.connections) <= 21
+        assert len(watch.connections()) <= 21
         for _, writer in slow:
             writer.close()

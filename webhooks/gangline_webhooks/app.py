@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -16,18 +18,19 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gangline.api import admission, conversion
 from gangline.api.admission import jobs
+from gangline.bounded import SHOWN
 from gangline.jobs import kind_of
 from gangline.jobs.base import JobError
 from gangline_webhooks import conversions, jsonpatch, review
-from gangline_webhooks.envelope import BadReviewError
+from gangline_webhooks.envelope import MAX_BODY, BadReviewError
 from gangline_webhooks.facts import Facts
 
 Json: TypeAlias = dict[str, Any]
 
 log = logging.getLogger(__name__)
 
-#: bytes; the API server itself takes no request larger than 3 MiB, and a review carries the object twice
-MAX_BODY = 16 * 2**20
+#: seconds in which the body of a review has to be there
+BODY_WITHIN = 10.0
 
 
 @dataclass(slots=True)
@@ -80,13 +83,11 @@ def create_app(facts: Facts, readiness: Readiness, convert: conversions.Convert 
     """The app; it holds no state of its own."""
     app = FastAPI(title="Gangline webhooks", docs_url=None, redoc_url=None, openapi_url=None)
 
-    async def mutate(body: bytes) -> Json:
-        asked = review.parse(body)
+    async def mutate(asked: review.Review) -> Json:
         result = await facts.run(lambda context: admission.default(asked.obj, asked.old, context))
         return review.allowed(asked, jsonpatch.diff(asked.obj, result.obj), result.warnings)
 
-    async def validate(body: bytes) -> Json:
-        asked = review.parse(body)
+    async def validate(asked: review.Review) -> Json:
         errors = await facts.run(lambda context: admission.validate(asked.obj, asked.old, context))
         errors = errors or _unqueueable(asked)
         return review.denied(asked, errors) if errors else review.allowed(asked)
@@ -102,7 +103,11 @@ def create_app(facts: Facts, readiness: Readiness, convert: conversions.Convert 
             return Response("ok", media_type="text/plain")
         return Response(f"waiting for {', '.join(readiness.waiting_for)}\n", 503, media_type="text/plain")
 
-    reviews = {"/mutate": _endpoint(mutate), "/validate": _endpoint(validate), "/convert": _endpoint(convert_all)}
+    reviews = {
+        "/mutate": _endpoint(_isolated(mutate)),
+        "/validate": _endpoint(_isolated(validate)),
+        "/convert": _endpoint(convert_all),
+    }
     for path, endpoint in reviews.items():
         app.add_api_route(path, endpoint, methods=["POST"])
     app.add_api_route("/healthz", healthz, methods=["GET"])
@@ -110,17 +115,37 @@ def create_app(facts: Facts, readiness: Readiness, convert: conversions.Convert 
     return _Reviews(reviews, app)
 
 
+def _isolated(judge: Callable[[review.Review], Awaitable[Json]]) -> Callable[[bytes], Awaitable[Json]]:
+    """Whatever goes wrong with one object costs that object alone: it is refused, and its author reads why."""
+
+    async def answer(body: bytes) -> Json:
+        asked = review.parse(body)
+        try:
+            return await judge(asked)
+        except admission.UnknownKindError:
+            raise
+        except Exception as error:
+            where = "".join(traceback.format_tb(error.__traceback__, -6)).rstrip()
+            log.error("a %s could not be judged: %s\n%s", asked.kind[:SHOWN], type(error).__name__, where)
+            return review.failed(asked, error)
+
+    return answer
+
+
 def _unqueueable(asked: review.Review) -> list[admission.FieldError]:
     """What only the module of the job's kind knows: it could not make a gang of this job, so say it at once."""
     kind = kind_of(str(asked.obj.get("apiVersion")), asked.kind)
     if kind is None or not (kind.owns_children or jobs.queue_name(asked.obj)):
         return []
-    if asked.old is not None and (asked.obj["spec"] == asked.old["spec"] or not kind.is_suspended(asked.obj)):
-        return []
     try:
+        if asked.old is not None and (asked.obj["spec"] == asked.old["spec"] or not kind.is_suspended(asked.obj)):
+            return []
         kind.pod_sets(asked.obj)
     except JobError as error:
         return [admission.FieldError(error.field or "spec", admission.NOTHING, error.message)]
+    except (TypeError, AttributeError, LookupError, ValueError) as error:  # the API server itself lets no such job through
+        what = f"is not of the shape that a {asked.kind} has ({type(error).__name__})"
+        return [admission.FieldError("spec", admission.NOTHING, what)]
     return []
 
 
@@ -134,6 +159,8 @@ def _endpoint(handle: Callable[[bytes], Awaitable[Json]]) -> Endpoint:
             return Response(f"{refused}\n", refused.status, media_type="text/plain")
         except (BadReviewError, admission.UnknownKindError) as error:
             return Response(f"{error}\n", 400, media_type="text/plain")
+        except TimeoutError:
+            return Response(f"the body did not come within {BODY_WITHIN:g} s\n", 408, media_type="text/plain")
         except Exception:
             log.exception("%s failed", request.url.path)
             return Response("internal error; the log of the webhooks says more\n", 500, media_type="text/plain")
@@ -145,9 +172,10 @@ def _endpoint(handle: Callable[[bytes], Awaitable[Json]]) -> Endpoint:
 async def _body(request: Request) -> bytes:
     chunks: list[bytes] = []
     size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > MAX_BODY:
-            raise _RefusedError(413, f"the body is larger than {MAX_BODY} bytes")
-        chunks.append(chunk)
+    async with asyncio.timeout(BODY_WITHIN):
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > MAX_BODY:
+                raise _RefusedError(413, f"the body is larger than {MAX_BODY} bytes")
+            chunks.append(chunk)
     return b"".join(chunks)

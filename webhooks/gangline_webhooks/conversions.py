@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
+from gangline.bounded import SHOWN
 from gangline_webhooks import envelope
 from gangline_webhooks.envelope import BadReviewError
 
@@ -48,7 +49,9 @@ def _converted(obj: object, version: str, convert: Convert) -> Json:
     except Exception as error:  # whatever is wrong with one object must come back as words, not as a dead connection
         meta = obj.get("metadata")
         name = meta.get("name") if isinstance(meta, dict) else None
-        raise _FailedError(f"{obj.get('kind')} {name}: can't be converted to {version}: {error}") from error
+        raise _FailedError(
+            f"{str(obj.get('kind'))[:SHOWN]} {str(name)[:SHOWN]}: can't be converted to {version[:SHOWN]}: {str(error)[:200]}"
+        ) from error
 
 
 def _review(response: Json) -> Json:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import orjson
 
+from gangline import bounded
+
 Json: TypeAlias = dict[str, Any]
+
+
+#: bytes; the API server itself takes no request larger than 3 MiB, and a review carries the object twice
+MAX_BODY: Final = 16 * 2**20
 
 
 class BadReviewError(ValueError):
@@ -16,9 +22,9 @@ class BadReviewError(ValueError):
 def request_of(body: bytes, kind: str, api_version: str) -> Json:
     """The `request` of a review of this kind. Raises BadReviewError."""
     try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise BadReviewError(f"the body is not JSON: {error}") from None
+        document = bounded.load_json(body, most_bytes=MAX_BODY)
+    except bounded.BadJsonError as error:
+        raise BadReviewError(f"the body is {error}") from None
     if not isinstance(document, dict) or document.get("kind") != kind:
         raise BadReviewError(f'the body is no {kind}: kind must be "{kind}"')
     if document.get("apiVersion") != api_version:

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from gangline.api.admission import FieldError
+from gangline.bounded import SHOWN
 from gangline_webhooks import envelope
 from gangline_webhooks.envelope import BadReviewError
 
@@ -69,7 +70,7 @@ def allowed(review: Review, operations: Sequence[Json] = (), warnings: Sequence[
 
 
 def denied(review: Review, errors: Sequence[FieldError]) -> Json:
-    """No, because of these fields: a `Status` as the API server itself gives it for an invalid object."""
+    """No, because of these fields."""
     shown = errors[:MAX_CAUSES]
     message = "; ".join(str(error) for error in shown)
     if len(errors) > MAX_CAUSES:
@@ -81,7 +82,18 @@ def denied(review: Review, errors: Sequence[FieldError]) -> Json:
         "name": str(meta.get("name", "")) if isinstance(meta, dict) else "",
         "causes": [{"reason": error.reason, "message": error.detail, "field": error.path} for error in shown],
     }
-    status: Json = {"status": "Failure", "code": 422, "reason": "Invalid", "message": message, "details": details}
+    # as the webhooks of Kueue answer, whose validators return plain errors: forbidden, and the field errors as the message
+    status: Json = {"status": "Failure", "code": 403, "reason": "Forbidden", "message": message, "details": details}
+    return _answer({"uid": review.uid, "allowed": False, "status": status})
+
+
+def failed(review: Review, error: Exception) -> Json:
+    """No, because this object could not be dealt with: others are, and its author is told."""
+    meta = review.obj.get("metadata")
+    name = meta.get("name", "") if isinstance(meta, dict) else ""
+    what = f"{review.kind[:SHOWN]} {str(name)[:SHOWN]}".strip()
+    message = f"{what} can't be understood ({type(error).__name__}); the log of the webhooks says where"
+    status: Json = {"status": "Failure", "code": 500, "reason": "InternalError", "message": message}
     return _answer({"uid": review.uid, "allowed": False, "status": status})
 
 

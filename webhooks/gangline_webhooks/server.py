@@ -16,11 +16,13 @@ from pathlib import Path
 import uvicorn
 from starlette.types import ASGIApp
 
+from gangline import files
 from gangline.kube import field_tracking
 from gangline.kube.client import ApiClient, ApiError
 from gangline.kube.config import Login
 from gangline.kube.transport import tell_refusals
 from gangline.tls.certificates import CertificateError, Names, service_names
+from gangline.tls.connections import of_uvicorn
 from gangline.tls.context import LiveContext
 from gangline.tls.listening import bound
 from gangline_webhooks.app import Readiness, create_app
@@ -114,6 +116,7 @@ class _Process:
             return
         server = _uvicorn(create_app(Facts(self._client), self._readiness), self._tls)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
+        watching = asyncio.create_task(of_uvicorn(server, KEEP_ALIVE).run())
         upkeep = asyncio.create_task(self._upkeep(server, served))
         untracking = asyncio.create_task(self._end_field_tracking())
         stopping = asyncio.create_task(self._stop.wait())
@@ -122,6 +125,7 @@ class _Process:
         await asyncio.wait((upkeep, stopping), timeout=UPKEEP_ENDS)
         upkeep.cancel()
         untracking.cancel()
+        watching.cancel()
         await self._drain(server, serving)
         for task in (serving, upkeep):
             if task.done() and not task.cancelled():
@@ -185,9 +189,7 @@ class _Process:
     def _announce(self) -> None:
         log.info("ready on port %d", self._port)
         if self._options.ready_file is not None:
-            partial = self._options.ready_file.with_suffix(".partial")
-            partial.write_text(json.dumps({"port": self._port}) + "\n")
-            partial.replace(self._options.ready_file)
+            files.write(self._options.ready_file, json.dumps({"port": self._port}) + "\n")
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -26,12 +26,12 @@ from gangline.control import discovery, front_proxy
 from gangline.control.access_review import Access, Reviews
 from gangline.control.api_service import SERVICE, Address, Registration
 from gangline.control.front_proxy import FrontProxyError, Trust, UnauthenticatedError, User
-from gangline.control.http_limits import ConnectionWatch
 from gangline.control.visibility import NoQueueError, Page, PageError, Visibility, as_response
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
 from gangline.tls import certificates
 from gangline.tls.certificates import Certificates, service_names
+from gangline.tls.connections import of_aiohttp
 from gangline.tls.context import LiveContext
 from gangline.tls.listening import bound
 
@@ -125,7 +125,7 @@ class AggregatedApi:
             self._runner = web.AppRunner(self.app(), access_log=None, keepalive_timeout=KEEP_ALIVE)
             await self._runner.setup()
             if self._runner.server is not None:
-                self._watch = asyncio.ensure_future(ConnectionWatch(self._runner.server, KEEP_ALIVE).run())
+                self._watch = asyncio.ensure_future(of_aiohttp(self._runner.server, KEEP_ALIVE).run())
         if self._site is not None:
             await self._site.stop()
             self._socket = None

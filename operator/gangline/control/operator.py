@@ -27,7 +27,6 @@ from gangline.control.ending import in_order
 from gangline.control.events import EventRecorder
 from gangline.control.forecast_metrics import ForecastMetrics
 from gangline.control.heartbeats import BadReportError
-from gangline.control.http_limits import ConnectionWatch
 from gangline.control.lease import LEASE, Elector, default_identity
 from gangline.control.metrics import Metrics
 from gangline.control.outgoing import Priority
@@ -44,6 +43,7 @@ from gangline.kube.reflector import Reflector, ReflectorGroup
 from gangline.kube.resources import Resource
 from gangline.kube.transport import tell_refusals
 from gangline.telemetry import Source
+from gangline.tls.connections import of_aiohttp
 
 if TYPE_CHECKING:
     from gangline.control.forecasting import Forecasting
@@ -392,7 +392,7 @@ class Operator:
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         if runner.server is not None:
-            self._watch = asyncio.ensure_future(ConnectionWatch(runner.server).run())
+            self._watch = asyncio.ensure_future(of_aiohttp(runner.server).run())
         site = web.TCPSite(runner, *self.options.listen)
         await site.start()
         return runner.addresses[0][1]

@@ -15,6 +15,7 @@ import copy
 from collections.abc import Sequence
 from typing import Final
 
+from gangline import bounded
 from gangline.api import merge, names
 from gangline.jobs import base, podspec, said
 from gangline.jobs.base import Children, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, Said
@@ -27,6 +28,9 @@ _NAME_LABELS = ("job-name", "batch.kubernetes.io/job-name")
 #: Labels that the API server puts on the template of every Job; a Workload keeps only the last of them.
 _GENERATED_LABELS = (*_UID_LABELS, *_NAME_LABELS)
 _DROPPED_LABELS = _GENERATED_LABELS[:-1]
+#: what Kubernetes lets an Indexed Job have, and the characters of the longest set of them
+_MOST_INDEXES: Final = 100_000
+_LONGEST_SET: Final = 1_200_000
 _MIN_PARALLELISM_PATH = f"metadata.annotations[{names.MIN_PARALLELISM}]"
 
 
@@ -134,13 +138,20 @@ class BatchJob:
         return []
 
 
-def indexes(text: str) -> set[int]:
-    """The members of an index set as Kubernetes writes it: "0-3,5" is {0, 1, 2, 3, 5}."""
-    found: set[int] = set()
+@bounded.parser(_LONGEST_SET, instead=frozenset[int](), worst=("0-", "0,", "0-99999,", "9", "-"))
+def indexes(text: str) -> frozenset[int]:
+    """The members of an index set as Kubernetes writes it: "0-3,5" is {0, 1, 2, 3, 5}. What is none, or has more members than a
+    Job can have pods, has no members."""
+    ranges: list[range] = []
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    return found
+        low, high = bounded.whole(first), bounded.whole(last or first)
+        if low is None or high is None:
+            return frozenset()
+        ranges.append(range(low, high + 1))
+    if sum(map(len, ranges)) > _MOST_INDEXES:
+        return frozenset()
+    return frozenset(number for each in ranges for number in each)
 
 
 def _stopping(job: Json) -> bool:
@@ -148,13 +159,18 @@ def _stopping(job: Json) -> bool:
 
 
 def _parallelism(spec: Json) -> int:
-    value = spec.get("parallelism")
-    return 1 if value is None else value
+    return _number(spec, "parallelism", 1)
 
 
 def _completions(spec: Json) -> int:
-    value = spec.get("completions")
-    return _parallelism(spec) if value is None else value
+    return _number(spec, "completions", _parallelism(spec))
+
+
+def _number(spec: Json, name: str, default: int) -> int:
+    value = spec.get(name)
+    if value is not None and type(value) is not int:
+        raise JobError("must be a whole number", f"spec.{name}")
+    return default if value is None else value
 
 
 def _count(spec: Json) -> int:
@@ -172,9 +188,10 @@ def _min_count(job: Json) -> int | None:
     text = (job["metadata"].get("annotations") or {}).get(names.MIN_PARALLELISM)
     if text is None:
         return None
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise JobError(f'"{text}" is not a whole number of at least 1', _MIN_PARALLELISM_PATH)
-    return int(text)
+    least = bounded.whole(text)
+    if not least:
+        raise JobError(f"{bounded.shown(text)} is not a whole number of at least 1", _MIN_PARALLELISM_PATH)
+    return least
 
 
 def _completions_follow(job: Json) -> bool:

@@ -6,10 +6,10 @@ A template is the JSON of `PodTemplateSpec`: `{"metadata": {…}, "spec": {…}}
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from gangline import bounded
 from gangline.api import names
 from gangline.jobs.base import JobError, Json, PodSetInfo
 
@@ -17,6 +17,8 @@ from gangline.jobs.base import JobError, Json, PodSetInfo
 _INJECTED_MAPS = (("metadata", "labels"), ("metadata", "annotations"), ("spec", "nodeSelector"))
 _INJECTED_LISTS = (("spec", "tolerations"), ("spec", "schedulingGates"))
 _HOST_LABEL = "kubernetes.io/hostname"
+#: characters of the layers of slices
+_LONGEST_LAYERS = 16_384
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -140,14 +142,17 @@ def _slices(asked: Mapping[str, str], path: str) -> Json:
     if level := asked.get(names.SLICE_REQUIRED_TOPOLOGY):
         found["podSetSliceRequiredTopology"] = level
     if size := asked.get(names.SLICE_SIZE):
-        if not size.isascii() or not size.isdigit() or int(size) < 1:
-            raise JobError(f'"{size}" is not a whole number of at least 1', where(names.SLICE_SIZE))
-        found["podSetSliceSize"] = int(size)
+        number = bounded.whole(size)
+        if not number:
+            raise JobError(f"{bounded.shown(size)} is not a whole number of at least 1", where(names.SLICE_SIZE))
+        found["podSetSliceSize"] = number
     if layers := asked.get(names.SLICE_CONSTRAINTS):
         try:
-            found["podsetSliceRequiredTopologyConstraints"] = json.loads(layers)
+            found["podsetSliceRequiredTopologyConstraints"] = bounded.load_json(
+                layers, most_bytes=_LONGEST_LAYERS, most_depth=4
+            )
         except ValueError as error:
-            raise JobError(f"is not JSON: {error}", where(names.SLICE_CONSTRAINTS)) from None
+            raise JobError(f"is {error}", where(names.SLICE_CONSTRAINTS)) from None
     return found
 
 
@@ -174,8 +179,7 @@ def _appended(have: Sequence[Json], extra: Sequence[Json]) -> list[Json]:
 
 def attempt_of(template: Json) -> int:
     """Which attempt of its gang the template was started for; 0 where nothing is said."""
-    said = annotations_of(template).get(names.ATTEMPT, "0")
-    return int(said) if said.isascii() and said.isdigit() else 0
+    return bounded.whole(annotations_of(template).get(names.ATTEMPT)) or 0
 
 
 def _tolerated(template: Json, key: str) -> bool:

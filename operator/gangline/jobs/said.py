@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 from gangline.api import names, quantity
 from gangline.jobs.base import Json
+
+#: seconds: whoever says more than ten years says as much
+LONGEST: Final = 10 * 365 * 86_400.0
 
 
 def annotated(job: Json) -> float | None:
@@ -28,10 +31,12 @@ def by_steps(steps: Any, seconds_per_step: Any) -> float | None:
         return None
     try:
         return positive(float(steps) * quantity.parse_number(seconds_per_step))
-    except (quantity.QuantityError, TypeError, ValueError):
+    except (quantity.QuantityError, TypeError, ValueError, OverflowError):
         return None
 
 
 def positive(value: Any) -> float | None:
-    """The number, where it is one above zero."""
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) and value > 0 else None
+    """The number, where it is one above zero, and no longer than any job runs."""
+    if not isinstance(value, int | float) or not 0 < value < math.inf:
+        return None
+    return float(min(value, LONGEST))

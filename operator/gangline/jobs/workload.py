@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from gangline import bounded
 from gangline.api import names, quantity
 from gangline.jobs import podspec
 from gangline.jobs.base import JobError, JobKind, Json
@@ -102,9 +103,11 @@ def _labelled_limit(job: Json) -> int | None:
     text = _labels(job).get(names.MAX_EXEC_TIME)
     if text is None:
         return None
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise JobError(f'"{text}" is not a whole number of seconds above 0', f"metadata.labels[{names.MAX_EXEC_TIME}]")
-    return int(text)
+    seconds = bounded.whole(text)
+    if not seconds:
+        where = f"metadata.labels[{names.MAX_EXEC_TIME}]"
+        raise JobError(f"{bounded.shown(text)} is not a whole number of seconds above 0", where)
+    return seconds
 
 
 def build(

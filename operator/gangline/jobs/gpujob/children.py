@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from gangline import bounded
 from gangline.api import names
 from gangline.jobs import podspec, workload
 from gangline.jobs.base import Json, PodSetInfo
@@ -25,7 +26,7 @@ def infos_for(gang: Gang, infos: Sequence[PodSetInfo]) -> list[PodSetInfo]:
 
 def attempt(infos: Sequence[PodSetInfo]) -> int:
     """How often the gang was started anew, within this admission or an earlier one, because nodes failed."""
-    return max((int(info.annotations.get(names.ATTEMPT, "0")) for info in infos), default=0)
+    return max((bounded.whole(info.annotations.get(names.ATTEMPT)) or 0 for info in infos), default=0)
 
 
 def stamp(infos: Sequence[PodSetInfo], made: int, attempt: int = 0) -> str:

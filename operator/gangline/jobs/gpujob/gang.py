@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gangline import bounded
 from gangline.jobs.base import JobError, Json
 
 SHORT_FORM_ROLE: Final = "worker"
@@ -120,11 +121,11 @@ def _asked_for(containers: list[Json], resource: str, path: str) -> int | None:
         value = limits.get(resource, requests.get(resource))
         if value is None:
             continue
-        if not str(value).isascii() or not str(value).isdigit():
-            raise JobError(
-                f'"{value}" is not a whole number', f"{path}.spec.containers[{i}].resources.limits[{resource}]"
-            )
-        total = (total or 0) + int(value)
+        number = bounded.whole(value if isinstance(value, str) else repr(value))
+        if number is None:
+            where = f"{path}.spec.containers[{i}].resources.limits[{resource}]"
+            raise JobError(f"{bounded.shown(value)} is not a whole number", where)
+        total = (total or 0) + number
     return total
 
 

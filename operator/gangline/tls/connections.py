@@ -1,0 +1,77 @@
+"""Limits on the connections of our servers: nobody can keep them busy by being slow.
+
+Servers limit sizes, and how long a connection may stay idle between two requests. What they lack is done here: the head of a
+request has to come within a time, and when there are too many connections, those that wait longest for a request are closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+#: seconds in which the head of a request has to be there, from the connection or the request before: a little longer than aiohttp
+#: keeps an idle connection, so that clients which keep theirs are told in the usual way
+HEAD_WITHIN: Final = 80.0
+#: connections at a time
+MOST: Final = 256
+#: seconds between two looks
+PERIOD: Final = 1.0
+
+
+@dataclass(slots=True)
+class ConnectionWatch:
+    """Looks at all connections of a server now and then, and closes those that are not entitled to stay.
+
+    `connections` gives them, as objects with a `transport`; `idle` says which of them have no request under way.
+    """
+
+    connections: Callable[[], Collection[Any]]
+    idle: Callable[[Any], bool]
+    head_within: float = HEAD_WITHIN
+    most: int = MOST
+    period: float = PERIOD
+    #: how many connections were closed
+    closed: int = 0
+    #: connection -> since when it waits for a request
+    _waiting: dict[Any, float] = field(default_factory=dict[Any, float])
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        while True:
+            await asyncio.sleep(self.period)
+            self.look(time.monotonic())
+
+    def look(self, now: float) -> None:
+        connections = list(self.connections())
+        self._waiting = {each: self._waiting.get(each, now) for each in connections if self.idle(each)}
+        surplus = len(connections) - self.most
+        for number, connection in enumerate(sorted(self._waiting, key=self._waiting.__getitem__)):
+            if number < surplus or now - self._waiting[connection] > self.head_within:
+                self._close(connection)
+
+    def _close(self, connection: Any) -> None:
+        del self._waiting[connection]
+        transport = connection.transport
+        if transport is not None:
+            self.closed += 1
+            transport.abort()
+
+
+def of_aiohttp(server: Any, head_within: float = HEAD_WITHIN, **limits: Any) -> ConnectionWatch:
+    """The watch of an `aiohttp.web.Server`."""
+    return ConnectionWatch(
+        lambda: server.connections, lambda each: each._current_request is None, head_within, **limits
+    )
+
+
+def of_uvicorn(server: Any, head_within: float = HEAD_WITHIN, **limits: Any) -> ConnectionWatch:
+    """The watch of a `uvicorn.Server`."""
+    return ConnectionWatch(
+        lambda: server.server_state.connections,
+        lambda each: each.cycle is None or each.cycle.response_complete,
+        head_within,
+        **limits,
+    )

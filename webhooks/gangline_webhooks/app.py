@@ -143,7 +143,12 @@ def _unqueueable(asked: review.Review) -> list[admission.FieldError]:
         kind.pod_sets(asked.obj)
     except JobError as error:
         return [admission.FieldError(error.field or "spec", admission.NOTHING, error.message)]
-    except (TypeError, AttributeError, LookupError, ValueError) as error:  # the API server itself lets no such job through
+    except (
+        TypeError,
+        AttributeError,
+        LookupError,
+        ValueError,
+    ) as error:  # the API server itself lets no such job through
         what = f"is not of the shape that a {asked.kind} has ({type(error).__name__})"
         return [admission.FieldError("spec", admission.NOTHING, what)]
     return []

@@ -24,7 +24,7 @@ def child(owner_uid: str = "uid") -> Json:
     meta = {"name": "jax-slice-0", "namespace": "team", "uid": "c", "labels": {QUEUE: "main"}}
     spec = {"suspend": False, "parallelism": 1, "completions": 1, "template": pods()}
     owners = [{**owner, "controller": True}]
-    return {"kind": "Job", "metadata": {**meta, "ownerReferences": owners}, "spec": spec}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {**meta, "ownerReferences": owners}, "spec": spec}
 
 
 def filled(*objects: tuple[kube.Resource, Json]) -> Mirror:

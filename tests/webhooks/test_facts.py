@@ -98,6 +98,10 @@ def owner(kind: str, name: str, *, queue: str = "", parent: Json | None = None) 
     return {"kind": kind, "metadata": meta}
 
 
+#: of a kind of which nothing is known but who owns it
+CHILD: Json = {"kind": "Job", "metadata": {"name": "c"}}
+
+
 def reference(kind: str, name: str, version: str = "gangline.io/v1alpha1") -> Json:
     return {"apiVersion": version, "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
 
@@ -121,7 +125,10 @@ def reference(kind: str, name: str, version: str = "gangline.io/v1alpha1") -> Js
 )
 async def test_owners_are_followed_up(objects: dict[str, Json], queued: bool):
     cluster = Cluster(**objects)
-    assert await Facts(cluster).run(lambda context: context.owner_is_queued("team", reference("GPUJob", "a"))) is queued
+    assert (
+        await Facts(cluster).run(lambda context: context.owner_is_queued("team", reference("GPUJob", "a"), CHILD))
+        is queued
+    )
     assert len(cluster.reads) <= facts.MAX_DEPTH
 
 
@@ -130,7 +137,7 @@ async def test_without_an_api_server_jobs_stay_as_they_are_and_nobody_waits():
     known = Facts(cluster, clock)
     cluster.down = True
     assert await known.run(asks_for_queue) is False
-    assert await known.run(lambda context: context.owner_is_queued("team", reference("GPUJob", "a"))) is True
+    assert await known.run(lambda context: context.owner_is_queued("team", reference("GPUJob", "a"), CHILD)) is True
     assert len(cluster.reads) == 1  # the second question was not even tried
     cluster.down = False
     clock.now += facts.FAILURE_LASTS

@@ -13,7 +13,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
+import orjson
+
 from gangline.api.admission import Context, jobs
+from gangline.jobs import owners
 from gangline.kube.client import ApiError, NotFound, Resource
 from gangline.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES
 
@@ -57,6 +60,8 @@ class _Queued:
     kind: str
     name: str
     uid: str
+    #: of the object that names it: what tells whether the owner really makes it, as JSON
+    child: bytes
 
 
 _Question: TypeAlias = _Exists | _Queued
@@ -135,6 +140,7 @@ async def _is_queued(reader: Reader, question: _Queued) -> bool:
         "name": question.name,
         "uid": question.uid,
     }
+    child: Json = orjson.loads(question.child)
     for _ in range(MAX_DEPTH):
         if reference is None or not jobs.could_be_queued(reference):
             return False
@@ -144,8 +150,9 @@ async def _is_queued(reader: Reader, question: _Queued) -> bool:
             )
         except NotFound:
             return False
-        if owner.get("metadata", {}).get("uid") != reference["uid"]:
+        if owner.get("metadata", {}).get("uid") != reference["uid"] or not owners.creates(owner, child):
             return False
+        child = owner
         if jobs.queue_name(owner):
             return True
         reference = jobs.controller_of(owner)
@@ -156,6 +163,15 @@ def _resource_of(reference: Json) -> Resource:
     """All kinds that can own jobs form their plural the plain way."""
     group, _, version = reference["apiVersion"].rpartition("/")
     return Resource(group, version, f"{reference['kind'].lower()}s", kind=reference["kind"])
+
+
+def _told(child: Json) -> bytes:
+    """Kind, name and size of a job: what `owners.creates` looks at."""
+    meta, spec = child.get("metadata"), child.get("spec")
+    name = meta.get("name") if isinstance(meta, dict) else None
+    pods = spec.get("parallelism") if isinstance(spec, dict) else None
+    head = {part: child.get(part) for part in ("apiVersion", "kind")}
+    return orjson.dumps({**head, "metadata": {"name": name}, "spec": {"parallelism": pods}})
 
 
 def _context(known: dict[_Question, bool]) -> Context:
@@ -170,8 +186,8 @@ def _context(known: dict[_Question, bool]) -> Context:
     def priority_class_exists(name: str) -> bool:
         return ask(_Exists(WORKLOAD_PRIORITY_CLASSES, None, name))
 
-    def owner_is_queued(namespace: str, reference: Json) -> bool:
+    def owner_is_queued(namespace: str, reference: Json, child: Json) -> bool:
         parts = (reference.get(part) for part in ("apiVersion", "kind", "name", "uid"))
-        return bool(namespace) and ask(_Queued(namespace, *(str(part or "") for part in parts)))
+        return bool(namespace) and ask(_Queued(namespace, *(str(part or "") for part in parts), child=_told(child)))
 
     return Context(local_queue_exists, priority_class_exists, owner_is_queued)

@@ -18,7 +18,7 @@ from gangline.api import names, parse
 from gangline.control import policies
 from gangline.control.time_limit import limited
 from gangline.engine import model
-from gangline.jobs import KINDS, kind_of
+from gangline.jobs import KINDS, kind_of, owners
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import Children, JobError, JobKind
 from gangline.kube import resources as kube
@@ -356,10 +356,13 @@ class Mirror:
         delete the job as well.
         """
         for _ in range(10):
-            ref = self._by_uid.get(controller_uid(job) or "")
+            ref = self.owner_of(job)
             if ref is None:
-                return _has_owner_to_come(job)
-            job = self.objects[ref[0]][ref[1]]
+                return _has_owner_to_come(job) and controller_uid(job) not in self._by_uid
+            owner = self.objects[ref[0]][ref[1]]
+            if not owners.creates(owner, job):
+                return False  # it only says so
+            job = owner
             if JOB_KINDS[ref[0]].owns_children or workloads.queue_name(job):
                 return True
         return False

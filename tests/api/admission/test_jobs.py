@@ -122,7 +122,7 @@ def test_the_child_of_a_queued_job_is_never_queued_itself(kind: str, version: st
     child = owned_by(kind, version)
     asked: list[tuple[str, str]] = []
 
-    def queued(namespace: str, reference: Json) -> bool:
+    def queued(namespace: str, reference: Json, child: Json) -> bool:
         asked.append((namespace, reference["name"]))
         return True
 

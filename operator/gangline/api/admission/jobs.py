@@ -185,7 +185,7 @@ def _belongs_to_queued_owner(job: Json, context: Context) -> bool:
     owner = controller_of(job)
     if owner is None or not could_be_queued(owner):
         return False
-    return context.owner_is_queued(text(metadata(job).get("namespace")), owner)
+    return context.owner_is_queued(text(metadata(job).get("namespace")), owner, job)
 
 
 # --- validation -------------------------------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ def _no_priority_class(name: str) -> bool:
     return False
 
 
-def _no_owner(namespace: str, reference: Json) -> bool:
+def _no_owner(namespace: str, reference: Json, child: Json) -> bool:
     return False
 
 
@@ -132,8 +132,8 @@ class Context:
     local_queue_exists: Callable[[str, str], bool] = _no_local_queue
     #: is there a WorkloadPriorityClass of this name?
     priority_class_exists: Callable[[str], bool] = _no_priority_class
-    #: does the owner behind this (namespace, owner reference), or an ancestor of it, wait in a queue itself?
-    owner_is_queued: Callable[[str, Json], bool] = _no_owner
+    #: does the owner behind this (namespace, owner reference), or an ancestor of it, wait in a queue, and make this child?
+    owner_is_queued: Callable[[str, Json, Json], bool] = _no_owner
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,58 @@
+"""Whether a job really made another one: anybody can write an owner reference, and a child of a queued job needs no queue.
+
+Pure functions on JSON. The owner has been found by then, and its uid is that of the reference.
+"""
+
+from __future__ import annotations
+
+from gangline.jobs.base import JobError, Json
+from gangline.jobs.gpujob import gang
+
+_JOB = ("batch", "Job")
+_JOB_SET = ("jobset.x-k8s.io", "JobSet")
+_GPU_JOB = ("gangline.io", "GPUJob")
+
+
+def creates(owner: Json, child: Json) -> bool:
+    """The owner's controller makes such a child: of this kind and name, and with no more pods than the owner says.
+
+    Of owners of other kinds nothing is known but that they own.
+    """
+    kind = _kind(owner)
+    if kind == _JOB:
+        return False  # a Job makes pods
+    if kind not in (_JOB_SET, _GPU_JOB):
+        return True
+    if _kind(child) != _JOB:
+        return False
+    try:
+        most = _pods_in_job_set(owner, child) if kind == _JOB_SET else _pods_in_gpu_job(owner, child)
+        return most is not None and _parallelism(child["spec"]) <= most
+    except (JobError, LookupError, TypeError, AttributeError, ValueError):  # not of the shape that it has to have
+        return False
+
+
+def _pods_in_job_set(owner: Json, child: Json) -> int | None:
+    """The pods of the JobSet's Job of this name; None where it makes none."""
+    prefix, name = owner["metadata"]["name"], child["metadata"]["name"]
+    for row in owner["spec"].get("replicatedJobs") or ():
+        replicas = 1 if row.get("replicas") is None else row["replicas"]
+        base, _, number = name.rpartition("-")
+        if base == f"{prefix}-{row['name']}" and number.isdecimal() and len(number) <= 9 and int(number) < replicas:
+            return _parallelism(row["template"]["spec"])
+    return None
+
+
+def _pods_in_gpu_job(owner: Json, child: Json) -> int | None:
+    """The pods of the GPUJob's role with a Job of this name; None where there is none."""
+    made = gang.read(owner)
+    return next((role.replicas for role in made.roles if made.child_name(role) == child["metadata"]["name"]), None)
+
+
+def _parallelism(spec: Json) -> int:
+    value = spec.get("parallelism")
+    return 1 if value is None else value
+
+
+def _kind(obj: Json) -> tuple[str, str]:
+    return str(obj.get("apiVersion", "")).rpartition("/")[0], str(obj.get("kind", ""))

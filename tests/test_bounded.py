@@ -52,3 +52,19 @@ def test_a_marked_parser_never_sees_a_text_that_is_too_long():
 def test_a_message_quotes_little():
     assert len(bounded.shown("x" * 1_000_000)) <= bounded.SHOWN
     assert bounded.shown("1h") == "'1h'"
+
+
+@pytest.mark.parametrize("levels", [50, 101, 1025, 10_000])
+def test_an_answer_with_one_object_that_is_too_deep_can_be_read_all_the_same(levels: int):
+    """The API server stores what is 10,000 levels deep; a decoder of 1,024 levels must not lose the whole list for it."""
+    text = '{"items": [{"a": "[{\\"]"}, {"deep": ' + nested(levels) + ', "b": 1}, {"c": {"d": []}}]}'
+    found = bounded.load_shallow(text.encode())
+    assert found["items"][0] == {"a": '[{"]'}
+    assert found["items"][1]["b"] == 1
+    assert found["items"][2] == {"c": {"d": []}}
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[" * 2000 + "]" * 1999, '"' * 99_999, "{", "]" * 5000, ""])
+def test_what_is_no_json_is_still_none(text: str):
+    with pytest.raises(bounded.BadJsonError):
+        bounded.load_shallow(text.encode())

@@ -8,6 +8,7 @@ sizes bytes, depths levels of nested objects and lists.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar, cast
@@ -103,6 +104,43 @@ def load_json(data: bytes | str, *, most_bytes: int, most_depth: int = MOST_DEPT
     if deeper_than(document, most_depth):
         raise BadJsonError(f"JSON of more than {most_depth} levels")
     return document
+
+
+def load_shallow(data: bytes, most_depth: int = MOST_DEPTH) -> Any:
+    """A JSON document of which what is nested too deeply has become null, so that the rest of it can be read.
+
+    For answers that carry many objects, one of which somebody has made undecodable. Raises BadJsonError.
+    """
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        try:
+            return orjson.loads(_cut(data, most_depth))
+        except orjson.JSONDecodeError:
+            raise BadJsonError(f"not JSON: {str(error)[:SHOWN]}") from None
+
+
+#: a text, or the beginning or end of an object or a list
+_TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
+
+
+def _cut(data: bytes, most_depth: int) -> bytes:
+    """The text with `null` in place of everything below so many levels. Looks at each token once."""
+    kept: list[bytes] = []
+    depth, begin = 0, 0
+    for token in _TOKEN.finditer(data):
+        match token.group():
+            case b"{" | b"[":
+                depth += 1
+                if depth == most_depth + 1:
+                    kept += (data[begin : token.start()], b"null")
+            case b"}" | b"]":
+                if depth == most_depth + 1:
+                    begin = token.end()
+                depth -= 1
+            case _:
+                pass
+    return b"".join((*kept, data[begin:])) if depth <= most_depth else b""
 
 
 def deeper_than(value: object, most: int) -> bool:

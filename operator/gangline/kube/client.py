@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias
 
 import aiohttp
-import orjson
 
+from gangline import bounded
 from gangline.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -174,13 +174,13 @@ class ApiClient(Transport):
             if on_open:
                 on_open()
             async for line in lines(response):
-                event = orjson.loads(line)
+                event = bounded.load_shallow(line)
                 if event["type"] == "ERROR":
                     raise from_status(event["object"])
                 yield WatchEvent(event["type"], event["object"])
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise unavailable(error) from error
-        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        except (bounded.BadJsonError, KeyError, TypeError) as error:
             raise Unavailable(0, "BadStream", f"the watch stream holds a broken line: {error!r}") from error
         finally:
             response.close()

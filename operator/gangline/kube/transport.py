@@ -20,6 +20,7 @@ import orjson
 from yarl import URL
 
 import gangline
+from gangline import bounded
 from gangline.kube.config import Login, LoginError
 from gangline.kube.errors import Unauthorized, Unavailable, from_response
 from gangline.kube.resources import Json, Resource
@@ -101,8 +102,8 @@ class Transport:
         """The object that the server answers with."""
         answer = await self.exchange(call)
         try:
-            return orjson.loads(answer)
-        except orjson.JSONDecodeError as error:  # something on the way speaks for the server
+            return bounded.load_shallow(answer)
+        except bounded.BadJsonError as error:  # something on the way speaks for the server
             raise Unavailable(0, "BadAnswer", f"the answer is not JSON: {error}") from error
 
     async def exchange(self, call: Call) -> bytes:

@@ -54,10 +54,10 @@ class Page:
             said = query.get(name)
             if not said:
                 return default
-            found = bounded.whole(said)
+            found = bounded.whole(said.removeprefix("-"))
             if found is None:
                 raise PageError(f"{name} must be a whole number, not {bounded.shown(said)}")
-            return found
+            return 0 if said.startswith("-") else found
 
         return cls(number("offset", 0), min(MAX_LIMIT, number("limit", DEFAULT_LIMIT)))
 

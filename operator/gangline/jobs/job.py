@@ -28,9 +28,9 @@ _NAME_LABELS = ("job-name", "batch.kubernetes.io/job-name")
 #: Labels that the API server puts on the template of every Job; a Workload keeps only the last of them.
 _GENERATED_LABELS = (*_UID_LABELS, *_NAME_LABELS)
 _DROPPED_LABELS = _GENERATED_LABELS[:-1]
-#: what Kubernetes lets an Indexed Job have, and the characters of the longest set of them
+#: what Kubernetes lets an Indexed Job have; characters of a set of them, of which too long a one counts as empty
 _MOST_INDEXES: Final = 100_000
-_LONGEST_SET: Final = 1_200_000
+_LONGEST_SET: Final = 131_072
 _MIN_PARALLELISM_PATH = f"metadata.annotations[{names.MIN_PARALLELISM}]"
 
 

@@ -287,6 +287,16 @@ def test_a_queue_given_later_by_annotation_is_not_missed(kubectl: Kubectl, names
     assert kubectl.json("get", "job", "train", "-n", namespace)["metadata"]["labels"][QUEUE] == "main"
 
 
+def test_a_running_job_that_grows_is_held_before_any_pod_of_it_exists(kubectl: Kubectl, namespace: str):
+    made = job(queue="main")
+    made["spec"] |= {"parallelism": 1, "completions": 100}
+    create(kubectl, placed(made, namespace))
+    kubectl("patch", "job", "train", "-n", namespace, "--type=merge", "-p", '{"spec":{"suspend":false}}')
+    grown = kubectl.run("patch", "job", "train", "-n", namespace, "--type=merge", "-p", '{"spec":{"parallelism":40}}')
+    assert "more pods than it was admitted with" in grown.stderr
+    assert kubectl.json("get", "job", "train", "-n", namespace)["spec"]["suspend"] is True
+
+
 def _calls(kubectl: Kubectl) -> dict[str, int]:
     """How often the API server has called each of our webhooks; it counts them itself."""
     counts: dict[str, int] = {}

@@ -52,6 +52,11 @@ NEITHER_NAMES_NOR_NAMED_QUEUE: Final = f"!({NAMES_OR_NAMED_QUEUE})"
 
 #: new, or its queue is still named by annotation alone
 LACKS_DEFAULTS: Final = f"{IS_NEW} || !{_label('object', names.QUEUE_NAME)}.hasValue()"
+#: a running job whose size changes: one that grew is held
+_SIZE_CHANGED: Final = " || ".join(
+    f"object.spec.?{field} != oldObject.spec.?{field}" for field in ("parallelism", "completions", "replicatedJobs")
+)
+RESIZED_AT_WORK: Final = f"!object.spec.?suspend.orValue(false) && ({_SIZE_CHANGED})"
 
 
 def _listed(values: Iterable[str]) -> str:

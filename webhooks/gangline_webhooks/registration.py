@@ -110,7 +110,7 @@ _MUTATING: Final = (
     _Webhook(
         "queued-jobs.mutating",
         _jobs(_WRITE),
-        (conditions.NAMES_QUEUE, conditions.LACKS_DEFAULTS),
+        (conditions.NAMES_QUEUE, f"{conditions.LACKS_DEFAULTS} || ({conditions.RESIZED_AT_WORK})"),
     ),
     _Webhook(
         "other-jobs.mutating",  # for the namespace's default LocalQueue

@@ -151,6 +151,62 @@ def test_after_creation_only_the_label_is_filled_in():
     assert "suspend" not in result.obj["spec"]
 
 
+def resized(obj: Json, **sizes: int) -> Json:
+    obj = copy.deepcopy(obj)
+    obj["spec"].update(sizes)
+    return obj
+
+
+@pytest.mark.parametrize(
+    "before, after, grown",
+    [
+        ({"parallelism": 1, "completions": 100}, {"parallelism": 40}, True),
+        ({"completions": 1}, {"parallelism": 40}, False),
+        ({"parallelism": 4, "completions": 4}, {"parallelism": 40, "completions": 40}, True),
+        ({"parallelism": 8, "completions": 4}, {"parallelism": 8, "completions": 8}, True),
+        ({"parallelism": 4, "completions": 4}, {"parallelism": 40, "completions": 4}, False),
+        ({"parallelism": 4, "completions": 4}, {"parallelism": 2}, False),
+        ({"parallelism": 4, "completions": 4}, {}, False),
+    ],
+)
+def test_a_running_job_that_grows_is_held_in_the_same_write(before: Json, after: Json, grown: bool):
+    old = running(resized(job(queue="main"), **before))
+    result = default(resized(old, **after), old, INCURIOUS)
+    assert result.obj["spec"]["suspend"] is grown
+    assert any("more pods than it was admitted with" in warning for warning in result.warnings) is grown
+
+
+def test_a_job_that_grows_as_it_is_set_going_by_hand_stays_held():
+    old = held(resized(job(queue="main"), completions=100))
+    assert default(running(resized(old, parallelism=40)), old, INCURIOUS).obj["spec"]["suspend"] is True
+
+
+def test_a_job_in_no_queue_may_grow():
+    old = running(job())
+    assert default(resized(old, parallelism=40), old, INCURIOUS).obj["spec"]["suspend"] is False
+
+
+def test_with_partial_admission_growing_is_refused():
+    old = running(resized(job(queue="main", annotations={names.MIN_PARALLELISM: "2"}), parallelism=4))
+    new = default(resized(old, parallelism=40), old, INCURIOUS).obj
+    assert any("spec.parallelism: Forbidden: cannot change when partial" in error for error in errors(new, old))
+
+
+@pytest.mark.parametrize(
+    "change, grown", [({"replicas": 3}, True), ({"replicas": 1}, False), ({"name": "other"}, True)]
+)
+def test_a_running_jobset_that_grows_is_held(change: Json, grown: bool):
+    row = {"name": "workers", "replicas": 2, "template": {"spec": job()["spec"]}}
+    old = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "train", "namespace": "team", "labels": {QUEUE: "main"}},
+        "spec": {"suspend": False, "replicatedJobs": [row]},
+    }
+    new = {**old, "spec": {"suspend": False, "replicatedJobs": [{**row, **change}]}}
+    assert default(new, old, INCURIOUS).obj["spec"]["suspend"] is grown
+
+
 @pytest.mark.parametrize(
     "obj", [job(), job(queue="main"), job(annotations={QUEUE: "main"}), gpujob(), owned_by("GPUJob", names.V1ALPHA1)]
 )

@@ -121,6 +121,11 @@ def _update(job: Json, old: Json) -> list[FieldError]:
     return errors
 
 
+def _grown(job: Json, old: Json) -> bool:
+    """More pods run at once than before. With partial admission the change is refused instead."""
+    return names.MIN_PARALLELISM not in annotations_of(old) and pods_count(job) > pods_count(old)
+
+
 def _is_synced(job: Json) -> bool:
     try:
         return syntax.go_bool(text(_annotation(job, names.COMPLETIONS_EQUAL_PARALLELISM)))
@@ -128,4 +133,4 @@ def _is_synced(job: Json) -> bool:
         return False
 
 
-RULES: Final[Rules] = jobs.job_rules(_check)
+RULES: Final[Rules] = jobs.job_rules(_check, grown=_grown)

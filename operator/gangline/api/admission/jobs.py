@@ -118,11 +118,26 @@ SPEC_SUSPEND: Final = Suspension(read=_is_suspended, hold=_hold)
 Checks = Callable[[Json, Json | None], list[FieldError]]
 
 
-def job_rules(checks: Checks, suspension: Suspension = SPEC_SUSPEND, *, checked_without_queue: bool = False) -> Rules:
-    """The rules of a job kind. A job that names no queue is nobody's business, unless the kind is our own."""
+#: whether a job asks for more pods than before: (job, old) -> yes or no
+Grown = Callable[[Json, Json], bool]
+
+
+def job_rules(
+    checks: Checks,
+    suspension: Suspension = SPEC_SUSPEND,
+    *,
+    grown: Grown | None = None,
+    checked_without_queue: bool = False,
+) -> Rules:
+    """The rules of a job kind. A job that names no queue is nobody's business, unless the kind is our own.
+
+    `grown` is given for a kind whose size may change while it runs.
+    """
 
     def default(job: Json, old: Json | None, context: Context) -> list[str]:
-        return _default(job, old, context, suspension)
+        if old is None:
+            return _default(job, context, suspension)
+        return _normalise_queue(job) + (_hold_what_grew(job, old, suspension, grown) if grown is not None else [])
 
     def validate(job: Json, old: Json | None, context: Context) -> list[FieldError]:
         queued = bool(queue_name(job) or queue_name(old))
@@ -135,10 +150,8 @@ def job_rules(checks: Checks, suspension: Suspension = SPEC_SUSPEND, *, checked_
 # --- defaulting -------------------------------------------------------------------------------------------------------
 
 
-def _default(job: Json, old: Json | None, context: Context, suspension: Suspension) -> list[str]:
-    """Queue label, priority class and suspension, in Kueue's order; after creation only the label is normalised."""
-    if old is not None:
-        return _normalise_queue(job)
+def _default(job: Json, context: Context, suspension: Suspension) -> list[str]:
+    """Queue label, priority class and suspension of a new job, in Kueue's order."""
     if _belongs_to_queued_owner(job, context):
         return []
     warnings = _normalise_queue(job)
@@ -148,6 +161,19 @@ def _default(job: Json, old: Json | None, context: Context, suspension: Suspensi
         _default_priority(job, context)
         suspension.hold(job)
     return warnings
+
+
+def _hold_what_grew(job: Json, old: Json, suspension: Suspension, grown: Grown) -> list[str]:
+    """A running job that asks for more pods is held in the same write, so that none of them starts without quota.
+
+    The operator would hold it all the same, as Kueue does, but only after the pods of the new size have started.
+    """
+    if not queue_name(job) or suspension.read(job) or not grown(job, old):
+        return []
+    suspension.hold(job)
+    return [
+        "the job asks for more pods than it was admitted with: it is suspended and waits in its queue for all of them"
+    ]
 
 
 def _normalise_queue(job: Json) -> list[str]:

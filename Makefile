@@ -21,7 +21,7 @@ LOAD ?= baseline
 SIZE ?= full
 #: of bench-admission: a minimalkueue to run the same load against (docs/performance.md)
 KUEUE ?=
-#: of bench-soak; CALM=1: without faults
+#: of bench-soak and fuzz-cluster; CALM=1: without faults
 MINUTES ?= 30
 SEED ?= 1
 CALM ?=
@@ -30,7 +30,7 @@ TRIALS ?= 20
 #: of bench-curve: the largest number of workloads
 TO ?= 50000
 
-.PHONY: help run test fuzz check venv bench bench-engine bench-admission bench-jobs bench-hotswap bench-idle bench-soak bench-curve crds lock sbom clean
+.PHONY: help run test fuzz fuzz-cluster check venv bench bench-engine bench-admission bench-jobs bench-hotswap bench-idle bench-soak bench-curve crds lock sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,10 @@ test: check ## all checks, then all tests
 
 fuzz: venv ## the property tests with TIMES=20 times as many examples, new ones each time
 	@GANGLINE_EXAMPLES=$(TIMES) $(BIN)/pytest --timeout 3600 -n $(WORKERS) $(shell grep -rlE '^from (hypothesis|tests.examples) import' tests --include='test_*.py') $(PYTEST_ARGS)
+
+fuzz-cluster: venv ## a tenant writes at random for MINUTES=30 (SEED=1) while another team's jobs are admitted as ever
+	@$(BIN)/gangline cluster build
+	@GANGLINE_TENANT_SECONDS=$$(($(MINUTES) * 60)) GANGLINE_TENANT_SEED=$(SEED) $(BIN)/pytest -s tests/cluster/test_tenant.py $(PYTEST_ARGS)
 
 check: venv ## format, lint, types, import contracts
 	@echo "· ruff format"; $(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; exit 1; }

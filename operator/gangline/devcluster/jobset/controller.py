@@ -144,7 +144,11 @@ class StandIn:
         job_set = self._objects[JOB_SETS].get(key)
         if job_set is None or job_set["metadata"].get("deletionTimestamp"):
             return
-        outcome = self._decide(job_set)
+        try:
+            outcome = self._decide(job_set)
+        except (TypeError, ValueError, LookupError, AttributeError) as error:  # its CRD takes more than a JobSet can be
+            log.warning("%s is no JobSet: %r", key, error)
+            return
         if outcome.waits:
             self._waiting.add(key)
         try:

@@ -36,7 +36,6 @@ from bench.proxy import CuttingProxy
 from bench.report import rounded
 from bench.stack import BenchError, Process, Stack
 from gangline.api import names
-from gangline.engine.fixes import STILL_HELD
 from gangline.kube import config
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
@@ -260,10 +259,8 @@ class Soak:
             return await self._live()
 
     def _policy(self) -> Json:
-        """Without this fix more may be held than there is while victims stop, as in Kueue."""
         spec = {
             "clusterQueues": {"names": [queue for _, queue in self._load.queues]},
-            "fixes": {"enable": [STILL_HELD]},
         }
         return {"apiVersion": names.V1ALPHA1, "kind": "QueuePolicy", "metadata": {"name": "soak"}, "spec": spec}
 

@@ -134,7 +134,7 @@ def test_pods_linger_while_they_run_on_a_node_that_answers() -> None:
 
     def lingers(pod: Json, owner: str = "j") -> bool:
         pod["metadata"]["ownerReferences"] = [{"kind": "Job", "name": owner, "uid": "u", "controller": True}]
-        found = footprints.read(pod)
+        found = footprints.gang_pod(pod)
         assert found is not None
         return fencing.lingering([found], {"j"}, nodes.get)
 

@@ -7,7 +7,7 @@ from typing import Any
 from tests.control.gang_pods import T, a_pod
 
 from gangline.control.mirror import Mirror
-from gangline.control.pod_owners import PodOwners, as_stranger
+from gangline.control.pod_owners import PodOwners, in_gang
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]
@@ -43,35 +43,37 @@ def member(name: str = "p", job: str = "j", **labels: str) -> Json:
 
 def test_a_pod_of_the_workloads_job_belongs_to_it() -> None:
     _, owners = gang()
-    assert owners.admits(member())
+    assert owners.gang_of(member())
 
 
-def test_a_pod_that_names_no_workload_needs_no_proof() -> None:
+def test_a_pod_that_names_no_workload_belongs_to_none() -> None:
     _, owners = gang()
-    assert owners.admits(a_pod("p", workload=""))
+    assert owners.gang_of(a_pod("p", workload="")) is None
+    assert owners.claimants("ns/w") == []
 
 
 def test_an_annotation_alone_proves_nothing() -> None:
     _, owners = gang()
-    assert not owners.admits(a_pod("p"))
-    assert not owners.admits(a_pod("q", workload="no-such-workload"))
+    assert not owners.gang_of(a_pod("p"))
+    assert owners.claimants("ns/w") == [a_pod("p")]
+    assert not owners.gang_of(a_pod("q", workload="no-such-workload"))
 
 
 def test_an_owner_that_does_not_exist_or_is_not_the_controller_proves_nothing() -> None:
     _, owners = gang()
-    assert not owners.admits(member(job="elsewhere"))
-    assert not owners.admits(owned(a_pod("q", **{"controller-uid": "uid-j"}), "Job", "j", controller=False))
+    assert not owners.gang_of(member(job="elsewhere"))
+    assert not owners.gang_of(owned(a_pod("q", **{"controller-uid": "uid-j"}), "Job", "j", controller=False))
 
 
 def test_a_pod_that_the_jobs_selector_does_not_select_is_a_strangers() -> None:
     _, owners = gang()
-    assert not owners.admits(member(**{"controller-uid": "uid-other"}))
+    assert not owners.gang_of(member(**{"controller-uid": "uid-other"}))
 
 
 def test_another_job_of_the_same_namespace_is_no_proof_for_this_workload() -> None:
     mirror, owners = gang()
     mirror.upsert(kube.JOBS, a_job("mine"))
-    assert not owners.admits(member(job="mine"))
+    assert not owners.gang_of(member(job="mine"))
 
 
 def test_an_owner_in_another_namespace_is_no_proof() -> None:
@@ -79,7 +81,7 @@ def test_an_owner_in_another_namespace_is_no_proof() -> None:
     mirror.upsert(kube.JOBS, a_job("far", "other"))
     mirror.upsert(kube.WORKLOADS, owned(an_object("w2", podSets=[]), "Job", "far"))
     pod = owned(a_pod("p", workload="w2", **{"controller-uid": "uid-far"}), "Job", "far")
-    assert not owners.admits(pod)
+    assert not owners.gang_of(pod)
 
 
 def test_the_chain_of_owners_is_followed() -> None:
@@ -88,37 +90,40 @@ def test_the_chain_of_owners_is_followed() -> None:
     pod = member()
     mirror.upsert(kube.JOBS, owned(a_job("j"), "JobSet", "js"))
     mirror.upsert(kube.WORKLOADS, owned(an_object("w", podSets=[]), "JobSet", "js"))
-    assert not owners.admits(pod)
+    assert not owners.gang_of(pod)
     mirror.upsert(kube.JOB_SETS, an_object("js", replicatedJobs=[]))
-    assert owners.admits(pod)
+    assert owners.gang_of(pod)
 
 
 def test_a_pod_that_came_before_its_owners_is_looked_at_again() -> None:
     mirror = Mirror(observe=lambda change: None)
     owners = PodOwners(mirror)
     pod = member()
-    assert not owners.admits(pod)
+    assert not owners.gang_of(pod)
     mirror.upsert(kube.JOBS, a_job("j"))
     mirror.upsert(kube.WORKLOADS, owned(an_object("w", podSets=[]), "Job", "j"))
     assert owners.provable() == [pod]
-    assert owners.admits(pod)
+    assert owners.gang_of(pod)
     assert owners.provable() == []
 
 
-def test_what_was_proven_holds_when_the_workload_is_gone_but_not_for_another_claim() -> None:
+def test_what_was_proven_holds_until_the_pod_has_no_controller_whatever_is_written_on_it() -> None:
     mirror, owners = gang()
-    assert owners.admits(member())
+    assert owners.gang_of(member()) == "ns/w"
     mirror.remove(kube.WORKLOADS, "ns/w")
-    assert owners.admits(member())
-    lying = member()
-    lying["metadata"]["annotations"]["kueue.x-k8s.io/workload"] = "other"
-    assert not owners.admits(lying)
+    assert owners.gang_of(member()) == "ns/w"
+    for written in ("other", ""):
+        pod = member()
+        pod["metadata"]["annotations"]["kueue.x-k8s.io/workload"] = written
+        assert owners.gang_of(pod) == "ns/w"
+        assert in_gang(pod, "ns/w")["metadata"]["annotations"] == {"kueue.x-k8s.io/workload": "w"}
+    assert owners.gang_of(a_pod("p")) is None
 
 
 def test_nothing_is_kept_of_pods_that_are_gone() -> None:
     _, owners = gang()
-    owners.admits(member("a"))
-    owners.admits(a_pod("b"))
+    owners.gang_of(member("a"))
+    owners.gang_of(a_pod("b"))
     owners.forget("ns/a", gone=True)
     owners.forget("ns/b", gone=True)
     assert not owners._proven and not owners._unproven and not owners._claims and not owners._uids
@@ -126,5 +131,5 @@ def test_nothing_is_kept_of_pods_that_are_gone() -> None:
 
 def test_a_stranger_says_nothing_of_a_gang() -> None:
     pod = a_pod("p", attempt=3)
-    assert as_stranger(pod)["metadata"]["annotations"] == {"gangline.io/attempt": "3"}
+    assert in_gang(pod, None)["metadata"]["annotations"] == {"gangline.io/attempt": "3"}
     assert pod["metadata"]["annotations"]["kueue.x-k8s.io/workload"] == "w"

@@ -49,10 +49,11 @@ def test_the_highest_precedence_holds_then_the_first_name() -> None:
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        ({}, frozenset()),
+        ({}, policies.ALWAYS),
+        ({"fixes": {"disable": ["QuotaOfVictimsStillHeld"]}}, frozenset()),
         ({"profile": "Gangline"}, FIXES),
         ({"profile": "Gangline", "fixes": {"disable": ["HoldFreedQuota"]}}, FIXES - {"HoldFreedQuota"}),
-        ({"fixes": {"enable": ["HoldFreedQuota", "Unknown"]}}, frozenset({"HoldFreedQuota"})),
+        ({"fixes": {"enable": ["HoldFreedQuota", "Unknown"]}}, policies.ALWAYS | {"HoldFreedQuota"}),
     ],
 )
 def test_fixes_follow_from_profile_and_choice(spec: Json, expected: frozenset[str]) -> None:
@@ -84,7 +85,7 @@ def test_a_policy_reaches_the_engine_whichever_comes_first() -> None:
             mirror.upsert(resource, obj)
         assert fixes_told(told) == FIXES
         mirror.remove(kube.QUEUE_POLICIES, "p")
-        assert fixes_told(told) == frozenset()
+        assert fixes_told(told) == policies.ALWAYS
 
 
 def test_recovery_is_off_unless_the_policy_speaks_of_it() -> None:

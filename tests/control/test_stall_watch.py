@@ -180,7 +180,6 @@ def test_an_idle_silent_gang_is_queued_again_by_policy() -> None:
 def test_without_a_policy_nothing_is_looked_at_or_written() -> None:
     place = Place(None)
     assert place.watch.policies() == {}
-    assert not place.watch.needs_pods()
     place.pass_time(600, **IDLE)
     assert place.writes.changes == 0
     assert not Place({"action": "None"}).watch.policies()

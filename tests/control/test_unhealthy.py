@@ -21,7 +21,7 @@ def gang(*hosts: str, **changes: Any) -> model.Workload:
 
 
 def pods(*found: Json) -> list[GangPod]:
-    return [pod for each in found if (pod := footprints.read(each)) is not None]
+    return [pod for each in found if (pod := footprints.gang_pod(each)) is not None]
 
 
 def failed(workload: model.Workload, *found: Json, **nodes: Json) -> tuple[str, ...]:

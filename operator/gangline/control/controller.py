@@ -23,14 +23,15 @@ from gangline.control import conditions, plan, steps, unhealthy
 from gangline.control.decisions import Decisions
 from gangline.control.events import EventRecorder
 from gangline.control.fencing import Fencing, lingering
-from gangline.control.footprints import Footprints
+from gangline.control.footprints import Footprints, gang_pod
 from gangline.control.metrics import Metrics
 from gangline.control.mirror import JOB_KINDS, READERS, JobRef, Mirror
 from gangline.control.notify import Notices, Receiver
 from gangline.control.notify_outbox import Outbox
 from gangline.control.outgoing import Priority, Write
+from gangline.control.outliving import Outliving
 from gangline.control.pacing import Pace
-from gangline.control.pod_owners import PodOwners, as_stranger
+from gangline.control.pod_owners import PodOwners, claim, in_gang
 from gangline.control.pods import Pods, ungating
 from gangline.control.quarantine import Quarantine, Subject, describe
 from gangline.control.queue_writes import QueueWrites
@@ -132,6 +133,8 @@ class Controller:
         self.pods = Pods(observe=engine.observe)
         self.steering = Steering()
         self.footprints = Footprints(observe=engine.observe, counts=self._pod_counts)
+        self.outliving = Outliving(self.footprints, self.mirror.objects[kube.NODES].get, engine.observe)
+        self.mirror.departed = self._outlive
         self.fencing = Fencing(self.mirror, self.footprints, writer, recorder, self._recovery_of)
         self.recoveries = Recoveries(
             self.mirror,
@@ -162,8 +165,6 @@ class Controller:
             source=telemetry,
             quarantine=self.quarantine,
         )
-        #: set once a Topology exists, or a flavor that selects nodes: from then on pods have to be watched
-        self.needs_pods = asyncio.Event()
         self.leading = False
         #: how long workloads run, where that is kept
         self.forecasting: Forecasting | None = None
@@ -178,6 +179,7 @@ class Controller:
         self._busy: Counter[JobRef] = Counter()
         self._refused: dict[JobRef, int] = {}  # how often in a row
         self._blocked: set[JobRef] = set()  # waiting for their retry
+        self._kept: set[str] = set()  # deleted Workloads without a job whose pods still run
 
     # --- in ---
 
@@ -255,10 +257,7 @@ class Controller:
         for pod in self.pod_owners.provable():
             self.quarantine.attempt("taking it in", kube.PODS, key_of(pod), partial(self.take_pod, pod), pod)
         self.footprints.tell()
-        if not self.needs_pods.is_set() and (
-            self.mirror.objects[kube.TOPOLOGIES] or self.mirror.take_ground() or self.stalls.needs_pods()
-        ):
-            self.needs_pods.set()
+        self.outliving.look()
 
     def _absorb(self, resource: Resource, event: Event) -> None:
         if resource == kube.PODS:
@@ -288,11 +287,12 @@ class Controller:
 
     def take_pod(self, pod: Json) -> None:
         """The newest version of a pod. One that can't prove its gang is a stranger's, and keeps its gates for the time being."""
-        if self.pod_owners.admits(pod):
-            self.steering.upsert(pod)
-        else:
+        gang = self.pod_owners.gang_of(pod)
+        if gang is None and claim(pod) is not None:
             self.steering.remove(key_of(pod))
-            pod = as_stranger(pod)
+        else:
+            self.steering.upsert(in_gang(pod, gang))
+        pod = in_gang(pod, gang)
         self.footprints.upsert(pod)
         self.stalls.note_pod(pod)
         self.pods.upsert(pod)
@@ -340,13 +340,27 @@ class Controller:
         return any(lingering(self.footprints.of(key_of(w)), jobs, self.mirror.objects[kube.NODES].get) for w in leaving)
 
     def _note_leaving(self) -> None:
-        """Jobs that are being stopped are looked at again when their pods change: the last one to go ends it."""
-        for key in self.footprints.dirty:
+        """Jobs that are being stopped are looked at again when their pods or their nodes change: the last pod to go ends it."""
+        claimed, self.pod_owners.changed = self.pod_owners.changed, set()
+        touched = {pod.workload for node in self.mirror.touched_nodes for pod in self.footprints.on(node)}
+        self.mirror.loose |= self._kept if self.mirror.touched_nodes else self._kept & (self.footprints.dirty | claimed)
+        for key in self.footprints.dirty | touched:
             workload = self.mirror.get(kube.WORKLOADS, key)
             ref = self.mirror.job_of(workload) if workload is not None else None
             job = self.mirror.get(*ref) if ref is not None else None
             if workload is not None and ref is not None and job is not None and plan.leaving(job, workload):
                 self.mirror.dirty.add(ref)
+
+    def _outlive(self, workload: Json) -> None:
+        """A Workload holds no quota any more; pods of it may still run."""
+        self._kept.discard(key_of(workload))
+        self.outliving.departed(workload, self._now())
+
+    def _outlived(self, workload: str) -> bool:
+        """Pods of a Workload without a job still run. Those that came to be known after their owners had gone can't prove it."""
+        claimants = (gang_pod(pod) for pod in self.pod_owners.claimants(workload))
+        pods = [*self.footprints.of(workload), *(pod for pod in claimants if pod is not None and pod.node)]
+        return bool(self.outliving.running(pods))
 
     def _take_dirty(self) -> set[JobRef]:
         """The jobs to plan now; one with a write under way is planned when that is resolved."""
@@ -560,11 +574,15 @@ class Controller:
     # --- workloads without a job ---
 
     def _tidy(self, workload: Json) -> None:
-        """A Workload that no job of ours stands behind: nothing runs, so what was evicted or deleted is free at once."""
+        """A Workload that no job of ours stands behind: what was evicted or deleted is free once nothing of it runs."""
         key = key_of(workload)
+        self._kept.discard(key)
         if self.mirror.job_of(workload) is not None or self.writes.pending(kube.WORKLOADS, key):
             return
         if plan.deleting(workload):
+            if self._outlived(key):
+                self._kept.add(key)
+                return
             for step in plan.drop_finalizer(workload):
                 self._patch_workload(workload, step.body, owner=None)
             return

@@ -77,7 +77,7 @@ class GangPod:
         return model.BoundPod(name, self.pod_set, self.node, index, self.ready, self.terminating, self.due)
 
 
-def read(pod: Json) -> GangPod | None:
+def gang_pod(pod: Json) -> GangPod | None:
     """None for pods that no Workload stands behind."""
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     annotations, labels = meta.get("annotations") or {}, meta.get("labels") or {}
@@ -131,7 +131,7 @@ class Footprints:
     _untold: set[str] = field(default_factory=set[str])
 
     def upsert(self, pod: Json) -> None:
-        found, key = read(pod), key_of(pod)
+        found, key = gang_pod(pod), key_of(pod)
         old = self._pods.get(key)
         if found == old:
             return

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import orjson
 
 from gangline.api import names, parse
-from gangline.control import policies
+from gangline.control import conditions, policies
 from gangline.control.time_limit import limited
 from gangline.engine import model
 from gangline.jobs import KINDS, kind_of, owners
@@ -100,12 +100,18 @@ def _is_placed(workload: Json) -> bool:
     return any("topologyAssignment" in assignment for assignment in assignments)
 
 
+def _has_finished(workload: Json) -> bool:
+    return conditions.is_true(workload["status"].get("conditions"), names.FINISHED)
+
+
 @dataclass(slots=True)
 class Mirror:
     """The store. `observe` receives engine changes; `complain` receives (object, error) for what can't be read."""
 
     observe: Callable[[model.Change], None]
     complain: Callable[[Json, Exception], None] = field(default=lambda obj, error: None)
+    #: receives each Workload that was deleted or has finished, as it was before
+    departed: Callable[[Json], None] = field(default=lambda workload: None)
     labels_to_copy: Sequence[str] = ()
     objects: dict[Resource, dict[str, Json]] = field(default_factory=dict)
     #: where the pods of admitted jobs are told to report their progress to; "" = they are told nothing
@@ -123,7 +129,6 @@ class Mirror:
     #: workloads with a record of lost nodes that changed, and nodes that changed
     recovering: set[str] = field(default_factory=set)
     touched_nodes: set[str] = field(default_factory=set)
-    _ground_changed: bool = False
     #: False holds Topologies back from the engine: before the pods are known it would take occupied room for free
     pods_known: bool = False
     #: ClusterQueues and ResourceFlavors that are being deleted
@@ -177,6 +182,8 @@ class Mirror:
                 self.arrived.update(name for kind, name in self._owned.get(uid, ()) if kind == kube.WORKLOADS)
         if decides:
             self._read(resource, key, obj, assumed=assumed)
+        if old is not None and resource == kube.WORKLOADS and _has_finished(obj) and not _has_finished(old):
+            self.departed(old)
         self._mark(resource, key, obj)
 
     def remove(self, resource: Resource, key: str) -> None:
@@ -188,6 +195,8 @@ class Mirror:
         if resource in READERS:
             self._values.pop(key, None) if resource == kube.WORKLOADS else None
             self.observe(model.Gone(READERS[resource][0], key))
+        if resource == kube.WORKLOADS:
+            self.departed(old)
 
     def know_pods(self) -> None:
         """Every pod has been told: flavors with a topology may be used."""
@@ -279,8 +288,6 @@ class Mirror:
             self.policies_changed = True
         if resource == kube.NODES:
             self.touched_nodes.add(key)
-        if resource in (kube.NODES, kube.RESOURCE_FLAVORS):
-            self._ground_changed = True
         if resource == kube.WORKLOADS:
             if names.RECOVERY in (obj["metadata"].get("annotations") or ()):
                 self.recovering.add(key)
@@ -381,14 +388,6 @@ class Mirror:
         """What is done for a ClusterQueue's gangs when nodes fail: what its policy says, else the usual."""
         found = self.objects[kube.CLUSTER_QUEUES].get(queue)
         return (policies.recovery(self.policy_of(found)) if found is not None else None) or model.Recovery()
-
-    def take_ground(self) -> bool:
-        """Flavors or nodes changed since this was last asked, and some flavor selects a node: failing nodes matter."""
-        changed, self._ground_changed = self._ground_changed, False
-        if not changed:
-            return False
-        wanted = [flavor["spec"].get("nodeLabels") for flavor in self.objects[kube.RESOURCE_FLAVORS].values()]
-        return any(self.selects_nodes(labels) for labels in wanted if labels)
 
     def selects_nodes(self, labels: Mapping[str, str]) -> bool:
         """Some node has all these labels."""

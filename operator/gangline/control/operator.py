@@ -203,7 +203,7 @@ class Operator:
         tasks = [
             self._guard(self.reflectors.run(), "reflectors"),
             self._guard(self.controller.run(), "controller"),
-            self._guard(self._watch_pods(), "pods"),
+            self._guard(self._pods.run(self.controller.sink(kube.PODS)), "pods"),
             self._guard(self._govern(), "leadership"),
             self._guard(memory.give_back(), "memory"),
             self._guard(self.controller.stalls.run(lambda: self.leading.is_set() and not self._lost), "stalls"),
@@ -267,11 +267,6 @@ class Operator:
                 " or ".join(map(str, ours)),
             )
 
-    async def _watch_pods(self) -> None:
-        """Pods are many and change often: they are watched only where a Topology makes their places matter."""
-        await self.controller.needs_pods.wait()
-        await self._pods.run(self.controller.sink(kube.PODS))
-
     async def _aggregate(self, api: aggregated.AggregatedApi) -> None:
         """The leader alone knows the queue."""
         await self.leading.wait()
@@ -325,9 +320,7 @@ class Operator:
             await publish(self._client, self.options.namespace, self.options.listen[0], self._port)
 
     async def _know_pods(self) -> None:
-        """Where pods matter, the first decision waits for them, but not for ever."""
-        if not self.controller.needs_pods.is_set():
-            return
+        """The first decision waits for the pods, but not for ever."""
         try:
             async with asyncio.timeout(PODS_WITHIN):
                 await self._pods.synced.wait()

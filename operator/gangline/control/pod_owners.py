@@ -2,7 +2,8 @@
 
 Anybody who may create pods can write any annotation. So a pod counts as one of a gang only where the chain of its controllers,
 each of which exists, has that uid and is in the pod's namespace, leads to the owner of the Workload. A pod without that proof is
-taken for a stranger's; it is looked at again when an owner or the Workload comes.
+taken for a stranger's; it is looked at again when an owner or the Workload comes. A pod that was proven stays its gang's until it
+ends or has no controller any more, whatever is written on it then.
 """
 
 from __future__ import annotations
@@ -30,31 +31,40 @@ class PodOwners:
     """The pods that were proven to belong to a gang, and those that only say so."""
 
     mirror: Mirror
-    #: uid of a pod -> its Workload. What was proven once holds for as long as the pod says the same
+    #: uid of a pod -> its Workload
     _proven: dict[str, str] = field(default_factory=dict[str, str])
     #: pod -> its newest version, and claimed Workload -> the pods that claim it in vain
     _unproven: dict[str, Json] = field(default_factory=dict[str, Json])
     _claims: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     _uids: dict[str, str] = field(default_factory=dict[str, str])
+    #: Workloads that pods claim in vain, or no longer, since this was last taken
+    changed: set[str] = field(default_factory=set[str])
 
-    def admits(self, pod: Json) -> bool:
-        """Whether the pod belongs where it says, or says nothing; takes note of it."""
+    def gang_of(self, pod: Json) -> str | None:
+        """The key of the Workload that the pod belongs to, None for a stranger's; takes note of it."""
         key, uid, claimed = key_of(pod), pod["metadata"].get("uid", ""), claim(pod)
         self.forget(key)
-        if claimed is None:
-            return True
-        if self._proven.get(uid) == claimed or self._is_proof(pod, claimed):
-            self._proven[uid] = claimed
+        found = self._proven.get(uid) if controller_uid(pod) is not None else None
+        if found is None and claimed is not None and self._is_proof(pod, claimed):
+            found = claimed
+        if found is not None:
+            self._proven[uid] = found
             self._uids[key] = uid
-            return True
-        self._unproven[key] = pod
-        self._claims.setdefault(claimed, set()).add(key)
-        return False
+        elif claimed is not None:
+            self._unproven[key] = pod
+            self._claims.setdefault(claimed, set()).add(key)
+            self.changed.add(claimed)
+        return found
+
+    def claimants(self, workload: str) -> list[Json]:
+        """The pods that say in vain that they belong to the Workload."""
+        return [self._unproven[key] for key in sorted(self._claims.get(workload, ()))]
 
     def forget(self, key: str, *, gone: bool = False) -> None:
         pod = self._unproven.pop(key, None)
         if pod is not None:
             claimed = claim(pod) or ""
+            self.changed.add(claimed)
             self._claims[claimed].discard(key)
             if not self._claims[claimed]:
                 del self._claims[claimed]
@@ -83,8 +93,12 @@ class PodOwners:
         return selector.items() <= (pod["metadata"].get("labels") or {}).items()
 
 
-def as_stranger(pod: Json) -> Json:
-    """The pod without what it says of a gang."""
+def in_gang(pod: Json, workload: str | None) -> Json:
+    """The pod as if its annotation named this Workload, or none."""
+    if claim(pod) == workload:
+        return pod
     meta = pod["metadata"]
-    said = {name: text for name, text in meta["annotations"].items() if name != names.WORKLOAD_ANNOTATION}
+    said = {name: text for name, text in (meta.get("annotations") or {}).items() if name != names.WORKLOAD_ANNOTATION}
+    if workload is not None:
+        said[names.WORKLOAD_ANNOTATION] = workload.partition("/")[2]
     return {**pod, "metadata": {**meta, "annotations": said}}

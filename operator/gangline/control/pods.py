@@ -1,4 +1,4 @@
-"""Pods, watched only where a Topology exists: room that strangers take, and places for the pods of placed gangs.
+"""Room that strangers' pods take, and places for the pods of placed gangs.
 
 The pods of a gang whose admission names topology domains wait behind a scheduling gate. Each gets the node selector of one
 domain and loses its gate: by its rank where the kind numbers its pods (neighbours in rank are neighbours in the topology), else

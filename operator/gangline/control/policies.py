@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from gangline.api import names, quantity
 from gangline.control import conditions
 from gangline.control.stall import Policy as Stall
 from gangline.engine import model
-from gangline.engine.fixes import FIXES, HOLD_QUOTA
+from gangline.engine.fixes import FIXES, HOLD_QUOTA, STILL_HELD
 from gangline.engine.headdelay import BACKFILL, EARLY_END, STOPPING
 from gangline.kube.resources import key_of
 
 Json: TypeAlias = dict[str, Any]
 
+#: The correction that is on without a policy: what others still hold is granted to nobody.
+ALWAYS: Final = frozenset({STILL_HELD})
 #: The status names at most this many queues.
 MOST_NAMES = 256
 
@@ -50,13 +52,13 @@ def with_policy(queue: model.ClusterQueue, policy: Json | None) -> model.Cluster
 
 
 def fixes(policy: Json | None) -> frozenset[str]:
-    """The corrections of Kueue's behaviour that are on: those of the profile, `preemption.holdQuota` where there is such a
-    part, those enabled, less those disabled."""
+    """The corrections of Kueue's behaviour that are on: no quota is granted twice, those of the profile,
+    `preemption.holdQuota` where there is such a part, those enabled, less those disabled."""
     if policy is None:
-        return frozenset()
+        return ALWAYS
     spec = policy["spec"]
     chosen = spec.get("fixes") or {}
-    base = FIXES if spec.get("profile") == "Gangline" else frozenset[str]()
+    base = FIXES if spec.get("profile") == "Gangline" else ALWAYS
     preemption = spec.get("preemption")
     if preemption is not None:
         base = base | {HOLD_QUOTA} if preemption.get("holdQuota", True) else base - {HOLD_QUOTA}

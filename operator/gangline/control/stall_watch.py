@@ -111,10 +111,6 @@ class StallWatch:
                 found[name] = chosen
         return found
 
-    def needs_pods(self) -> bool:
-        """Readings and annotations of pods are of use: pods have to be watched."""
-        return self._source is not None and self._asked()
-
     def _asked(self) -> bool:
         return any("stall" in policy["spec"] for policy in self._mirror.objects[kube.QUEUE_POLICIES].values())
 

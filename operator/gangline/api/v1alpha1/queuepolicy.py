@@ -49,12 +49,13 @@ class ClusterQueues(Model):
 
 
 class Fixes(Model):
-    """Named corrections of behaviour that Kueue has and that users would call a bug."""
+    """Named corrections of behaviour that Kueue has and that users would call a bug. One is on without a policy:
+    QuotaOfVictimsStillHeld."""
 
     enable: _Fixes | None = None
     """Fixes to turn on beyond those of the profile."""
     disable: _Fixes | None = None
-    """Fixes of the profile to leave off."""
+    """Fixes to leave off: those of the profile, and the one that is always on."""
 
 
 class Order(Model):
@@ -263,7 +264,8 @@ class QueuePolicySpec(Model):
     precedence: Int32 = 0
     """Where several policies match a queue the one with the highest precedence holds, then the first by name."""
     profile: Literal["Kueue", "Gangline"] = "Kueue"
-    """Where parts left out come from. Kueue: as Kueue. Gangline: all fixes on, backfill 1 deep, quota held."""
+    """Where parts left out come from. Kueue: as Kueue, but no quota is granted twice. Gangline: all fixes on, backfill 1 deep,
+    quota held."""
     fixes: Fixes | None = None
     """Corrections of Kueue's behaviour, one by one."""
     order: Order | None = None

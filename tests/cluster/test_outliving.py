@@ -1,0 +1,104 @@
+"""Pods that outlive their Workload: what they hold is granted to nobody until they have ended."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from tests.cluster.conftest import System
+from tests.cluster.harness import Api, cluster_queue, condition, flavor, job, local_queue
+
+from gangline.kube import resources as kube
+from gangline.kube.errors import NotFound
+
+pytestmark = pytest.mark.cluster
+Json = dict[str, Any]
+
+
+def slow(name: str, seconds: int) -> Json:
+    """A job whose pod takes so long to stop."""
+    found = job(name, "lq", gpus=8, runtime="1h")
+    template = found["spec"]["template"]
+    template["metadata"]["annotations"]["gangline.io/simulated-shutdown"] = f"{seconds}s"
+    template["spec"]["terminationGracePeriodSeconds"] = 2 * seconds
+    return found
+
+
+class Scene:
+    """One queue of 8 GPUs, a job that has them, and one that waits for them."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+
+    async def begin(self, stopping: int = 4) -> None:
+        await self.api.apply(flavor(), cluster_queue("cq", 8), local_queue("lq", "cq"))
+        await self.api.create(slow("first", stopping))
+        await self.api.until(lambda: self.pods("first", "Running"), "it runs")
+        await self.api.create(job("second", "lq", gpus=8, runtime="1h"))
+        await self.api.until(lambda: self.api.workload_of("second"), "the second one waits")
+
+    async def pods(self, name: str, phase: str = "Running") -> list[Json]:
+        pods = await self.api.all(kube.PODS, "default", f"batch.kubernetes.io/job-name={name}")
+        return [pod for pod in pods if pod["status"].get("phase") == phase]
+
+    async def never_both(self) -> None:
+        """Until the second one is admitted: not while a pod of the first one runs."""
+
+        async def taken_over() -> bool:
+            runs = await self.pods("first")  # asked first: what runs then ran before, too
+            workload = await self.api.workload_of("second")
+            admitted = workload is not None and condition(workload, "QuotaReserved")
+            assert not (admitted and runs and await self.pods("first")), "granted to both"
+            return admitted
+
+        await self.api.until(taken_over, "the second one follows", period=0.02)
+
+
+@pytest.mark.parametrize("finalizer", ["kept", "taken off"])
+async def test_a_workload_is_deleted_by_hand_while_its_pods_run(system: System, api: Api, finalizer: str) -> None:
+    system.operator().wait_ready()
+    scene = Scene(api)
+    await scene.begin()
+    first = await api.workload_of("first")
+    assert first is not None
+    name = first["metadata"]["name"]
+    await api.client.delete(kube.WORKLOADS, "default", name)
+    if finalizer == "taken off":
+        with contextlib.suppress(NotFound):
+            await api.client.patch(kube.WORKLOADS, "default", name, {"metadata": {"finalizers": None}})
+    await api.client.patch(kube.JOBS, "default", "first", {"metadata": {"annotations": {"note": "stays"}}})
+
+    async def told_to_go() -> bool:
+        return any("deletionTimestamp" in pod["metadata"] for pod in await scene.pods("first"))
+
+    await api.until(told_to_go, "the job is stopped", period=0.05)
+    await api.client.patch(kube.JOBS, "default", "first", {"spec": {"suspend": True}})
+    await api.client.delete(kube.JOBS, "default", "first", propagation="Background")
+    await scene.never_both()
+
+
+async def test_a_job_is_deleted_and_its_pods_take_their_time(system: System, api: Api) -> None:
+    """Also where the operator that knew them is killed meanwhile."""
+    first = system.operator("first").wait_ready()
+    scene = Scene(api)
+    await scene.begin(stopping=9)
+    workload = await api.workload_of("first")
+    assert workload is not None
+    await api.client.delete(kube.JOBS, "default", "first", propagation="Background")
+
+    async def gone() -> bool:
+        return not [found for found in await api.all(kube.JOBS, "default") if found["metadata"]["name"] == "first"]
+
+    await api.until(gone, "the job is gone", period=0.02)
+    await api.client.delete(
+        kube.WORKLOADS, "default", workload["metadata"]["name"]
+    )  # as the garbage collector, in time
+    first.kill()
+    system.operator("second").wait_ready()
+    await scene.never_both()
+    await api.until(lambda: _workloads(api, 1), "nothing is left of the first one")
+
+
+async def _workloads(api: Api, number: int) -> bool:
+    return len(await api.all(kube.WORKLOADS, "default")) == number

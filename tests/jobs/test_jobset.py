@@ -100,6 +100,11 @@ def test_pods_that_run_at_once(replicas: int | None, spec: Json, count: int):
     assert KIND.pod_sets(job_set(group(replicas=replicas, **spec)))[0]["count"] == count
 
 
+def test_more_pods_than_a_workload_can_say_are_refused_by_name():
+    with pytest.raises(JobError, match=r"spec\.replicatedJobs\[1\]\.replicas: 2147483648 Jobs of 1 pods are more than"):
+        KIND.pod_sets(job_set(group(), group("b", replicas=2**31, parallelism=1)))
+
+
 def test_topology_is_asked_for_with_the_index_of_the_job():
     asked = pods(annotations={"kueue.x-k8s.io/podset-required-topology": "rack"})
     [row] = KIND.pod_sets(job_set(group(template=asked)))

@@ -26,6 +26,8 @@ JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
 #: on a child Job: which replicated job it is of
 REPLICATED_JOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 #: in the keys of what JobSet itself says of pods
+#: as many pods as a pod set of a Workload can have
+MOST_PODS: Final = 2**31 - 1
 _JOBSET: Final = "jobset.sigs.k8s.io"
 _LIST: Final = "spec.replicatedJobs"
 
@@ -130,8 +132,8 @@ class JobSet:
             return {}
         progress = _progress(job)
         ended = {
-            _name(row): min(progress.get(row["name"], {}).get("succeeded", 0), _replicas(row)) * _pods_each(row)
-            for row, _ in _rows(job)
+            _name(row): min(progress.get(row["name"], {}).get("succeeded", 0) * _pods_each(row), _pods(row, path))
+            for row, path in _rows(job)
         }
         return {name: count for name, count in ended.items() if count}
 
@@ -175,6 +177,14 @@ def _pods_each(row: Json) -> int:
     return parallelism if completions is None else min(parallelism, completions)
 
 
+def _pods(row: Json, path: str) -> int:
+    """Pods of all Jobs of this replicated job. Raises JobError for more than a Workload can say."""
+    replicas, each = _replicas(row), _pods_each(row)
+    if replicas * each > MOST_PODS:
+        raise JobError(f"{replicas} Jobs of {each} pods are more than {MOST_PODS} pods", f"{path}.replicas")
+    return replicas * each
+
+
 def _exclusive(job: Json, row: Json) -> str:
     """The node label in one domain of which each Job of this replicated job is to be alone; "" for any place."""
     own = (row["template"].get("metadata") or {}).get("annotations") or {}
@@ -186,7 +196,7 @@ def _pod_set(row: Json, path: str) -> Json:
     template = row["template"]["spec"]["template"]
     pod_set: Json = {
         "name": _name(row),
-        "count": _replicas(row) * _pods_each(row),
+        "count": _pods(row, path),
         "template": copy.deepcopy(template),
     }
     request = podspec.topology_request(template, INDEX_LABEL, f"{path}.template.spec.template")

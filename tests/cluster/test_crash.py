@@ -7,18 +7,14 @@ every write of the scenario, each in a run with several.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator
 
 import pytest
-from tests.cluster import harness
+from bench.revisions import Revisions
 from tests.cluster.conftest import System
 from tests.cluster.harness import Api, cluster_queue, condition, flavor, job, local_queue, priority_class
 
 from gangline.kube import resources as kube
-from gangline.kube.errors import ApiError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -39,7 +35,7 @@ async def _run(system: System, api: Api, moment: str, first: int, period: int = 
     )
     crashes = 0
     operator = system.operator(fault=f"{moment}:{first}")
-    async with _watched(api) as violations:
+    async with Revisions.of(api.client) as revisions:
         await api.create(job("low", "lq", pods=2, gpus=4, runtime="1s", priority="p10"))
         submitted = False
 
@@ -63,7 +59,11 @@ async def _run(system: System, api: Api, moment: str, first: int, period: int = 
             await api.until(step, f"the scenario with {name} is through", 90)
         except AssertionError as error:
             raise AssertionError(f"{name}: {error}\n{operator.tail()}") from None
-    assert not violations, f"{name}: {violations}"
+        proof = await revisions.settle()
+    assert not proof.violations, f"{name}: {proof.violations}"
+    assert proof.checked >= 2 * len(JOBS), "reservations and pods"
+    assert revisions.gaps == 0
+    assert not proof.beyond.seconds.get("nvidia.com/gpu")
     await _check(api, name)
     return crashes
 
@@ -87,31 +87,6 @@ async def _check(api: Api, fault: str) -> None:
     pods = Counter(pod["metadata"]["labels"]["job-name"] for pod in await api.all(kube.PODS, "default"))
     for name, count in (("high", 2), ("small-a", 1), ("small-b", 2)):
         assert pods[name] == count, f"{fault}: {name} ran {pods[name]} pods instead of {count}"
-
-
-@contextlib.asynccontextmanager
-async def _watched(api: Api) -> AsyncIterator[list[str]]:
-    """Looks at the pods all the time: what they hold together may never exceed the quota."""
-    violations: list[str] = []
-
-    async def watch() -> None:
-        while True:
-            with contextlib.suppress(ApiError):
-                live = [pod for pod in await api.all(kube.PODS, "default") if _holds(pod)]
-                used = sum(int(pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]) for pod in live)
-                if used > QUOTA:
-                    violations.append(f"{used} GPUs in use: {[pod['metadata']['name'] for pod in live]}")
-            await asyncio.sleep(0.05)
-
-    task = asyncio.create_task(watch())
-    try:
-        yield violations
-    finally:
-        task.cancel()
-
-
-def _holds(pod: harness.Json) -> bool:
-    return "nodeName" in pod["spec"] and pod["status"].get("phase") in ("Pending", "Running")
 
 
 @pytest.mark.parametrize("first", range(1, PERIOD + 1))

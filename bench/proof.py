@@ -4,7 +4,8 @@
   What pods hold beyond their gang's reservation counts, since they may still run when their Workload is gone; pods
   on nodes that are not ready or no more don't.
 - A reservation covers the gang: every pod set, and as many pods as it has, or as it says it can do with.
-- A pod is bound to a node only while its gang is admitted, and never one more than admitted.
+- A pod is bound to a node only while its gang is admitted, and never one more than admitted. When an admitted one is deleted, its
+  job may start pods until it is stopped: what these hold must not have been granted to others.
 
 Amounts are in the engine's units. Limits on lending are not looked at: a tree of cohorts is checked as a whole.
 """
@@ -65,18 +66,19 @@ State: TypeAlias = Grant | Member | Ground | model.ClusterQueue | model.Cohort
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """One object at one revision. `state` None: it is gone, or holds nothing. `at` is the time of its arrival, in seconds."""
+    """One object at one revision. `state` None: it holds nothing, or is gone. `at` is the time of its arrival, in seconds."""
 
     number: int
     resource: Resource
     key: str
     state: State | None
     at: float = 0.0
+    gone: bool = False
 
     @classmethod
     def of(cls, resource: Resource, obj: Json, *, gone: bool = False, at: float = 0.0) -> Revision:
         state = None if gone else READERS[resource](obj)
-        return cls(int(obj["metadata"]["resourceVersion"]), resource, key_of(obj), state, at)
+        return cls(int(obj["metadata"]["resourceVersion"]), resource, key_of(obj), state, at, gone)
 
 
 def _grant(workload: Json) -> Grant | None:
@@ -180,6 +182,7 @@ class Proof:
     )  # root -> its queues, and all that they have
     _grants: dict[str, Grant] = field(default_factory=dict)
     _last: dict[str, Grant] = field(default_factory=dict)  # the last grant of every gang
+    _deleted: dict[str, Grant] = field(default_factory=dict)  # what Workloads held when they were deleted
     _pods: dict[str, Member] = field(default_factory=dict)
     _of: dict[str, set[str]] = field(default_factory=dict)  # gang -> its pods
     _on: dict[str, set[str]] = field(default_factory=dict)  # node -> gangs with pods there
@@ -220,6 +223,8 @@ class Proof:
         gang, old = revision.key, self._grants.pop(revision.key, None)
         if old is not None:
             self.reserved.add(old.queue, old.usage, -1)
+            if revision.gone:
+                self._deleted[gang] = old
         if new is not None:
             self._grants[gang] = self._last[gang] = new
             self.reserved.add(new.queue, new.usage)
@@ -289,9 +294,11 @@ class Proof:
         if check and new.live and (old is None or old.uid != new.uid):
             self.checked += 1
             self._check_pod(revision, new)
+            queue, _, beyond = self._counted.get(new.gang, ("", Counter(), Counter()))
+            self._check_limits(revision, queue, beyond)
 
     def _check_pod(self, revision: Revision, pod: Member) -> None:
-        grant = self._grants.get(pod.gang)
+        grant = self._grants.get(pod.gang) or self._deleted.get(pod.gang)
         if grant is None or not grant.admitted:
             self._blame(revision, f"a pod of {pod.gang} was bound to {pod.node}, and its gang is not admitted")
             return

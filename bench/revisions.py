@@ -100,7 +100,7 @@ class Revisions:
         number = int(listing.resource_version)
         found = {key_of(obj): obj for obj in listing.items}
         for key in [key for key in stream.known if key not in found]:
-            self._put(Revision(number, stream.resource, key, None, time.monotonic()))
+            self._put(Revision(number, stream.resource, key, None, time.monotonic(), gone=True))
             del stream.known[key]
         for key, obj in found.items():
             version = int(obj["metadata"]["resourceVersion"])

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from bench.revisions import Revisions
 from tests.cluster.conftest import System
 from tests.cluster.harness import (
     Api,
@@ -223,11 +224,12 @@ async def submit(api: Api, chance: random.Random, end: float) -> list[Json]:
 @pytest.mark.timeout(SECONDS + DRAINED + 160)
 async def test_no_gang_is_lost_torn_or_run_twice(system: System, api: Api, field_of_chaos: None) -> None:
     chaos = Chaos(system, api, random.Random(SEED))
-    async with Witness.at(api.client, quota=480) as witness:
+    async with Witness.at(api.client) as witness, Revisions.of(api.client) as revisions:
         running = asyncio.ensure_future(chaos.run())
         gangs = await submit(api, random.Random(SEED), chaos.end)
         await running
         await api.until(lambda: all_over(api, len(gangs)), "every gang has ended", DRAINED, period=0.5)
+        proof = await revisions.settle()
 
     workloads = await api.all(kube.WORKLOADS, "default")
     swaps = Counter(swap.how for workload in workloads for swap in recovery.of(workload).log)
@@ -235,6 +237,9 @@ async def test_no_gang_is_lost_torn_or_run_twice(system: System, api: Api, field
     print(f"seed {SEED}: {dict(kinds)}; {dict(chaos.told)}; swaps {dict(swaps)}; {witness.events} events")
     told = [*witness.violations[:20], *(json.dumps(scene, indent=1) for scene in witness.scenes[:5])]
     assert not witness.violations, "\n".join(told)
+    assert not proof.violations, "\n".join(proof.violations[:20])
+    assert revisions.gaps == 0
+    assert proof.checked > len(gangs)
     assert witness.events > 1000
     assert witness.looks > SECONDS
     assert {"fail", "repair"} <= chaos.told.keys()

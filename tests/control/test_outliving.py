@@ -7,8 +7,11 @@ from typing import Any
 from tests.control.gang_pods import T, a_node, a_pod
 
 from gangline.control.footprints import Footprints
+from gangline.control.mirror import Mirror
 from gangline.control.outliving import Outliving
+from gangline.control.pod_owners import PodOwners
 from gangline.engine import model
+from gangline.kube import resources as kube
 
 Json = dict[str, Any]
 
@@ -21,20 +24,49 @@ def a_workload(uid: str = "u1", *, reserved: bool = True) -> Json:
     ]
     status = {"admission": {"clusterQueue": "cq", "podSetAssignments": [usage]}, "conditions": rows}
     return {
-        "metadata": {"namespace": "ns", "name": "w", "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "metadata": {
+            "namespace": "ns",
+            "name": "w",
+            "uid": uid,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "ownerReferences": [
+                {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "uid-j", "controller": True}
+            ],
+        },
         "spec": {"queueName": "lq"},
         "status": status if reserved else {},
     }
 
 
 class Place:
-    def __init__(self, *pods: Json) -> None:
+    """Nodes n1 and n2, a job and pods of gangs."""
+
+    def __init__(self, *pods: Json, suspended: bool | None = True) -> None:
+        """`suspended` None: there is no job."""
         self.told: list[model.Change] = []
-        self.nodes = {name: a_node(name) for name in ("n1", "n2")}
+        self.busy = False
+        self.mirror = Mirror(observe=lambda change: None)
+        self.nodes = self.mirror.objects[kube.NODES]
+        self.nodes.update({name: a_node(name) for name in ("n1", "n2")})
         self.footprints = Footprints(observe=lambda change: None, counts=lambda workload: {"main": 2})
-        self.outliving = Outliving(self.footprints, self.nodes.get, self.told.append)
+        self.owners = PodOwners(self.mirror)
+        self.outliving = Outliving(
+            self.mirror, self.footprints, self.owners, lambda resource, key: self.busy, self.told.append
+        )
+        if suspended is not None:
+            self.job(suspended)
         for pod in pods:
             self.footprints.upsert(pod)
+
+    def job(self, suspended: bool, active: int = 0) -> None:
+        meta = {"namespace": "ns", "name": "j", "uid": "uid-j", "resourceVersion": f"{suspended}{active}"}
+        selector = {"matchLabels": {"controller-uid": "uid-j"}}
+        body = {"suspend": suspended, "selector": selector, "template": {"spec": {"containers": []}}}
+        self.mirror.upsert(kube.JOBS, {"metadata": meta, "spec": body, "status": {"active": active}})
+
+    def look(self) -> None:
+        for name, _ in self.outliving.names():
+            self.outliving.look(name)
 
     def held(self) -> dict[str, int]:
         """GPUs by the name under which the engine counts them."""
@@ -53,10 +85,10 @@ def test_what_a_deleted_workload_held_is_held_until_its_last_pod_has_ended() -> 
     place.outliving.departed(a_workload(), T)
     assert place.held() == {"ns/w#u1": 8}
     place.footprints.remove("ns/b")
-    place.outliving.look()
+    place.look()
     assert place.held() == {"ns/w#u1": 8}, "the whole gang's, while one of its pods runs"
     place.footprints.upsert(a_pod("a", phase="Failed"))
-    place.outliving.look()
+    place.look()
     assert place.held() == {}
 
 
@@ -66,7 +98,7 @@ def test_pods_of_its_successor_which_has_its_name_keep_nothing() -> None:
     anew = a_pod("a")
     anew["metadata"]["uid"] = "another"
     place.footprints.upsert(anew)
-    place.outliving.look()
+    place.look()
     assert place.held() == {}
 
 
@@ -95,5 +127,54 @@ def test_pods_on_nodes_that_do_not_answer_hold_nothing() -> None:
     place.outliving.departed(a_workload(), T)
     assert place.held() == {"ns/w#u1": 8}
     del place.nodes["n2"]
-    place.outliving.look()
+    place.look()
     assert place.held() == {}
+
+
+def test_a_job_that_has_not_been_stopped_may_still_start_pods() -> None:
+    place = Place(suspended=False)
+    place.outliving.departed(a_workload(), T)
+    assert place.held() == {"ns/w#u1": 8}, "though no pod of it is known yet"
+    late = a_pod("late", **{"controller-uid": "uid-j"})
+    late["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "j", "uid": "uid-j", "controller": True}]
+    assert place.owners.gang_of(late) is None, "its Workload is gone, so it can't prove its gang"
+    place.look()
+    place.job(suspended=True, active=1)
+    place.look()
+    assert place.held() == {"ns/w#u1": 8}
+    place.job(suspended=True)
+    place.look()
+    assert place.held() == {"ns/w#u1": 8}, "the late one still runs"
+    place.owners.forget("ns/late", gone=True)
+    place.look()
+    assert place.held() == {}
+
+
+def test_a_start_that_is_under_way_counts() -> None:
+    place = Place()
+    place.busy = True
+    place.outliving.departed(a_workload(), T)
+    assert place.held() == {"ns/w#u1": 8}
+    place.busy = False
+    place.look()
+    assert place.held() == {}
+
+
+def test_strangers_that_claim_the_workload_hold_nothing_of_it() -> None:
+    place = Place(suspended=False)
+    place.owners.gang_of(a_pod("liar"))
+    place.outliving.departed(a_workload(), T)
+    place.job(suspended=True)
+    place.look()
+    assert place.held() == {}
+
+
+def test_a_deleted_workload_without_a_job_is_kept_while_pods_claim_it() -> None:
+    place = Place(suspended=None)
+    assert not place.outliving.runs("ns/w")
+    place.owners.gang_of(a_pod("unbound", ""))
+    assert not place.outliving.runs("ns/w")
+    place.owners.gang_of(a_pod("orphan"))
+    assert place.outliving.runs("ns/w"), "its owners are gone, and it can't prove anything"
+    place.nodes["n1"] = a_node("n1", ready="Unknown")
+    assert not place.outliving.runs("ns/w")

@@ -100,9 +100,10 @@ def test_pods_that_run_at_once(replicas: int | None, spec: Json, count: int):
     assert KIND.pod_sets(job_set(group(replicas=replicas, **spec)))[0]["count"] == count
 
 
-def test_more_pods_than_a_workload_can_say_are_refused_by_name():
-    with pytest.raises(JobError, match=r"spec\.replicatedJobs\[1\]\.replicas: 2147483648 Jobs of 1 pods are more than"):
-        KIND.pod_sets(job_set(group(), group("b", replicas=2**31, parallelism=1)))
+@pytest.mark.parametrize("replicas", [2**31, 2**63 - 1, -1, -(2**63)])
+def test_a_number_of_pods_that_no_workload_can_say_is_refused_by_name(replicas: int):
+    with pytest.raises(JobError, match=r"spec\.replicatedJobs\[1\]\.replicas: .* must be 0 to 2147483647 pods"):
+        KIND.pod_sets(job_set(group(), group("b", replicas=replicas, parallelism=4)))
 
 
 def test_topology_is_asked_for_with_the_index_of_the_job():

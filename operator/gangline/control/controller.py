@@ -23,7 +23,7 @@ from gangline.control import conditions, plan, steps, unhealthy
 from gangline.control.decisions import Decisions
 from gangline.control.events import EventRecorder
 from gangline.control.fencing import Fencing, lingering
-from gangline.control.footprints import Footprints, gang_pod
+from gangline.control.footprints import Footprints
 from gangline.control.metrics import Metrics
 from gangline.control.mirror import JOB_KINDS, READERS, JobRef, Mirror
 from gangline.control.notify import Notices, Receiver
@@ -133,7 +133,7 @@ class Controller:
         self.pods = Pods(observe=engine.observe)
         self.steering = Steering()
         self.footprints = Footprints(observe=engine.observe, counts=self._pod_counts)
-        self.outliving = Outliving(self.footprints, self.mirror.objects[kube.NODES].get, engine.observe)
+        self.outliving = Outliving(self.mirror, self.footprints, self.pod_owners, self.writes.pending, engine.observe)
         self.mirror.departed = self._outlive
         self.fencing = Fencing(self.mirror, self.footprints, writer, recorder, self._recovery_of)
         self.recoveries = Recoveries(
@@ -257,7 +257,8 @@ class Controller:
         for pod in self.pod_owners.provable():
             self.quarantine.attempt("taking it in", kube.PODS, key_of(pod), partial(self.take_pod, pod), pod)
         self.footprints.tell()
-        self.outliving.look()
+        for name, key in self.outliving.names():
+            self.quarantine.attempt("keeping its quota", kube.WORKLOADS, key, partial(self.outliving.look, name))
 
     def _absorb(self, resource: Resource, event: Event) -> None:
         if resource == kube.PODS:
@@ -355,12 +356,6 @@ class Controller:
         """A Workload holds no quota any more; pods of it may still run."""
         self._kept.discard(key_of(workload))
         self.outliving.departed(workload, self._now())
-
-    def _outlived(self, workload: str) -> bool:
-        """Pods of a Workload without a job still run. Those that came to be known after their owners had gone can't prove it."""
-        claimants = (gang_pod(pod) for pod in self.pod_owners.claimants(workload))
-        pods = [*self.footprints.of(workload), *(pod for pod in claimants if pod is not None and pod.node)]
-        return bool(self.outliving.running(pods))
 
     def _take_dirty(self) -> set[JobRef]:
         """The jobs to plan now; one with a write under way is planned when that is resolved."""
@@ -580,7 +575,7 @@ class Controller:
         if self.mirror.job_of(workload) is not None or self.writes.pending(kube.WORKLOADS, key):
             return
         if plan.deleting(workload):
-            if self._outlived(key):
+            if self.outliving.runs(key):
                 self._kept.add(key)
                 return
             for step in plan.drop_finalizer(workload):

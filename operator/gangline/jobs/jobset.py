@@ -132,7 +132,9 @@ class JobSet:
             return {}
         progress = _progress(job)
         ended = {
-            _name(row): min(progress.get(row["name"], {}).get("succeeded", 0) * _pods_each(row), _pods(row, path))
+            _name(row): max(
+                0, min(progress.get(row["name"], {}).get("succeeded", 0) * _pods_each(row), _pods(row, path))
+            )
             for row, path in _rows(job)
         }
         return {name: count for name, count in ended.items() if count}
@@ -178,10 +180,10 @@ def _pods_each(row: Json) -> int:
 
 
 def _pods(row: Json, path: str) -> int:
-    """Pods of all Jobs of this replicated job. Raises JobError for more than a Workload can say."""
+    """Pods of all Jobs of this replicated job. Raises JobError for a number that a Workload can't say."""
     replicas, each = _replicas(row), _pods_each(row)
-    if replicas * each > MOST_PODS:
-        raise JobError(f"{replicas} Jobs of {each} pods are more than {MOST_PODS} pods", f"{path}.replicas")
+    if not 0 <= replicas * each <= MOST_PODS:
+        raise JobError(f"{replicas} Jobs of {each} pods: must be 0 to {MOST_PODS} pods", f"{path}.replicas")
     return replicas * each
 
 

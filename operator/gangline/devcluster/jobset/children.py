@@ -17,6 +17,8 @@ JOB_INDEX: Final = f"{PREFIX}/job-index"
 JOB_KEY: Final = f"{PREFIX}/job-key"
 RESTART: Final = f"{PREFIX}/restart-attempt"
 EXCLUSIVE: Final = f"alpha.{PREFIX}/exclusive-topology"
+#: Jobs of one replicated job, at most
+MOST_JOBS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,11 @@ def wanted(job_set: Json) -> Iterator[Child]:
 
 
 def replicas(group: Json) -> int:
-    return group.get("replicas", 1)
+    """Raises ValueError for more than this controller makes."""
+    count = group.get("replicas", 1)
+    if count > MOST_JOBS:
+        raise ValueError(f"{count} Jobs are more than {MOST_JOBS}")
+    return count
 
 
 def restarts(job_set: Json) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests.cluster import accounts, harness
+from tests.cluster import accounts, authors, harness
 
 from gangline.console import rights
 from gangline.console.install import install_kinds
@@ -87,7 +87,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 @contextmanager
 def standing(directory: Path, crds: Sequence[harness.Json] | None = None) -> Iterator[System]:
     """A control plane with these kinds (by default, all), nodes, accounts and webhooks."""
-    with LocalControlPlane(Options(gogc=200)) as control_plane:
+    options = Options(gogc=200, flags={"kube-apiserver": authors.flags(directory)})
+    with LocalControlPlane(options) as control_plane:
         asyncio.run(_prepare(control_plane.kubeconfig, crds))
         logins = asyncio.run(accounts.grant(control_plane.kubeconfig, directory))
         webhooks = harness.WebhookProcess(logins[rights.WEBHOOKS.name], directory).start()

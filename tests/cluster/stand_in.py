@@ -42,9 +42,12 @@ class StandIn:
 
     def stop(self) -> None:
         if self.process is not None:
-            self.process.terminate()
-            assert self.process.wait(20) == 0, self.log.read_text()[-3000:]
-            self.process = None
+            process, self.process = self.process, None
+            process.terminate()
+            try:
+                assert process.wait(20) == 0, self.log.read_text()[-3000:]
+            finally:
+                process.kill()
 
 
 async def uninstall(api: Api, stand_in: StandIn) -> None:

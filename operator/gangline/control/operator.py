@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+import gangline
 from gangline import files
 from gangline.api import names
 from gangline.control import aggregated, heartbeats, memory, mirror, policies, shell
@@ -462,5 +463,8 @@ async def serve(options: Options, *, connections: Callable[[int], int] = lambda 
     """Log in and run until told to end. Returns the exit status; raises config.LoginError."""
     login = config.load(options.kubeconfig, options.context)
     room = connections(options.max_writes)
-    async with ApiClient(login, connections=room, observe=tell_refusals(log.warning)) as client:
+    agent = (
+        f"gangline/{gangline.__version__} ({options.identity})"  # the API server's audit log tells replicas apart by it
+    )
+    async with ApiClient(login, connections=room, observe=tell_refusals(log.warning), user_agent=agent) as client:
         return await Operator(options, client).run()

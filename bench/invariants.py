@@ -1,6 +1,5 @@
 """What must hold at every moment of a soak, told from what the API server says and from nothing else.
 
-- No cohort and no ClusterQueue ever holds more quota than it has, after any single event of the watch.
 - No workload is admitted twice: a reservation changes only by way of an eviction.
 - No workload vanishes before it is finished, and none comes back to life.
 - At rest, the status of every queue says exactly what its workloads add up to.
@@ -13,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from bench.parameters import Load
 from gangline.api import names, parse, quantity
 from gangline.control import conditions
 from gangline.kube.resources import key_of
@@ -69,60 +67,34 @@ class Standing:
 class Ledger:
     """Follows the Workloads event by event. `violations` tells what should never have been."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self) -> None:
         self.violations: list[str] = []
         self.admissions = self.evictions = 0
-        self._cohort_of = {queue: cohort for cohort, queue in load.queues}
-        self._limits = {queue: load.nominal_cpu + load.borrowing_limit_cpu for _, queue in load.queues}
-        for cohort, _ in load.queues:
-            self._limits[cohort] = self._limits.get(cohort, 0) + load.nominal_cpu
         self._standing: dict[str, Standing] = {}
-        self._used: dict[str, Usage] = {name: Counter() for name in self._limits}
 
     @property
     def unfinished(self) -> list[str]:
         return [key for key, standing in self._standing.items() if not standing.finished]
 
-    def upsert(self, workload: Json, *, exact: bool = True) -> None:
-        """`exact=False`: events come out of order (a list is being read), so sums mean nothing until `check_quotas`."""
+    def upsert(self, workload: Json) -> None:
         key, now = key_of(workload), Standing.of(workload)
         before = self._standing.get(key, Standing(now.uid))
         if before.uid == now.uid:
             self._compare(key, before, now)
         self._standing[key] = now
-        self._add(before, -1)
-        self._add(now, +1)
         self.admissions += bool(now.queue) and not before.same_reservation(now)
         self.evictions += max(0, now.evictions - before.evictions)
-        if exact and now.queue:
-            after = f" after {key} at {workload['metadata']['resourceVersion']}"
-            self.check_quotas((now.queue, self._cohort_of[now.queue]), after)
 
     def remove(self, key: str) -> None:
         before = self._standing.pop(key, None)
         if before is not None and not before.finished:
             self._blame(f"{key} was lost: it is gone and had not finished")
-            self._add(before, -1)
-
-    def check_quotas(self, names: Iterable[str] | None = None, when: str = "") -> None:
-        """Nobody holds more than there is (in these queues and cohorts, or in all). `when` is added to what is blamed."""
-        for name in self._limits if names is None else names:
-            for (flavor, resource), amount in self._used[name].items():
-                limit = quantity.parse(str(self._limits[name]), resource)
-                if amount > limit:
-                    self._blame(f"{name} holds {amount} of {resource} in {flavor}, and has {limit}{when}")
 
     def _compare(self, key: str, before: Standing, now: Standing) -> None:
         if before.finished and not now.finished:
             self._blame(f"{key} was finished and no longer is")
         if before.queue and now.queue and not before.same_reservation(now) and before.evictions == now.evictions:
             self._blame(f"{key} was admitted twice: {before.queue} at {before.since}, {now.queue} at {now.since}")
-
-    def _add(self, standing: Standing, sign: int) -> None:
-        if standing.queue:
-            for name in (standing.queue, self._cohort_of[standing.queue]):
-                for place, amount in standing.usage.items():
-                    self._used[name][place] += sign * amount
 
     def _blame(self, text: str) -> None:
         self.violations.append(text)

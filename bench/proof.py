@@ -211,6 +211,12 @@ class Proof:
                 table[key] = state
             self._trees.clear()
 
+    def check_all(self, number: int) -> None:
+        """As things stand at this revision, after some that were not checked."""
+        for name in self._queues:
+            places = self.reserved.by_queue.get(name, Counter())
+            self._check_limits(Revision(number, kube.CLUSTER_QUEUES, name, None), name, places)
+
     def _pass_time(self, at: float) -> None:
         if self._now and at > self._now:
             for level in (self.reserved, self.used, self.beyond):

@@ -2,7 +2,7 @@
 
 Each kind is listed once and then watched from that resourceVersion on; a stream that breaks goes on where it broke. Revisions of
 several kinds are put in order by their number, so each waits until all streams have come as far. Where the server remembers less
-than a stream has missed (410 Gone, after a restart) there is a gap: it is counted, and what changed in it counts unchecked.
+than a stream has missed (410 Gone, after a restart) there is a gap: it is counted, and only what it left is checked.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class Revisions:
     _order: itertools.count[int] = field(default_factory=itertools.count)
     #: from this revision on everything has been seen
     _since: int = 0
+    #: what happened in a gap has not been looked at yet
+    _missed: bool = False
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -89,6 +91,7 @@ class Revisions:
                 await self._watch(stream)
             except Gone:
                 self.gaps += 1
+                self._missed = True
                 with contextlib.suppress(ApiError):
                     await self._list(stream)
             except ApiError:
@@ -131,4 +134,12 @@ class Revisions:
     def _hand_over(self, upto: int) -> None:
         while self._waiting and self._waiting[0][0] <= upto:
             number, _, revision = heapq.heappop(self._waiting)
+            self._look_back(number)
             self.proof.take(revision, check=number > self._since)
+        self._look_back(upto)
+
+    def _look_back(self, number: int) -> None:
+        """All of a gap has been handed over: check what it left."""
+        if self._missed and number > self._since:
+            self._missed = False
+            self.proof.check_all(number)

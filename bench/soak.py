@@ -34,13 +34,14 @@ from bench.memory import MemoryTrend
 from bench.parameters import FILE, Load, ParameterError, WorkloadClass, read
 from bench.proxy import CuttingProxy
 from bench.report import rounded
+from bench.revisions import Revisions
 from bench.stack import BenchError, Process, Stack
 from gangline.api import names
 from gangline.kube import config
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
-from gangline.kube.reflector import Event, Reflector, Removed, Synced, Upsert
+from gangline.kube.reflector import Event, Reflector, Removed, Upsert
 from gangline.kube.resources import key_of
 
 Json: TypeAlias = dict[str, Any]
@@ -83,7 +84,7 @@ class Population:
     is away. `going` holds creating, ending and deleting back while it is not set."""
 
     def __init__(self, client: ApiClient, load: Load, chance: random.Random) -> None:
-        self.ledger = Ledger(load)
+        self.ledger = Ledger()
         self.lives: dict[str, Life] = {}
         self.created = self.finished = 0
         self.waits: list[float] = []
@@ -98,7 +99,6 @@ class Population:
         self._gate = asyncio.Semaphore(CONCURRENCY)
         self._tasks: set[asyncio.Task[None]] = set()
         self._reflector = Reflector(client, kube.WORKLOADS)
-        self._lists = 0
         self._failure: BaseException | None = None
 
     async def open(self) -> None:
@@ -175,14 +175,11 @@ class Population:
     # --- what the watch shows -----------------------------------------------------------------------------------------
 
     def _take(self, event: Event) -> None:
-        if isinstance(event, Synced):
-            self._lists = self._reflector.counters.lists  # those that failed before it included
-            self.ledger.check_quotas()
-        elif isinstance(event, Removed):
+        if isinstance(event, Removed):
             self.ledger.remove(event.key)
             self.lives.pop(event.key, None)
         elif isinstance(event, Upsert):
-            self.ledger.upsert(event.obj, exact=self._lists == self._reflector.counters.lists)
+            self.ledger.upsert(event.obj)
             self._follow(event.obj)
 
     def _follow(self, workload: Json) -> None:
@@ -256,7 +253,9 @@ class Soak:
             await self._population.open()
             await client.create(kube.QUEUE_POLICIES, None, self._policy())
             await self._start_operator()
-            return await self._live()
+            kinds = (kube.WORKLOADS, kube.CLUSTER_QUEUES, kube.COHORTS)
+            async with Revisions.of(client, *kinds) as self._revisions:
+                return await self._live()
 
     def _policy(self) -> Json:
         spec = {
@@ -294,6 +293,7 @@ class Soak:
             async with self._quiet:
                 await self._drain()
                 await self._check_at_rest()
+                await self._revisions.settle()
         finally:
             for task in work:
                 task.cancel()
@@ -430,7 +430,8 @@ class Soak:
     def _results(self, seconds: float, rate: float, most: float, created: int) -> Json:
         ledger, waits = self._population.ledger, sorted(self._population.waits)
         recoveries = sorted(self._recoveries)
-        violations = [*ledger.violations, *self._violations]
+        proof = self._revisions.proof
+        violations = [*proof.violations, *ledger.violations, *self._violations]
         return rounded(
             {
                 "load": self._load.name,
@@ -445,6 +446,7 @@ class Soak:
                 "faults": dict(self._faults),
                 "recovery_seconds": {"p50": quantile(recoveries, 0.5), "max": recoveries[-1]} if recoveries else {},
                 "checks_at_rest": self._checks,
+                "revisions": {"seen": proof.revisions, "reservations": proof.checked, "gaps": self._revisions.gaps},
                 "operator_memory": self._memory.summary(),
                 "violations": violations[:50],
                 "violation_count": len(violations),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from bench.invariants import Ledger, differences
+from bench.invariants import Ledger, Standing, differences
 from bench.memory import WARM_UP, MemoryTrend
 from bench.objects import LOCAL_QUEUE, workload
 from bench.parameters import read
@@ -58,7 +58,7 @@ def finished(old: Json) -> Json:
 
 
 def test_a_life_as_it_should_be() -> None:
-    ledger = Ledger(LOAD)
+    ledger = Ledger()
     first = admitted(ONE)
     evicted = preempted(first, at=NOW + 5000)
     again = changed(evicted, admit(ONE), at=NOW + 9000)
@@ -66,29 +66,6 @@ def test_a_life_as_it_should_be() -> None:
         ledger.upsert(version)
     ledger.remove(f"{ONE}/large-0")
     assert (ledger.violations, ledger.admissions, ledger.evictions, ledger.unfinished) == ([], 2, 1, [])
-
-
-def test_more_than_the_cohort_has_is_noticed_at_once() -> None:
-    ledger = Ledger(LOAD)
-    for number in range(2):
-        ledger.upsert(admitted(ONE, number=number))
-    assert ledger.violations == []
-    ledger.upsert(admitted(TWO))
-    (said,) = ledger.violations
-    assert said.startswith("cohort-0 holds 60000 of cpu in default, and has 40000 after ")
-    ledger.upsert(finished(admitted(TWO)))
-    ledger.check_quotas()
-    assert len(ledger.violations) == 1
-
-
-def test_events_of_a_list_come_in_any_order() -> None:
-    ledger = Ledger(LOAD)
-    for number in range(2):
-        ledger.upsert(admitted(ONE, number=number))
-    ledger.upsert(admitted(TWO), exact=False)
-    ledger.upsert(finished(admitted(ONE)), exact=False)
-    ledger.check_quotas()
-    assert ledger.violations == []
 
 
 @pytest.mark.parametrize(
@@ -100,7 +77,7 @@ def test_events_of_a_list_come_in_any_order() -> None:
     ],
 )
 def test_a_reservation_changes_by_eviction_only(second: Callable[[Json], Json], blame: str | None) -> None:
-    ledger = Ledger(LOAD)
+    ledger = Ledger()
     first = admitted(ONE)
     ledger.upsert(first)
     other = second(first)
@@ -112,7 +89,7 @@ def test_a_reservation_changes_by_eviction_only(second: Callable[[Json], Json], 
 
 
 def test_what_vanishes_or_comes_back_to_life_is_noticed() -> None:
-    ledger = Ledger(LOAD)
+    ledger = Ledger()
     ledger.upsert(waiting(ONE))
     ledger.remove(f"{ONE}/large-0")
     ledger.upsert(finished(admitted(TWO)))
@@ -166,6 +143,4 @@ def test_rendered_admissions_are_read_back() -> None:
     body = render.admission(model.Admission(ONE, (model.PodSetAssignment("main", 1, {"cpu": "f"}, {"cpu": 1500}),)))
     row: Json = {"type": "QuotaReserved", "status": "True", "lastTransitionTime": conditions.timestamp(NOW)}
     made = waiting(ONE) | {"status": {"admission": body, "conditions": [row]}}
-    ledger = Ledger(LOAD)
-    ledger.upsert(made)
-    assert ledger._used[ONE] == {("f", "cpu"): 1500}
+    assert Standing.of(made).usage == {("f", "cpu"): 1500}

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from bench.revisions import Revisions
 from tests.cluster import real_jobset
 from tests.cluster.conftest import System
 from tests.cluster.harness import Api, condition
@@ -41,12 +42,16 @@ async def here(system: System, api: Api) -> AsyncIterator[Field]:
     await api.apply(*manifests("10-priority-classes.yaml"), *manifests("preempt/queues.yaml"), policy())
     system.operator().wait_ready()
     found = Field(api, system, pools)
-    yield found
     try:
+        async with Revisions.of(api.client) as revisions:
+            yield found
+            proof = await revisions.settle()
         await withdraw(found, LOW, HIGH)
     finally:
         system.kill_operators()
         await jobset.stop(api)
+    assert not proof.violations, "\n".join(proof.violations[:20])
+    assert (revisions.gaps, proof.checked > 0) == (0, True)
     await api.wipe()
     for pool in pools:
         await delete_pool(api.client, pool.name)

@@ -6,6 +6,7 @@ import copy
 import json
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
@@ -288,16 +289,61 @@ def test_refuses_what_it_does_not_know(obj: Json, target: str, message: str) -> 
         convert(obj, target)
 
 
-def test_slices_that_contradict_themselves_are_refused_by_name() -> None:
+def test_slices_that_contradict_themselves_are_noted_in_v1beta1_so_that_workloads_can_be_listed() -> None:
     slices = [{"domainCount": 2, "valuesPerLevel": [{"individual": {"roots": ["a"]}}], "podCounts": {"universal": 1}}]
     assignment = {"name": "main", "topologyAssignment": {"levels": ["l"], "slices": slices}}
     workload = {
         "apiVersion": names.V1BETA2,
         "kind": "Workload",
+        "metadata": {"name": "w"},
         "status": {"admission": {"clusterQueue": "q", "podSetAssignments": [assignment]}},
     }
-    field = (
-        r"status.admission.podSetAssignments\[0\].topologyAssignment.slices\[0\].valuesPerLevel\[0\].individual.roots"
+    old = convert(workload, "v1beta1")
+    assert old["status"]["admission"]["podSetAssignments"] == [{"name": "main"}]
+    assert convert(old, "v1beta2") == workload
+
+
+@pytest.mark.parametrize(("length", "noted"), [(1000, True), (256 * 1024 - 40, False)])
+@pytest.mark.parametrize(
+    ("first", "second", "annotation", "spec"),
+    [
+        ("v1beta2", "v1beta1", names.V1BETA2_FIELDS, {"preemptionGates": [{"name": "g"}]}),
+        ("v1beta1", "v1beta2", names.V1BETA1_FIELDS, {"priorityClassName": "nobody-says-of-which-kind"}),
+    ],
+)
+def test_annotations_stay_small_enough_for_the_api_server(
+    first: str, second: str, annotation: str, spec: Json, length: int, noted: bool
+) -> None:
+    meta = {"name": "w", "annotations": {"team": "x" * length}}
+    obj = {"apiVersion": f"{names.GROUP}/{first}", "kind": "Workload", "metadata": meta, "spec": spec}
+    shown = convert(obj, second)
+    assert shown["spec"] == {}
+    assert (annotation in shown["metadata"]["annotations"]) == noted
+    assert sum(len(name) + len(text) for name, text in shown["metadata"]["annotations"].items()) <= 256 * 1024
+
+
+HOSTILE = {
+    "of another type": {"priorityClassName": {"a": 1}, "flavors": "x", "retryDelayMinutes": "x"},
+    "of another type inside": {"flavors": [{"name": 7}], "priorityClassName": ["x"]},
+    "half a character": {"flavors": [{"name": "\ud800"}], "priorityClassName": "\ud800"},
+    "no time": {
+        "flavors": [{"nodeTaints": [{"timeAdded": "yesterday"}]}],
+        "pendingWorkloadsStatus": {"lastChangeTime": ""},
+    },
+    "too large a number": {"flavors": 2**70, "retryDelayMinutes": 2**70, "priorityClassName": 2**70},
+    "too deep": {"flavors": json.loads("[" * 300 + "]" * 300), "priorityClassName": json.loads("[" * 300 + "]" * 300)},
+}
+
+
+@pytest.mark.parametrize("kind", ["Workload", "LocalQueue", "AdmissionCheck", "ClusterQueue"])
+@pytest.mark.parametrize("notes", HOSTILE.values(), ids=HOSTILE)
+def test_a_note_that_does_not_fit_its_field_is_not_put_back(kind: str, notes: Json) -> None:
+    """Otherwise one object makes every list of its kind in v1beta1 undecodable."""
+    body = {"kind": kind, "spec": {}, "status": {}}
+    plain = convert({**body, "apiVersion": names.V1BETA2, "metadata": {"name": "x"}}, "v1beta1")
+    annotations = {names.V1BETA1_FIELDS: json.dumps(notes)}
+    old = convert(
+        {**body, "apiVersion": names.V1BETA2, "metadata": {"name": "x", "annotations": annotations}}, "v1beta1"
     )
-    with pytest.raises(ConversionError, match=f"{field}: must have 2 items"):
-        convert(workload, "v1beta1")
+    assert {**old, "metadata": 0} == {**plain, "metadata": 0}
+    orjson.dumps(old)

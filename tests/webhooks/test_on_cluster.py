@@ -252,6 +252,22 @@ def test_conversion_keeps_what_is_called_otherwise(kubectl: Kubectl, webhooks: W
     assert again["spec"]["admissionChecks"] == ["provision"]
 
 
+def test_what_one_tenant_writes_spoils_no_list_of_another_version(kubectl: Kubectl, namespace: str):
+    """A note that no answer can say, and annotations that leave no room for one."""
+    queue = placed(
+        {"apiVersion": names.V1BETA2, "kind": "LocalQueue", "metadata": {}, "spec": {"clusterQueue": "a"}},
+        namespace,
+        "scribbled",
+    )
+    queue["metadata"]["annotations"] = {names.V1BETA1_FIELDS: '{"flavors": [{"name": "\\ud800"}]}'}
+    full = placed(workload(preemptionGates=[{"name": "example.com/gate"}]), namespace, "full")
+    full["metadata"]["annotations"] = {"team": "x" * (256 * 1024 - 40)}
+    for kind, obj in (("workloads", full), ("localqueues", queue)):
+        create(kubectl, obj)
+        listed = json.loads(kubectl("get", f"{kind}.v1beta1.kueue.x-k8s.io", "-A", "-o", "json"))
+        assert obj["metadata"]["name"] in [item["metadata"]["name"] for item in listed["items"]]
+
+
 def test_wrong_input_is_rejected_by_field(kubectl: Kubectl, namespace: str):
     queue = cluster_queue(cohortName="all")
     queue["metadata"]["name"] = "wrong"

@@ -2,19 +2,19 @@
 
 What one version says and the other has no field for is noted in an annotation (`names.V1BETA1_FIELDS` on v1beta2 objects,
 `names.V1BETA2_FIELDS` on v1beta1 objects) and put back on the way back. All other annotations are left alone. Topology
-assignments come back with the same domains in the same order, though perhaps cut into other slices.
+assignments come back with the same domains in the same order, though perhaps cut into other slices. A note is left out only where
+an object's own annotations leave no room for it: who then writes it in the other version writes it without those fields.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final
 
 from gangline.api import names
-from gangline.api.convert import clusterqueue, small, workload
-from gangline.api.convert.fields import Json, own
+from gangline.api.convert import clusterqueue, notes, small, workload
+from gangline.api.convert.fields import Json
 from gangline.api.topology_slices import SlicesError
 
 #: Changes an object in place and returns what the new version has no field for; its second argument is what the
@@ -30,18 +30,21 @@ class ConversionError(ValueError):
 class _Steps:
     upgrade: _Step
     downgrade: _Step
+    notes: Mapping[str, notes.Shape]
 
 
 def _nothing(obj: Json, restored: Json) -> Json:
     return {}
 
 
-_SAME: Final = _Steps(_nothing, _nothing)
+_SAME: Final = _Steps(_nothing, _nothing, {})
 _STEPS: Final = {
-    "ClusterQueue": _Steps(clusterqueue.upgrade, clusterqueue.downgrade),
-    "LocalQueue": _Steps(small.upgrade_local_queue, small.downgrade_local_queue),
-    "Workload": _Steps(workload.upgrade, workload.downgrade),
-    "AdmissionCheck": _Steps(small.upgrade_admission_check, small.downgrade_admission_check),
+    "ClusterQueue": _Steps(clusterqueue.upgrade, clusterqueue.downgrade, clusterqueue.NOTES),
+    "LocalQueue": _Steps(small.upgrade_local_queue, small.downgrade_local_queue, small.LOCAL_QUEUE_NOTES),
+    "Workload": _Steps(workload.upgrade, workload.downgrade, workload.NOTES),
+    "AdmissionCheck": _Steps(
+        small.upgrade_admission_check, small.downgrade_admission_check, small.ADMISSION_CHECK_NOTES
+    ),
     "Cohort": _SAME,
     "ResourceFlavor": _SAME,
     "Topology": _SAME,
@@ -69,49 +72,22 @@ def convert(obj: Json, to_version: str) -> Json:
 
 def _upgraded(obj: Json, steps: _Steps) -> Json:
     out = {**obj, "apiVersion": names.V1BETA2}
-    for stale in (names.V1BETA1_FIELDS, names.LEGACY_RECLAIM):  # these speak of v1beta2 objects
-        _take_notes(out, stale)
-    notes = steps.upgrade(out, _take_notes(out, names.V1BETA2_FIELDS))
-    reclaim = notes.pop(clusterqueue.RECLAIM, None)
-    _write_notes(out, names.LEGACY_RECLAIM, reclaim)
-    _write_notes(out, names.V1BETA1_FIELDS, notes)
+    # these speak of v1beta2 objects
+    notes.take(out, names.V1BETA1_FIELDS, steps.notes)
+    notes.take(out, names.LEGACY_RECLAIM, clusterqueue.RECLAIM_NOTES)
+    noted = steps.upgrade(out, notes.take(out, names.V1BETA2_FIELDS, steps.notes))
+    reclaim = noted.pop(clusterqueue.RECLAIM, None)
+    notes.write(out, names.LEGACY_RECLAIM, reclaim)
+    notes.write(out, names.V1BETA1_FIELDS, noted)
     return out
 
 
 def _downgraded(obj: Json, steps: _Steps) -> Json:
+    """It never fails for an object that is stored: its kind could not be listed any more."""
     out = {**obj, "apiVersion": names.V1BETA1}
-    _take_notes(out, names.V1BETA2_FIELDS)  # it speaks of v1beta1 objects
-    noted = _take_notes(out, names.V1BETA1_FIELDS)
-    if reclaim := _take_notes(out, names.LEGACY_RECLAIM):
-        noted[clusterqueue.RECLAIM] = reclaim
-    _write_notes(out, names.V1BETA2_FIELDS, steps.downgrade(out, noted))
+    notes.take(out, names.V1BETA2_FIELDS, steps.notes)  # it speaks of v1beta1 objects
+    restored = notes.take(out, names.V1BETA1_FIELDS, steps.notes)
+    if reclaim := notes.take(out, names.LEGACY_RECLAIM, clusterqueue.RECLAIM_NOTES):
+        restored[clusterqueue.RECLAIM] = reclaim
+    notes.write(out, names.V1BETA2_FIELDS, steps.downgrade(out, restored))
     return out
-
-
-def _take_notes(obj: Json, annotation: str) -> Json:
-    """Takes the annotation off; text that is not ours is left where it is."""
-    metadata = own(obj, "metadata")
-    annotations = own(metadata, "annotations")
-    notes = _parsed(annotations.get(annotation)) if annotations else {}
-    if metadata is not None and annotations is not None and notes:
-        del annotations[annotation]
-        if not annotations:
-            del metadata["annotations"]
-    return notes
-
-
-def _parsed(text: Any) -> Json:
-    try:
-        value = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        return {}
-    return cast(Json, value) if isinstance(value, dict) else {}
-
-
-def _write_notes(obj: Json, annotation: str, notes: Json | None) -> None:
-    if not notes:
-        return
-    metadata = own(obj, "metadata") or {}
-    annotations = own(metadata, "annotations") or {}
-    annotations[annotation] = json.dumps(notes, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    obj["metadata"] = {**metadata, "annotations": annotations}

@@ -7,9 +7,11 @@ has the last word.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from gangline.api.convert.fields import Json, items, listing, make, mapping, move, own, own_items, rename
+from gangline.api.convert.notes import Shape, is_time
 
 #: where the notes keep what v1beta2 has no field for
 RECLAIM: Final = "reclaimOutOfCohort"
@@ -21,6 +23,18 @@ _UNUSED_CHECKS: Final = "unusedAdmissionChecks"
 _FUNGIBILITY: Final = "flavorFungibility"
 _PENDING: Final = "pendingWorkloadsStatus"
 _CONCURRENT: Final = "concurrentAdmissionPolicy"
+
+RECLAIM_NOTES: Final[Mapping[str, Shape]] = {"enable": bool, "reclaimMoreThanNominalQuota": bool}
+NOTES: Final[Mapping[str, Shape]] = {
+    _COVERED: [int],
+    _SELECTOR: bool,
+    _WITHIN: str,
+    _CHECKS: [str],
+    _UNUSED_CHECKS: [str],
+    _FUNGIBILITY: {"*": str},
+    _PENDING: {"clusterQueuePendingWorkload": [{"name": str, "namespace": str}], "lastChangeTime": is_time},
+    _CONCURRENT: {"migration": {"mode": str, "constraints": {"lastAcceptableFlavorName": str}}},
+}
 
 _OLD_POLICIES: Final = ("Borrow", "Preempt")
 _PREEMPTS: Final = "LowerPriority"

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from gangline.api.convert.fields import Json, make, move, own, rename
+from gangline.api.convert.notes import Shape, is_time
 
 _FLAVORS: Final = "flavors"
 _DELAY: Final = "retryDelayMinutes"
 _DEFAULT_DELAY: Final = 15
+
+_TAINT: Final = {"key": str, "value": str, "effect": str, "timeAdded": is_time}
+_FLAVOR: Final = {
+    "name": str,
+    "resources": [str],
+    "nodeLabels": {"*": str},
+    "nodeTaints": [_TAINT],
+    "topology": {"name": str, "levels": [str]},
+}
+LOCAL_QUEUE_NOTES: Final[Mapping[str, Shape]] = {_FLAVORS: [_FLAVOR]}
+ADMISSION_CHECK_NOTES: Final[Mapping[str, Shape]] = {_DELAY: int}
 
 
 def upgrade_local_queue(queue: Json, restored: Json) -> Json:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from gangline.api import topology_slices
 from gangline.api.convert.fields import Json, items, listing, mapping, move, own, own_items, rename
+from gangline.api.convert.notes import Shape, is_time
 
 _SOURCES: Final = {
     "kueue.x-k8s.io/workloadpriorityclass": ("kueue.x-k8s.io", "WorkloadPriorityClass"),
@@ -17,8 +19,24 @@ _SOURCE: Final = "priorityClassSource"
 _GATES: Final = "preemptionGates"
 _GATE_STATES: Final = "preemptionGateStates"
 _CONSTRAINTS: Final = "podsetSliceRequiredTopologyConstraints"
+_TOPOLOGY: Final = "topologyAssignment"
+_TOPOLOGIES: Final = "topologyAssignments"
 _PAST_OLD: Final = "accumulatedPastExexcutionTimeSeconds"  # misspelt in v1beta1
 _PAST: Final = "accumulatedPastExecutionTimeSeconds"
+
+_SLICE: Final = {
+    "domainCount": int,
+    "valuesPerLevel": [{"universal": str, "individual": {"prefix": str, "suffix": str, "roots": [str]}}],
+    "podCounts": {"universal": int, "individual": [int]},
+}
+NOTES: Final[Mapping[str, Shape]] = {
+    _NAME: str,
+    _SOURCE: str,
+    _GATES: [{"name": str}],
+    _GATE_STATES: [{"name": str, "position": str, "lastTransitionTime": is_time}],
+    _CONSTRAINTS: {"*": [{"topology": str, "size": int}]},
+    _TOPOLOGIES: {"*": {"levels": [str], "slices": [_SLICE]}},
+}
 
 
 def upgrade(workload: Json, restored: Json) -> Json:
@@ -36,17 +54,12 @@ def upgrade(workload: Json, restored: Json) -> Json:
     if status is not None:
         rename(status, _PAST_OLD, _PAST)
         move(restored, _GATE_STATES, status, _GATES)
-        for path, assignment in _topologies(status):
-            assignment["slices"] = topology_slices.encode(_domains(assignment, path))
-            assignment.pop("domains", None)
+        _restore_topologies(status, mapping(restored.get(_TOPOLOGIES)))
     return notes
 
 
 def downgrade(workload: Json, restored: Json) -> Json:
-    """Turns a v1beta2 workload into v1beta1, in place; returns the notes. `restored` is what `upgrade` noted.
-
-    Raises topology_slices.SlicesError.
-    """
+    """Turns a v1beta2 workload into v1beta1, in place; returns the notes. `restored` is what `upgrade` noted."""
     notes: Json = {}
     spec = own(workload, "spec")
     if spec is not None:
@@ -57,10 +70,7 @@ def downgrade(workload: Json, restored: Json) -> Json:
     if status is not None:
         rename(status, _PAST, _PAST_OLD)
         move(status, _GATES, notes, _GATE_STATES)
-        for path, assignment in _topologies(status):
-            domains = _decoded(assignment, path)
-            assignment["domains"] = [{"values": list(values), "count": count} for values, count in domains]
-            assignment.pop("slices", None)
+        _note_topologies(status, notes)
     return notes
 
 
@@ -105,15 +115,31 @@ def _restore_constraints(spec: Json, noted: Any) -> None:
             request[_CONSTRAINTS] = constraints
 
 
-def _topologies(status: Json) -> list[tuple[str, Json]]:
-    """Copies of the topology assignments, in their places, with their paths."""
-    assignments = own_items(own(status, "admission"), "podSetAssignments")
-    found = [own(assignment, "topologyAssignment") for assignment in assignments]
-    return [
-        (f"status.admission.podSetAssignments[{i}].topologyAssignment", topology)
-        for i, topology in enumerate(found)
-        if topology is not None
-    ]
+def _restore_topologies(status: Json, noted: Json) -> None:
+    """Domains become slices; where there are none, what was noted comes back. Raises topology_slices.SlicesError."""
+    for i, holder in enumerate(own_items(own(status, "admission"), "podSetAssignments")):
+        assignment = own(holder, _TOPOLOGY)
+        if assignment is not None:
+            path = f"status.admission.podSetAssignments[{i}].{_TOPOLOGY}"
+            assignment["slices"] = topology_slices.encode(_domains(assignment, path))
+            assignment.pop("domains", None)
+        else:
+            move(noted, str(holder.get("name", "main")), holder, _TOPOLOGY)
+
+
+def _note_topologies(status: Json, notes: Json) -> None:
+    """Slices become domains, and those that contradict themselves a note: the schema lets them in."""
+    for holder in own_items(own(status, "admission"), "podSetAssignments"):
+        assignment = own(holder, _TOPOLOGY)
+        if assignment is None:
+            continue
+        try:
+            domains = topology_slices.decode(assignment.get("slices", []), _levels(assignment))
+        except topology_slices.SlicesError:
+            move(holder, _TOPOLOGY, notes.setdefault(_TOPOLOGIES, {}), str(holder.get("name", "main")))
+            continue
+        assignment["domains"] = [{"values": list(values), "count": count} for values, count in domains]
+        assignment.pop("slices", None)
 
 
 def _levels(assignment: Json) -> int:
@@ -133,10 +159,3 @@ def _domains(assignment: Json, path: str) -> list[topology_slices.Domain]:
             raise topology_slices.SlicesError(f"{path}.domains[{i}].count", "must be a number")
         domains.append((tuple(str(value) for value in values), count))
     return domains
-
-
-def _decoded(assignment: Json, path: str) -> list[topology_slices.Domain]:
-    try:
-        return topology_slices.decode(assignment.get("slices", []), _levels(assignment))
-    except topology_slices.SlicesError as error:
-        raise topology_slices.SlicesError(f"{path}.{error.path}", error.message) from None

@@ -1,0 +1,90 @@
+"""What one version says and the other has no field for: a JSON object in an annotation, put back on the way back.
+
+Whoever may write the object may write its annotations, and what the API server reads from its store it does not check: one
+object that no client can decode would spoil every list that it is in. So only what fits its field is put back.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias, cast
+
+from gangline import bounded
+from gangline.api.convert.fields import Json, mapping, own
+from gangline.api.reading import parse_time
+
+#: a type; a list with the shape of its items; an object with the shapes of its fields, "*" being all others; or a test
+Shape: TypeAlias = "type | list[Any] | Mapping[str, Any] | Callable[[Any], bool]"
+
+#: bytes of all annotations of an object together: an API server takes no answer with more
+MOST_BYTES: Final = 256 * 1024
+#: levels: a topology assignment has nine
+_MOST_DEPTH: Final = 16
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+
+
+def take(obj: Json, annotation: str, shapes: Mapping[str, Shape]) -> Json:
+    """Takes the annotation off and returns of it what has these shapes; text that is not ours is left where it is."""
+    metadata = own(obj, "metadata")
+    annotations = own(metadata, "annotations")
+    if metadata is None or annotations is None:
+        return {}
+    notes = {
+        name: value for name, value in _parsed(annotations.get(annotation)).items() if fits(value, shapes.get(name))
+    }
+    if notes:
+        del annotations[annotation]
+        if not annotations:
+            del metadata["annotations"]
+    return notes
+
+
+def write(obj: Json, annotation: str, notes: Json) -> None:
+    """Nothing where there is nothing to note, or where an API server would not take the annotations: then it is done without."""
+    if not notes:
+        return
+    metadata = mapping(obj.get("metadata"))
+    text = json.dumps(notes, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    annotations = {**mapping(metadata.get("annotations")), annotation: text}
+    size = sum(len(f"{name}{text}".encode(errors="replace")) for name, text in annotations.items())
+    if size <= MOST_BYTES:
+        obj["metadata"] = {**metadata, "annotations": annotations}
+
+
+def _parsed(text: Any) -> Json:
+    try:
+        value = (
+            bounded.load_json(text, most_bytes=MOST_BYTES, most_depth=_MOST_DEPTH) if isinstance(text, str) else None
+        )
+    except bounded.BadJsonError:
+        return {}
+    return cast(Json, value) if isinstance(value, dict) else {}
+
+
+def fits(value: Any, shape: Shape | None) -> bool:
+    """Whether a value has a shape. None fits nothing; fields may be missing."""
+    match shape:
+        case None:
+            return False
+        case type():
+            return type(value) is shape
+        case list():
+            return isinstance(value, list) and all(fits(item, shape[0]) for item in cast("list[Any]", value))
+        case Mapping():
+            rest = shape.get("*")
+            return isinstance(value, dict) and all(
+                fits(inner, shape.get(name, rest)) for name, inner in cast(Json, value).items()
+            )
+        case _:
+            return shape(value)
+
+
+def is_time(value: Any) -> bool:
+    """As clients decode it: RFC 3339."""
+    try:
+        parse_time(value)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return _TIME.fullmatch(value) is not None

@@ -11,9 +11,10 @@ import orjson
 import pytest
 from fastapi.testclient import TestClient
 from tests.api.admission.builders import Json, cluster_queue, gpujob, job, recipe
-from tests.webhooks.test_jsonpatch import apply
+from tests.webhooks.patching import apply
 
 from gangline.api import names
+from gangline.api.admission import Result
 from gangline_webhooks.app import Readiness, create_app
 from gangline_webhooks.facts import Facts
 
@@ -96,6 +97,25 @@ def test_a_thousand_faults_make_a_readable_answer(client: TestClient):
     status = post(client, "/validate", review(cluster_queue(resourceGroups=groups)))["status"]
     assert len(status["details"]["causes"]) == 32
     assert status["message"].endswith("and 968 more")
+
+
+def test_half_a_character_in_the_json_of_an_annotation_is_refused_in_words(client: TestClient):
+    """`json` reads "\\ud800", and no answer can say it."""
+    obj = job(queue="main")
+    layers = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
+    obj["spec"]["template"]["metadata"] = {"annotations": {layers: '[{"topology": "\\ud800", "size": 8}]'}}
+    response = post(client, "/validate", review(obj))
+    assert response["status"]["code"] == 403
+    assert layers in response["status"]["message"]
+
+
+def test_an_answer_that_can_not_be_written_costs_that_object_alone():
+    class Unspeakable(Facts):
+        async def run(self, ask: object) -> Any:  # pyright: ignore
+            return Result(job(), ("\ud800",))
+
+    client = TestClient(create_app(Unspeakable(None), Readiness()))
+    assert post(client, "/mutate", review(job()))["status"]["reason"] == "InternalError"
 
 
 def test_updates_are_judged_by_what_was(client: TestClient):
@@ -198,6 +218,13 @@ def test_an_object_that_can_not_be_converted_is_named(client: TestClient):
     assert response["convertedObjects"] == []
     assert response["result"]["status"] == "Failure"
     assert response["result"]["message"].startswith("Cat tom: can't be converted to kueue.x-k8s.io/v1beta2: ")
+
+
+def test_a_scribbled_note_fails_no_list(client: TestClient):
+    annotations = {names.V1BETA1_FIELDS: '{"flavors": ["\\ud800"]}'}
+    queue = {"apiVersion": names.V1BETA2, "kind": "LocalQueue", "metadata": {"name": "q", "annotations": annotations}}
+    response = post(client, "/convert", conversion(queue, to=names.V1BETA1))
+    assert "status" not in response["convertedObjects"][0]
 
 
 @pytest.mark.parametrize(

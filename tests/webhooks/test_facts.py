@@ -113,6 +113,7 @@ def reference(kind: str, name: str, version: str = "gangline.io/v1alpha1") -> Js
         ({"gpujobs_a": owner("GPUJob", "a")}, False),
         ({}, False),
         ({"gpujobs_a": {**owner("GPUJob", "a", queue="main"), "metadata": {"uid": "another"}}}, False),
+        ({"gpujobs_a": {**owner("GPUJob", "a", queue="main"), "metadata": None}}, False),
         (
             {
                 "gpujobs_a": owner("GPUJob", "a", parent=reference("JobSet", "b", "jobset.x-k8s.io/v1alpha2")),

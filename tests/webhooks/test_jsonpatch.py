@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.webhooks.patching import apply
 
 from gangline_webhooks.jsonpatch import Json, diff
 
@@ -20,28 +20,6 @@ values = st.recursive(
     leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3), max_leaves=12
 )
 objects = st.dictionaries(keys, values, max_size=4)
-
-
-def apply(document: Json, operations: list[Json]) -> Json:
-    """RFC 6902, written apart from the code under test, strict about parents that are missing."""
-    document = copy.deepcopy(document)
-    for operation in operations:
-        *way, last = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
-        target: Any = document
-        for part in way:
-            target = target[int(part)] if isinstance(target, list) else target[part]
-        key: Any = int(last) if isinstance(target, list) else last
-        match operation["op"]:
-            case "remove":
-                del target[key]
-            case "replace":
-                assert isinstance(target, list) or key in target
-                target[key] = copy.deepcopy(operation["value"])
-            case "add":
-                assert isinstance(target, dict)
-                assert key not in target
-                target[key] = copy.deepcopy(operation["value"])
-    return document
 
 
 def exactly(document: object) -> bytes:

@@ -92,8 +92,8 @@ def create_app(facts: Facts, readiness: Readiness, convert: conversions.Convert 
         errors = errors or _unqueueable(asked)
         return review.denied(asked, errors) if errors else review.allowed(asked)
 
-    async def convert_all(body: bytes) -> Json:
-        return conversions.answer(body, convert)
+    async def convert_all(body: bytes) -> bytes:
+        return orjson.dumps(conversions.answer(body, convert))
 
     async def healthz() -> Response:
         return Response("ok", media_type="text/plain")
@@ -115,19 +115,19 @@ def create_app(facts: Facts, readiness: Readiness, convert: conversions.Convert 
     return _Reviews(reviews, app)
 
 
-def _isolated(judge: Callable[[review.Review], Awaitable[Json]]) -> Callable[[bytes], Awaitable[Json]]:
+def _isolated(judge: Callable[[review.Review], Awaitable[Json]]) -> Callable[[bytes], Awaitable[bytes]]:
     """Whatever goes wrong with one object costs that object alone: it is refused, and its author reads why."""
 
-    async def answer(body: bytes) -> Json:
+    async def answer(body: bytes) -> bytes:
         asked = review.parse(body)
         try:
-            return await judge(asked)
+            return orjson.dumps(await judge(asked))
         except admission.UnknownKindError:
             raise
         except Exception as error:
             where = "".join(traceback.format_tb(error.__traceback__, -6)).rstrip()
             log.error("a %s could not be judged: %s\n%s", asked.kind[:SHOWN], type(error).__name__, where)
-            return review.failed(asked, error)
+            return orjson.dumps(review.failed(asked, error))
 
     return answer
 
@@ -154,7 +154,7 @@ def _unqueueable(asked: review.Review) -> list[admission.FieldError]:
     return []
 
 
-def _endpoint(handle: Callable[[bytes], Awaitable[Json]]) -> Endpoint:
+def _endpoint(handle: Callable[[bytes], Awaitable[bytes]]) -> Endpoint:
     """JSON in, JSON out; every failure is a sentence."""
 
     async def endpoint(request: Request) -> Response:
@@ -169,7 +169,7 @@ def _endpoint(handle: Callable[[bytes], Awaitable[Json]]) -> Endpoint:
         except Exception:
             log.exception("%s failed", request.url.path)
             return Response("internal error; the log of the webhooks says more\n", 500, media_type="text/plain")
-        return Response(orjson.dumps(answer), media_type="application/json")
+        return Response(answer, media_type="application/json")
 
     return endpoint
 

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 import orjson
 
 from gangline.api.admission import Context, jobs
+from gangline.api.admission.model import mapping
 from gangline.jobs import owners
 from gangline.kube.client import ApiError, NotFound, Resource
 from gangline.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES
@@ -150,7 +151,7 @@ async def _is_queued(reader: Reader, question: _Queued) -> bool:
             )
         except NotFound:
             return False
-        if owner.get("metadata", {}).get("uid") != reference["uid"] or not owners.creates(owner, child):
+        if mapping(owner.get("metadata")).get("uid") != reference["uid"] or not owners.creates(owner, child):
             return False
         child = owner
         if jobs.queue_name(owner):

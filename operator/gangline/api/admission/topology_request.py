@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
+from gangline import bounded
 from gangline.api import names
 from gangline.api.admission import syntax
 from gangline.api.admission.model import (
@@ -25,6 +25,8 @@ from gangline.api.admission.model import (
 SLICE_CONSTRAINTS: Final = f"{names.GROUP}/podset-slice-required-topology-constraints"
 INDEX_OFFSET: Final = f"{names.GROUP}/pod-index-offset"
 MAX_LAYERS: Final = 3
+#: characters and levels of their JSON
+_LONGEST_LAYERS, _DEEPEST_LAYERS = 16_384, 4
 
 _EXCLUSIVE: Final = (names.REQUIRED_TOPOLOGY, names.PREFERRED_TOPOLOGY, names.UNCONSTRAINED_TOPOLOGY)
 _LEVELS: Final = (names.REQUIRED_TOPOLOGY, names.PREFERRED_TOPOLOGY, names.SLICE_REQUIRED_TOPOLOGY)
@@ -156,8 +158,10 @@ def _constraints(at: str, asked: Json, count: int) -> list[FieldError]:
     ]
     layers: object
     try:
-        layers = json.loads(text(asked[SLICE_CONSTRAINTS]))
-    except (ValueError, RecursionError) as error:
+        layers = bounded.load_json(
+            text(asked[SLICE_CONSTRAINTS]), most_bytes=_LONGEST_LAYERS, most_depth=_DEEPEST_LAYERS
+        )
+    except bounded.BadJsonError as error:
         return [*errors, invalid(path, asked[SLICE_CONSTRAINTS], f"must be a valid JSON array: {error}")]
     if not 1 <= len(objects(layers)) <= MAX_LAYERS:
         return [*errors, invalid(path, asked[SLICE_CONSTRAINTS], f"must contain between 1 and {MAX_LAYERS} layers")]

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from gangline.control import operator as process
 from gangline.control.heartbeats import BadReportError
-from gangline.tls.connections import ConnectionWatch, of_aiohttp
+from gangline.tls.connections import ConnectionWatch, of_aiohttp, runner_of
 
 
 class Desk:
@@ -32,12 +32,17 @@ class Desk:
         self.reports.append(body)
 
 
+async def broken(_: web.Request) -> web.Response:
+    raise RuntimeError("a bug of ours")
+
+
 @asynccontextmanager
 async def serving(desk: Desk, **limits: Any) -> AsyncIterator[tuple[int, ConnectionWatch]]:
     app = web.Application(client_max_size=4096)
-    app.router.add_get("/healthz", lambda _: process._ok())
+    app.router.add_get("/healthz", process._ok)
     app.router.add_post("/progress/{namespace}/{name}/{uid}", lambda r: process.Operator._progress(desk, r))  # type: ignore[arg-type]
-    runner = web.AppRunner(app, access_log=None)
+    app.router.add_get("/broken", broken)
+    runner = runner_of(app)
     await runner.setup()
     assert runner.server is not None
     watch = of_aiohttp(runner.server, **limits)
@@ -115,3 +120,27 @@ async def test_others_are_served_while_hundreds_of_connections_do_nothing() -> N
         assert len(watch.connections()) <= 21
         for _, writer in slow:
             writer.close()
+
+
+MALFORMED = {
+    "two hosts": b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+    "a header without a name": b"GET / HTTP/1.1\r\n: x\r\n\r\n",
+    "a version that is none": b"GET /\x00 HTTP/9.9\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("sent", MALFORMED.values(), ids=MALFORMED)
+async def test_what_is_no_request_is_answered_and_fills_no_log(sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(Desk()) as (port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        assert (await reader.readline()).split()[1] == b"400"
+        writer.close()
+    assert caplog.text == ""
+
+
+async def test_what_breaks_in_the_server_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(Desk()) as (port, _), aiohttp.ClientSession() as session:
+        answer = await session.get(f"http://127.0.0.1:{port}/broken")
+        assert answer.status == 500
+    assert "a bug of ours" in caplog.text

@@ -31,7 +31,7 @@ from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
 from gangline.tls import certificates
 from gangline.tls.certificates import Certificates, service_names
-from gangline.tls.connections import of_aiohttp
+from gangline.tls.connections import of_aiohttp, runner_of
 from gangline.tls.context import LiveContext
 from gangline.tls.listening import bound
 
@@ -122,7 +122,7 @@ class AggregatedApi:
         """Listen anew: connections that stand keep what they were opened with."""
         context = _context(trust, held)
         if self._runner is None:
-            self._runner = web.AppRunner(self.app(), access_log=None, keepalive_timeout=KEEP_ALIVE)
+            self._runner = runner_of(self.app(), keepalive_timeout=KEEP_ALIVE)
             await self._runner.setup()
             if self._runner.server is not None:
                 self._watch = asyncio.ensure_future(of_aiohttp(self._runner.server, KEEP_ALIVE).run())

@@ -44,7 +44,7 @@ from gangline.kube.reflector import Reflector, ReflectorGroup
 from gangline.kube.resources import Resource
 from gangline.kube.transport import tell_refusals
 from gangline.telemetry import Source
-from gangline.tls.connections import of_aiohttp
+from gangline.tls.connections import of_aiohttp, runner_of
 
 if TYPE_CHECKING:
     from gangline.control.forecasting import Forecasting
@@ -375,15 +375,19 @@ class Operator:
 
     # --- what others may ask ---
 
-    async def _serve(self) -> int:
-        """/metrics, /healthz (the loop runs), /readyz (all kinds are known). Returns the port."""
+    def app(self) -> web.Application:
+        """/metrics, /healthz (the loop runs), /readyz (all kinds are known), reports, forecasts."""
         app = web.Application(client_max_size=heartbeats.LONGEST)
         app.router.add_get("/metrics", self._metrics)
-        app.router.add_get("/healthz", lambda _: _ok())
-        app.router.add_get("/readyz", lambda _: _ok())
+        app.router.add_get("/healthz", _ok)
+        app.router.add_get("/readyz", _ok)
         self.visibility.add_to(app)
         app.router.add_post("/progress/{namespace}/{name}/{uid}", self._progress)
-        runner = web.AppRunner(app, access_log=None)
+        return app
+
+    async def _serve(self) -> int:
+        """Returns the port."""
+        runner = runner_of(self.app())
         await runner.setup()
         if runner.server is not None:
             self._watch = asyncio.ensure_future(of_aiohttp(runner.server).run())
@@ -433,7 +437,7 @@ def _said(status: int, text: str) -> web.Response:
     return web.Response(status=status, text=text)
 
 
-async def _ok() -> web.Response:
+async def _ok(_: web.Request) -> web.Response:
     return web.Response(text="ok")
 
 

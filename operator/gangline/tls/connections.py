@@ -7,10 +7,14 @@ request has to come within a time, and when there are too many connections, thos
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 #: seconds in which the head of a request has to be there, from the connection or the request before: a little longer than aiohttp
 #: keeps an idle connection, so that clients which keep theirs are told in the usual way
@@ -58,6 +62,20 @@ class ConnectionWatch:
         if transport is not None:
             self.closed += 1
             transport.abort()
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """A request that is no HTTP is answered with 400 and is no error of the server's: anybody could fill the log with it."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
+
+
+_LOG: Final = logging.getLogger(__name__)
+_LOG.addFilter(_is_ours)
+
+
+def runner_of(app: web.Application, **options: Any) -> web.AppRunner:
+    """What serves the app, and logs what breaks in it."""
+    return web.AppRunner(app, access_log=None, logger=_LOG, **options)
 
 
 def of_aiohttp(server: Any, head_within: float = HEAD_WITHIN, **limits: Any) -> ConnectionWatch:

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Makes or refreshes the virtual environment that the Makefile works in.
 #   scripts/venv.sh DIR          Gangline and what it is checked and tested with
+#   scripts/venv.sh DIR fuzz     the same and what `make fuzz` needs
 #   scripts/venv.sh DIR tools    what `make lock` and `make sbom` need
 # GANGLINE_PYTHON=/path/to/python3.x picks the interpreter. Nothing is installed but what a lock file names by version and hash.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-dir="${1:?usage: scripts/venv.sh DIR [tools]}"
+dir="${1:?usage: scripts/venv.sh DIR [fuzz|tools]}"
 what="${2:-gangline}"
 oldest="3.11"
 
@@ -68,3 +69,6 @@ fi
 echo "· installing Gangline and its tools into $dir" >&2
 "${pip[@]}" --require-hashes --requirement requirements.lock
 "${pip[@]}" --no-deps --no-build-isolation --editable .
+if [[ "$what" == fuzz ]]; then
+  "${pip[@]}" --require-hashes --requirement requirements-fuzz.lock
+fi

@@ -32,7 +32,7 @@ def wanted(requirements: list[str]) -> set[str]:
     return {re.sub(r"[-_.]+", "-", name.group()).lower() for name in names if name}
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-tools.lock"])
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-fuzz.lock", "requirements-tools.lock"])
 def test_every_package_is_pinned_by_version_and_hash(name: str) -> None:
     packages = locked(name)
     assert packages
@@ -46,11 +46,12 @@ def test_the_locks_name_all_that_the_project_asks_for() -> None:
     groups = PROJECT["dependency-groups"]
     asked = [*PROJECT["project"]["dependencies"], *PROJECT["build-system"]["requires"], *groups["dev"]]
     assert wanted(asked) <= set(locked("requirements.lock"))
+    assert wanted(groups["fuzz"]) <= set(locked("requirements-fuzz.lock"))
     assert wanted(groups["tools"]) <= set(locked("requirements-tools.lock"))
 
 
 def test_what_is_installed_is_what_is_locked() -> None:
     installs = [line for line in (ROOT / "scripts/venv.sh").read_text().splitlines() if '"${pip[@]}" ' in line]
-    assert len(installs) == 3
+    assert len(installs) == 4
     for line in installs:
         assert "--require-hashes --requirement" in line or "--no-deps --no-build-isolation --editable ." in line

@@ -10,12 +10,17 @@ VENV := .venv
 STAMP := $(VENV)/.installed
 #: what locks and lists the dependencies
 TOOLS := .venv-tools
+#: .venv once more, with the coverage-guided fuzzer
+FUZZ := .venv-fuzz
 BIN := $(VENV)/bin
 #: pytest workers; the tests that need the control plane share one per worker
 WORKERS ?= 2
 PYTEST_ARGS ?=
 #: of fuzz: so many times the examples of `make test`
 TIMES ?= 20
+#: of fuzz and fuzz-coverage: for so many seconds each target, or those in whose name a pattern of TARGETS is found
+FUZZ_SECONDS ?= 60
+TARGETS ?=
 #: which of bench/admission.yaml's loads and sizes the benchmarks run
 LOAD ?= baseline
 SIZE ?= full
@@ -30,7 +35,7 @@ TRIALS ?= 20
 #: of bench-curve: the largest number of workloads
 TO ?= 50000
 
-.PHONY: help run test fuzz fuzz-cluster check venv bench bench-engine bench-admission bench-jobs bench-hotswap bench-idle bench-soak bench-curve crds lock sbom clean
+.PHONY: help run test fuzz fuzz-coverage fuzz-cluster check venv bench bench-engine bench-admission bench-jobs bench-hotswap bench-idle bench-soak bench-curve crds lock sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,8 +47,12 @@ test: check ## all checks, then all tests
 	@$(BIN)/gangline cluster build
 	@$(BIN)/pytest -n $(WORKERS) $(PYTEST_ARGS)
 
-fuzz: venv ## the property tests with TIMES=20 times as many examples, new ones each time
+fuzz: venv ## the property tests with TIMES=20 times as many examples, new ones each time; then `make fuzz-coverage`
 	@GANGLINE_EXAMPLES=$(TIMES) $(BIN)/pytest --timeout 3600 -n $(WORKERS) $(shell grep -rlE '^from (hypothesis|tests.examples) import' tests --include='test_*.py') $(PYTEST_ARGS)
+	@$(MAKE) --no-print-directory fuzz-coverage
+
+fuzz-coverage: $(FUZZ)/.installed ## coverage-guided: FUZZ_SECONDS=60 for every endpoint and parser, or for TARGETS="…"
+	@$(FUZZ)/bin/python -m tests.fuzz.coverage --seconds $(FUZZ_SECONDS) $(value TARGETS)
 
 fuzz-cluster: venv ## a tenant writes at random for MINUTES=30 (SEED=1) while another team's jobs are admitted as ever
 	@$(BIN)/gangline cluster build
@@ -96,6 +105,7 @@ crds: venv ## regenerate crds/ from the models
 
 lock: $(TOOLS)/.installed ## requirements*.lock anew from pyproject.toml, with hashes, keeping versions that fit (UPGRADE=1: the newest)
 	@$(LOCK) pyproject.toml --group dev --output-file requirements.lock
+	@$(LOCK) --group fuzz --output-file requirements-fuzz.lock
 	@$(LOCK) --group tools --output-file requirements-tools.lock
 
 # for all platforms and every Python from the oldest on; what is installed must be what was locked
@@ -107,10 +117,14 @@ sbom: $(TOOLS)/.installed ## dist/gangline.cdx.json: every package of requiremen
 	@PYTHONWARNINGS=ignore $(TOOLS)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --output-file dist/gangline.cdx.json requirements.lock
 	@echo "dist/gangline.cdx.json"
 
+$(FUZZ)/.installed: pyproject.toml requirements.lock requirements-fuzz.lock
+	@./scripts/venv.sh $(FUZZ) fuzz
+	@touch $@
+
 $(TOOLS)/.installed: requirements-tools.lock
 	@./scripts/venv.sh $(TOOLS) tools
 	@touch $@
 
 clean: ## remove .venv and caches (the control plane's build cache stays)
-	rm -rf $(VENV) $(TOOLS) .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) $(TOOLS) $(FUZZ) .fuzz .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
 	find operator webhooks tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,94 +5,26 @@ from __future__ import annotations
 import copy
 import os
 import random
-from collections.abc import Iterator
-from typing import Any
 
 import orjson
 import pytest
 from fastapi.testclient import TestClient
-from tests.api import accepted
-from tests.api.admission.builders import Json, gpujob, job, recipe
+from tests.fuzz.objects import ODD, Json, objects, places, review
 
 from gangline_webhooks.app import Readiness, create_app
 from gangline_webhooks.facts import Facts
 
 TIMES = int(os.environ.get("GANGLINE_EXAMPLES", "1"))
-#: what takes the place of any value
-ODD: tuple[Any, ...] = (
-    *(
-        None,
-        True,
-        0,
-        -1,
-        2**31,
-        2**63 - 1,
-        -(2**63),
-        1.5,
-        1e300,
-        "",
-        "x",
-        "-1",
-        "9" * 5000,
-        "9" * 100_000,
-        "٣",
-        "\U0001f600",
-    ),
-    *("0-99999999999", "a,b,,c", "1h" * 500, "{" * 300, [], {}, [None], [[]], [{}], {"": ""}, {"a": None}, ["x"] * 50),
-    {"name": {"name": 1}},
-    *("\n", " ", "../..", "a/b/c", "%s%n", "$(x)", "2026-99-99T00:00:00Z", "1e400", "1Ei"),
-)
-
-
-def jobset() -> Json:
-    body = {"parallelism": 2, "completions": 2, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": "js", "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "main"}},
-        "spec": {"suspend": True, "replicatedJobs": [{"name": "w", "replicas": 2, "template": {"spec": body}}]},
-    }
-
-
-def annotated(body: Json) -> Json:
-    """With everything in its metadata that a job may say."""
-    meta = body.setdefault("metadata", {})
-    meta.setdefault("annotations", {}).update(
-        {
-            "gangline.io/expected-runtime": "1h",
-            "gangline.io/checkpoint-interval": "10m",
-            "gangline.io/attempt": "1",
-            "kueue.x-k8s.io/job-min-parallelism": "1",
-            "kueue.x-k8s.io/priority-boost": "1",
-        }
-    )
-    meta.setdefault("labels", {}).update(
-        {"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/max-exec-time-seconds": "60"}
-    )
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "o", "uid": "u", "controller": True}
-    meta.setdefault("ownerReferences", [owner])
-    return body
-
-
-def objects() -> list[Json]:
-    """One of each kind that is reviewed, in every version, with all of its fields."""
-    jobs = [annotated(each) for each in (job(), jobset(), gpujob(), recipe())]
-    made = [
-        {"apiVersion": f"{group}/{version}", "kind": kind, "metadata": {"name": "a", "namespace": "team"}, **body}
-        for kind, group, version, schema in accepted.schemas()
-        for body in (accepted.fullest(schema), accepted.smallest(schema))
-    ]
-    return jobs + [each for each in made if each["kind"] != "WorkloadPriorityClass"]
 
 
 def mutated(obj: Json, draw: random.Random) -> Json:
     """A copy with one to three places changed: another value, a field less, an entry more."""
     body = copy.deepcopy(obj)
     for _ in range(draw.randint(1, 3)):
-        places = [place for place in _places(body) if place[1] not in ("apiVersion", "kind") or place[0] is not body]
-        if not places:
+        found = [place for place in places(body) if place[1] not in ("apiVersion", "kind") or place[0] is not body]
+        if not found:
             break
-        parent, key = draw.choice(places)
+        parent, key = draw.choice(found)
         match draw.randrange(4):
             case 0 | 1:
                 parent[key] = copy.deepcopy(draw.choice(ODD))
@@ -103,23 +35,6 @@ def mutated(obj: Json, draw: random.Random) -> Json:
             case _:
                 del parent[key]
     return body
-
-
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield value, key
-            yield from _places(inner)
-    elif isinstance(value, list):
-        for number, inner in enumerate(value):
-            yield value, number
-            yield from _places(inner)
-
-
-def review(obj: Any, old: Any) -> bytes:
-    request = {"uid": "u", "operation": "UPDATE" if old is not None else "CREATE", "object": obj, "oldObject": old}
-    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {**request, "namespace": "team"}}
-    return orjson.dumps(body)
 
 
 @pytest.fixture(scope="module")

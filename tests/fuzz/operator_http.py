@@ -1,0 +1,211 @@
+"""The operator's own HTTP in this process: what it answers to any request. Nothing of the operator runs beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+from aiohttp import web
+from tests.api.admission.builders import cluster_queue, workload
+from tests.fuzz.draw import Draw
+from tests.fuzz.objects import ODD, Json
+
+from gangline.api.names import V1BETA2
+from gangline.control.aggregated import AggregatedApi, Options
+from gangline.control.front_proxy import Trust
+from gangline.control.operator import Operator
+from gangline.control.operator import Options as OperatorOptions
+from gangline.kube import resources as kube
+from gangline.kube.reflector import Upsert
+from gangline.tls.connections import runner_of
+
+RUNNING, WAITING, SINCE = "job-train-12345", "job-wait-12345", "2026-01-31T12:00:00Z"
+#: what a path may name, by what it is about
+NAMES = {"progress": (RUNNING, WAITING), "clusterqueues": ("team", "x"), "localqueues": ("main", "bare")}
+HEADERS = ("X-Remote-User", "X-Remote-Group", "X-Remote-Extra-a", "Content-Type", "Accept", "Expect", "Cookie", "Range")
+AGGREGATOR = {"subject": ((("commonName", "front-proxy-client"),),)}
+#: seconds for an answer, where nothing is waited for
+PATIENCE = 10.0
+
+
+class Wire(asyncio.Transport):
+    """A connection of which the other side is a list of bytes."""
+
+    def __init__(self) -> None:
+        super().__init__({"peercert": AGGREGATOR, "peername": ("127.0.0.1", 1)})
+        self.answer = bytearray()
+        self.closed = asyncio.Event()
+
+    def write(self, data: Any) -> None:
+        self.answer += data
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.answer += b"".join(list_of_data)
+
+    def close(self) -> None:
+        self.closed.set()
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self.closed.is_set()
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+class Cluster:
+    """In place of the API server, which says that "nobody" may see nothing."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[Any] = Counter()
+
+    async def create(self, resource: kube.Resource, namespace: str | None, body: Json, **_: Any) -> Json:
+        return {**body, "status": {"allowed": body["spec"]["user"] != "nobody"}}
+
+
+class OperatorHttp:
+    """A leading operator with two workloads, and its part of the API server."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._loop.run_until_complete(self._start())
+
+    async def _start(self) -> None:
+        cluster: Any = Cluster()
+        self.operator = Operator(OperatorOptions(), cluster)
+        self.operator.leading.set()
+        for resource, obj in _objects():
+            self.operator.controller.sink(resource)(Upsert(obj))
+        self.operator.controller.absorb()
+        aggregated = AggregatedApi(cluster, self.operator.visibility, Options(("127.0.0.1", 0), "localhost"), "system")
+        await aggregated.close()  # the port that it holds
+        aggregated._trust = Trust("")
+        self.apps = {"operator": self.operator.app(), "visibility": aggregated.app()}
+        self._servers: dict[str, web.Server] = {}
+        for name, app in self.apps.items():
+            runner = runner_of(app)
+            await runner.setup()
+            assert runner.server is not None
+            self._servers[name] = runner.server
+
+    def routes(self, app: str) -> list[tuple[str, str]]:
+        """Method and pattern of the path of all that one app serves."""
+        found = self.apps[app].router.routes()
+        return sorted((route.method, route.resource.canonical) for route in found if route.resource is not None)
+
+    def ask(self, app: str, request: bytes) -> bytes:
+        """What is answered on a connection of its own."""
+        return self._loop.run_until_complete(asyncio.wait_for(self._ask(app, request), PATIENCE))
+
+    async def _ask(self, app: str, request: bytes) -> bytes:
+        wire, protocol = Wire(), self._servers[app]()
+        protocol.connection_made(wire)
+        protocol.data_received(request)
+        await wire.closed.wait()
+        protocol.connection_lost(None)
+        await asyncio.sleep(0)
+        return bytes(wire.answer)
+
+
+def _objects() -> Iterator[tuple[kube.Resource, Json]]:
+    """A queue with a job that runs and one that waits, and doors to it, one of which says nothing."""
+    yield kube.CLUSTER_QUEUES, cluster_queue()
+    for name, spec in (("main", {"spec": {"clusterQueue": "team"}}), ("bare", {})):
+        meta = {"name": name, "namespace": "team", "uid": name, "resourceVersion": "1"}
+        yield kube.LOCAL_QUEUES, {"apiVersion": V1BETA2, "kind": "LocalQueue", "metadata": meta, **spec}
+    for name in (RUNNING, WAITING):
+        obj = workload()
+        obj["metadata"] |= {
+            "name": name,
+            "uid": name,
+            "resourceVersion": "1",
+            "generation": 1,
+            "creationTimestamp": SINCE,
+        }
+        yield kube.WORKLOADS, obj | ({"status": _admitted()} if name == RUNNING else {})
+
+
+def _admitted() -> Json:
+    rows = [
+        {"type": kind, "status": "True", "reason": "A", "message": "", "lastTransitionTime": SINCE}
+        for kind in ("QuotaReserved", "Admitted")
+    ]
+    assigned = {
+        "name": "main",
+        "flavors": {"nvidia.com/gpu": "h100"},
+        "resourceUsage": {"nvidia.com/gpu": "32"},
+        "count": 8,
+    }
+    return {"conditions": rows, "admission": {"clusterQueue": "team", "podSetAssignments": [assigned]}}
+
+
+@functools.cache
+def operator_http() -> OperatorHttp:
+    return OperatorHttp()
+
+
+def drawn_request(method: str, pattern: str, draw: Draw) -> bytes:
+    """A request to this path, with any names, parameters, headers and body."""
+
+    known = next((names for about, names in NAMES.items() if about in pattern), ("x",))
+
+    def part(match: re.Match[str]) -> str:
+        chosen = draw.below(8)
+        if chosen == 7:
+            return quote(draw.text(), safe="")
+        return "team" if match[1] == "namespace" else known[chosen % len(known)]
+
+    path = re.sub(r"\{(\w+)\}", part, pattern)
+    pairs = [
+        (draw.one_of(("limit", "offset", "x")), draw.one_of((draw.text(), "9" * 40, "-1")))
+        for _ in range(draw.below(3))
+    ]
+    if pairs:
+        path += "?" + "&".join(f"{name}={quote(text, safe='')}" for name, text in pairs)
+    user = draw.one_of(("alice", "nobody", ""))
+    headers = [("Host", "a"), ("Connection", "close"), ("X-Remote-User", user), ("X-Remote-Group", "g")]
+    headers += [(draw.one_of(HEADERS[1:]), re.sub(r"[^ -~]", "?", draw.text())) for _ in range(draw.below(3))]
+    body = b"" if method in ("GET", "HEAD") else _body(draw)
+    headers.append(("Content-Length", str(len(body))))
+    head = "".join(f"{name}: {text}\r\n" for name, text in headers)
+    return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body
+
+
+def _body(draw: Draw) -> bytes:
+    """A report with any fields, or any bytes."""
+    if draw.below(2):
+        return draw.raw(draw.left)
+    fields: Json = {"step": 7, "total": 100, "phase": "evaluation", "pod": "a"}
+    for _ in range(draw.below(4)):
+        name = draw.one_of((*fields, draw.text()))
+        fields[name] = (draw.number(), draw.text(), draw.one_of(ODD))[draw.below(3)]
+    return orjson.dumps(fields)
+
+
+def whole_requests() -> Iterator[bytes]:
+    """Inputs of `drawn_request` to start with."""
+    yield b""
+    yield bytes(4) + b"\x00\x00\x00\x01" + b'{"step": 3, "total": 10}'
+    yield bytes(32)
+
+
+def judge(app: str, request: bytes) -> None:
+    answer = operator_http().ask(app, request)
+    status = re.match(rb"HTTP/1\.\d (\d{3}) ", answer)
+    assert status is not None, f"no HTTP: {answer[:100]!r}"
+    assert int(status[1]) < 500, f"{answer[:500]!r}"
+    head, _, body = answer.partition(b"\r\n\r\n")
+    if int(status[1]) >= 400:
+        assert 0 < len(body) < 4096, "a refusal without words, or with too many"
+    if b"application/json" in head and body:
+        orjson.loads(body)

@@ -186,6 +186,40 @@ def test_authors_are_corrected() -> None:
     assert forecast.q50 == pytest.approx(720, rel=0.01)
 
 
+def authors(**ratios: list[float]) -> list[Run]:
+    """Finished runs of an hour by these authors: each hint is an hour divided by one of the ratios."""
+    return [
+        run(f"{user}{i}", 1000.0 * i, 3600.0, user=user, hint=3600.0 / ratio, name=f"{user}-{'abcdefghijklmnop'[i]}")
+        for user, of in ratios.items()
+        for i, ratio in enumerate(of)
+    ]
+
+
+HONEST = [0.5, 0.7, 1.0, 1.4, 2.0] * 3
+
+
+def test_a_hint_is_understood_as_its_author_is_wrong() -> None:
+    tracker = told(authors(ann=HONEST, eve=[10.0, 12.0, 8.0] * 4))
+    believed = {user: tracker.believed(run("x", 9e4, hint=360.0, user=user)) for user in ("ann", "eve")}
+    assert believed["ann"] == pytest.approx(math.log(360), abs=0.5)
+    assert believed["eve"] > math.log(360) + 1.5, "a tenth, always: nearly an hour is meant"
+    assert math.isnan(tracker.believed(run("x", 9e4, user="ann")))
+
+
+def test_an_author_without_a_past_is_taken_for_the_namespace_and_not_for_everyone() -> None:
+    """A user label can be chosen anew for every job."""
+    lies = [replace(each, namespace="liars", user=f"new-{i}") for i, each in enumerate(authors(eve=[10.0] * 12))]
+    tracker = told([*authors(ann=HONEST), *lies])
+    new = run("x", 9e4, hint=360.0, user="never-seen")
+    assert tracker.believed(replace(new, namespace="liars")) > math.log(360) + 1.0
+    assert tracker.believed(replace(new, namespace="elsewhere")) == math.log(360)
+
+
+def test_hints_that_tell_nothing_are_not_heard() -> None:
+    tracker = told(authors(ann=HONEST, eve=[0.01, 100.0, 1.0, 30.0] * 3))
+    assert math.isnan(tracker.believed(run("x", 9e4, hint=360.0, user="eve")))
+
+
 # --- flavors ----------------------------------------------------------------------------------------------------------
 
 

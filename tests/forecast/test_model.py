@@ -260,6 +260,19 @@ def test_a_new_class_is_told_by_its_hint(model: Model) -> None:
     assert found["y"].source == "Model"  # it was trained with limits
 
 
+def test_a_model_that_has_always_seen_hints_does_not_take_a_missing_one_for_a_second() -> None:
+    """Otherwise it would pay to say nothing."""
+    hinted = [replace(each, hint=each.seconds, user="", name="", image="", limit=None) for each in RUNS]
+    forecaster = ready(train(hinted, NOW, SMALL))
+    silent = {"user": "", "name": "", "image": "", "limit": None}
+    forecaster.submitted(fresh("long", hint=20_000.0, **silent))
+    forecaster.submitted(fresh("short", hint=60.0, **silent))
+    forecaster.submitted(fresh("silent", **silent))
+    found = {uid: each.q50 for uid, each in forecaster.forecasts(["long", "short", "silent"], NOW + 1).items()}
+    assert found["short"] < 200 < 3000 < found["long"]
+    assert found["silent"] > 2 * found["short"]
+
+
 def test_without_a_model_and_switched_off(model: Model) -> None:
     for forecaster in (ready(None), ready(model, enabled=False)):
         forecaster.submitted(fresh("x"))

@@ -11,7 +11,7 @@ from gangline.forecast.runs import Run
 from gangline.forecast.tracker import Tracker
 
 #: raise it with every change of NAMES or of their meaning: a model of another version is not used
-VERSION: Final = 2
+VERSION: Final = 3
 _OWN: Final = ("gpus", "pods", "gpus_per_pod", "limit", "hint", "hour", "weekday")
 NAMES: Final = (*_OWN, *(f"{key}.{column}" for key in KEYS for column in stats.COLUMNS))
 _DAY: Final = 86400.0
@@ -26,7 +26,7 @@ def vector(run: Run, tracker: Tracker, now: float) -> list[float]:
         math.log2(pods),
         math.log2(1 + run.gpus / pods),
         math.log(run.limit) if run.limit else math.nan,
-        math.log(run.hint) if run.hint else math.nan,
+        tracker.believed(run),
         (run.submit % _DAY) / 3600,
         (run.submit // _DAY + _THURSDAY) % 7,
         *tracker.columns(run, now),

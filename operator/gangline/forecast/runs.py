@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from gangline import bounded
 from gangline.engine.accelerators import accelerators_of, is_accelerator
 from gangline.engine.model import Workload
 from gangline.traces import TraceJob
@@ -16,6 +17,8 @@ from gangline.traces import TraceJob
 #: shorter runs count as this long: the logarithm of a runtime must exist
 MIN_SECONDS: Final = 1.0
 
+#: Names of jobs and images, and words of a command, that are longer are all alike: thousands of them are remembered.
+LONGEST_WORD: Final = 512
 _DIGITS: Final = re.compile(r"\d+")
 _HASH: Final = re.compile(r"(?<![a-z0-9])(?=[a-z]*\d)[a-z0-9]{5,}(?![a-z0-9])")
 
@@ -69,6 +72,7 @@ def from_trace(job: TraceJob) -> Run:
         name=job.name,
         flavor=job.flavor,
         limit=job.limit,
+        hint=job.hint,
         start=start,
         finish=start + job.duration if job.ended else None,
     )
@@ -120,6 +124,7 @@ def flavor_of(workload: Workload) -> str:
 # --- what makes two jobs alike ------------------------------------------------------------------------------------------
 
 
+@bounded.parser(LONGEST_WORD, instead="#")
 @lru_cache(maxsize=4096)
 def fold(name: str) -> str:
     """A job's name without what changes from run to run: generated suffixes and digits.
@@ -130,6 +135,7 @@ def fold(name: str) -> str:
     return _DIGITS.sub("#", _HASH.sub("#", name.lower()))
 
 
+@bounded.parser(LONGEST_WORD, instead="#")
 @lru_cache(maxsize=4096)
 def image_name(image: str) -> str:
     """An image without digest, and with the digits of its tag folded.

@@ -21,6 +21,10 @@ from gangline.forecast.stats import ClassStats
 MAX_CLASSES: Final = 20_000  # classes remembered per key; the longest unused go first
 _KEY_NAMES: Final = tuple(KEYS)
 _RATIOS: Final = ("hint", "limit")
+#: An author's hints are corrected by the mean of their errors (in logs), as if so many runs had been right …
+_DOUBT: Final = 3.0
+#: … and not heard any more after so many runs, where the errors scatter by more than this (0.7 is a factor of two)
+_JUDGED, _SCATTER = 8, 1.75
 
 
 @dataclass(slots=True)
@@ -168,20 +172,40 @@ class Tracker:
         return self._classes[_KEY_NAMES.index("all")].get("")
 
     def ratio(self, said: str, run: Run) -> ClassStats | None:
-        """log(runtime / what was said) of finished runs: the owner's where there are some, else everyone's."""
-        for owner in ((run.namespace, run.user), None):
-            entry = self._ratios.get((said, owner))
-            if entry is not None and entry.remembered >= 3:
-                return entry
-        return None
+        """log(runtime / what was said) of finished runs: the author's if there are some, else the namespace's or everyone's."""
+        entries = (self._ratios.get((said, owner)) for owner in _owners(run))
+        return next((entry for entry in entries if entry is not None and entry.remembered >= 3), None)
+
+    def believed(self, run: Run) -> float:
+        """The hint in log seconds, as its author is to be understood; NaN where there is none, or none that tells anything.
+
+        A user label can be chosen anew for every job, a namespace can't: an author without a past is taken for the namespace.
+        """
+        if not run.hint:
+            return math.nan
+        past = next((found for owner in _owners(run)[:2] if (found := self._past(owner)) is not None), None)
+        if past is None:
+            return math.log(run.hint)
+        if past.remembered >= _JUDGED and past.variance > _SCATTER**2:
+            return math.nan
+        return math.log(run.hint) + past.mean * past.remembered / (past.remembered + _DOUBT)
+
+    def _past(self, owner: Key) -> ClassStats | None:
+        found = self._ratios.get(("hint", owner))
+        return found if found is not None and found.remembered >= 3 else None
 
     def _learn_ratios(self, run: Run) -> None:
         for said, value in zip(_RATIOS, (run.hint, run.limit), strict=True):
             if value:
-                for owner in ((run.namespace, run.user), None):
+                for owner in _owners(run):
                     entry = self._ratios.get((said, owner))
                     if entry is None:
                         entry = self._ratios[said, owner] = ClassStats()
                         if len(self._ratios) > self._max:
                             del self._ratios[next(iter(self._ratios))]
                     entry.finished(run.uid, run.finish or 0.0, run.log_seconds - math.log(value))
+
+
+def _owners(run: Run) -> tuple[Key, Key, None]:
+    """Of whom is remembered how wrong they were: the author, all of the namespace, everyone."""
+    return (run.namespace, run.user), (run.namespace,), None

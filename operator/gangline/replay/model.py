@@ -12,6 +12,8 @@ from gangline.traces import TraceJob
 DAY: Final = 86_400_000
 #: durations are cut here, as in the reference replays
 LONGEST: Final = 30 * DAY
+#: of a job that does not lie about its checkpoints
+TRUTH: Final[Millis] = -1
 
 
 class ReplayError(ValueError):
@@ -30,6 +32,8 @@ class Job:
     tenant: str
     limit: Millis | None = None  #: requested run time
     trace: TraceJob | None = None  #: what else the trace tells
+    #: how often it says that it saves its work, whatever it does: None = never, TRUTH = as often as it does
+    checkpoint: Millis | None = TRUTH
 
     @property
     def key(self) -> str:

@@ -18,6 +18,7 @@ from gangline.engine.model import (
     FlavorQuotas,
     Item,
     LocalQueue,
+    Millis,
     Namespace,
     Node,
     PodSet,
@@ -29,7 +30,7 @@ from gangline.engine.model import (
     TopologyRequest,
     Workload,
 )
-from gangline.replay.model import Cluster, Job, name_of
+from gangline.replay.model import TRUTH, Cluster, Job, name_of
 
 GPU: Final = "nvidia.com/gpu"
 HOST: Final = "kubernetes.io/hostname"
@@ -126,8 +127,12 @@ class Workloads:
             pod_sets=pod_sets,
             priority=-job.duration // 1000 if self._ranked else 0,
             created=job.submit,
-            checkpoint_seconds=self._checkpoint,
+            checkpoint_seconds=self._checkpoint if job.checkpoint == TRUTH else _seconds(job.checkpoint),
         )
+
+
+def _seconds(millis: Millis | None) -> float | None:
+    return None if millis is None else millis / 1000
 
 
 def _pod_sets(gpus: int, per_node: int) -> Iterator[PodSet]:

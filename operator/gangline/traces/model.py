@@ -29,6 +29,7 @@ class TraceJob:
     memory: int = 0  #: bytes per pod
     wait: float | None = None  #: recorded queueing delay
     limit: float | None = None  #: requested run time: the job was stopped then
+    hint: float | None = None  #: how long its author expects it to run
     flavor: str = ""  #: kind of GPU it asked for or ran on
     clamped: bool = False  #: the true duration is at least `duration`: it was cut for publication
     ended: bool = True  #: False: it still ran when the trace ended, `duration` after its start

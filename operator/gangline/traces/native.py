@@ -44,6 +44,7 @@ def _job(row: Row) -> TraceJob:
         memory=row.count("memory", 0),
         wait=row.optional("wait"),
         limit=row.optional("limit"),
+        hint=row.optional("hint"),
         flavor=row.text("flavor"),
         clamped=row.flag("clamped"),
         ended=row.flag("ended") if row.text("ended") else True,

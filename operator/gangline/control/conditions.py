@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
+from gangline import bounded
+
 Json = dict[str, Any]
 Conditions = list[Json]
 
@@ -27,6 +29,7 @@ def _in_seconds(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+@bounded.parser(64, worst=("2026-01-31T12:00:00Z", "T", "9", ".9"))
 def millis_of(text: str | None) -> int:
     """The inverse of `timestamp`; 0 for an absent time."""
     if not text:

@@ -7,12 +7,12 @@ everybody else could write such headers, too.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
+from gangline import bounded
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import NotFound
@@ -107,10 +107,14 @@ def parse(data: Mapping[str, str]) -> Trust:
     )
 
 
+#: bytes of the longest list of names
+_LONGEST: Final = 64 * 1024
+
+
 def _names(data: Mapping[str, str], name: str) -> tuple[str, ...]:
     try:
-        said = json.loads(data.get(name) or "[]")
-    except ValueError as error:
+        said = bounded.load_json(data.get(name) or "[]", most_bytes=_LONGEST, most_depth=2)
+    except bounded.BadJsonError as error:
         raise FrontProxyError(f"{CONFIG_MAP}: {name}: {error}") from error
     if not isinstance(said, list) or not all(isinstance(item, str) for item in said):
         raise FrontProxyError(f"{CONFIG_MAP}: {name} is not a list of names")

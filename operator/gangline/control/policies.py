@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
+from gangline import bounded
 from gangline.api import names, quantity
 from gangline.control import conditions
 from gangline.control.stall import Policy as Stall
@@ -194,6 +195,7 @@ def stall(policy: Json | None) -> Stall | None:
     )
 
 
+@bounded.parser(16, worst=("9", "9%", ".9"))
 def _spares(said: int | str) -> tuple[int, float]:
     """A number of nodes, and a share of them in percent."""
     text = str(said)

@@ -385,9 +385,13 @@ def _reads(values: Mapping[str, str], signal: Signal) -> bool:
     return not signal.values or value in signal.values
 
 
+#: digits of the longest time that is read, in seconds since the epoch
+_MOST_DIGITS = 12
+
+
 def _announced(node: Node) -> Iterator[tuple[Signal, Millis]]:
     for signal in TABLE:
         if signal.read == "Due":
             value = node.labels.get(signal.key, "")
-            if value.isdigit():
+            if 0 < len(value) <= _MOST_DIGITS and value.isascii() and value.isdigit():
                 yield signal, int(value) * 1000

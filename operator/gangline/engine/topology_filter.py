@@ -84,9 +84,13 @@ def _compares(expression: Expression, value: str) -> bool:
     return left > right if expression.operator == "Gt" else left < right
 
 
+#: digits of the longest number that a label is compared with; Kubernetes takes what fits in 64 bits
+_MOST_DIGITS = 19
+
+
 def _integer(text: str) -> int | None:
     digits = text[1:] if text[:1] in ("+", "-") else text
-    return int(text) if digits.isascii() and digits.isdigit() else None
+    return int(text) if len(digits) <= _MOST_DIGITS and digits.isascii() and digits.isdigit() else None
 
 
 def _term_matches(expressions: tuple[Expression, ...], labels: Mapping[str, str]) -> bool:

@@ -30,7 +30,7 @@ def by_steps(steps: Any, seconds_per_step: Any) -> float | None:
     if steps is None or seconds_per_step is None:
         return None
     try:
-        return positive(float(steps) * quantity.parse_number(seconds_per_step))
+        return positive(quantity.parse_number(steps) * quantity.parse_number(seconds_per_step))
     except (quantity.QuantityError, TypeError, ValueError, OverflowError):
         return None
 

@@ -9,16 +9,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import math
 from pathlib import Path
 from typing import Any, Final
 
+from gangline import bounded
 from gangline.telemetry.model import Reading, SourceError
 
 #: JSON name -> field
 FIELDS: Final = {"gpu": "gpu", "kernelAge": "kernel_age", "power": "power", "logBytes": "log_bytes", "xid": "xid"}
 #: Only the end of a longer file is read, in bytes.
 TAIL: Final = 4 << 20
+#: a line is no longer, in bytes, and no deeper, in levels
+LONGEST: Final = 4096
+DEEPEST: Final = 4
 
 
 class FileSource:
@@ -49,8 +53,10 @@ class FileSource:
 
 def _reading(line: bytes, changed: float) -> Reading | None:
     try:
-        body = json.loads(line)
+        body = bounded.load_json(line, most_bytes=LONGEST, most_depth=DEEPEST)
         values: dict[str, Any] = {field: float(body[name]) for name, field in FIELDS.items() if name in body}
+        if not all(map(math.isfinite, values.values())):
+            return None
         if "xid" in values:
             values["xid"] = int(values["xid"])
         return Reading(str(body["namespace"]), str(body["pod"]), float(body.get("time", changed)), **values)

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from gangline import bounded
 from gangline.telemetry.model import Reading, SourceError
 
 #: Engine activity is honest where "utilisation" only says that some kernel ran, which an idle spin does too.
@@ -38,6 +39,10 @@ _FIELDS: Final = {"gpu": "gpu", "kernelAge": "kernel_age", "power": "power", "lo
 SENTINEL: Final = 1e15
 #: seconds for all queries together
 TIMEOUT: Final = 20.0
+#: bytes of the longest answer that is read: some 100,000 pods
+LONGEST: Final = 64 << 20
+#: characters of what it says of an error that are passed on
+SHOWN: Final = 300
 
 
 class PrometheusSource:
@@ -78,13 +83,28 @@ class PrometheusSource:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT))
         try:
             async with self._session.post(f"{self._url}/api/v1/query", data={"query": query}) as response:
-                body = await response.json(content_type=None)
+                body = bounded.load_json(await _whole(response), most_bytes=LONGEST, most_depth=16)
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise SourceError(f"no answer: {type(error).__name__}") from error
         if not isinstance(body, dict) or body.get("status") != "success":
-            said = body.get("error") if isinstance(body, dict) else "not the answer of a Prometheus"
+            said = str(body.get("error"))[:SHOWN] if isinstance(body, dict) else "not the answer of a Prometheus"
             raise SourceError(f"query {query!r:.80}: {said}")
         return list(_samples(body["data"]["result"]))
+
+
+async def _whole(response: aiohttp.ClientResponse) -> bytes:
+    """The body; of one that is too long only so much as shows it."""
+    found = bytearray()
+    async for piece in response.content.iter_chunked(1 << 16):
+        found += piece
+        if len(found) > LONGEST:
+            break
+    return bytes(found)
+
+
+@bounded.parser(64, instead=math.nan, worst=("9", ".9", "1e", "-"))
+def _number(text: str) -> float:
+    return float(text)
 
 
 def _samples(result: Any) -> Any:
@@ -92,6 +112,6 @@ def _samples(result: Any) -> Any:
         labels, sample = series.get("metric") or {}, series.get("value")
         if not labels.get("namespace") or not labels.get("pod") or not sample:
             continue
-        value = float(sample[1])
+        value = _number(sample[1])
         if math.isfinite(value) and abs(value) < SENTINEL:
-            yield labels["namespace"], labels["pod"], float(sample[0]), value
+            yield labels["namespace"], labels["pod"], _number(sample[0]), value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from gangline import bounded
 from gangline.api import quantity
 from gangline.api.admission.model import (
     NEGATIVE,
@@ -30,6 +31,11 @@ _SUBDOMAIN: Final = re.compile(_SUBDOMAIN_RE)
 _NAME: Final = re.compile(_NAME_RE)
 _VALUE: Final = re.compile(_VALUE_RE)
 _PATH: Final = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
+
+#: characters of the longest `domain/path`
+_LONGEST_PATH: Final = 1024
+#: characters of the longest number that is looked at
+_LONGEST_INT: Final = 100
 
 _LABEL_RULE: Final = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
@@ -96,6 +102,7 @@ def label_value_faults(value: str) -> list[str]:
     return faults
 
 
+@bounded.parser(_LONGEST_PATH, instead=[_too_long(_LONGEST_PATH)], worst=("a.", "a/", "a-", "/"))
 def domain_path_faults(value: str) -> list[str]:
     """Faults of a `domain/path`, the form of a gate name."""
     domain, slash, path = value.partition("/")
@@ -211,6 +218,11 @@ _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
 
+def _out_of_range(value: str) -> ValueError:
+    return ValueError(f"strconv.Atoi: parsing {bounded.shown(value)}: value out of range")
+
+
+@bounded.parser(_LONGEST_INT, refuse=_out_of_range, worst=("9", "0", "-", "٣"))
 def go_int(value: str) -> int:
     """`strconv.Atoi`; raises ValueError with Go's text."""
     if not _INT.fullmatch(value):

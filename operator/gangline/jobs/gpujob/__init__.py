@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from gangline import bounded
 from gangline.api import names
 from gangline.jobs import podspec, said, workload
 from gangline.jobs.base import Children, Create, Delete, JobWrite, Json, Outcome, Patch, PodSetInfo, Said, checkpoints
@@ -24,6 +25,12 @@ from gangline.jobs.job import INDEX_LABEL
 from gangline.kube.resources import GPU_JOBS, JOBS, SERVICES, Resource
 
 _INVALID: Final = re.compile(r'^(?P<kind>\S+) "(?P<name>[^"]+)" is invalid: (?P<fault>.*)$', re.DOTALL)
+
+
+@bounded.parser(65_536, instead=None, worst=('a "', '" is invalid: ', "a"))
+def _refusal(message: str) -> re.Match[str] | None:
+    """An API server's answer to an object that is not valid; a longer one than this is not taken apart."""
+    return _INVALID.match(message)
 
 
 class GPUJob:
@@ -121,7 +128,7 @@ class GPUJob:
 
         `message` is the API server's answer to a create. None when it isn't about the content, and may pass by itself.
         """
-        found = _INVALID.match(message)
+        found = _refusal(message)
         if found is None or self.finished(job):
             return None
         fault = found["fault"]

@@ -163,13 +163,13 @@ def _tensorflow(seat: Seat) -> dict[str, str]:
 def _mpi(seat: Seat) -> dict[str, str]:
     """`mpirun --host "$MPI_HOSTS"`: the hosts with a slot per GPU. A role called launcher runs no ranks."""
     hosts = [
-        f"{host}:{role.gpus or 1}"
+        (host, role.gpus or 1)
         for position, role in enumerate(seat.gang.roles)
         if role.name != _LAUNCHER or len(seat.gang.roles) == 1
         for host in seat.hosts(position)
     ]
-    slots = sum(int(host.rpartition(":")[2]) for host in hosts)
-    return {"MPI_HOSTS": ",".join(hosts), "MPI_SLOTS": str(slots)}
+    total = sum(slots for _, slots in hosts)
+    return {"MPI_HOSTS": ",".join(f"{host}:{slots}" for host, slots in hosts), "MPI_SLOTS": str(total)}
 
 
 def _with_ranks(container: Json, seat: Seat, ranks: Sequence[str]) -> list[str]:

@@ -9,10 +9,9 @@ count is the one write that decides a restart: it makes the old children stale, 
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Final
 
-from gangline.api import recovery
+from gangline.api import reading, recovery
 from gangline.jobs import workload
 from gangline.jobs.base import Json
 
@@ -53,8 +52,8 @@ def time_left(job: Json, limit: int) -> int:
     started, ended = status.get("startTime"), [each["time"] for each in status.get("interruptions") or ()]
     if not made(job) or not started or not ended or workload.queue_name(job):
         return limit
-    taken = datetime.fromisoformat(max(ended)) - datetime.fromisoformat(started)
-    return max(1, limit - max(0, round(taken.total_seconds())))
+    taken = reading.parse_time(max(ended)) - reading.parse_time(started)
+    return max(1, limit - max(0, round(taken / 1000)))
 
 
 def on_lost_node(job: Json) -> str:

@@ -1,0 +1,145 @@
+"""Every place that reads a text is marked with `bounded.parser`, measures the text itself, or is listed with a reason."""
+
+from __future__ import annotations
+
+import pytest
+from tests.fuzz import readers
+
+#: no reader of texts: what is converted is a number already, by its type, by a schema or by a marked parser
+NUMBERS = (
+    *("gangline.api.configuration._pods_ready", "gangline.api.configuration._usage_based"),
+    *("gangline.api.parse.local_queue", "gangline.api.quantity.parse_number", "gangline.api.quantity._parse_number"),
+    *("gangline.control.expected.Accuracy.restore", "gangline.control.expected._said"),
+    "gangline.control.heartbeats._quantile",
+    *("gangline.control.lease.Elector._free", "gangline.control.lease.Elector._write"),
+    "gangline.control.pacing.Pace.__post_init__",
+    *(
+        "gangline.control.pacing.Pace._cut",
+        "gangline.control.pacing.Pace.allowance",
+        "gangline.control.pacing.Pace.answered",
+    ),
+    *("gangline.control.policies._give_way", "gangline.control.policies.backfill", "gangline.control.policies.overrun"),
+    *("gangline.control.policies.recovery", "gangline.control.tallies._record"),
+    *("gangline.control.writer", "gangline.control.writer.Writer.submit"),
+    *(
+        "gangline.engine.ordering._largest",
+        "gangline.engine.ordering.Ranking._area",
+        "gangline.engine.ordering.Ranking._expected",
+    ),
+    *("gangline.engine.ordering.Ranking.rank", "gangline.engine.ordering.Ranking.rank_with"),
+    *("gangline.forecast.forecaster.Forecaster.finished", "gangline.forecast.guard.Guard.recall"),
+    *("gangline.forecast.model._from_json", "gangline.forecast.shifts._answer", "gangline.forecast.training.fit"),
+    *("gangline.forecast.store.HistoryStore.count", "gangline.forecast.store.HistoryStore.prune"),
+    *("gangline.forecast.training._validated", "gangline.jobs.said.positive"),
+    *("gangline.kube.errors.from_status", "gangline.kube.reflector.Reflector._watch"),
+    "gangline.telemetry.prometheus.PrometheusSource.read",
+)
+#: the operator's own files, database, environment, addresses and Secrets: whoever writes these is its administrator
+OWN = (
+    *("gangline.control.api_service.Address.alias", "gangline.control.api_service.Address.routable"),
+    *("gangline.control.audit.from_line", "gangline.control.audit_check.files"),
+    *("gangline.control.faults.FaultHook.from_environment", "gangline.control.notify_outbox._decoded"),
+    *("gangline.control.tallies.Tallies._take", "gangline.forecast.model.load", "gangline.forecast.worker.main"),
+    *("gangline.kube.config.ExecToken._run_plugin", "gangline.kube.config._Entry.content"),
+    *("gangline.kube.config._Kubeconfig.read", "gangline.kube.config._epoch", "gangline.progress._interval"),
+    *("gangline.telemetry.prometheus.PrometheusSource.__init__", "gangline.tls.issuing._general_name"),
+    *("gangline_webhooks.certificate_store._read", "gangline_webhooks.server._names"),
+)
+#: answers of the API server, which bounds its objects; what people wrote in them is read by marked functions
+API_SERVER = (
+    *("gangline.kube.errors.from_response", "gangline.kube.errors._seconds", "gangline.kube.resources.revision"),
+    *("gangline.bounded._cut", "gangline.bounded.load_shallow"),
+)
+#: JSON that the same process has just written, of an object that was measured when it came in
+WRITTEN_HERE = (
+    "gangline.api.podspec._known",
+    "gangline.control.writes.Writes._render",
+    "gangline_webhooks.facts._is_queued",
+)
+#: one pass of a pattern that cannot go back: over names that the API server keeps short, or no further than 254 characters
+ONE_PASS = (
+    *("gangline.control.notify.Notices._audience", "gangline.engine.accelerators.is_accelerator"),
+    "gangline.forecast.runs.fold",
+)
+#: commands that a person starts for herself, on her own files and arguments, and a cluster on her own machine
+COMMANDS = ("gangline.console", "gangline.devcluster", "gangline.replay", "gangline.traces")
+
+ALLOWED = frozenset({*NUMBERS, *OWN, *API_SERVER, *WRITTEN_HERE, *ONE_PASS})
+
+
+def _is_command(function: str) -> bool:
+    return any(function.startswith(f"{package}.") for package in COMMANDS)
+
+
+def test_every_reader_of_texts_is_marked_or_explained():
+    found = [
+        reader for reader in readers.everywhere() if reader.function not in ALLOWED and not _is_command(reader.function)
+    ]
+    assert found == [], "mark them with gangline.bounded.parser"
+
+
+def test_every_exception_is_still_needed():
+    found = {reader.function for reader in readers.everywhere()}
+    assert ALLOWED - found == set()
+    assert [package for package in COMMANDS if not any(name.startswith(f"{package}.") for name in found)] == []
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        "int(text)",
+        "int(text or 0)",
+        'float(text.strip("s"))',
+        'int("1" + text)',
+        "int(text * 2)",
+        'int("%s" % text)',
+        "int(min(text))",
+        "Decimal(text)",
+        "Fraction(text)",
+        "json.loads(text)",
+        "orjson.loads(text)",
+        "yaml.safe_load_all(text)",
+        're.fullmatch("a*", text)',
+        're.compile("a*").match(text)',
+        "PATTERN.search(text)",
+        "self.PATTERN.sub('', text)",
+        "datetime.fromisoformat(text)",
+        "base64.b64decode(text)",
+        "ast.literal_eval(text)",
+        "ipaddress.ip_address(text)",
+        "urlsplit(text)",
+        "[int(part) for part in text.split()]",
+        "(lambda: int(text))()",
+    ],
+)
+def test_a_reader_without_a_mark_is_found(reader: str):
+    source = f"PATTERN: Final = re.compile('a*')\nclass Some:\n    def read(self, text):\n        return {reader}\n"
+    assert [found.function for found in readers.unmarked(source)] == ["module.Some.read"]
+    marked = source.replace("    def", "    @bounded.parser(10)\n    def")
+    assert readers.unmarked(marked) == []
+    measured = source.replace("        return", "        if len(text) > 10:\n            return None\n        return")
+    assert readers.unmarked(measured) == []
+    only_seen_to_be_there = source.replace(
+        "        return", "        if len(text) > 0:\n            pass\n        return"
+    )
+    assert len(readers.unmarked(only_seen_to_be_there)) == 1
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        "1",
+        "len(text)",
+        "round(a)",
+        "a - b",
+        "a / b",
+        "-a",
+        "2 + a",
+        "2 * len(text)",
+        "time.time()",
+        "max(0, a)",
+        "a == b",
+    ],
+)
+def test_what_is_a_number_already_is_no_text(number: str):
+    assert readers.unmarked(f"def read(text, a, b):\n    return int({number})\n") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 from gangline.api import names
@@ -83,19 +84,24 @@ def _fungibility(fungibility: Json) -> list[FieldError]:
 
 def _checks(queue: Json, old: Json | None) -> list[FieldError]:
     """`onFlavors` must name flavors of this queue; what was already stored so may stay while the flavors stay."""
-    flavors = quotas.flavor_names(spec(queue).get("resourceGroups"))
-    kept: list[Json] = []
+    flavors = dict.fromkeys(quotas.flavor_names(spec(queue).get("resourceGroups")))
+    kept: set[str] = set()
     if old is not None and set(flavors) == set(quotas.flavor_names(spec(old).get("resourceGroups"))):
-        kept = _strategy(old)
+        kept = {_as_text(check) for check in _strategy(old)}
     errors: list[FieldError] = []
     for i, check in enumerate(_strategy(queue)):
-        if check in kept:
+        if _as_text(check) in kept:
             continue
         for j, flavor in enumerate(listing(check.get("onFlavors"))):
             if text(flavor) not in flavors:
                 path = f"spec.admissionChecksStrategy.admissionChecks[{i}].onFlavors[{j}]"
                 errors.append(not_supported(path, flavor, flavors))
     return errors
+
+
+def _as_text(check: Json) -> str:
+    """The same for equal ones."""
+    return json.dumps(check, sort_keys=True)
 
 
 def _strategy(queue: Json) -> list[Json]:

@@ -8,8 +8,9 @@ report the sense.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, TypeAlias, cast
 
 Json: TypeAlias = dict[str, Any]
@@ -43,6 +44,8 @@ NEGATIVE: Final = "must be greater than or equal to 0"
 NOTHING: Final = object()
 #: longer values are cut in messages, so that a megabyte of annotation does not come back in an error
 _SHOWN: Final = 256
+#: so many supported values are named in a message
+_MOST_CHOICES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +94,11 @@ def forbidden(path: str, message: str) -> FieldError:
     return FieldError(path, NOTHING, message, FORBIDDEN)
 
 
-def not_supported(path: str, value: object, choices: Sequence[str]) -> FieldError:
-    return FieldError(path, value, "supported values: " + ", ".join(f'"{choice}"' for choice in choices), NOT_SUPPORTED)
+def not_supported(path: str, value: object, choices: Collection[str]) -> FieldError:
+    """Of very many choices the first ones are named: they are the user's own, and so may be the errors."""
+    named = ", ".join(f'"{choice}"' for choice in islice(choices, _MOST_CHOICES))
+    more = f" and {len(choices) - _MOST_CHOICES} more" if len(choices) > _MOST_CHOICES else ""
+    return FieldError(path, value, f"supported values: {named}{more}", NOT_SUPPORTED)
 
 
 def not_found(path: str, value: object) -> FieldError:

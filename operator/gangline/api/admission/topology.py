@@ -30,11 +30,13 @@ def validate(topology: Json, old: Json | None, context: Context) -> list[FieldEr
     errors = [] if levels else [required("spec.levels")]
     if len(levels) > MAX_LEVELS:
         errors.append(too_many("spec.levels", len(levels), MAX_LEVELS))
+    seen: set[str] = set()
     for i, label in enumerate(levels):
         path = f"spec.levels[{i}].nodeLabel"
         errors += syntax.label_key(path, label)
-        if label in levels[:i]:
+        if label in seen:
             errors.append(duplicate(path, label))
+        seen.add(label)
         if label == HOSTNAME and i < len(levels) - 1:
             errors.append(invalid(path, label, f"the {HOSTNAME} label can only be used at the lowest level"))
     return errors + _update(topology, old)

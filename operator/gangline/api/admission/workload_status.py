@@ -81,7 +81,7 @@ def _reclaimable(workload: Json, counts: dict[str, int]) -> list[FieldError]:
         name, count = text(entry.get("name")), whole(entry.get("count"), 0)
         path = f"status.reclaimablePods[{name}]"
         if name not in counts:
-            errors.append(not_supported(f"{path}.name", name, list(counts)))
+            errors.append(not_supported(f"{path}.name", name, counts))
         elif count > counts[name]:
             errors.append(invalid(f"{path}.count", count, f"should be less or equal to {counts[name]}"))
     return errors
@@ -93,7 +93,7 @@ def _checks(workload: Json, counts: dict[str, int]) -> list[FieldError]:
         for j, update in enumerate(objects(check.get("podSetUpdates"))):
             path = f"status.admissionChecks[{i}].podSetUpdates[{j}]"
             if text(update.get("name")) not in counts:
-                errors.append(not_supported(f"{path}.name", update.get("name"), list(counts)))
+                errors.append(not_supported(f"{path}.name", update.get("name"), counts))
             errors += syntax.tolerations(f"{path}.tolerations", update.get("tolerations"))
             errors += syntax.label_map(f"{path}.nodeSelector", update.get("nodeSelector"))
             errors += syntax.label_map(f"{path}.labels", update.get("labels"))

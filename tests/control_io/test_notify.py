@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,10 +13,11 @@ from click.testing import CliRunner
 from tests.inbox import Inbox, opened
 
 from gangline.console.notify import command
+from gangline.control import notify_outbox
 from gangline.control.controller import Controller
 from gangline.control.metrics import Metrics
 from gangline.control.mirror import Mirror
-from gangline.control.notify import KINDS, MOST_LINES, Message, Notice, Notices, Receiver, Terms, compose
+from gangline.control.notify import KINDS, MOST_LINES, MOST_SHOWN, Message, Notice, Notices, Receiver, Terms, compose
 from gangline.control.notify_outbox import MOST_WAITING, DeliveryError, Outbox, addressed
 from gangline.control.writer import Writer
 from gangline.engine.engine import Engine
@@ -384,3 +386,50 @@ async def test_an_end_is_told_by_how_it_ended() -> None:
         controller._finished({"metadata": {}, "status": {"conditions": [row]}})
     controller._finished(None)
     assert told == [("Finished", "done"), ("Failed", "out of memory"), ("Failed", "conflict")]
+
+
+async def test_a_receiver_that_never_answers_is_given_up():
+    never = threading.Event()
+    office = Office(
+        {"alice": {"url": "json://x"}}, send=lambda url, message: never.wait(30) and None, pauses=(), most_time=0.05
+    )
+    try:
+        office.put()
+        async with asyncio.timeout(10):
+            await office.empty()
+    finally:
+        never.set()
+        await office.outbox.close(0.0)
+    assert office.outcomes == [("Finished", "failed")]
+    assert "no answer within 0.05 s" in office.complaints[0]
+
+
+async def test_addresses_without_end_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(notify_outbox, "MOST_BOXES", 3)
+    office = Office({"alice": {"url": "json://{to}"}}, send=FakePost())
+    for number in range(5):
+        office.put(receiver=Receiver("gangline-system", "alice", f"user{number}@example.com"))
+    assert len(office.outbox._boxes) == 3
+    assert office.outcomes == [("Finished", "dropped")] * 2
+    await office.empty()
+    await office.outbox.close(0.0)
+
+
+def test_what_people_wrote_is_cut_in_a_message():
+    told: list[Notice] = []
+    mirror = Mirror(observe=lambda change: None)
+    rule = {"secretRef": {"name": "s"}, "events": ["Failed"]}
+    policy = {"clusterQueues": {"names": ["cq"]}, "notify": [rule]}
+    meta = {"uid": "u", "resourceVersion": "1"}
+    mirror.upsert(kube.QUEUE_POLICIES, {"metadata": {**meta, "name": "p"}, "spec": policy})
+    mirror.upsert(kube.CLUSTER_QUEUES, {"metadata": {**meta, "name": "cq"}, "spec": {}})
+    owner = {"controller": True, "apiVersion": "v1", "kind": "K" * 5000, "name": "n" * 5000, "uid": "x"}
+    workload = {
+        "metadata": {**meta, "name": "w", "namespace": "team", "ownerReferences": [owner]},
+        "spec": {"queueName": "lq"},
+        "status": {"admission": {"clusterQueue": "cq"}},
+    }
+    Notices(mirror, lambda receiver, terms, notice: told.append(notice), now=lambda: 0).tell(
+        "Failed", workload, "t" * 5000
+    )
+    assert (len(told[0].text), len(told[0].subject)) == (MOST_SHOWN, MOST_SHOWN)

@@ -1,4 +1,4 @@
-"""Objects with as many list entries as fit into one: validating, completing and reading them takes work in proportion, no more."""
+"""Objects with as many list entries as fit into one: validating, completing and reading them takes work in proportion."""
 
 from __future__ import annotations
 

@@ -74,6 +74,12 @@ class Metrics:
         self._notified = Counter(
             "gangline_notifications", "Notices, by what became of them.", ["kind", "outcome"], **make
         )
+        #: of each of these the series of ClusterQueues that are gone are removed
+        self._by_queue = (
+            *(self._reserved, self._admitted, self._evicted, self._quota_wait, self._wait, self._checks_wait),
+            *(self._pending, self._reserving, self._active, self._status, self._recoveries),
+        )
+        self._known: set[str] = set()
         self.leader = Gauge("gangline_leader", "1 while this process leads.", **make)
         self.decide = Histogram(
             "gangline_decide_seconds",
@@ -115,6 +121,7 @@ class Metrics:
         self.registry.register(_Counts("gangline_head_delay_seconds", text, ["cluster_queue", "cause"], read))
 
     def reserved(self, queue: str, waited: int, *, admitted: bool) -> None:
+        self._known.add(queue)
         self._reserved.labels(queue).inc()
         self._quota_wait.labels(queue).observe(waited)
         if admitted:
@@ -123,11 +130,13 @@ class Metrics:
 
     def admitted(self, queue: str, waited: int) -> None:
         """Admission checks are through, `waited` seconds after the quota."""
+        self._known.add(queue)
         self._admitted.labels(queue).inc()
         self._checks_wait.labels(queue).observe(waited)
 
     def evicted(self, workload: Json, reason: str, cause: str = "") -> None:
         queue = workload.get("status", {}).get("admission", {}).get("clusterQueue", "")
+        self._known.add(queue)
         self._evicted.labels(queue, reason, cause).inc()
 
     def recovered(self, queue: str, stages: Mapping[str, float]) -> None:
@@ -135,6 +144,7 @@ class Metrics:
         for stage, seconds in stages.items():
             if stage != "total":
                 self._swaps.labels(stage).observe(seconds)
+        self._known.add(queue)
         self._recoveries.labels(queue).observe(stages.get("total", 0.0))
 
     def overrun(self, state: str) -> None:
@@ -148,7 +158,11 @@ class Metrics:
         self._notified.labels(kind, outcome).inc()
 
     def queues(self, engine: Engine, names: list[str]) -> None:
-        """Refresh the gauges from the ledger; called when they are scraped."""
+        """Refresh the gauges from the ledger, and drop the series of queues that are gone; called when they are scraped."""
+        for gone in self._known - {"", *names}:
+            for metric in self._by_queue:
+                metric.remove_by_labels({"cluster_queue": gone})
+        self._known = {"", *names}
         for name in names:
             status = engine.queue_status(name)
             pending = engine.pending_counts(name)

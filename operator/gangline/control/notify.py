@@ -32,6 +32,8 @@ KINDS: Final = (
 WARNINGS: Final = frozenset({"Overrun", "Idle", "Stalled", "Preempted", "Evicted", "Failed"})
 #: what may stand for {to}: an address, a channel, a phone number; nothing that could change the rest of a URL
 ADDRESS: Final = re.compile(r"[A-Za-z0-9@._+#-]{1,254}")
+#: characters of what people wrote (names, reasons) in one line of a message
+MOST_SHOWN: Final = 1000
 #: what a job's annotation says to be left alone
 NOTHING: Final = frozenset({"none", "off", "false"})
 
@@ -101,7 +103,7 @@ class Notices:
         """Tell everybody whom it concerns. Never blocks, never raises for what users wrote."""
         for receiver, terms, _ in self._audience(kind, workload):
             queue = self._queue_of(workload)
-            self._deliver(receiver, terms, Notice(kind, queue, self._subject(workload), text, self._now()))
+            self._deliver(receiver, terms, Notice(kind, queue, self._subject(workload), _cut(text), self._now()))
 
     def expects(self, workload: Json, start: Millis, because: str = "") -> None:
         """It is now expected to start then. Told when that is far from what was told last."""
@@ -178,7 +180,12 @@ class Notices:
         owner = next((ref for ref in owners if ref.get("controller")), None)
         if owner is None:
             return f"Workload {key_of(workload)}"
-        return f"{owner['kind']} {workload['metadata']['namespace']}/{owner['name']}"
+        return _cut(f"{owner['kind']} {workload['metadata']['namespace']}/{owner['name']}")
+
+
+def _cut(text: str) -> str:
+    """So much of it as a message shows."""
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
 
 
 def _terms(rule: Json) -> Terms:

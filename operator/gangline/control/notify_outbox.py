@@ -27,6 +27,10 @@ log = logging.getLogger(__name__)
 PAUSES: Final = (2.0, 10.0, 60.0)
 #: so many notices wait per receiver; what comes then is dropped and counted
 MOST_WAITING: Final = 2000
+#: receivers that are remembered, with the addresses that jobs give; what is for further ones is dropped and counted
+MOST_BOXES: Final = 10_000
+#: seconds for one message to one receiver, however slowly it answers
+MOST_TIME: Final = 60.0
 #: seconds that the contents of a Secret are used without looking again
 SECRET_AGE: Final = 60.0
 #: messages that are delivered at the same time, over all receivers
@@ -67,6 +71,7 @@ class Outbox:
         send: Send | None = None,
         pauses: Sequence[float] = PAUSES,
         clock: Callable[[], float] = time.monotonic,
+        most_time: float = MOST_TIME,
     ) -> None:
         self._read_secret = read_secret
         self._outcome = outcome
@@ -74,6 +79,7 @@ class Outbox:
         self._send: Send = send or send_with_apprise
         self._pauses = pauses
         self._clock = clock
+        self._most_time = most_time
         self._boxes: dict[Receiver, _Box] = {}
         self._secrets: dict[tuple[str, str], tuple[float, Mapping[str, str]]] = {}
         self._threads: ThreadPoolExecutor | None = None
@@ -81,6 +87,9 @@ class Outbox:
 
     def put(self, receiver: Receiver, terms: Terms, notice: Notice) -> None:
         """Take a notice. Returns at once; needs a running event loop."""
+        if receiver not in self._boxes and len(self._boxes) >= MOST_BOXES:
+            self._outcome(notice.kind, "dropped")
+            return
         box = self._boxes.setdefault(receiver, _Box(terms))
         box.terms = terms
         if len(box.waiting) >= MOST_WAITING:
@@ -177,7 +186,12 @@ class Outbox:
     async def _in_thread(self, url: str, message: Message) -> None:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="notify")
-        await asyncio.get_running_loop().run_in_executor(self._threads, self._send, url, message)
+        sending = asyncio.get_running_loop().run_in_executor(self._threads, self._send, url, message)
+        try:
+            async with asyncio.timeout(self._most_time):
+                await sending
+        except TimeoutError:
+            raise DeliveryError(f"no answer within {self._most_time:g} s") from None
 
     async def _pause(self, seconds: float) -> None:
         """Cut short when the process ends."""

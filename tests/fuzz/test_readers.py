@@ -57,10 +57,7 @@ WRITTEN_HERE = (
     "gangline_webhooks.facts._is_queued",
 )
 #: one pass of a pattern that cannot go back: over names that the API server keeps short, or no further than 254 characters
-ONE_PASS = (
-    *("gangline.control.notify.Notices._audience", "gangline.engine.accelerators.is_accelerator"),
-    "gangline.forecast.runs.fold",
-)
+ONE_PASS = (*("gangline.control.notify.Notices._audience", "gangline.engine.accelerators.is_accelerator"),)
 #: commands that a person starts for herself, on her own files and arguments, and a cluster on her own machine
 COMMANDS = ("gangline.console", "gangline.devcluster", "gangline.replay", "gangline.traces")
 

@@ -22,6 +22,8 @@ Shape: TypeAlias = "type | list[Any] | Mapping[str, Any] | Callable[[Any], bool]
 MOST_BYTES: Final = 256 * 1024
 #: levels: a topology assignment has nine
 _MOST_DEPTH: Final = 16
+#: characters of the longest RFC 3339 time that is read
+_LONGEST_TIME: Final = 64
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
@@ -87,4 +89,4 @@ def is_time(value: Any) -> bool:
         parse_time(value)
     except (TypeError, ValueError, OverflowError):
         return False
-    return _TIME.fullmatch(value) is not None
+    return len(value) <= _LONGEST_TIME and _TIME.fullmatch(value) is not None

@@ -215,9 +215,14 @@ def test_an_author_without_a_past_is_taken_for_the_namespace_and_not_for_everyon
     assert tracker.believed(replace(new, namespace="elsewhere")) == math.log(360)
 
 
-def test_hints_that_tell_nothing_are_not_heard() -> None:
-    tracker = told(authors(ann=HONEST, eve=[0.01, 100.0, 1.0, 30.0] * 3))
-    assert math.isnan(tracker.believed(run("x", 9e4, hint=360.0, user="eve")))
+def test_who_cannot_be_relied_on_is_taken_to_be_long() -> None:
+    """Eve says a minute whatever it is."""
+    past = [replace(each, hint=60.0) for each in authors(ann=[1.0])] + [
+        run(f"e{i}", 1000.0 * i, 10.0 ** (1 + i % 4), user="eve", hint=60.0, name=f"e-{'abcdefghijkl'[i]}")
+        for i in range(12)
+    ]
+    believed = told(past).believed(run("x", 9e4, hint=60.0, user="eve"))
+    assert math.log(60) + 2.0 < believed < math.log(10_000), "longer than most that she ran, shorter than the longest"
 
 
 # --- flavors ----------------------------------------------------------------------------------------------------------

@@ -21,10 +21,10 @@ from gangline.forecast.stats import ClassStats
 MAX_CLASSES: Final = 20_000  # classes remembered per key; the longest unused go first
 _KEY_NAMES: Final = tuple(KEYS)
 _RATIOS: Final = ("hint", "limit")
-#: An author's hints are corrected by the mean of their errors (in logs), as if so many runs had been right …
+#: An author's hints are corrected by the mean of their errors (in logs), as if so many runs had been right,
 _DOUBT: Final = 3.0
-#: … and not heard any more after so many runs, where the errors scatter by more than this (0.7 is a factor of two)
-_JUDGED, _SCATTER = 8, 1.75
+#: and by so many times what they scatter beyond this (0.7 is a factor of two): who can't be relied on is taken to be long.
+_WARINESS, _USUAL_SCATTER = 1.3, 1.0
 
 
 @dataclass(slots=True)
@@ -177,7 +177,7 @@ class Tracker:
         return next((entry for entry in entries if entry is not None and entry.remembered >= 3), None)
 
     def believed(self, run: Run) -> float:
-        """The hint in log seconds, as its author is to be understood; NaN where there is none, or none that tells anything.
+        """The hint in log seconds, as its author is to be understood; NaN where there is none.
 
         A user label can be chosen anew for every job, a namespace can't: an author without a past is taken for the namespace.
         """
@@ -186,9 +186,9 @@ class Tracker:
         past = next((found for owner in _owners(run)[:2] if (found := self._past(owner)) is not None), None)
         if past is None:
             return math.log(run.hint)
-        if past.remembered >= _JUDGED and past.variance > _SCATTER**2:
-            return math.nan
-        return math.log(run.hint) + past.mean * past.remembered / (past.remembered + _DOUBT)
+        scatter = max(0.0, math.sqrt(past.variance) - _USUAL_SCATTER)
+        share = past.remembered / (past.remembered + _DOUBT)
+        return math.log(run.hint) + share * (past.mean + _WARINESS * scatter)
 
     def _past(self, owner: Key) -> ClassStats | None:
         found = self._ratios.get(("hint", owner))

@@ -1,0 +1,67 @@
+"""The webhooks' server and connections that are slow, or do nothing: with a real socket, without TLS and a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+import uvicorn
+
+from gangline.tls.connections import ConnectionWatch, of_uvicorn
+from gangline.tls.listening import bound
+from gangline_webhooks import app as application
+from gangline_webhooks.app import Readiness, create_app
+from gangline_webhooks.facts import Facts
+
+
+@contextlib.asynccontextmanager
+async def serving(**limits: Any) -> AsyncIterator[tuple[int, ConnectionWatch]]:
+    listener = bound("127.0.0.1", 0)
+    app = create_app(Facts(None), Readiness())  # type: ignore[arg-type]
+    server = uvicorn.Server(uvicorn.Config(app, http="httptools", lifespan="off", log_config=None, access_log=False))
+    watch = of_uvicorn(server, period=0.05, **limits)
+    tasks = [asyncio.ensure_future(server.serve(sockets=[listener])), asyncio.ensure_future(watch.run())]
+    while not server.started:
+        await asyncio.sleep(0.01)
+    try:
+        yield listener.getsockname()[1], watch
+    finally:
+        server.should_exit = server.force_exit = True
+        tasks[1].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_head_that_does_not_come_is_not_waited_for() -> None:
+    async with serving(head_within=0.3) as (port, watch):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /mutate HTTP/1.1\r\nHost:")
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+        assert watch.closed == 1
+        writer.close()
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "BODY_WITHIN", 0.2)
+    async with serving() as (port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
+        assert b" 408 " in await asyncio.wait_for(reader.readline(), 10)
+        writer.close()
+
+
+async def test_others_are_served_while_hundreds_of_connections_do_nothing() -> None:
+    async with serving(most=20) as (port, watch), aiohttp.ClientSession() as session:
+        slow = [await asyncio.open_connection("127.0.0.1", port) for _ in range(300)]
+        for _ in range(20):
+            async with session.get(f"http://127.0.0.1:{port}/healthz") as answer:
+                assert answer.status == 200
+            await asyncio.sleep(0.02)
+        assert watch.closed >= 270
+        assert len(watch.connections()) <= 21
+        for _, writer in slow:
+            writer.close()

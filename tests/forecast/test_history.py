@@ -222,7 +222,23 @@ def test_who_cannot_be_relied_on_is_taken_to_be_long() -> None:
         for i in range(12)
     ]
     believed = told(past).believed(run("x", 9e4, hint=60.0, user="eve"))
-    assert math.log(60) + 2.0 < believed < math.log(10_000), "longer than most that she ran, shorter than the longest"
+    assert believed > math.log(10_000), "longer than most that she ran"
+
+
+def test_whoever_lies_about_the_long_ones_alone_is_not_believed_for_the_short_ones() -> None:
+    short = [
+        run(f"s{i}", 100.0 * i, 100.0, user="eve", hint=100.0, name=f"s-{'abcdefghijklmnopqrstuvwxyz'[i]}")
+        for i in range(26)
+    ]
+    long = [run(f"l{i}", 3000.0 + i, 50_000.0, user="eve", hint=5_000.0, name=f"l-{'ab'[i]}") for i in range(2)]
+    more = [
+        replace(
+            each, uid=f"more-{each.uid}", submit=60_000.0 + 100 * i, start=60_000.0 + 100 * i, finish=60_100.0 + 100 * i
+        )
+        for i, each in enumerate(short)
+    ]
+    believed = told(short + long + more).believed(run("x", 9e4, hint=5_000.0, user="eve"))
+    assert believed > math.log(25_000), "though her last 26 runs were as she had said"
 
 
 # --- flavors ----------------------------------------------------------------------------------------------------------

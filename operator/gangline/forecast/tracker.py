@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gangline.forecast import stats
@@ -21,10 +21,38 @@ from gangline.forecast.stats import ClassStats
 MAX_CLASSES: Final = 20_000  # classes remembered per key; the longest unused go first
 _KEY_NAMES: Final = tuple(KEYS)
 _RATIOS: Final = ("hint", "limit")
-#: An author's hints are corrected by the mean of their errors (in logs), as if so many runs had been right,
+#: An author's hints are corrected by how much longer than said the author's runs took, as if so many runs had been right …
 _DOUBT: Final = 3.0
-#: and by so many times what they scatter beyond this (0.7 is a factor of two): who can't be relied on is taken to be long.
-_WARINESS, _USUAL_SCATTER = 1.3, 1.0
+_KNOWN: Final = 3
+#: … and by so many times what the errors (in logs) scatter beyond this, 0.7 being a factor of two
+_WARINESS, _USUAL_SCATTER = 3.0, 1.0
+#: seconds after which what was said and ran counts half
+_HALF_LIFE: Final = 3 * 86_400.0
+
+
+@dataclass(slots=True)
+class _Word:
+    """What an author's hints were worth: log(runtime / hint) of the last runs; the seconds that all ran and were said, fading.
+
+    Seconds count, since an author who is right about a hundred short runs may be wrong about the long one that matters.
+    """
+
+    ratios: ClassStats = field(default_factory=ClassStats)
+    ran: float = 0.0
+    said: float = 0.0
+    _at: float = 0.0
+
+    def finished(self, uid: str, at: float, seconds: float, hint: float) -> None:
+        faded = 0.5 ** (max(0.0, at - self._at) / _HALF_LIFE)
+        self.ran, self.said = self.ran * faded + seconds, self.said * faded + hint
+        self._at = max(self._at, at)
+        self.ratios.finished(uid, at, math.log(seconds / hint))
+
+    def correction(self) -> float:
+        """What to add to the logarithm of a hint: by the sums, and more where single hints can't be relied on."""
+        scatter = max(0.0, math.sqrt(self.ratios.variance) - _USUAL_SCATTER)
+        share = self.ratios.remembered / (self.ratios.remembered + _DOUBT)
+        return share * (math.log(self.ran / self.said) + _WARINESS * scatter)
 
 
 @dataclass(slots=True)
@@ -48,6 +76,7 @@ class Tracker:
         self._asked: tuple[Run | None, list[Key]] = (None, [])
         #: how much longer than said runs took, in logs: by what was said, for one owner and for all
         self._ratios: dict[tuple[str, Key], ClassStats] = {}
+        self._words: OrderedDict[Key, _Word] = OrderedDict()
 
     @property
     def scale(self) -> FlavorScale:
@@ -183,18 +212,18 @@ class Tracker:
         """
         if not run.hint:
             return math.nan
-        past = next((found for owner in _owners(run)[:2] if (found := self._past(owner)) is not None), None)
-        if past is None:
-            return math.log(run.hint)
-        scatter = max(0.0, math.sqrt(past.variance) - _USUAL_SCATTER)
-        share = past.remembered / (past.remembered + _DOUBT)
-        return math.log(run.hint) + share * (past.mean + _WARINESS * scatter)
-
-    def _past(self, owner: Key) -> ClassStats | None:
-        found = self._ratios.get(("hint", owner))
-        return found if found is not None and found.remembered >= 3 else None
+        words = (self._words.get(owner) for owner in _owners(run)[:2])
+        past = next((word for word in words if word is not None and word.ratios.remembered >= _KNOWN), None)
+        return math.log(run.hint) + (past.correction() if past is not None else 0.0)
 
     def _learn_ratios(self, run: Run) -> None:
+        if run.hint:
+            for owner in _owners(run)[:2]:
+                word = self._words.setdefault(owner, _Word())
+                self._words.move_to_end(owner)
+                word.finished(run.uid, run.finish or 0.0, math.exp(run.log_seconds), run.hint)
+            while len(self._words) > self._max:
+                self._words.popitem(last=False)
         for said, value in zip(_RATIOS, (run.hint, run.limit), strict=True):
             if value:
                 for owner in _owners(run):

@@ -2,10 +2,10 @@
 
     python -m bench.liars TRACE --gpus 720 --from 2017-10-16 --to 2017-10-23 --share 0.01 --copies 4
 
-Two worlds: with `--hints nobody` the liar alone says how long jobs will take; with `--hints everyone` all authors do, honestly wrong
+Two worlds: with `--hints nobody` the liar alone says how long jobs take; with `--hints everyone` all authors do, honestly wrong
 (the true duration times a log-normal error), so that the forecaster has learned to rely on hints. In the window one user, of
-average habits, lies in all jobs. Each lie is replayed on the same shaken copies of the input as the truth. `echo` changes hints by a
-thousandth: what it seems to gain or to cost is what any change of a queue does, and no lie's doing.
+average habits, lies in all jobs. Each lie is replayed on the same shaken copies of the input as the truth. `echo` changes hints
+by a thousandth: what it seems to gain or to cost is what any change of a queue does, and no lie's doing.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _KNOWN: Final = 3
 #: … and by so many times what the errors (in logs) scatter beyond this, 0.7 being a factor of two
 _WARINESS, _USUAL_SCATTER = 3.0, 1.0
 #: seconds after which what was said and ran counts half
-_HALF_LIFE: Final = 3 * 86_400.0
+_HALF_LIFE: Final = 86_400.0
 
 
 @dataclass(slots=True)
@@ -49,10 +49,10 @@ class _Word:
         self.ratios.finished(uid, at, math.log(seconds / hint))
 
     def correction(self) -> float:
-        """What to add to the logarithm of a hint: by the sums, and more where single hints can't be relied on."""
+        """What to add to the logarithm of a hint: by the sums or, sooner, by the last runs, and more where these scatter."""
         scatter = max(0.0, math.sqrt(self.ratios.variance) - _USUAL_SCATTER)
         share = self.ratios.remembered / (self.ratios.remembered + _DOUBT)
-        return share * (math.log(self.ran / self.said) + _WARINESS * scatter)
+        return share * (max(math.log(self.ran / self.said), self.ratios.mean) + _WARINESS * scatter)
 
 
 @dataclass(slots=True)

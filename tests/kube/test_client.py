@@ -210,18 +210,15 @@ async def test_a_proxy_is_used() -> None:
             assert (await client.get(THINGS, "here", "a"))["metadata"]["name"] == "a"
 
 
-async def test_the_observer_sees_every_request() -> None:
+async def test_the_observer_sees_every_answer_that_is_an_error() -> None:
     seen: list[tuple[str, str, int]] = []
-    async with connected(observe=lambda verb, resource, status, _: seen.append((verb, resource.plural, status))) as (
-        server,
-        client,
-    ):
+    watch = lambda verb, resource, error: seen.append((verb, resource.plural, error.status))  # noqa: E731
+    async with connected(observe=watch) as (server, client):
         server.put(HERE, "a")
-        server.script.append(Answer(0, verb="patch"))
         await client.get(THINGS, "here", "a")
-        with pytest.raises(kube.Unavailable):
-            await client.patch(THINGS, "here", "a", {})
-        assert seen == [("get", "things", 200), ("patch", "things", 0)]
+        with pytest.raises(kube.NotFound):
+            await client.get(THINGS, "here", "b")
+        assert seen == [("get", "things", 404)]
 
 
 async def test_misuse_is_a_clear_error() -> None:
@@ -234,9 +231,18 @@ async def test_misuse_is_a_clear_error() -> None:
         await client.create(THINGS, None, {})
 
 
-def test_what_is_refused_is_told_once_for_each_kind_and_verb() -> None:
+def test_what_is_not_granted_is_told_once_for_each_kind_and_verb() -> None:
     said: list[str] = []
     observe = tell_refusals(lambda text, *values: said.append(text % values))
-    for verb, status in (("watch", 403), ("watch", 403), ("get", 403), ("list", 404), ("create", 201)):
-        observe(verb, PODS, status, 0.01)
+    no_right = 'pods "a" is forbidden: User "system:serviceaccount:gangline-system:operator" cannot get resource "pods"'
+    denied = 'admission webhook "validate.gangline.io" denied the request: spec.replicas: must not be negative'
+    for verb, status, message in (
+        ("watch", 403, no_right),
+        ("watch", 403, no_right),
+        ("patch", 403, denied),
+        ("create", 403, "pods is forbidden: exceeded quota: gpus"),
+        ("get", 403, no_right),
+        ("list", 404, "not found"),
+    ):
+        observe(verb, PODS, kube.ApiError(status, "Forbidden", message))
     assert [line.partition(" was refused")[0] for line in said] == [f"a {verb} of {PODS}" for verb in ("watch", "get")]

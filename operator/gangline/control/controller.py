@@ -70,6 +70,8 @@ LONGEST_ROUND = 0.25
 AHEAD = 1.0
 #: how the attempt to carry out a decision is called where it fails
 CARRYING_OUT = "carrying out a decision"
+#: A standby keeps so many marks at least before it drops those of objects that are no more.
+MARKS = 10_000
 #: A job whose step was refused is tried again after 1, 2, 4, … seconds, at most this.
 MAX_RETRY = 60.0
 
@@ -179,6 +181,7 @@ class Controller:
         self._busy: Counter[JobRef] = Counter()
         self._refused: dict[JobRef, int] = {}  # how often in a row
         self._blocked: set[JobRef] = set()  # waiting for their retry
+        self._most_marks = MARKS  # so many are kept while standing by before those of gone objects are dropped
         self._kept: set[str] = set()  # deleted Workloads without a job whose pods still run
 
     # --- in ---
@@ -222,8 +225,22 @@ class Controller:
             await self._part_of_loop(self._woken)
             self._wake.clear()
             self._part("events", self.absorb)
-            if self.leading:
+            if not self.leading:
+                self._part("standing by", self._drop_marks)
+            else:
                 self._part("decisions", self.act)
+
+    def _drop_marks(self) -> None:
+        """What changed waits here until this process leads; for what is gone nothing need wait."""
+        if self._marks() < self._most_marks:
+            return
+        self.mirror.drop_marks()
+        for waiting in (self.footprints.dirty, self.pods.dirty, self.pod_owners.changed):
+            waiting.intersection_update(self.mirror.objects[kube.WORKLOADS])
+        self._most_marks = max(MARKS, 2 * self._marks())
+
+    def _marks(self) -> int:
+        return sum(map(len, (self.mirror.dirty, self.mirror.loose, self.footprints.dirty, self.pods.dirty)))
 
     async def _part_of_loop(self, wait: Callable[[], Awaitable[None]]) -> None:
         try:

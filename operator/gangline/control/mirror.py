@@ -304,6 +304,12 @@ class Mirror:
         elif resource in (kube.WORKLOAD_PRIORITY_CLASSES, kube.PRIORITY_CLASSES):
             self.dirty.update(self.jobs())
 
+    def drop_marks(self) -> None:
+        """Forget which objects have to be looked at that are no more: a standby looks at none, perhaps for months."""
+        self.dirty = {ref for ref in self.dirty if ref[1] in self.objects[ref[0]]}
+        for waiting in (self.loose, self.placed, self.recovering):
+            waiting.intersection_update(self.objects[kube.WORKLOADS])
+
     # --- out ---
 
     def get(self, resource: Resource, key: str) -> Json | None:

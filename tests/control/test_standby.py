@@ -1,0 +1,48 @@
+"""A standby, which may stand by for months, keeps nothing of objects that are no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.control.gang_pods import a_pod
+
+from gangline.control import controller as module
+from gangline.control.controller import Controller
+from gangline.control.metrics import Metrics
+from gangline.control.writer import Writer
+from gangline.engine.isolated import IsolatedEngine
+from gangline.kube import resources as kube
+from gangline.kube.reflector import Removed, Upsert
+from gangline.kube.resources import Resource
+
+Json = dict[str, Any]
+
+
+class Tape:
+    def record(self, *args: Any, **named: Any) -> None:
+        pass
+
+
+def an_object(resource: Resource, name: str, **spec: Any) -> Json:
+    meta = {"namespace": "ns", "name": name, "uid": f"uid-{name}", "resourceVersion": "1"}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, "spec": spec}
+
+
+def test_what_is_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MARKS", 20)
+    controller = Controller(None, Writer(None), IsolatedEngine(), Tape(), Metrics())  # type: ignore[arg-type]
+    template = {"spec": {"containers": [{"name": "c"}]}}
+    for number in range(300):
+        job = an_object(kube.JOBS, f"j{number}", template=template, suspend=True)
+        workload = an_object(kube.WORKLOADS, f"w{number}", podSets=[], queueName="lq")
+        pod = a_pod(f"p{number}", workload=f"w{number}")
+        for resource, obj in ((kube.JOBS, job), (kube.WORKLOADS, workload), (kube.PODS, pod)):
+            controller.sink(resource)(Upsert(obj))
+            if number < 295:
+                controller.sink(resource)(Removed(f"ns/{obj['metadata']['name']}", obj["metadata"]["uid"]))
+        controller.absorb()
+        controller._drop_marks()
+    assert controller._marks() < 40
+    assert (kube.JOBS, "ns/j299") in controller.mirror.dirty, "what is still there is looked at when this process leads"
+    assert len(controller.pod_owners.changed) < 40

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
-from gangline.api import names, parse, podspec
-from gangline.control import conditions
+from gangline.api import names
+from gangline.api.read import conditions, parse, podspec
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.resources import Resource, key_of

@@ -10,11 +10,12 @@ from typing import Any
 import click
 import pytest
 
-from gangline.console import eta, plan, reach, table, whatif
-from gangline.console.snapshot import State
-from gangline.console.whatif import Answer, Variant
-from gangline.console.world import World
-from gangline.control.conditions import timestamp
+from gangline.api.read.conditions import timestamp
+from gangline.console.commands import eta, plan, whatif
+from gangline.console.commands.whatif import Answer, Variant
+from gangline.console.views import reach, table
+from gangline.console.views.snapshot import State
+from gangline.console.views.world import World
 from gangline.forecast import Forecast
 from gangline.jobs import workload as workloads
 from gangline.jobs.gpujob import GPUJob
@@ -183,7 +184,7 @@ def test_words_for_starts() -> None:
 
 
 def test_queue_shows_times_before_its_last_column(here: World) -> None:
-    from gangline.console.queue import _times
+    from gangline.console.commands.queue import _times
 
     seen = [view for view in views(here).values() if view.state is not State.SUCCEEDED]
     known = eta.times(here, here.outlook(), seen)

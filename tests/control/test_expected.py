@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from gangline.control import expected as module
-from gangline.control.conditions import timestamp
-from gangline.control.expected import Expected
-from gangline.control.mirror import Mirror
+from gangline.api.read.conditions import timestamp
+from gangline.control.forecasting import expected_starts as module
+from gangline.control.forecasting.expected_starts import Expected
+from gangline.control.mirror.mirror import Mirror
 from gangline.engine import model
 from gangline.engine.engine import Engine
-from gangline.engine.outlook import ExpectedStart, Outlook
+from gangline.engine.simulation import ExpectedStart, Outlook
 from gangline.forecast import Forecast
 from gangline.kube import resources as kube
 
@@ -190,9 +190,9 @@ async def test_an_outlook_that_fails_leaves_the_last_one(world: World, caplog: p
 
 
 def test_a_process_of_its_own_makes_the_outlook() -> None:
-    from gangline.engine import outlook
+    from gangline.engine import simulation
 
-    seen = module.in_process(outlook.request([], model.Settings(), NOW))
+    seen = module.in_process(simulation.request([], model.Settings(), NOW))
     assert (seen.now, dict(seen.starts)) == (NOW, {})
     with pytest.raises(OSError, match=r"Unpickling|pickle|EOF"):
         module.in_process(b"nonsense")

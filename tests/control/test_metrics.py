@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gangline.control.metrics import Metrics
+from gangline.control.operator_metrics import Metrics
 from gangline.engine.engine import Engine
 
 

@@ -11,7 +11,6 @@ from tests.engine.clockwork import Clockwork, Job, not_overcommitted
 from tests.engine.world import GPU, World, cluster_queue, gang, group, of, parks
 from tests.examples import examples
 
-from gangline.engine.estimates import flavors_of, working_flavors
 from gangline.engine.model import (
     Admission,
     Backfill,
@@ -23,8 +22,9 @@ from gangline.engine.model import (
     RuntimeForecast,
     Workload,
 )
-from gangline.engine.outlook import outlook
-from gangline.engine.runtime import Runtime
+from gangline.engine.model.runtime import Runtime
+from gangline.engine.queues.estimates import flavors_of, working_flavors
+from gangline.engine.simulation import outlook
 
 MINUTE = 60_000
 

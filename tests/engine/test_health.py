@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from tests.engine.node_world import TPU, NodeWorld, node, plain, queue
 
-from gangline.engine.complaints import Complaints
-from gangline.engine.health import DEGRADED, LEAVING, LOST, SUSPECT, TABLE, Health
 from gangline.engine.model import (
     BoundPod,
     Footprint,
@@ -23,6 +21,8 @@ from gangline.engine.model import (
     Toleration,
     Workload,
 )
+from gangline.engine.nodes.health import DEGRADED, LEAVING, LOST, SUSPECT, TABLE, Health
+from gangline.engine.nodes.pod_complaints import Complaints
 
 NOW = 1_000_000_000
 DOCS = Path(__file__).parents[2] / "docs" / "hotswap.md"

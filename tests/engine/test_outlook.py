@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.engine.world import GPU, World, cluster_queue, gang
 
-from gangline.engine import outlook as outlooks
+from gangline.engine import simulation as outlooks
 from gangline.engine.model import (
     Backfill,
     BoundPod,
@@ -22,7 +22,7 @@ from gangline.engine.model import (
     TopologyRequest,
     Workload,
 )
-from gangline.engine.outlook import Outlook, outlook
+from gangline.engine.simulation import Outlook, outlook
 
 MINUTE = 60_000
 
@@ -141,7 +141,7 @@ def test_a_process_of_its_own_says_the_same(tmp_path: Any) -> None:
 
     made = world((gang("a1", 8), 60), (gang("b2", 8), 30))
     facts: list[Change] = made.engine.facts()
-    program = "import sys; from gangline.engine import outlook; sys.exit(outlook.main())"
+    program = "import sys; from gangline.engine import simulation; sys.exit(simulation.main())"
     asked = outlooks.request(facts, made.engine.settings, made.now, courses=3)
     done = subprocess.run([sys.executable, "-c", program], input=asked, capture_output=True, check=True)
     assert pickle.loads(done.stdout) == look(made, courses=3)

@@ -13,7 +13,6 @@ from tests.engine.node_world import NodeWorld, node, plain, queue
 from tests.engine.world import GPU, World, cluster_queue, cohort, gang, group, of, parks
 from tests.examples import examples
 
-from gangline.engine.fixes import FIXES
 from gangline.engine.model import (
     Backfill,
     Decision,
@@ -30,7 +29,8 @@ from gangline.engine.model import (
     VictimPolicy,
     Workload,
 )
-from gangline.engine.outlook import outlook
+from gangline.engine.simulation import outlook
+from gangline.engine.text.fixes import FIXES
 
 LOWER = PreemptionPolicy("LowerPriority")
 RECLAIM = PreemptionPolicy("LowerPriority", "Any")

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from gangline.api.admission import syntax
-from gangline.control import conditions
-from gangline.engine import health
+from gangline.api.read import conditions
 from gangline.engine.model import Node
-from gangline.engine.topology_filter import Expression, expression_matches
+from gangline.engine.nodes import health
+from gangline.engine.topology.node_filter import Expression, expression_matches
 from gangline.jobs import said
 from gangline.telemetry.file import FileSource
 from gangline.telemetry.prometheus import _samples

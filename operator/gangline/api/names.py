@@ -64,7 +64,7 @@ CHECKPOINT_INTERVAL: Final = (
 )
 NODE_LOSS: Final = f"{OWN_GROUP}/node-loss"  # on Workloads: "Restart" where a lost pod means that all must start anew
 RECOVERY: Final = (
-    f"{OWN_GROUP}/recovery"  # on Workloads, JSON: what became of it when nodes failed; see control.recovery
+    f"{OWN_GROUP}/recovery"  # on Workloads, JSON: what became of it when nodes failed; see control.recovery.swaps
 )
 ATTEMPT: Final = f"{OWN_GROUP}/attempt"  # on pods: how often their gang was started anew before, within its admission
 PROGRESS: Final = f"{OWN_GROUP}/progress"  # job or pod annotation: a sign of life, `step=120 total=5000`

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gangline.control.status import policy_status
-from gangline.control.status.queue_writes import HeadDelays
+from gangline.control.writes.queue_writes import HeadDelays
 
 Json = dict[str, Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.kube.fake_server import Answer, FakeServer
 
-from gangline.control.status.events import NOTE_LIMIT, EventRecorder
+from gangline.control.writes.events import NOTE_LIMIT, EventRecorder
 from gangline.control.writes.writer import Writer
 from gangline.kube.client import ApiClient
 

@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import require_control_plane
 
 from gangline.control.process.lease import Elector, Timing
-from gangline.control.status.events import EventRecorder
+from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Write
 from gangline.control.writes.writer import Writer
 from gangline.devcluster.components import Options

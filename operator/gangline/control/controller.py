@@ -37,10 +37,10 @@ from gangline.control.recovery.domain_gates import Steering
 from gangline.control.recovery.fencing import Fencing, lingering
 from gangline.control.recovery.swaps import Recoveries, holds_back
 from gangline.control.stall.stall_watch import StallWatch
-from gangline.control.status.events import EventRecorder
-from gangline.control.status.queue_writes import QueueWrites
+from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.pacing import Pace
+from gangline.control.writes.queue_writes import QueueWrites
 from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes
 from gangline.engine import model
@@ -52,7 +52,7 @@ from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError, Forbidden
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import ObjectKey, Resource, key_of
+from gangline.kube.resources import ObjectKey, Resource, deleting, key_of
 from gangline.telemetry import Source
 
 if TYPE_CHECKING:
@@ -593,7 +593,7 @@ class Controller:
         self._kept.discard(key)
         if self.mirror.job_of(workload) is not None or self.writes.pending(kube.WORKLOADS, key):
             return
-        if job_plan.deleting(workload):
+        if deleting(workload):
             if self.outliving.runs(key):
                 self._kept.add(key)
                 return

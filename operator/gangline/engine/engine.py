@@ -28,6 +28,7 @@ from gangline.engine.model import (
     Workload,
     WriteFailed,
 )
+from gangline.engine.queues.cluster_queue import queue_of
 from gangline.engine.recovery.healing import Healing
 from gangline.engine.scheduler import Scheduler
 from gangline.engine.state.cluster_intake import ClusterIntake
@@ -139,10 +140,11 @@ class Engine:
         if gang is None:
             return None
         explanation = why(gang, self._store)
-        if explanation is None or gang.queue is None:
+        queue = queue_of(gang)
+        if explanation is None or queue is None:
             return explanation
         message = explanation.message + self._scheduler.backfill.remark(gang)
-        return replace(explanation, message=message, position=gang.queue.pending.position(gang))
+        return replace(explanation, message=message, position=queue.pending.position(gang))
 
     def head_delay_seconds(self) -> dict[str, dict[str, float]]:
         """ClusterQueue -> cause (stopping, overdue, backfill) -> seconds for which its reserved heads waited for that alone."""

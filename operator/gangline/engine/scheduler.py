@@ -19,6 +19,7 @@ from gangline.engine.model import Admission, Admit, Decision, Millis, Preempt
 from gangline.engine.preemption.candidates import Known
 from gangline.engine.preemption.fair_victims import fair_victims
 from gangline.engine.preemption.preemptor import Preemptor, Victim, classic_victims
+from gangline.engine.queues.cluster_queue import cluster_queues_of, queue_of
 from gangline.engine.queues.workload_state import Gang
 from gangline.engine.quota.quota_ledger import Node
 from gangline.engine.state.lifecycle import required_checks
@@ -149,7 +150,7 @@ class Scheduler:
 
     def _cycle(self, root: Node, now: Millis, known: Nominations | None = None, most: int = maxsize) -> list[Attempt]:
         heads: list[Gang] = []
-        for queue in root.leaves():
+        for queue in cluster_queues_of(root):
             if queue.in_service and (gang := queue.pending.pop()) is not None:
                 heads.append(gang)
         if not heads:
@@ -212,7 +213,7 @@ def _admit(attempt: Attempt, now: Millis) -> Admit:
 
 
 def _preempt(attempt: Attempt, victim: Victim) -> Preempt:
-    gang, queue = attempt.gang, victim.gang.queue
+    gang, queue = attempt.gang, queue_of(victim.gang)
     message = preemption_text(
         victim.reason,
         uid=gang.uid,

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import click
 
-from gangline.console.commands.eta import view_of
 from gangline.console.commands.forecast import Span
 from gangline.console.views import access, world
 from gangline.console.views.snapshot import WorkloadView
 from gangline.console.views.table import age
+from gangline.console.views.times import view_of
 from gangline.console.views.world import World
 from gangline.engine.simulation import Stretch
 from gangline.engine.text.accelerators import accelerators

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gangline.console.views import access, table
+from gangline.console.views.json_rows import as_json
 from gangline.console.views.snapshot import FINISHED, State, WorkloadView
 
 if TYPE_CHECKING:  # what takes a second to load, for who asks for times
-    from gangline.console.commands.eta import Times
+    from gangline.console.views.times import Times
     from gangline.console.views.world import World
 
 
@@ -63,11 +63,10 @@ async def _views(
         wanted = namespace or api.login.namespace
         here: World | None = None
         if with_times:
-            from gangline.console.commands import eta
-            from gangline.console.views import world
+            from gangline.console.views import times, world
 
             here = await world.load(api)
-            seen = eta.view_of(here)
+            seen = times.view_of(here)
         else:
             seen = await access.look(api, wanted)
     if cluster_queue and not seen.queue(cluster_queue):
@@ -99,43 +98,25 @@ def show(views: Iterable[WorkloadView], now: float, *, wide: bool, known: Mappin
 
 
 def _known(here: World, views: Iterable[WorkloadView]) -> Mapping[str, Times]:
-    from gangline.console.commands import eta
+    from gangline.console.views import times
 
-    return eta.times(here, here.outlook(), views)
+    return times.times(here, here.outlook(), views)
 
 
 def _times(view: WorkloadView, known: Mapping[str, Times], now: float) -> tuple[str, str, str]:
     """How long it has run, how long it runs in all (p50 – p90), and when it starts (p50 – p90)."""
-    from gangline.console.commands import eta
+    from gangline.console.views import times
 
-    times = known.get(view.uid, eta.Times())
+    mine = known.get(view.uid, times.Times())
     waits = view.state is State.PENDING
-    elapsed = table.age(times.elapsed) if times.elapsed is not None else ""
-    return elapsed, eta.runtime_text(times.forecast, times.flavor), eta.start_text(times, now) if waits else ""
+    elapsed = table.age(mine.elapsed) if mine.elapsed is not None else ""
+    return elapsed, times.runtime_text(mine.forecast, mine.flavor), times.start_text(mine, now) if waits else ""
 
 
 def _times_json(view: WorkloadView, known: Mapping[str, Times] | None) -> dict[str, Any]:
     if known is None:
         return {}
-    from gangline.console.commands import eta
+    from gangline.console.views import times
 
-    told = eta.as_json(view, known.get(view.uid, eta.Times()))
+    told = times.as_json(view, known.get(view.uid, times.Times()))
     return {field: told[field] for field in ("elapsedSeconds", "expectedStart", "because", "forecast")}
-
-
-def as_json(view: WorkloadView) -> dict[str, Any]:
-    """A workload for scripts: stable names, plain values; `position` counts from 0 as Kueue's visibility API does."""
-    fields = asdict(view) | {
-        "state": str(view.state),
-        "gpus": view.gpus,
-        "neverFits": view.never_fits,
-        "why": table.why(view) if view.state is not State.SUCCEEDED else "",
-        "held": [{"flavor": f, "resource": r, "amount": table.amount(n, r)} for (f, r), n in view.held.items()],
-        "amounts": {r: table.amount(n, r) for r, n in view.amounts.items()},
-    }
-    return {_camel(name): value for name, value in fields.items()}
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)

@@ -14,9 +14,9 @@ import yaml
 
 from gangline.api import names
 from gangline.api.read import parse
-from gangline.console.commands.eta import admissions_of, named, runtime_text, view_of
 from gangline.console.views import access, world
 from gangline.console.views.table import Rows, age, plain
+from gangline.console.views.times import admissions_of, named, runtime_text, view_of
 from gangline.console.views.world import World
 from gangline.control.forecasting.by_flavor import offered, slowest
 from gangline.control.forecasting.runtime_facts import fact

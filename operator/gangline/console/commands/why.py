@@ -12,15 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from gangline.api import names
-from gangline.console.commands.queue import as_json
 from gangline.console.views import access
+from gangline.console.views.json_rows import as_json
+from gangline.console.views.lookup import KINDS, find, is_meant, singular
 from gangline.console.views.snapshot import Snapshot, WorkloadView
 from gangline.console.views.why_text import Line, explain
 from gangline.kube.client import ApiClient, NotFound
-from gangline.kube.resources import GPU_JOBS, JOB_SETS, JOBS, Json, Resource
-
-#: kinds a user may ask about by kind/name, in singular and plural
-_KINDS: dict[str, Resource] = {"job": JOBS, "gpujob": GPU_JOBS, "jobset": JOB_SETS}
+from gangline.kube.resources import Json, Resource
 
 
 @click.command("why")
@@ -48,40 +46,15 @@ async def _why(
     return view, explain(view, seen, time.time())
 
 
-def find(seen: Snapshot, namespace: str, job: str) -> WorkloadView | None:
-    """The workload a user means. Raises click.ClickException where that is not one."""
-    kind, _, name = job.rpartition("/")
-    kind = _singular(kind)
-    if kind and kind not in (*_KINDS, "workload") and not any(v.job_kind.lower() == kind for v in seen.workloads):
-        raise click.ClickException(f"unknown kind {kind!r} in {job!r}: use {', '.join(_KINDS)} or workload")
-    found = [v for v in seen.workloads if v.namespace == namespace and _is_meant(v, kind, name)]
-    kinds = sorted({v.job_kind for v in found})
-    if len(kinds) > 1:
-        raise click.ClickException(
-            f"{name!r} is {' and '.join(f'a {k}' for k in kinds)}: say {kinds[0].lower()}/{name}"
-        )
-    return max(found, key=lambda v: v.created, default=None)
-
-
-def _is_meant(view: WorkloadView, kind: str, name: str) -> bool:
-    by_job = view.job_name == name and kind in ("", view.job_kind.lower())
-    return by_job or (view.name == name and kind in ("", "workload"))
-
-
-def _singular(kind: str) -> str:
-    kind = kind.lower().partition(".")[0]
-    return {"jobs": "job", "gpujobs": "gpujob", "workloads": "workload", "wl": "workload"}.get(kind, kind)
-
-
 async def _no_workload(api: ApiClient, seen: Snapshot, namespace: str, job: str) -> str:
     """Why there is nothing to explain: no such job, another namespace, or a job that names no queue."""
     kind, _, name = job.rpartition("/")
-    for resource in [_KINDS[k] for k in _KINDS if _singular(kind) in ("", k)]:
+    for resource in [KINDS[k] for k in KINDS if singular(kind) in ("", k)]:
         try:
             return _unqueued(await api.get(resource, namespace, name), resource)
         except NotFound:
             continue
-    elsewhere = sorted({v.namespace for v in seen.workloads if _is_meant(v, _singular(kind), name)})
+    elsewhere = sorted({v.namespace for v in seen.workloads if is_meant(v, singular(kind), name)})
     if elsewhere:
         return f"no job {job!r} in namespace {namespace}; there is one in {', '.join(elsewhere)}: use -n {elsewhere[0]}"
     return f"no job {job!r} in namespace {namespace}"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gangline.console.commands.eta import key_of
 from gangline.console.run.example import Example
 from gangline.console.views.snapshot import WorkloadView
+from gangline.console.views.times import key_of
 from gangline.control.audit import audit_check
 from gangline.control.audit.audit_check import Outcome
 from gangline.control.audit.fact_codec import FactError

@@ -12,7 +12,7 @@ from gangline.control.notify.notices import Notices
 from gangline.control.operator_metrics import Metrics
 from gangline.control.recovery.swaps import Recoveries
 from gangline.control.status import status_changes
-from gangline.control.status.events import EventRecorder
+from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
 from gangline.engine import model

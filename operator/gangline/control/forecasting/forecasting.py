@@ -20,7 +20,7 @@ from gangline.control.forecasting.history_store import History
 from gangline.control.forecasting.runtime_facts import Forecasts, Record
 from gangline.control.forecasting.tallies import Tallies
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.status.events import EventRecorder
+from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.writes import Writes
 from gangline.engine import model
 from gangline.engine.engine import Engine

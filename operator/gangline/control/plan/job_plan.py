@@ -28,6 +28,7 @@ from gangline.control.plan.plan_steps import (
 from gangline.control.status import status_changes
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import Expires, JobError, JobWrite, LeavesBehind, Patch, PodSetInfo
+from gangline.kube.resources import deleting
 
 Json: TypeAlias = dict[str, Any]
 
@@ -43,10 +44,6 @@ def has(workload: Json, condition: str) -> bool:
 
 def reserved(workload: Json) -> bool:
     return "admission" in workload.get("status", {}) and has(workload, names.QUOTA_RESERVED)
-
-
-def deleting(obj: Json) -> bool:
-    return "deletionTimestamp" in obj["metadata"]
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------

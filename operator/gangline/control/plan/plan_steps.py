@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from gangline.control.status import status_changes
-from gangline.control.status.events import EventType
+from gangline.control.writes.events import EventType
 from gangline.jobs.base import Children, Create, Delete, JobKind, Patch
 
 Json: TypeAlias = dict[str, Any]

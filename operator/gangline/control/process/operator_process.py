@@ -34,9 +34,9 @@ from gangline.control.process.shutdown import in_order
 from gangline.control.stall import progress_reports
 from gangline.control.stall.progress_reports import BadReportError
 from gangline.control.status import policy_status
-from gangline.control.status.events import EventRecorder
 from gangline.control.visibility import aggregated_api
 from gangline.control.visibility.pending_view import Visibility
+from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writer import Writer
 from gangline.engine import model

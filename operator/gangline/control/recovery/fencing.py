@@ -20,7 +20,7 @@ from gangline.api import names
 from gangline.api.read import conditions
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import Footprints, GangPod
-from gangline.control.status.events import EventRecorder
+from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.writer import Writer
 from gangline.engine import model

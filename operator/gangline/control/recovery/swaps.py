@@ -26,7 +26,7 @@ from gangline.control.mirror.pod_index import Footprints, GangPod
 from gangline.control.operator_metrics import Metrics
 from gangline.control.recovery.fencing import TRACKING_FINALIZER, out_of_reach_since
 from gangline.control.status import status_changes
-from gangline.control.status.events import EventRecorder
+from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes

@@ -27,7 +27,7 @@ from gangline.control.stall.pod_telemetry import PodVitals, with_vitals
 from gangline.control.stall.progress_reports import BadReportError, Beat, Progress
 from gangline.control.stall.stall_verdict import RUNNING, STALLED, Evidence, Verdict, Watch
 from gangline.control.status import status_changes
-from gangline.control.status.events import EventRecorder
+from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
 from gangline.engine import model

@@ -15,13 +15,13 @@ from gangline.engine.backfill.revocation import Revoking
 from gangline.engine.backfill.timeline import Timeline
 from gangline.engine.backfill.timeline_world import hold_of
 from gangline.engine.cycle.attempt import Attempt, Objection
-from gangline.engine.flavors.assignment import WAITING, Assignment, Mode
+from gangline.engine.flavors.assignment import WAITING, Assignment, Mode, verdict_of
 from gangline.engine.flavors.flavor_assigner import Assigner
 from gangline.engine.model import UNLIMITED, Backfill, Decision, Millis
 from gangline.engine.model.runtime import NEVER
 from gangline.engine.preemption.preemptor import Preemptor
 from gangline.engine.preemption.victim_search import Away
-from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, queue_of
 from gangline.engine.queues.estimates import Estimates, Flavors, working_flavors
 from gangline.engine.queues.timed_queue import TimedQueue
 from gangline.engine.queues.workload_state import NOBODY, Gang
@@ -146,12 +146,12 @@ class BackfillPlanner:
     def _loosen(self, root: Node) -> None:
         """Reservations changed: those that were held back may be tried again."""
         moved = False
-        for queue in root.leaves():
+        for queue in cluster_queues_of(root):
             if isinstance(queue.pending, TimedQueue):
                 self._tell_reserved(queue)
                 moved = queue.pending.release_held() or moved
         for gang in self._held.pop(id(root), {}).values():
-            queue = gang.queue
+            queue = queue_of(gang)
             if queue is not None and gang.parked and not gang.holds:
                 queue.pending.take_out(gang)
                 queue.pending.arrive(gang)
@@ -169,7 +169,7 @@ class BackfillPlanner:
     def nominated(self, root: Node, attempts: Sequence[Attempt]) -> None:
         """Heads were tried alone: those that can't start are reserved a start, as deep as the policy wants."""
         self._drop_done(self._now)
-        for queue in root.leaves():
+        for queue in cluster_queues_of(root):
             if queue.reserves:
                 failing = [a.gang for a in attempts if a.queue is queue and a.assignment.mode is not Mode.FIT]
                 hopeless = [a.gang for a in attempts if a.queue is queue and _hopeless(a.assignment)]
@@ -336,7 +336,7 @@ class BackfillPlanner:
 
     def _leaving(self, reservation: Reservation) -> list[Gang]:
         root = self._store.queues[reservation.queue].root
-        return [gang for queue in root.leaves() for gang in queue.holders.values() if gang.evicting]
+        return [gang for queue in cluster_queues_of(root) for gang in queue.holders.values() if gang.evicting]
 
     def _fits(self, reservation: Reservation) -> bool:
         """Whether the head could start in the ledger as it is: it fits, and goes after nobody else that is reserved."""
@@ -394,7 +394,7 @@ def _hopeless(assignment: Assignment) -> bool:
 
 
 def _hopeless_gang(gang: Gang) -> bool:
-    return gang.verdict is not None and _hopeless(gang.verdict)
+    return (verdict := verdict_of(gang)) is not None and _hopeless(verdict)
 
 
 def _sent_away_text(reservation: Reservation) -> str:

@@ -12,7 +12,7 @@ from gangline.engine.backfill.timeline import Timeline
 from gangline.engine.model import Backfill, Millis, Preempt
 from gangline.engine.model.runtime import NEVER
 from gangline.engine.preemption.victim_search import Away
-from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.estimates import Estimates
 from gangline.engine.queues.timed_queue import TimedQueue
 from gangline.engine.queues.workload_state import Gang
@@ -72,7 +72,7 @@ class Revoking:
 
     def overdue_at(self, gang: Gang) -> Millis:
         """When a gang that was let in early has outstayed what it was let in for."""
-        queue = gang.queue
+        queue = queue_of(gang)
         policy = queue.config.backfill if queue is not None else None
         policy = policy or Backfill()
         length = self._estimates.length(gang, policy.candidate)
@@ -121,7 +121,7 @@ class Revoking:
 
 def _passed(gang: Gang, reservation: Reservation, own: ClusterQueueState) -> bool:
     """It is in the same tree, started while the reserved one waited, and goes after it."""
-    queue = gang.queue
+    queue = queue_of(gang)
     if queue is None or queue.root is not own.root:
         return False
     if gang.key in reservation.passed_by:

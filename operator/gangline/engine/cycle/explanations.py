@@ -14,7 +14,7 @@ from gangline.engine.flavors.assignment import (
     Obstacle,
 )
 from gangline.engine.model import Explanation
-from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of
 from gangline.engine.queues.protection import remark
 from gangline.engine.queues.workload_state import Gang
 from gangline.engine.state.store import Store
@@ -93,7 +93,9 @@ def _distance(obstacle: Obstacle) -> tuple[int, float]:
 
 def _is_held(queue: ClusterQueueState, flavor: str, resource: str) -> bool:
     fr = (flavor, resource)
-    return any((cell := member.cells.get(fr)) is not None and cell.usage > 0 for member in queue.root.leaves())
+    return any(
+        (cell := member.cells.get(fr)) is not None and cell.usage > 0 for member in cluster_queues_of(queue.root)
+    )
 
 
 def _holders(queue: ClusterQueueState, flavor: str, resource: str) -> tuple[str, ...]:
@@ -101,7 +103,7 @@ def _holders(queue: ClusterQueueState, flavor: str, resource: str) -> tuple[str,
     fr = (flavor, resource)
     holders = [
         (-amount, gang.key)
-        for member in queue.root.leaves()
+        for member in cluster_queues_of(queue.root)
         if (cell := member.cells.get(fr)) is not None and cell.usage
         for gang in member.holders.values()
         if (amount := gang.usage.get(fr, 0))

@@ -7,8 +7,9 @@ from typing import Protocol
 
 from gangline.engine.cycle.attempt import HELD_BACK, Attempt
 from gangline.engine.cycle.explanations import attempted, message_of, reason_of, unplaced
+from gangline.engine.flavors.assignment import verdict_of
 from gangline.engine.model import Decision, Explanation, Millis, Park
-from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.workload_state import Gang
 from gangline.engine.state.store import Store
 
@@ -53,7 +54,8 @@ class Parking:
         explanation = unplaced(gang, self._store)
         if explanation is not None:
             return self._park(gang, explanation)
-        if gang.queue is not None and gang.queue.pending.spokesman(gang) is not gang:
+        queue = queue_of(gang)
+        if queue is not None and queue.pending.spokesman(gang) is not gang:
             self._echoes.append(gang)
         return None
 
@@ -81,23 +83,20 @@ class Parking:
         decisions: list[Decision] = []
         told: dict[str, Millis] = {}
         for gang in self._reserving.reserved_gangs():
-            queue, last = gang.queue, self._told_start.get(gang.key)
+            queue, last = queue_of(gang), self._told_start.get(gang.key)
             if last is not None:
                 told[gang.key] = last
             if queue is None or gang.holds or (last is not None and now < last + MOVED_PAUSE):
                 continue
             speaker = queue.pending.spokesman(gang)
-            if (
-                speaker.verdict is None
-                or not speaker.answer[0]
-                or (speaker is not gang and speaker.answer[0] == HELD_BACK)
-            ):
+            verdict = verdict_of(speaker)
+            if verdict is None or not speaker.answer[0] or (speaker is not gang and speaker.answer[0] == HELD_BACK):
                 continue
             reason, message = speaker.answer[0], speaker.answer[1] + self._reserving.remark(gang)
             if gang.told != (reason, message):
                 gang.told = (reason, message)
                 decisions.append(
-                    Park(gang.key, gang.uid, attempted(queue, reason, message, speaker.verdict, with_holders=False))
+                    Park(gang.key, gang.uid, attempted(queue, reason, message, verdict, with_holders=False))
                 )
             told[gang.key] = now
         self._told_start = told
@@ -107,14 +106,15 @@ class Parking:
         decisions: list[Decision] = []
         while self._echoes and len(decisions) < ECHOES:
             gang = self._echoes.popleft()
-            queue = gang.queue
+            queue = queue_of(gang)
             if queue is None or gang.holds or self._store.gangs.get(gang.key) is not gang:
                 continue
             spokesman = queue.pending.spokesman(gang)
-            if spokesman is gang or spokesman.verdict is None or gang.told[0] == spokesman.answer[0]:
+            verdict = verdict_of(spokesman)
+            if spokesman is gang or verdict is None or gang.told[0] == spokesman.answer[0]:
                 continue
             _note_told(gang, spokesman.answer)
-            explanation = attempted(queue, *spokesman.answer, spokesman.verdict, with_holders=False)
+            explanation = attempted(queue, *spokesman.answer, verdict, with_holders=False)
             decisions.append(Park(gang.key, gang.uid, explanation, by_equivalence=True))
         return decisions
 
@@ -128,8 +128,9 @@ class Parking:
 
 def _note_told(gang: Gang, told: tuple[str, str]) -> None:
     gang.told = told
-    if gang.queue is not None:
-        gang.queue.pending.was_told(gang)
+    queue = queue_of(gang)
+    if queue is not None:
+        queue.pending.was_told(gang)
 
 
 def why(gang: Gang, store: Store) -> Explanation | None:
@@ -137,7 +138,7 @@ def why(gang: Gang, store: Store) -> Explanation | None:
     if gang.holds:
         return None
     explanation = unplaced(gang, store)
-    queue = gang.queue
+    queue = queue_of(gang)
     if explanation is not None or queue is None:
         return explanation
     if not store.may_try(gang):
@@ -151,10 +152,11 @@ def why(gang: Gang, store: Store) -> Explanation | None:
 
 def _why_queued(gang: Gang, queue: ClusterQueueState) -> Explanation:
     spokesman = queue.pending.spokesman(gang)
-    if spokesman.verdict is None:
+    verdict = verdict_of(spokesman)
+    if verdict is None:
         return Explanation(
             "PendingEvaluation",
             "Workload is pending evaluation in the scheduling queue",
             needs="Those ahead of it in its ClusterQueue go first.",
         )
-    return attempted(queue, *spokesman.answer, spokesman.verdict, with_holders=True)
+    return attempted(queue, *spokesman.answer, verdict, with_holders=True)

@@ -7,13 +7,11 @@ as if its candidate already ran), then priority, then time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from gangline.engine.cycle.attempt import Attempt
 from gangline.engine.quota.dominant_share import Share, standing
 from gangline.engine.quota.quota_ledger import Node
-
-if TYPE_CHECKING:
-    from gangline.engine.cycle.attempt import Attempt
 
 #: lower goes first
 Key: TypeAlias = "tuple[bool, Share, int, int]"

@@ -34,7 +34,7 @@ from gangline.engine.flavors.flavor_assigner import Assigner, Restriction
 from gangline.engine.model import Settings, TopologyAssignment
 from gangline.engine.preemption.preemptor import Preemptor
 from gangline.engine.preemption.victim_search import Victim, lift_places, put_back, restore_places, take_out
-from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.quota_holds import Claim, claims_of, others_held, settle_claim, stake, yields_to
 from gangline.engine.queues.workload_state import Gang, Progress, ScanProgress
 from gangline.engine.quota.quota_ledger import Cell, Node
@@ -144,7 +144,7 @@ class TreeCycle:
     # --- nominate -----------------------------------------------------------------------------------------------------
 
     def _nominate(self, gang: Gang) -> Attempt:
-        queue = gang.queue
+        queue = queue_of(gang)
         assert queue is not None, gang
         tried = self._progress(gang, queue)
         if self._claims:

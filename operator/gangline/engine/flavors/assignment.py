@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gangline.engine.flavors.flavor_needs import PODS
 from gangline.engine.model import Admission, Millis, PodSet, PodSetAssignment, TopologyAssignment
-from gangline.engine.queues.workload_state import ScanProgress
+from gangline.engine.nodes.capacity_request import Want
+from gangline.engine.queues.workload_state import Gang, ScanProgress
 from gangline.engine.quota.quota_ledger import Cell
 from gangline.engine.topology.placement import Placing
-
-if TYPE_CHECKING:
-    from gangline.engine.nodes.capacity_request import Want
 
 
 class Mode(IntEnum):
@@ -185,3 +183,9 @@ class Assignment:
     def requests(self, *, with_pods: bool) -> dict[Cell, int]:
         """What victims must make room for. In Kueue `pods` is left out."""
         return {cell: amount for cell, amount in self.usage.items() if amount and (with_pods or cell.fr[1] != PODS)}
+
+
+def verdict_of(gang: Gang) -> Assignment | None:
+    """What came of the last attempt of a workload that waits; None if it was not tried since its facts changed."""
+    verdict = gang.verdict
+    return verdict if isinstance(verdict, Assignment) else None

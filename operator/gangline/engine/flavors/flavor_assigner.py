@@ -8,7 +8,7 @@ best one seen is taken. The scan remembers where it stopped, so that the next at
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from gangline.engine.flavors.assignment import (
     CAPACITY,
@@ -23,24 +23,42 @@ from gangline.engine.flavors.assignment import (
     Obstacle,
     PodSetChoice,
 )
-from gangline.engine.flavors.flavor_needs import Asked, GroupNeeds, Way, asked_of
-from gangline.engine.model import Fungibility
+from gangline.engine.flavors.flavor_needs import asked_of
+from gangline.engine.model import Fungibility, Settings
+from gangline.engine.nodes.capacity import Capacity
+from gangline.engine.nodes.capacity_request import Want
+from gangline.engine.nodes.packer import Shortage
+from gangline.engine.queues.cluster_queue import Asked, ClusterQueueState, FlavorOption, GroupNeeds, Way
 from gangline.engine.queues.workload_state import Gang, ScanProgress
 from gangline.engine.quota.quota_ledger import Cell
 from gangline.engine.text.fixes import FALSE_FIT
 from gangline.engine.topology.placement import PENDING, placing
-
-if TYPE_CHECKING:
-    from gangline.engine.nodes.capacity import Capacity
-    from gangline.engine.nodes.capacity_request import Want
-    from gangline.engine.nodes.packer import Shortage
-    from gangline.engine.preemption.preemptor import Preemptor
-    from gangline.engine.queues.cluster_queue import ClusterQueueState, FlavorOption
-    from gangline.engine.topology.topologies import Placement
-
+from gangline.engine.topology.topologies import Placement, Topologies
 
 #: per pod set: resource -> the only flavor to look at
 Restriction = Sequence[Mapping[str, str]]
+
+
+class Chosen(Protocol):
+    """A workload that would be preempted."""
+
+    @property
+    def gang(self) -> Gang: ...
+
+
+class Oracle(Protocol):
+    """What preemption could free (`engine.preemption.preemptor`), and what it is asked about."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def topologies(self) -> Topologies: ...
+    @property
+    def capacity(self) -> Capacity | None: ...
+    def possibility(self, gang: Gang, queue: ClusterQueueState, cell: Cell, amount: int) -> Grade: ...
+    def for_room(
+        self, gang: Gang, queue: ClusterQueueState, requests: Mapping[Cell, int], want: Want
+    ) -> Sequence[Chosen]: ...
 
 
 class Assigner:
@@ -52,7 +70,7 @@ class Assigner:
         self,
         gang: Gang,
         queue: ClusterQueueState,
-        preemptor: Preemptor,
+        preemptor: Oracle,
         *,
         tried: ScanProgress = (),
         restriction: Restriction | None = None,
@@ -141,13 +159,13 @@ class Assigner:
         """Find places for the pods; if there are none now, victims have to make room, if there can be any at all."""
         wanted = placing(
             self._preemptor.topologies,
-            self._queue,
             [
                 (pod_set.pod_set, pod_set.count, [choice.flavor for choice in pod_set.choices.values()])
                 for pod_set in assignment.pod_sets
             ],
             self._preemptor.settings.gates,
             self._gang.shape,
+            implied=self._queue.only_topologies,
         )
         if wanted is None:
             return

@@ -3,51 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gangline.engine.flavors.flavor_match import obstacle
+from gangline.engine.queues.cluster_queue import Asked, ClusterQueueState, FlavorOption, Group, GroupNeeds, Way
 from gangline.engine.queues.workload_state import Gang
-from gangline.engine.quota.quota_ledger import Cell
 from gangline.engine.topology.placement import mismatch
 from gangline.engine.topology.topologies import Topologies
-
-if TYPE_CHECKING:
-    from gangline.engine.queues.cluster_queue import ClusterQueueState, FlavorOption, Group
 
 PODS = "pods"
 
 #: shapes that a queue remembers
 MOST_KNOWN = 1024
-
-
-@dataclass(slots=True)
-class Way:
-    """One flavor for what is wanted: a cell for each resource. `refused` says why it can't be used, "" = it can."""
-
-    option: FlavorOption
-    refused: str
-    cells: tuple[Cell, ...]
-
-
-@dataclass(slots=True)
-class GroupNeeds:
-    """The resources of one resource group that are asked for, and the flavors to get them from, in the queue's order."""
-
-    amounts: tuple[tuple[str, int], ...]
-    ways: tuple[Way, ...]
-
-
-@dataclass(slots=True)
-class Asked:
-    """What pod sets that share flavors ask for: by pod set, and together by resource group.
-
-    `missing` is a resource that the queue does not have, "" = none; `needs` are those before it then.
-    """
-
-    requests: tuple[dict[str, int], ...]
-    needs: tuple[GroupNeeds, ...]
-    missing: str = ""
 
 
 def asked_of(

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from gangline.engine.model import Admission, Flavor, Footprint, Node, PodSet, Recovery, Toleration
 from gangline.engine.nodes.capacity_request import Want
@@ -19,9 +18,7 @@ from gangline.engine.nodes.health import Health
 from gangline.engine.nodes.node_rooms import DomainKey, Ground, Rooms
 from gangline.engine.nodes.packer import Member, Place, Seating, Seats, Shortage, member
 from gangline.engine.nodes.pod_locations import Presence
-
-if TYPE_CHECKING:
-    from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import Gang
 
 #: One pod set to be seated: itself, how many pods, and the flavors of its resources.
 Ask = tuple[PodSet, int, Sequence[str]]

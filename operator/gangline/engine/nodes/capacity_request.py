@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from gangline.engine.model import Recovery
+from gangline.engine.nodes.node_rooms import Ground, Rooms
 from gangline.engine.nodes.packer import NO_SPARES, Member, Seating, Seats, Shortage, Spares
 from gangline.engine.queues.protection import may_be_protected
-
-if TYPE_CHECKING:
-    from gangline.engine.nodes.capacity import Capacity
-    from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import Gang
 
 
 def _nothing() -> None:
     pass
 
 
+class AllSeats(Protocol):
+    """The seats that there are, and those who have some (`nodes.capacity`)."""
+
+    @property
+    def rooms(self) -> Rooms: ...
+    def highest_running(self, ground: Ground) -> int | None: ...
+    def occupy(self, key: str, members: Iterable[Member], seats: Seats, sign: int) -> None: ...
+
+
 class Want:
     """Whether there is room for a gang that waits. `seats` are those that were last found."""
 
-    def __init__(self, capacity: Capacity, gang: Gang, members: list[Member], recovery: Recovery | None) -> None:
+    def __init__(self, capacity: AllSeats, gang: Gang, members: list[Member], recovery: Recovery | None) -> None:
         self._capacity = capacity
         self._gang = gang
         self._members = members

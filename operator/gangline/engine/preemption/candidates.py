@@ -8,14 +8,12 @@ in the right order, and besides some who are thought away or no longer above the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from gangline.engine.preemption.victim_search import Candidate, Need, sorted_candidates, still_valid
+from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.queues.workload_state import Gang
 from gangline.engine.quota.quota_ledger import FlavorResource, Node
-
-if TYPE_CHECKING:
-    from gangline.engine.queues.cluster_queue import ClusterQueueState
-    from gangline.engine.queues.workload_state import Gang
 
 IN_QUEUE = "InClusterQueue"
 RECLAMATION = "InCohortReclamation"
@@ -195,5 +193,5 @@ def _over_quota_below(cohort: Node, seen: Node | None, frs: Sequence[FlavorResou
         if child is not seen and child.over_quota(frs):
             yield from _over_quota_below(child, seen, frs)
     for queue in cohort.queues:
-        if queue.in_service and queue.over_quota(frs):
+        if isinstance(queue, ClusterQueueState) and queue.in_service and queue.over_quota(frs):
             yield queue

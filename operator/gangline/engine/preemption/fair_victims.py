@@ -23,6 +23,7 @@ from gangline.engine.preemption.victim_search import (
     put_back,
     take_out,
 )
+from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of
 from gangline.engine.queues.workload_state import Gang
 from gangline.engine.quota.dominant_share import Share, standing
 from gangline.engine.quota.quota_ledger import Node
@@ -79,7 +80,7 @@ def _candidates(need: Need) -> list[Gang]:
     found = list(preemptible(need, need.queue, policy.within_cluster_queue))
     if need.queue.parent is None or policy.reclaim_within_cohort == "Never":
         return found
-    for queue in need.queue.root.leaves():
+    for queue in cluster_queues_of(need.queue.root):
         if queue is not need.queue and queue.in_service and queue.over_quota(need.frs):
             found.extend(preemptible(need, queue, policy.reclaim_within_cohort))
     return found
@@ -218,7 +219,7 @@ class _Targets:
         best: Node | None = None
         best_share = Share(False, -1.0)
         for queue in cohort.queues:
-            if id(queue) in self._pruned or not queue.in_service:
+            if id(queue) in self._pruned or not (isinstance(queue, ClusterQueueState) and queue.in_service):
                 continue
             borrows, share = standing(queue)
             if not self.has(queue) or (not borrows and queue is not self._need.queue):

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from gangline.engine.flavors.assignment import Assignment, Grade, Mode
 from gangline.engine.model import Millis, Settings
+from gangline.engine.nodes.capacity import Capacity
+from gangline.engine.nodes.capacity_request import Want
 from gangline.engine.preemption.candidates import (
     NOBODY,
     Known,
@@ -32,16 +33,12 @@ from gangline.engine.preemption.victim_search import (
     put_back,
     take_out,
 )
+from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.protection import Waits
 from gangline.engine.queues.workload_state import Gang
 from gangline.engine.quota.quota_ledger import Cell
 from gangline.engine.text.fixes import PODS_IN_SEARCH
 from gangline.engine.topology.topologies import Topologies
-
-if TYPE_CHECKING:
-    from gangline.engine.nodes.capacity import Capacity
-    from gangline.engine.nodes.capacity_request import Want
-    from gangline.engine.queues.cluster_queue import ClusterQueueState
 
 
 class Preemptor:

@@ -10,19 +10,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cmp_to_key
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from gangline.engine.model import Millis
+from gangline.engine.nodes.capacity_request import Want
 from gangline.engine.preemption.fewest_victims import FewestSearch
+from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.protection import protected_until
 from gangline.engine.queues.workload_state import Gang
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, Node
 from gangline.engine.text.accelerators import is_accelerator
-
-if TYPE_CHECKING:
-    from gangline.engine.nodes.capacity_request import Want
-    from gangline.engine.queues.cluster_queue import ClusterQueueState
-    from gangline.engine.topology.placement import Placing
+from gangline.engine.topology.placement import Placing
 
 LEAST_LOST_WORK: Final = "LeastLostWork"
 FEWEST_GANGS: Final = "FewestGangs"
@@ -229,7 +227,7 @@ def lost_work(gang: Gang, now: Millis) -> float:
 def in_order(gangs: list[Gang], need: Need) -> list[Gang]:
     """As candidates go: evicted first, other queues before the own, then the least valuable."""
     own, value = need.queue, value_of(need)
-    if any(gang.queue is not None and gang.queue.fair_usage for gang in gangs):
+    if any((queue := queue_of(gang)) is not None and queue.fair_usage for gang in gangs):
         return sorted(gangs, key=cmp_to_key(lambda a, b: _compare(a, b, own, value)))
     return sorted(gangs, key=lambda gang: (not gang.evicting, gang.queue is own, value(gang)))
 
@@ -237,8 +235,9 @@ def in_order(gangs: list[Gang], need: Need) -> list[Gang]:
 def _compare(a: Gang, b: Gang, own: ClusterQueueState, value: Value) -> int:
     """With admission fair sharing: inside one queue, who comes from the LocalQueue that used most goes first."""
     first, second = (not a.evicting, a.queue is own), (not b.evicting, b.queue is own)
-    if first == second and a.queue is b.queue and a.queue is not None and a.queue.fair_usage:
-        mine, theirs = a.queue.fair_usage(a.local_queue), a.queue.fair_usage(b.local_queue)
+    queue = queue_of(a) if a.queue is b.queue else None
+    if first == second and queue is not None and queue.fair_usage:
+        mine, theirs = queue.fair_usage(a.local_queue), queue.fair_usage(b.local_queue)
         if mine != theirs:
             return -1 if mine > theirs else 1
     left, right = (first, value(a)), (second, value(b))
@@ -249,7 +248,7 @@ def sorted_candidates(candidates: list[Candidate], need: Need) -> list[Candidate
     if len(candidates) < 2:
         return candidates
     own, value = need.queue, value_of(need)
-    if any(candidate.gang.queue is not None and candidate.gang.queue.fair_usage for candidate in candidates):
+    if any((queue := queue_of(candidate.gang)) is not None and queue.fair_usage for candidate in candidates):
         return sorted(candidates, key=cmp_to_key(lambda a, b: _compare(a.gang, b.gang, own, value)))
     return sorted(candidates, key=lambda candidate: (not candidate.gang.evicting, value(candidate.gang)))
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gangline.engine.model import Admission, Backfill, ClusterQueue, Flavor, Ordering, Quota, ResourceGroup, Settings
+from gangline.engine.queues import quick_check
 from gangline.engine.queues.estimates import Estimates
 from gangline.engine.queues.ordering import Ranking
 from gangline.engine.queues.pending_queue import PendingQueue
+from gangline.engine.queues.quick_check import Question
 from gangline.engine.queues.timed_queue import TimedQueue
 from gangline.engine.queues.workload_state import Gang, Shape
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, Node
-
-if TYPE_CHECKING:
-    from gangline.engine.flavors.flavor_needs import Asked
-    from gangline.engine.queues.quota_holds import Claim
+from gangline.engine.topology.domain_counts import wants_of
+from gangline.engine.topology.placement import asks
+from gangline.engine.topology.topologies import Topologies
 
 
 @dataclass(slots=True)
@@ -37,6 +37,53 @@ class FlavorOption:
 class Group:
     resources: frozenset[str]
     options: list[FlavorOption]
+
+
+@dataclass(slots=True)
+class Way:
+    """One flavor for what is wanted: a cell for each resource. `refused` says why it can't be used, "" = it can."""
+
+    option: FlavorOption
+    refused: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(slots=True)
+class GroupNeeds:
+    """The resources of one resource group that are asked for, and the flavors to get them from, in the queue's order."""
+
+    amounts: tuple[tuple[str, int], ...]
+    ways: tuple[Way, ...]
+
+
+@dataclass(slots=True)
+class Asked:
+    """What pod sets that share flavors ask for: by pod set, and together by resource group.
+
+    `missing` is a resource that the queue does not have, "" = none; `needs` are those before it then.
+    """
+
+    requests: tuple[dict[str, int], ...]
+    needs: tuple[GroupNeeds, ...]
+    missing: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    gang: Gang
+    queue: ClusterQueueState
+    usage: dict[FlavorResource, int]
+    victims: list[Gang]
+
+    def outstanding(self) -> dict[FlavorResource, int]:
+        """What is claimed beyond what victims still hold."""
+        rest = dict(self.usage)
+        for victim in self.victims:
+            if victim.holds:
+                for fr, amount in victim.usage.items():
+                    if fr in rest:
+                        rest[fr] = max(0, rest[fr] - amount)
+        return rest
 
 
 class ClusterQueueState(Node):
@@ -91,7 +138,7 @@ class ClusterQueueState(Node):
         #: uid of a preemptor of this queue -> what it is owed
         self.claims: dict[str, Claim] = {}
 
-    def leaves(self) -> Iterator[ClusterQueueState]:
+    def leaves(self) -> Iterator[Node]:
         yield self
 
     @property
@@ -210,6 +257,42 @@ class ClusterQueueState(Node):
             gang.cells = [(self.cell(fr), amount) for fr, amount in gang.usage.items()]
             for cell, amount in gang.cells:
                 cell.add(amount)
+
+
+def queue_of(gang: Gang) -> ClusterQueueState | None:
+    """The ClusterQueue that a workload waits in or holds quota of; None while it is in none."""
+    queue = gang.queue
+    return queue if isinstance(queue, ClusterQueueState) else None
+
+
+def cluster_queues_of(node: Node) -> Iterator[ClusterQueueState]:
+    """All ClusterQueues below a cohort; of a ClusterQueue, itself."""
+    return (queue for queue in node.leaves() if isinstance(queue, ClusterQueueState))
+
+
+def question_of(gang: Gang, queue: ClusterQueueState, topologies: Topologies) -> Question:
+    """What is to be asked of a gang's shape; nothing if it may preempt, as then it needs no room to begin with."""
+    policy = queue.config.preemption
+    if policy.within_cluster_queue != "Never" or policy.reclaim_within_cohort != "Never" or queue.delays_topology:
+        return ()
+    parts: list[quick_check.Part] = []
+    for demand in gang.demands:
+        pod_set = demand.pod_set
+        count = demand.count if pod_set.min_count is None else min(demand.count, pod_set.min_count)
+        group = next((queue.group_of[name] for name in pod_set.requests if name in queue.group_of), None)
+        if group is None or not count:
+            continue
+        placed = asks(pod_set) or queue.only_topologies
+        ways: list[quick_check.Way] = []
+        for option in group.options:
+            cells = tuple(
+                (cell, pod_set.requests[name] * count)
+                for name, cell in option.cells.items()
+                if pod_set.requests.get(name, 0) > 0
+            )
+            ways.append((cells, topologies.ledger(option.name) if placed else None))
+        parts.append((count, wants_of(pod_set.requests), tuple(ways)))
+    return tuple(parts)
 
 
 def _victim_key(gang: Gang) -> tuple[int, int, str]:

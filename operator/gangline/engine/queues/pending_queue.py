@@ -14,23 +14,23 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
-from gangline.engine.queues.workload_state import Gang, Shape
+from gangline.engine.queues.workload_state import Bucket, Gang, Shape
 
 #: (since, uid, gang)
 Entry: TypeAlias = tuple[int, str, Gang]
 #: (-priority, since, uid, bucket): where a bucket's first gang stands
-Listing: TypeAlias = "tuple[int, int, str, Bucket]"
+Listing: TypeAlias = "tuple[int, int, str, ShapeBucket]"
 
 
-class Bucket:
+class ShapeBucket(Bucket):
     """Waiting gangs of one shape, in order. Entries of gangs that left are dropped when they come to the top."""
 
-    __slots__ = ("entries", "lane", "listing", "parked", "shape", "size", "told")
+    __slots__ = ("entries", "lane", "listing", "shape", "size", "told")
 
     def __init__(self, shape: Shape, lane: Lane, parked: bool) -> None:
+        super().__init__(parked=parked)
         self.shape = shape
         self.lane = lane
-        self.parked = parked
         self.entries: list[Entry] = []
         self.size = 0
         #: the reason that all in it have been told, "" if somebody came since
@@ -38,7 +38,7 @@ class Bucket:
         #: its one valid listing in the lane's heap
         self.listing: Listing | None = None
 
-    def __lt__(self, other: Bucket) -> bool:
+    def __lt__(self, other: ShapeBucket) -> bool:
         return False  # listings that are equal so far stem from one gang: any order will do
 
     def top(self) -> Entry | None:
@@ -57,10 +57,10 @@ class Lane:
     __slots__ = ("buckets", "heap")
 
     def __init__(self) -> None:
-        self.buckets: dict[Shape, Bucket] = {}
+        self.buckets: dict[Shape, ShapeBucket] = {}
         self.heap: list[Listing] = []
 
-    def list_bucket(self, bucket: Bucket) -> None:
+    def list_bucket(self, bucket: ShapeBucket) -> None:
         """Make sure that the heap knows the bucket's first gang."""
         top = bucket.top()
         if top is None or bucket.parked:
@@ -126,7 +126,7 @@ class PendingQueue:
         shape = gang.shape if self.hashing else Shape(gang.uid)
         bucket = lane.buckets.get(shape)
         if bucket is None:
-            bucket = lane.buckets[shape] = Bucket(shape, lane, shape in self._parked_shapes)
+            bucket = lane.buckets[shape] = ShapeBucket(shape, lane, shape in self._parked_shapes)
         entry: Entry = (gang.since, gang.uid, gang)
         gang.bucket, gang.entry = bucket, entry
         heappush(bucket.entries, entry)
@@ -144,7 +144,7 @@ class PendingQueue:
 
     def take_out(self, gang: Gang) -> None:
         """It is gone, or goes elsewhere. Does nothing if it is not here."""
-        bucket = gang.bucket
+        bucket = _bucket_of(gang)
         if bucket is not None:
             gang.bucket = gang.entry = None
             bucket.size -= 1
@@ -190,7 +190,7 @@ class PendingQueue:
             return None
         first = lane.top()
         sticky = self._sticky()
-        if sticky is not None and sticky.bucket is not None and sticky.bucket.lane is lane:
+        if sticky is not None and (bucket := _bucket_of(sticky)) is not None and bucket.lane is lane:
             return sticky
         return first
 
@@ -208,7 +208,7 @@ class PendingQueue:
             gang = lane.top()
             if gang is None:
                 continue
-            if sticky is not None and sticky.bucket is not None and sticky.bucket.lane is lane:
+            if sticky is not None and (bucket := _bucket_of(sticky)) is not None and bucket.lane is lane:
                 gang = sticky
             rank = (self.usage_of(name) if self.usage_of else 0.0, *self._rank(gang))
             if best is None or rank < best[0]:
@@ -313,8 +313,9 @@ class PendingQueue:
 
     def was_told(self, gang: Gang) -> None:
         """It came, or was told something: that all in its bucket were told the same may be true no more."""
-        if gang.bucket is not None and gang.bucket.told != gang.told[0]:
-            gang.bucket.told = ""
+        bucket = _bucket_of(gang)
+        if bucket is not None and bucket.told != gang.told[0]:
+            bucket.told = ""
 
     def rank_again(self, gang: Gang) -> None:
         """Its forecast changed, which means nothing here."""
@@ -331,6 +332,10 @@ class PendingQueue:
         gangs = [*self.in_heap(), *self.aside()]
         return gangs if self.in_flight is None else [self.in_flight, *gangs]
 
-    def _buckets(self) -> Iterator[Bucket]:
+    def _buckets(self) -> Iterator[ShapeBucket]:
         for lane in self._lanes.values():
             yield from lane.buckets.values()
+
+
+def _bucket_of(gang: Gang) -> ShapeBucket | None:
+    return gang.bucket if isinstance(gang.bucket, ShapeBucket) else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from gangline.engine.model import Millis, VictimPolicy
 from gangline.engine.model.runtime import NEVER
+from gangline.engine.queues.cluster_queue import queue_of
 from gangline.engine.queues.workload_state import Gang
 from gangline.engine.text.accelerators import accelerators_of
 from gangline.engine.text.wording import minute_text
@@ -22,7 +23,7 @@ def protected_until(gang: Gang, now: Millis) -> Millis:
 
     Whoever is on its way out is not protected any more.
     """
-    policy = gang.queue.config.victims if gang.queue is not None else None
+    policy = _policy(gang)
     if policy is None or gang.evicting:
         return 0
     if _for_good(gang, policy):
@@ -35,13 +36,18 @@ def protected_until(gang: Gang, now: Millis) -> Millis:
 
 def may_be_protected(gang: Gang) -> bool:
     """Whether there is a time, once it has started, at which it is not to be stopped."""
-    policy = gang.queue.config.victims if gang.queue is not None else None
+    policy = _policy(gang)
     return policy is not None and (policy.min_runtime_seconds > 0 or _for_good(gang, policy))
 
 
 def stopped_too_often(gang: Gang, most: int | None) -> bool:
     """It was preempted `most` times already, whatever for; None = there is no limit."""
     return most is not None and gang.workload.preemptions >= most
+
+
+def _policy(gang: Gang) -> VictimPolicy | None:
+    queue = queue_of(gang)
+    return queue.config.victims if queue is not None else None
 
 
 def _for_good(gang: Gang, policy: VictimPolicy) -> bool:

@@ -8,34 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass
 
-from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.queues.cluster_queue import Claim, ClusterQueueState, cluster_queues_of, queue_of
 from gangline.engine.queues.workload_state import Gang
 from gangline.engine.quota.quota_ledger import FlavorResource, Node
 from gangline.engine.text.fixes import HOLD_QUOTA, NO_READMIT
 
 
-@dataclass(slots=True, eq=False)
-class Claim:
-    gang: Gang
-    queue: ClusterQueueState
-    usage: dict[FlavorResource, int]
-    victims: list[Gang]
-
-    def outstanding(self) -> dict[FlavorResource, int]:
-        """What is claimed beyond what victims still hold."""
-        rest = dict(self.usage)
-        for victim in self.victims:
-            if victim.holds:
-                for fr, amount in victim.usage.items():
-                    if fr in rest:
-                        rest[fr] = max(0, rest[fr] - amount)
-        return rest
-
-
 def claims_of(root: Node) -> list[Claim]:
-    return [claim for queue in root.leaves() for claim in queue.claims.values()]
+    return [claim for queue in cluster_queues_of(root) for claim in queue.claims.values()]
 
 
 @contextmanager
@@ -73,10 +54,11 @@ def settle_claim(gang: Gang, queue: ClusterQueueState) -> None:
     """It has started, gave up or is gone: those that waited for it may try again."""
     claim = queue.claims.pop(gang.uid, None)
     for victim in claim.victims if claim else ():
-        if victim.queue is not None and victim.parked and not victim.holds and victim.yielding:
+        own = queue_of(victim)
+        if own is not None and victim.parked and not victim.holds and victim.yielding:
             victim.yielding = False
-            victim.queue.pending.take_out(victim)
-            victim.queue.pending.arrive(victim)
+            own.pending.take_out(victim)
+            own.pending.arrive(victim)
 
 
 def yields_to(gang: Gang, queue: ClusterQueueState, claims: Iterable[Claim]) -> Gang | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from itertools import islice
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from gangline.engine.model import Millis
 from gangline.engine.queues.estimates import ANYWHERE, Flavors
@@ -18,7 +18,7 @@ from gangline.engine.queues.ordering import Ranking
 from gangline.engine.queues.pending_queue import PendingQueue
 from gangline.engine.queues.quick_check import Question, could_fit
 from gangline.engine.queues.ranked_index import Line, Place
-from gangline.engine.queues.workload_state import Gang, Shape
+from gangline.engine.queues.workload_state import Bucket, Gang, Shape
 
 #: (-priority, usage of its LocalQueue, rank, since, uid)
 Turn: TypeAlias = tuple[int, float, float, Millis, str]
@@ -28,7 +28,7 @@ Turn: TypeAlias = tuple[int, float, float, Millis, str]
 RETELL: Millis = 600_000
 
 
-class TimedBucket:
+class TimedBucket(Bucket):
     __slots__ = (
         "candidates",
         "horizon",
@@ -36,7 +36,6 @@ class TimedBucket:
         "line",
         "local_queue",
         "on",
-        "parked",
         "question",
         "shape",
         "spokesman",
@@ -46,12 +45,12 @@ class TimedBucket:
     )
 
     def __init__(self, key: tuple[str, Shape], apart: bool) -> None:
+        super().__init__()
         self.key = key
         self.local_queue, self.shape = key
         self.line = Line()
         #: the same gangs in the order in which candidates are tried, where that is another one
         self.candidates = Line() if apart else self.line
-        self.parked = False
         self.horizon: Millis | None = None
         #: the flavors that its estimates are for: those on which one of them was held back last
         self.on: Flavors = ANYWHERE
@@ -134,7 +133,7 @@ class TimedQueue(PendingQueue):
         if bucket.candidates is not bucket.line:
             second = Place((-gang.priority, second_rank, gang.since, gang.uid), estimate, gang)
             bucket.candidates.add(second)
-        gang.bucket, gang.entry = cast(Any, bucket), (place, second)
+        gang.bucket, gang.entry = bucket, (place, second)
         if bucket.blocked:
             self.blocked_version += 1
         else:
@@ -285,7 +284,7 @@ class TimedQueue(PendingQueue):
     def _block(self, gang: Gang, horizon: Millis | None) -> bool:
         self.arrive(gang)
         self.blocked_version += 1
-        mine, others = cast(TimedBucket, gang.bucket), False
+        mine, others = cast("TimedBucket", gang.bucket), False
         for bucket in self._of_shape[gang.shape]:
             if not bucket.blocked:
                 self.active -= bucket.line.size

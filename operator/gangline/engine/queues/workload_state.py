@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from gangline.engine.model import Admission, Millis, PodSet, Settings, Workload
-from gangline.engine.quota.quota_ledger import Cell, FlavorResource
+from gangline.engine.quota.quota_ledger import Cell, FlavorResource, Node
 from gangline.engine.topology.placement import asks
-
-if TYPE_CHECKING:
-    from gangline.engine.flavors.assignment import Assignment
-    from gangline.engine.nodes.capacity import Capacity
-    from gangline.engine.queues.cluster_queue import ClusterQueueState
-    from gangline.engine.queues.pending_queue import Bucket
-    from gangline.engine.topology.topologies import Topologies
+from gangline.engine.topology.topologies import Topologies
 
 #: resource -> index of the flavor at which the last scan stopped, -1 = it was the last one; one mapping per pod set
 ScanProgress = tuple[Mapping[str, int], ...]
@@ -73,6 +67,22 @@ class Shape:
 _SHAPES: WeakValueDictionary[Hashable, Shape] = WeakValueDictionary()
 
 
+class Bucket:
+    """Where a workload waits in its queue: with those of its shape. `parked`: they don't fit for the time being."""
+
+    __slots__ = ("parked",)
+
+    def __init__(self, *, parked: bool = False) -> None:
+        self.parked = parked
+
+
+class Seated(Protocol):
+    """Where the pods of holders have seats (`engine.nodes.capacity`)."""
+
+    def lift(self, gang: Gang) -> None: ...
+    def restore(self, gang: Gang) -> None: ...
+
+
 class Gang:
     """Compared by identity; everything that orders it is computed once per fact."""
 
@@ -123,7 +133,7 @@ class Gang:
         self.key = workload.key
         self.uid = workload.uid
         #: the ClusterQueue that it waits in or holds quota of
-        self.queue: ClusterQueueState | None = None
+        self.queue: Node | None = None  # see `cluster_queue.queue_of`
 
         # waiting
         self.bucket: Bucket | None = None
@@ -132,7 +142,7 @@ class Gang:
         self.yielding = False  # … to the gang that it was preempted for
         self.progress: Progress | None = None
         #: the last failed attempt, and what it was put back with: (reason, message)
-        self.verdict: Assignment | None = None
+        self.verdict: object | None = None  # see `assignment.verdict_of`
         self.answer: tuple[str, str] = ("", "")
         #: (reason, message) of the last Park
         self.told: tuple[str, str] = ("", "")
@@ -159,7 +169,7 @@ class Gang:
         #: where its placements are counted, None if it has none
         self.placed: Topologies | None = None
         #: where its pods have seats on the nodes of other flavors, None if it holds nothing
-        self.seated: Capacity | None = None
+        self.seated: Seated | None = None
         #: lost nodes under it that it was told to leave, though no fact says so yet
         self.healed: set[str] = set()
         self.victim_key: tuple[int, int, str] = (0, 0, "")

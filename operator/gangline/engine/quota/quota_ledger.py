@@ -8,12 +8,9 @@ a what-if is done on the ledger itself and then undone, never on a copy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from gangline.engine.model import UNLIMITED, Quota
-
-if TYPE_CHECKING:
-    from gangline.engine.queues.cluster_queue import ClusterQueueState
 
 #: (flavor, resource)
 FlavorResource: TypeAlias = tuple[str, str]
@@ -142,7 +139,8 @@ class Node:
         #: scheduling cycles that this tree (if it is a root) took part in
         self.rounds = 0
         self.cohorts: list[Node] = []
-        self.queues: list[ClusterQueueState] = []
+        #: the ClusterQueues right below it
+        self.queues: list[Node] = []
         self.cells: dict[FlavorResource, Cell] = {}
         #: longest way down to a ClusterQueue
         self.height = 0
@@ -171,7 +169,7 @@ class Node:
             yield node
             node = node.parent
 
-    def leaves(self) -> Iterator[ClusterQueueState]:
+    def leaves(self) -> Iterator[Node]:
         """All ClusterQueues below (a ClusterQueue is its own only one)."""
         yield from self.queues
         for cohort in self.cohorts:

@@ -10,6 +10,7 @@ A gang is looked at anew in every `decide` until it is healed, from what is true
 from __future__ import annotations
 
 from gangline.engine.model import SWAP_WINDOW, Decision, Evict, Heal, Millis, Preempt, Recovery, Toleration, Warn
+from gangline.engine.queues.cluster_queue import queue_of
 from gangline.engine.queues.workload_state import Gang
 from gangline.engine.recovery.breaker import Breaker
 from gangline.engine.recovery.healing_plan import REPLACE, RESTART, Plan
@@ -231,7 +232,8 @@ def _replaced(gang: Gang, now: Millis) -> int:
 
 
 def _policy(gang: Gang) -> Recovery:
-    return (gang.queue.config.recovery if gang.queue is not None else None) or Recovery()
+    queue = queue_of(gang)
+    return (queue.config.recovery if queue is not None else None) or Recovery()
 
 
 def _nodes_with_pods(store: Store, gang: Gang) -> set[str]:

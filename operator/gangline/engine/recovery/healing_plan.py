@@ -49,7 +49,7 @@ class Plan:
         gathered = _gathered(admission, hosts)
         store.topology.put_holder(gang.key, gathered)
         try:
-            return mend(store.topology, gang.queue, pod_sets, gathered, hosts[0], store.settings.gates)
+            return mend(store.topology, pod_sets, gathered, hosts[0], store.settings.gates)
         finally:
             store.topology.put_holder(gang.key, admission)
 

@@ -19,6 +19,7 @@ from gangline.engine.model import (
     RuntimeForecast,
     Topology,
 )
+from gangline.engine.queues.cluster_queue import queue_of
 from gangline.engine.state.store import Store
 
 
@@ -141,20 +142,22 @@ class ClusterIntake:
         _set(store.forecasts, key, forecast)
         self._forecast_changed(key)
         gang = store.gangs.get(key)
-        if gang is not None and gang.admitted and gang.queue is not None and gang.queue.config.overrun is not None:
+        queue = queue_of(gang) if gang is not None else None
+        if gang is not None and gang.admitted and queue is not None and queue.config.overrun is not None:
             store.reviews[key] = gang
 
     def _forecast_changed(self, key: str) -> None:
         """Its end is another one, and if it waits, perhaps its turn."""
         store = self._store
         gang = store.gangs.get(key)
-        if gang is None or gang.queue is None:
+        queue = queue_of(gang) if gang is not None else None
+        if gang is None or queue is None:
             return
         if gang.holds:
             store.moved_holders[key] = None
-        elif gang.queue.timed:
-            gang.queue.pending.rank_again(gang)
-            store.touch(gang.queue)
+        elif queue.timed:
+            queue.pending.rank_again(gang)
+            store.touch(queue)
 
     def _put_footprint(self, footprint: Footprint | None, key: str) -> None:
         _set(self._store.footprints, key, footprint)

@@ -22,7 +22,7 @@ from gangline.engine.model import (
     Requeue,
     Swap,
 )
-from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.workload_state import Gang
 from gangline.engine.state.overrun import Overruns
 from gangline.engine.state.store import Store
@@ -87,23 +87,24 @@ class Lifecycle:
         """What is to be done with the gang, and when to look again if nothing happens."""
         if not gang.holds:
             return self._judge_waiting(gang, now)
-        if gang.evicting or gang.queue is None:
+        queue = queue_of(gang)
+        if gang.evicting or queue is None:
             return None, None
-        eviction, again = self._eviction(gang, gang.queue, now)
+        eviction, again = self._eviction(gang, queue, now)
         if eviction is None and gang.workload.unhealthy_nodes:
-            moved = self._mend(gang, gang.queue)
+            moved = self._mend(gang, queue)
             if isinstance(moved, Swap):
                 return moved, again
             eviction = moved
         if eviction is not None:
             gang.evicting = True
             return eviction, None
-        if checks := _unlisted(gang, gang.queue.config):
+        if checks := _unlisted(gang, queue.config):
             gang.asked_checks = checks
             return AskChecks(gang.key, gang.uid, checks), again
         if _waits_for_places(gang):
-            return self._place(gang, gang.queue, now)
-        if not gang.admitted and _complete(gang, gang.queue.config):
+            return self._place(gang, queue, now)
+        if not gang.admitted and _complete(gang, queue.config):
             self._store.assume_admitted(gang, now)
             return CompleteAdmission(gang.key, gang.uid), again
         return None, again
@@ -175,7 +176,7 @@ class Lifecycle:
             return Evict(gang.key, gang.uid, "NodeFailures", message)
         gates = self._store.settings.gates
         pod_sets = {demand.name: demand.pod_set for demand in gang.demands}
-        mended = mend(self._store.topology, queue, pod_sets, admission, hosts[0], gates)
+        mended = mend(self._store.topology, pod_sets, admission, hosts[0], gates)
         if mended is not None:
             self._store.swap(gang, mended)
             return Swap(gang.key, gang.uid, mended)
@@ -191,9 +192,9 @@ class Lifecycle:
         pod_sets = {demand.name: demand.pod_set for demand in gang.demands}
         wanted = placing(
             self._store.topology,
-            queue,
             [(pod_sets[p.name], p.count, list(p.flavors.values())) for p in admission.pod_sets if p.name in pod_sets],
             self._store.settings.gates,
+            implied=queue.only_topologies,
         )
         found = wanted.now() if wanted is not None else None
         if found is None or not found.ok:
@@ -264,7 +265,7 @@ def _checked(gang: Gang, config: ClusterQueue, admission: Admission) -> bool:
 
 def _waits_for_places(gang: Gang) -> bool:
     """Its checks are through, but where its pods go is still open."""
-    admission, queue = gang.admission, gang.queue
+    admission, queue = gang.admission, queue_of(gang)
     if admission is None or queue is None or not _checked(gang, queue.config, admission):
         return False
     return any(pod_set.delayed_topology == PENDING for pod_set in admission.pod_sets)

@@ -14,7 +14,7 @@ from typing import Final
 
 from gangline.engine.model import Decision, Evict, Millis, Overrun, RuntimeForecast, Warn
 from gangline.engine.model.runtime import Runtime
-from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, queue_of
 from gangline.engine.queues.estimates import flavors_of
 from gangline.engine.queues.workload_state import Gang
 from gangline.engine.state.store import Store
@@ -43,7 +43,8 @@ class Overruns:
 
     def judge(self, gang: Gang, now: Millis) -> tuple[Decision | None, Millis | None]:
         """What is to be said or done about a run now, and when to look again if nothing happens."""
-        policy = gang.queue.config.overrun if gang.queue is not None else None
+        queue = queue_of(gang)
+        policy = queue.config.overrun if queue is not None else None
         if policy is None or policy.action == "None" or not gang.admitted or gang.evicting:
             return None, None
         forecast = self._store.forecasts.get(gang.key)
@@ -73,15 +74,16 @@ class Overruns:
 
     def _enter(self, gang: Gang, state: str, said: str) -> Warn:
         gang.overrun = state
-        if gang.queue is not None:
-            self._store.touch(gang.queue)  # what was planned on its forecast is planned anew
+        if (queue := queue_of(gang)) is not None:
+            self._store.touch(queue)  # what was planned on its forecast is planned anew
         return Warn("Workload", gang.key, REASONS[state], said)
 
     def _act(self, gang: Gang, policy: Overrun, said: str, now: Millis) -> tuple[Evict | None, Millis | None]:
         if policy.action == "Deactivate":
             message = f"The workload is deactivated due to an overrun: it {said}"
             return Evict(gang.key, gang.uid, "Deactivated", message, deactivate=True, underlying_cause=EVICTED), None
-        if gang.queue is None or not in_the_way(gang, gang.queue):
+        queue = queue_of(gang)
+        if queue is None or not in_the_way(gang, queue):
             return None, now + RECHECK
         return Evict(gang.key, gang.uid, EVICTED, f"It gives way to those that wait: it {said}"), None
 
@@ -102,7 +104,7 @@ def trusted(gang: Gang) -> bool:
 def in_the_way(gang: Gang, queue: ClusterQueueState) -> bool:
     """A gang of at least its priority waits, in its tree, for a resource of a flavor that it holds."""
     held = [fr for fr, amount in gang.usage.items() if amount > 0]
-    for other in queue.root.leaves():
+    for other in cluster_queues_of(queue.root):
         shared = [resource for flavor, resource in held if _offers(other, flavor, resource)]
         for waiting in other.pending.one_of_each() if shared else ():
             if waiting.priority >= gang.priority and _tries(waiting) and _asks_for(waiting, shared):

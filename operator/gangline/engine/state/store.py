@@ -24,11 +24,10 @@ from gangline.engine.model import (
 )
 from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.nodes.health import Health
-from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, question_of, queue_of
 from gangline.engine.queues.cohort_hierarchy import Forest
 from gangline.engine.queues.estimates import Estimates
 from gangline.engine.queues.inactive import why_inactive
-from gangline.engine.queues.quick_check import question_of
 from gangline.engine.queues.quota_holds import settle_claim
 from gangline.engine.queues.timed_queue import TimedQueue
 from gangline.engine.queues.workload_state import NOBODY, Gang
@@ -217,7 +216,7 @@ class Store:
 
     def confirm(self, gang: Gang) -> None:
         """A fact about a holder that keeps its admission: what it holds is brought in line with it."""
-        queue, admission = gang.queue, gang.workload.admission
+        queue, admission = queue_of(gang), gang.workload.admission
         assert queue is not None and admission is not None, gang
         gang.evicting = gang.evicting or bool(gang.workload.evicted)
         if admission.pod_sets != (gang.admission.pod_sets if gang.admission else ()):
@@ -296,7 +295,7 @@ class Store:
 
     def release(self, gang: Gang) -> None:
         """It holds nothing any more: what waits in its tree may try again."""
-        queue = gang.queue
+        queue = queue_of(gang)
         self.capacity.release(gang)
         self.note_change(gang)
         self._note_ready(gang, ready=True)
@@ -338,7 +337,7 @@ class Store:
         self.note_change(gang)
 
     def unplace(self, gang: Gang) -> None:
-        queue = gang.queue
+        queue = queue_of(gang)
         if queue is None or gang.holds:
             return
         queue.pending.take_out(gang)
@@ -364,7 +363,8 @@ class Store:
         return (gang.workload.requeued is not False or gang.requeue_assumed) and self.selects(gang)
 
     def selects(self, gang: Gang) -> bool:
-        selector = gang.queue.config.namespace_selector if gang.queue is not None else None
+        queue = queue_of(gang)
+        selector = queue.config.namespace_selector if queue is not None else None
         if selector is None:
             return False
         if not selector.expressions:
@@ -384,7 +384,7 @@ class Store:
     def flush(self, root: QuotaNode) -> None:
         """Something of this tree was released or changed: everything set aside tries again."""
         self.touched[id(root)] = root
-        for queue in root.leaves():
+        for queue in cluster_queues_of(root):
             queue.lacks_places = False
             if queue.pending.flush(self.may_try):
                 self.changed_queues.add(queue.name)

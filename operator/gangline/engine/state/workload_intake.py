@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gangline.engine.model import Admission, Workload
-from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.quota_holds import Claim
 from gangline.engine.queues.workload_state import Gang, queue_time
 from gangline.engine.state.store import Store
@@ -39,7 +39,7 @@ class Intake:
         if gang.holds:
             store.release(gang)
             return
-        queue = gang.queue
+        queue = queue_of(gang)
         store.unplace(gang)
         if queue is not None:
             store.flush(queue.root)
@@ -61,7 +61,7 @@ class Intake:
 
     def _update(self, gang: Gang, workload: Workload, *, anew: bool = False) -> None:
         store, old = self._store, gang.workload
-        queue = gang.queue
+        queue = queue_of(gang)
         if queue is not None and gang.holds and _same(gang.admission, workload.admission):
             queue.unrank(gang)
             self._learn(gang, workload)
@@ -140,7 +140,7 @@ class _Standing:
 
 
 def _standing(gang: Gang) -> _Standing | None:
-    queue = gang.queue
+    queue = queue_of(gang)
     if queue is None or gang.holds:
         return None
     return _Standing(queue, queue.pending.preemptor is gang, queue.claims.get(gang.uid))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gangline.engine.model import Admission, Flavor, PodSet, PodSetAssignment, TopologyAssignment
 from gangline.engine.topology.topologies import (
@@ -20,9 +19,6 @@ from gangline.engine.topology.topologies import (
     replace_node,
 )
 from gangline.engine.topology.topology_ledger import usage_of
-
-if TYPE_CHECKING:
-    from gangline.engine.queues.cluster_queue import ClusterQueueState
 
 #: Controllers of admission checks that change the nodes: placement waits until they are done.
 DELAYING = frozenset({"kueue.x-k8s.io/provisioning-request", "kueue.x-k8s.io/multikueue"})
@@ -104,19 +100,22 @@ class Placing:
 
 def placing(
     topologies: Topologies,
-    queue: ClusterQueueState,
     members: Sequence[tuple[PodSet, int, Sequence[str]]],
     gates: Mapping[str, bool],
     shape: Hashable = None,
+    *,
+    implied: bool,
 ) -> Placing | None:
     """What has to be placed: per pod set its count and its flavors. None if nothing has to.
+
+    `implied`: the ClusterQueue has nothing but topology flavors, so that every pod set is placed.
 
     Gangs whose pod sets are alike have the same `shape`.
     """
     requests: dict[str, list[PlacementRequest]] = {}
     for pod_set, count, flavors in members:
         flavor = next((name for name in flavors if topologies.ledger(name) is not None), None)
-        if flavor is None or count == 0 or not (asks(pod_set) or queue.only_topologies):
+        if flavor is None or count == 0 or not (asks(pod_set) or implied):
             continue
         asked = pod_set if pod_set.count == count else replace(pod_set, count=count)
         request = PlacementRequest(asked, implied=not asks(pod_set))
@@ -146,7 +145,6 @@ def with_placements(
 
 def mend(
     topologies: Topologies,
-    queue: ClusterQueueState,
     pod_sets: Mapping[str, PodSet],
     admission: Admission,
     host: str,

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 from gangline.api import names, quantity
 from gangline.api.read import merge
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.plan import job_plan
 from gangline.control.status import policy_status, queue_status
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.writer import Writer
@@ -18,7 +17,7 @@ from gangline.control.writes.writes import Writes
 from gangline.engine.backfill.head_delay import BACKFILL
 from gangline.engine.engine import Engine
 from gangline.kube import resources as kube
-from gangline.kube.resources import ObjectKey, Resource, key_of
+from gangline.kube.resources import ObjectKey, Resource, deleting, key_of
 
 log = logging.getLogger(__name__)
 
@@ -196,7 +195,7 @@ class QueueWrites:
     def _let_go(self, resource: Resource, key: str) -> None:
         """A ClusterQueue or ResourceFlavor that is being deleted goes once nobody uses it."""
         raw = self._mirror.get(resource, key)
-        if raw is None or not job_plan.deleting(raw) or self._in_use(resource, key):
+        if raw is None or not deleting(raw) or self._in_use(resource, key):
             return
         finalizers = [f for f in raw["metadata"].get("finalizers", ()) if f != names.IN_USE_FINALIZER]
         if len(finalizers) == len(raw["metadata"].get("finalizers", ())):

@@ -20,8 +20,7 @@ from tests.bench.planning import run_planning
 
 from gangline.conformance.scheduling_vectors import World
 from gangline.console.commands.vectors import read
-from gangline.engine.cycle.cycle_record import CycleRecord
-from gangline.engine.engine import Engine
+from gangline.engine import CycleRecord, Engine
 from gangline.engine.model import (
     Admit,
     Change,

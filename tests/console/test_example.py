@@ -13,7 +13,7 @@ from gangline.api.schema.kinds import KINDS
 from gangline.console.run import example as examples
 from gangline.console.run.example import Example, ExampleError, Manifest
 from gangline.console.views.snapshot import requested
-from gangline.engine.text.accelerators import accelerators
+from gangline.engine import accelerators
 from gangline.jobs import kind_of
 
 QUICKSTART = examples.load(examples.bundled())

@@ -20,7 +20,7 @@ from gangline.control.forecasting.forecast_metrics import ForecastMetrics
 from gangline.control.forecasting.forecasting import Forecasting, accuracy_as_json
 from gangline.control.forecasting.runtime_facts import Record
 from gangline.control.visibility.pending_view import NoQueueError, Page, PageError, Visibility
-from gangline.engine.engine import Engine
+from gangline.engine import Engine
 from gangline.forecast import HistoryStore, Run
 from gangline.kube import resources as kube
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gangline.control.operator_metrics import Metrics
-from gangline.engine.engine import Engine
+from gangline.engine import Engine
 
 
 async def test_the_series_of_a_deleted_queue_are_removed():

@@ -14,7 +14,7 @@ from gangline.control.controller import Controller
 from gangline.control.mirror.mirror import resources
 from gangline.control.operator_metrics import Metrics
 from gangline.control.writes.writer import Writer
-from gangline.engine.isolated_engine import IsolatedEngine
+from gangline.engine import IsolatedEngine
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
 

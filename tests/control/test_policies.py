@@ -9,8 +9,7 @@ import pytest
 from gangline.api.read import policy_reader
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.status import policy_status
-from gangline.engine import model
-from gangline.engine.text.fixes import FIXES
+from gangline.engine import FIXES, model
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]

@@ -10,8 +10,7 @@ from gangline.api.read import parse, policy_reader
 from gangline.api.read.parse import ParseError
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.status import status_changes
-from gangline.engine import model
-from gangline.engine.text.fixes import FIXES, HOLD_QUOTA
+from gangline.engine import FIXES, HOLD_QUOTA, model
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]

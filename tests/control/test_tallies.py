@@ -10,7 +10,7 @@ from gangline.control.forecasting.expected_starts import Accuracy
 from gangline.control.forecasting.history_store import History
 from gangline.control.forecasting.runtime_facts import Record
 from gangline.control.forecasting.tallies import Tallies
-from gangline.engine.simulation import ExpectedStart
+from gangline.engine import ExpectedStart
 from gangline.forecast import HistoryStore
 
 START = 1_700_000_000_000

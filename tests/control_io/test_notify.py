@@ -29,7 +29,7 @@ from gangline.control.notify.notices import (
 from gangline.control.notify.outbox import MOST_WAITING, DeliveryError, Outbox, addressed
 from gangline.control.operator_metrics import Metrics
 from gangline.control.writes.writer import Writer
-from gangline.engine.engine import Engine
+from gangline.engine import Engine
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -191,7 +192,7 @@ def test_the_order_of_a_queue_does_not_depend_on_flavors() -> None:
 def test_what_is_foreseen_ends_when_it_does_on_its_flavor() -> None:
     world = day(fast_is_full=True)
     put(world, gang("later4", 4), anywhere=50, fast=20, slow=100)
-    seen = outlook(world.engine.facts(), world.engine.settings, world.now, seconds=0.0)
+    seen = outlook(world.engine.facts(), world.engine.settings, world.now, seconds=0.0, clock=time.perf_counter)
     (stretch,) = [each for each in seen.stretches if each.workload == "team/later4"]
     assert flavors_of(stretch.admission) == ("fast",)
     assert round((stretch.ended - stretch.began) / MINUTE) == 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -189,7 +190,7 @@ def test_its_expected_start_knows_of_it() -> None:
     world = one_queue(TEN_MINUTES, gang("low", 8))
     ends = world.now + 600_000
     preempted(world, HIGH)
-    seen = outlook(world.engine.facts(), world.engine.settings, world.now, courses=1)
+    seen = outlook(world.engine.facts(), world.engine.settings, world.now, courses=1, clock=time.perf_counter)
     assert seen.starts["team/high"].p50 == ends
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gangline.conformance.recordings import first_difference, tolerations
-from gangline.engine.cycle.cycle_record import CycleRecord, Requeued
-from gangline.engine.engine import Engine
+from gangline.engine import CycleRecord, Engine, Requeued
 from gangline.engine.model import (
     Admission,
     ClusterQueue,

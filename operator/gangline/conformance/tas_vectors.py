@@ -6,6 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from gangline.conformance.recordings import first_difference, tolerations
+from gangline.engine import (
+    Placement,
+    PlacementRequest,
+    Profile,
+    ReplacementRequest,
+    TopologyLedger,
+    levels_of,
+    place,
+    replace_node,
+    usage_of,
+)
 from gangline.engine.model import (
     Domain,
     Expression,
@@ -19,10 +30,6 @@ from gangline.engine.model import (
     TopologyAssignment,
     TopologyRequest,
 )
-from gangline.engine.topology.placement_request import Placement, PlacementRequest, Profile
-from gangline.engine.topology.placing import levels_of, place
-from gangline.engine.topology.replacing import ReplacementRequest, replace_node
-from gangline.engine.topology.topology_ledger import TopologyLedger, usage_of
 
 Json = dict[str, Any]
 

@@ -43,10 +43,7 @@ from gangline.control.writes.pacing import Pace
 from gangline.control.writes.queue_writes import QueueWrites
 from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes
-from gangline.engine import model
-from gangline.engine.engine import Engine
-from gangline.engine.isolated_engine import Fault, IsolatedEngine
-from gangline.engine.simulation import ExpectedStart
+from gangline.engine import Engine, ExpectedStart, Fault, IsolatedEngine, model
 from gangline.jobs.base import AnswersRefusals, Children, Create, Delete, JobError
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient

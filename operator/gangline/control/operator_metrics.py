@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from gangline.engine.engine import Engine
+from gangline.engine import Engine
 
 Json: TypeAlias = dict[str, Any]
 

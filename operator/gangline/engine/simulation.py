@@ -10,10 +10,7 @@ Pure, but not cheap: a course costs a decision for every start and end. It is me
 
 from __future__ import annotations
 
-import pickle
 import random
-import sys
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
@@ -107,12 +104,12 @@ def outlook(
     courses: int = COURSES,
     seconds: float = 10.0,
     patience: float = 60.0,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Callable[[], float],
 ) -> Outlook:
     """Play `facts` forward from `now`. `only`: a course is over when these workloads have started.
 
     `seconds` is the time that may be spent on further courses once there is one; with less time the chances are coarser. A
-    single course is broken off after `patience` seconds: of what comes later in it, nothing is said.
+    single course is broken off after `patience` seconds: of what comes later in it, nothing is said. `clock` tells the seconds.
     """
 
     def course(level: Level) -> _Sight:
@@ -364,18 +361,3 @@ class Course:
         self._left.append(workload.key)
         at_rest = replace(workload, admission=None, reserved_at=0, admitted=False, admitted_at=0, pods_ready=False)
         self._put(replace(at_rest, evicted_at=self._now, requeued=requeued, checks=()))
-
-
-# --- in a process of its own --------------------------------------------------------------------------------------------
-
-
-def main() -> int:
-    """An outlook for what is pickled on standard input, as `request` has it; the answer goes to standard output."""
-    facts, settings, now, options = pickle.load(sys.stdin.buffer)
-    pickle.dump(outlook(facts, settings, now, **options), sys.stdout.buffer)
-    return 0
-
-
-def request(facts: Sequence[Change], settings: Settings, now: Millis, **options: object) -> bytes:
-    """What `main` reads."""
-    return pickle.dumps((list(facts), settings, now, options), protocol=pickle.HIGHEST_PROTOCOL)

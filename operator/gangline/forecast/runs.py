@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Final
 
 from gangline import bounded
+from gangline.engine import accelerators_of, is_accelerator
 from gangline.engine.model import Workload
-from gangline.engine.text.accelerators import accelerators_of, is_accelerator
 from gangline.traces import TraceJob
 
 #: shorter runs count as this long: the logarithm of a runtime must exist

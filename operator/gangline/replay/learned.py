@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from gangline.engine import Alarms
 from gangline.engine.model import Millis, RuntimeForecast
-from gangline.engine.text.alarms import Alarms
 from gangline.forecast import Forecast, Forecaster, Run, TooFewRunsError, dataset, flavors, training
 from gangline.forecast.dataset import Table
 from gangline.forecast.flavors import FlavorScale

@@ -2,6 +2,4 @@
 
 In: objects of every kind as the API server may deliver them, every optional field absent or null. Out: values of
 `engine.model`; ParseError names the field.
-
-More than a dozen modules: one for each kind of text or object that is read.
 """

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from gangline.api import quantity
-from gangline.engine import model
-from gangline.engine.nodes import health
+from gangline.engine import DEGRADED, HEALTH_SIGNALS, IGNORE, LEAVING, LOST, SUSPECT, model
 
 Json: TypeAlias = dict[str, Any]
 
@@ -165,9 +164,9 @@ def _node_health(body: Any) -> model.HealthPolicy:
     _only(said, path, "conditions", "grace")
     conditions = _map(said.get("conditions"), f"{path}.conditions")
     for name in conditions:
-        _choice(conditions, f"{path}.conditions.{name}", health.LOST, *_CLASSES)
+        _choice(conditions, f"{path}.conditions.{name}", LOST, *_CLASSES)
     grace = _map(said.get("grace"), f"{path}.grace")
-    signals = {signal.kind for signal in health.TABLE} | conditions.keys()
+    signals = {signal.kind for signal in HEALTH_SIGNALS} | conditions.keys()
     for name in grace.keys() - signals:
         raise ConfigurationError(
             f"{path}.grace.{name}: there is no such signal; there are: {', '.join(sorted(signals))}"
@@ -178,7 +177,7 @@ def _node_health(body: Any) -> model.HealthPolicy:
     )
 
 
-_CLASSES = (health.SUSPECT, health.LEAVING, health.DEGRADED, health.IGNORE)
+_CLASSES = (SUSPECT, LEAVING, DEGRADED, IGNORE)
 
 
 # --- fields -----------------------------------------------------------------------------------------------------------

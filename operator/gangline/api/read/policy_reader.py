@@ -8,8 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from gangline import bounded
 from gangline.api import quantity
-from gangline.engine import model
-from gangline.engine.text.fixes import FIXES, HOLD_QUOTA, STILL_HELD
+from gangline.engine import FIXES, HOLD_QUOTA, STILL_HELD, model
 from gangline.kube.resources import key_of
 
 Json: TypeAlias = dict[str, Any]

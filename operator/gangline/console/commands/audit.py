@@ -12,7 +12,7 @@ from gangline.console.views.table import Rows, age, plain
 from gangline.control.audit import audit_check
 from gangline.control.audit.audit_check import Outcome
 from gangline.control.audit.fact_codec import FactError
-from gangline.engine.backfill.head_delay import BACKFILL, EARLY_END
+from gangline.engine import BACKFILL, EARLY_END
 
 
 @click.command("audit")

@@ -16,7 +16,7 @@ from gangline.console.views.snapshot import Snapshot, State, WorkloadView
 from gangline.console.views.table import Rows, age
 from gangline.console.views.times import Times, as_json, key_of, runtime_text, start_text, times, view_of
 from gangline.console.views.world import World
-from gangline.engine.simulation import Outlook
+from gangline.engine import Outlook
 
 
 @click.command("eta")

@@ -17,8 +17,7 @@ from gangline.console.views.snapshot import WorkloadView
 from gangline.console.views.table import age
 from gangline.console.views.times import view_of
 from gangline.console.views.world import World
-from gangline.engine.simulation import Stretch
-from gangline.engine.text.accelerators import accelerators
+from gangline.engine import Stretch, accelerators
 
 #: how the bars are drawn: what runs now, and what is to run
 RUNS, WILL_RUN, PAST_EDGE = "█", "▒", "▶"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,9 +21,8 @@ from gangline.console.views.times import admissions_of, named, runtime_text, vie
 from gangline.console.views.world import World
 from gangline.control.forecasting.by_flavor import offered, slowest
 from gangline.control.forecasting.runtime_facts import fact
+from gangline.engine import ExpectedStart, accelerators_of, is_accelerator, outlook
 from gangline.engine.model import Change, Gone, PodSet, Put, RuntimeForecast, Workload
-from gangline.engine.simulation import ExpectedStart, outlook
-from gangline.engine.text.accelerators import accelerators_of, is_accelerator
 from gangline.forecast import Forecast
 from gangline.jobs import kind_of
 from gangline.jobs import workload as workloads
@@ -269,7 +269,7 @@ def _start(here: World, variant: Variant) -> tuple[ExpectedStart | None, str, st
         Put(fact(key, variant.forecast, variant.there)),
         Put(variant.workload),
     ]
-    seen = outlook(told, here.engine.settings, here.now, only=frozenset({key}), seconds=1.0)
+    seen = outlook(told, here.engine.settings, here.now, only=frozenset({key}), seconds=1.0, clock=time.perf_counter)
     start = seen.starts.get(key)
     flavor = slowest(variant.there, admissions_of(seen).get(key))
     return start, start.because if start is not None else "", flavor

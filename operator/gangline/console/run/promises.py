@@ -13,7 +13,7 @@ from gangline.console.views.times import key_of
 from gangline.control.audit import audit_check
 from gangline.control.audit.audit_check import Outcome
 from gangline.control.audit.fact_codec import FactError
-from gangline.engine.backfill.head_delay import BACKFILL, EARLY_END, STOPPING, HeadStart
+from gangline.engine import BACKFILL, EARLY_END, STOPPING, HeadStart
 from gangline.kube.resources import QUEUE_POLICIES
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from gangline.api import names, quantity
 from gangline.console.views.reasons import preemption
-from gangline.engine.text.accelerators import accelerators
+from gangline.engine import accelerators
 
 Json: TypeAlias = dict[str, Any]
 Amounts: TypeAlias = Mapping[str, int]

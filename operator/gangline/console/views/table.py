@@ -15,7 +15,7 @@ from rich.text import Text
 from gangline.api import quantity
 from gangline.console.views import reasons
 from gangline.console.views.snapshot import FINISHED, FlavorView, QueueView, Snapshot, State, WorkloadView
-from gangline.engine.text.accelerators import is_accelerator
+from gangline.engine import is_accelerator
 
 Cells: TypeAlias = tuple[str, ...]
 

@@ -10,9 +10,8 @@ from gangline.console.views.snapshot import Snapshot, WorkloadView, snapshot
 from gangline.console.views.table import age
 from gangline.console.views.world import World
 from gangline.control.forecasting.runtime_facts import fact
+from gangline.engine import ExpectedStart, Outlook, Runtime
 from gangline.engine.model import Admission, Workload
-from gangline.engine.model.runtime import Runtime
-from gangline.engine.simulation import ExpectedStart, Outlook
 from gangline.forecast import LEVELS, Forecast
 from gangline.kube import resources as kube
 

@@ -19,9 +19,7 @@ from gangline.control.forecasting.by_flavor import slowest
 from gangline.control.forecasting.runtime_facts import Forecasts
 from gangline.control.mirror.mirror import OPTIONAL, SELECTORS, Mirror, resources
 from gangline.control.mirror.pod_gates import Pods
-from gangline.engine import model
-from gangline.engine.engine import Engine
-from gangline.engine.simulation import HORIZON, Outlook, outlook
+from gangline.engine import HORIZON, Engine, Outlook, model, outlook
 from gangline.forecast import LEVELS, Forecast
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
@@ -79,7 +77,9 @@ class World:
     def outlook(self, only: frozenset[str] | None = None, *, seconds: float = 3.0, horizon: int = HORIZON) -> Outlook:
         """Who starts when, as it looks now; with `only`, no further than until these have started."""
         facts = self.engine.facts()
-        return outlook(facts, self.engine.settings, self.now, only=only, seconds=seconds, horizon=horizon)
+        return outlook(
+            facts, self.engine.settings, self.now, only=only, seconds=seconds, horizon=horizon, clock=time.perf_counter
+        )
 
     def estimate(self, key: str) -> Forecast | None:
         """Of a workload's whole runtime, wherever it runs."""

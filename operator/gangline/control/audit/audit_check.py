@@ -11,10 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from gangline.control.audit import audit_log, fact_codec
 from gangline.control.audit.audit_log import Begin, Entry, Gap, Round
-from gangline.engine import model
-from gangline.engine.backfill.head_delay import BACKFILL, HeadStart
-from gangline.engine.backfill.revocation import REVOKED
-from gangline.engine.engine import Engine
+from gangline.engine import BACKFILL, REVOKED, Engine, HeadStart, model
 
 Json: TypeAlias = dict[str, Any]
 

@@ -21,8 +21,7 @@ import orjson
 import gangline
 from gangline import bounded, files
 from gangline.control.audit import fact_codec
-from gangline.engine import model
-from gangline.engine.isolated_engine import IsolatedEngine
+from gangline.engine import IsolatedEngine, model
 
 log = logging.getLogger(__name__)
 

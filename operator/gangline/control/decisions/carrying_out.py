@@ -15,9 +15,7 @@ from gangline.control.status import status_changes
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
-from gangline.engine import model
-from gangline.engine.engine import Engine
-from gangline.engine.state import overrun
+from gangline.engine import OVERRUN_STATES, Engine, model
 from gangline.kube import resources as kube
 from gangline.kube.resources import ObjectKey
 
@@ -190,7 +188,7 @@ class Decisions:
             self.recoveries.heal(decision)
 
     def _warn(self, decision: model.Warn) -> None:
-        state = overrun.STATES.get(decision.reason) if decision.kind == "Workload" else None
+        state = OVERRUN_STATES.get(decision.reason) if decision.kind == "Workload" else None
         if state is not None:
             self._overran(decision, state)
             return

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gangline.control.mirror.mirror import Mirror
-from gangline.engine import model
-from gangline.engine.queues.estimates import flavors_of
-from gangline.engine.text.accelerators import is_accelerator
+from gangline.engine import flavors_of, is_accelerator, model
 from gangline.forecast import Forecast, Forecaster
 from gangline.kube import resources as kube
 

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import pickle
 import statistics
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -23,12 +21,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from gangline.api.read import conditions
+from gangline.control.forecasting.simulation_process import in_process, request
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
-from gangline.engine import model, simulation
-from gangline.engine.engine import Engine
-from gangline.engine.simulation import ExpectedStart, Outlook
+from gangline.engine import Engine, ExpectedStart, Outlook, model
 from gangline.forecast import Forecast
 from gangline.kube import resources as kube
 from gangline.kube.resources import ObjectKey
@@ -48,7 +45,6 @@ INTEREST: Final = 120.0
 #: seconds that may be spent on an outlook beyond its first course, on one course, and altogether
 COURSES: Final = 1.0
 PATIENCE: Final = 60.0
-TIMEOUT: Final = 200.0
 HORIZON: Final = 7 * 86_400_000  # milliseconds
 #: a start that moved less than this, in milliseconds, and less than this share of the wait, is not told again
 MOVED: Final = 300_000
@@ -61,10 +57,6 @@ PERIOD: Final = 60.0
 BATCH: Final = 20
 #: the schema's limit
 MAX_BECAUSE: Final = 1024
-_NICE: Final = 10
-_PROGRAM: Final = (
-    f"import os, sys; os.nice({_NICE}); from gangline.engine import simulation; sys.exit(simulation.main())"
-)
 
 
 @dataclass(slots=True)
@@ -187,7 +179,7 @@ class Expected:
         try:
             seen = await asyncio.to_thread(
                 lambda: self._foresee(
-                    simulation.request(facts, settings, now, horizon=HORIZON, seconds=COURSES, patience=PATIENCE)
+                    request(facts, settings, now, horizon=HORIZON, seconds=COURSES, patience=PATIENCE)
                 )
             )
         except (OSError, subprocess.SubprocessError, pickle.PickleError, EOFError) as error:
@@ -260,17 +252,6 @@ class Expected:
         if abs(start.p50 - told.p50) > least or (start.p90 is None) != (told.p90 is None):
             return True
         return start.p90 is not None and told.p90 is not None and abs(start.p90 - told.p90) > 2 * least
-
-
-def in_process(request: bytes) -> Outlook:
-    """An outlook, made by a process that gives way to others. Raises OSError, subprocess.SubprocessError, PickleError."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-c", _PROGRAM]
-    done = subprocess.run(command, input=request, capture_output=True, timeout=TIMEOUT, env=environment, check=False)
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {done.returncode}"]
-        raise OSError(said[-1])
-    return pickle.loads(done.stdout)  # what a process of our own wrote
 
 
 def _said(job: Json) -> _Told:

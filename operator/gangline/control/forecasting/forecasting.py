@@ -22,8 +22,7 @@ from gangline.control.forecasting.tallies import Tallies
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.writes import Writes
-from gangline.engine import model
-from gangline.engine.engine import Engine
+from gangline.engine import Engine, model
 from gangline.forecast import Forecaster, Run, Verdict
 from gangline.kube import resources as kube
 

@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 
 from gangline.api import names
 from gangline.api.read import conditions
-from gangline.engine import model
-from gangline.engine.text.accelerators import accelerators
+from gangline.engine import accelerators, model
 from gangline.forecast.runs import MIN_SECONDS, Run, from_workload
 from gangline.jobs.base import Said
 

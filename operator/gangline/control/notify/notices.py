@@ -16,8 +16,8 @@ from typing import Any, Final, TypeAlias
 
 from gangline.api import names, quantity
 from gangline.control.mirror.mirror import Mirror
+from gangline.engine import span_text
 from gangline.engine.model import Millis
-from gangline.engine.text.wording import span_text
 from gangline.kube import resources as kube
 from gangline.kube.resources import key_of
 

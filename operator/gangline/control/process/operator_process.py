@@ -39,8 +39,7 @@ from gangline.control.visibility.pending_view import Visibility
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writer import Writer
-from gangline.engine import model
-from gangline.engine.isolated_engine import IsolatedEngine
+from gangline.engine import IsolatedEngine, model
 from gangline.kube import config, field_tracking
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient

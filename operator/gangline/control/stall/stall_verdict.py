@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangline.api.read.policy_reader import StallPolicy
+from gangline.engine import span_text
 from gangline.engine.model import Millis
-from gangline.engine.text.wording import span_text
 
 RUNNING: Final = "Running"
 SUSPECT: Final = "Suspect"

@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 from gangline.api import names, quantity
 from gangline.api.read import conditions
 from gangline.api.read.policy_reader import backfill
-from gangline.engine.backfill.head_delay import BACKFILL, EARLY_END, STOPPING
-from gangline.engine.text.fixes import FIXES
+from gangline.engine import BACKFILL, EARLY_END, FIXES, STOPPING
 
 Json: TypeAlias = dict[str, Any]
 

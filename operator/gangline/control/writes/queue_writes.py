@@ -14,8 +14,7 @@ from gangline.control.status import policy_status, queue_status
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes
-from gangline.engine.backfill.head_delay import BACKFILL
-from gangline.engine.engine import Engine
+from gangline.engine import BACKFILL, Engine
 from gangline.kube import resources as kube
 from gangline.kube.resources import ObjectKey, Resource, deleting, key_of
 

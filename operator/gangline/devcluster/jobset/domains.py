@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 from gangline.api.read import parse, podspec
 from gangline.devcluster.jobset.children import EXCLUSIVE, JOB_KEY, Child
+from gangline.engine import tolerates
 from gangline.engine.model import ForeignPod, Node
-from gangline.engine.topology.node_filter import tolerates
 
 Json: TypeAlias = dict[str, Any]
 

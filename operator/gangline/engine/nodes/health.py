@@ -53,7 +53,7 @@ MAINTENANCE_NOTICE: Final = 3600
 _UNFIT_STATES = ("quarantined", "draining", "drain-succeeded", "drain-failed", "remediating", "remediation-failed")
 
 #: Ready=Unknown has been silent for the node controller's grace (40 s and more) already; Ready=False is often a restart.
-TABLE: Final[tuple[Signal, ...]] = (
+HEALTH_SIGNALS: Final[tuple[Signal, ...]] = (
     Signal("NotReady", "Ready", "False", LOST, 2.0),
     Signal("Unreachable", "Ready", "Unknown", LOST, 1.0),
     Signal("Deleted", "Object", "gone", LOST),
@@ -90,9 +90,11 @@ TABLE: Final[tuple[Signal, ...]] = (
 #: An untolerated taint that has no row: a node with NoExecute is lost for a gang, one with NoSchedule gets nothing new of it.
 UNTOLERATED: Final = "UntoleratedTaint"
 
-_ROWS: Final[Mapping[str, Signal]] = {signal.kind: signal for signal in TABLE}
-_TABLED_TAINTS: Final = frozenset(signal.key for signal in TABLE if signal.read == "Taint")
-_CONDITIONS: Final[Mapping[str, Signal]] = {signal.key: signal for signal in TABLE if signal.read == "Condition"}
+_ROWS: Final[Mapping[str, Signal]] = {signal.kind: signal for signal in HEALTH_SIGNALS}
+_TABLED_TAINTS: Final = frozenset(signal.key for signal in HEALTH_SIGNALS if signal.read == "Taint")
+_CONDITIONS: Final[Mapping[str, Signal]] = {
+    signal.key: signal for signal in HEALTH_SIGNALS if signal.read == "Condition"
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +296,7 @@ class Health:
             if signal is not None:
                 yield signal, at or now
         taints = {taint.key for taint in node.taints}
-        for signal in TABLE:
+        for signal in HEALTH_SIGNALS:
             if (
                 (signal.read == "Taint" and signal.key in taints)
                 or (signal.read == "Cordon" and node.unschedulable)
@@ -390,7 +392,7 @@ _MOST_DIGITS = 12
 
 
 def _announced(node: Node) -> Iterator[tuple[Signal, Millis]]:
-    for signal in TABLE:
+    for signal in HEALTH_SIGNALS:
         if signal.read == "Due":
             value = node.labels.get(signal.key, "")
             if 0 < len(value) <= _MOST_DIGITS and value.isascii() and value.isdigit():

@@ -28,7 +28,7 @@ _ORDER: Final = (ON_TIME, WARNED, OVERDUE)
 #: reason of the Warn that says that a run entered a state
 REASONS: Final = {WARNED: "RanPastForecast", OVERDUE: "Overdue"}
 #: the other way round
-STATES: Final = {reason: state for state, reason in REASONS.items()}
+OVERRUN_STATES: Final = {reason: state for state, reason in REASONS.items()}
 #: reason of the eviction by which an overdue run gives way
 EVICTED: Final = "Overrun"
 #: A run that would give way is looked at again after this time while nobody waits for what it holds, in milliseconds.

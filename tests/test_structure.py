@@ -20,7 +20,6 @@ OUTSIDE = {
     "time",
     "datetime",
     "pickle",
-    "sys",
     "os",
     "io",
     "subprocess",

@@ -18,7 +18,6 @@ REASON = "More than a dozen modules"
 #: what the engine must not reach: clocks, processes, files, serialisation of live objects
 OUTSIDE = {
     "time",
-    "datetime",
     "pickle",
     "os",
     "io",

@@ -9,13 +9,14 @@ from tests.examples import examples
 
 from gangline.engine.model import Settings
 from gangline.engine.queues.pending_queue import PendingQueue
+from gangline.engine.queues.states import Journal
 from gangline.engine.queues.workload_state import Gang
 
 SETTINGS = Settings()
 
 
 def waiting(name: str, gpus: int = 1, **fields: object) -> Gang:
-    return Gang(gang(name, gpus, **fields), SETTINGS)
+    return Gang(gang(name, gpus, **fields), SETTINGS, Journal())
 
 
 def names(gangs: list[Gang]) -> list[str]:
@@ -51,6 +52,7 @@ def test_a_shape_is_set_aside_as_one_and_so_are_late_arrivals() -> None:
     queue = filled(*(waiting(f"w{n}", 4) for n in range(1, 4)), waiting("w9", 2))
     head = queue.pop()
     assert head is not None
+    queue.take_out(head)
     assert queue.park_shape(head)
     assert (names(queue.in_heap()), names(queue.aside())) == (["w9"], ["w1", "w2", "w3"])
     queue.arrive(waiting("w4", 4))

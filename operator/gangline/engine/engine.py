@@ -29,6 +29,7 @@ from gangline.engine.model import (
     WriteFailed,
 )
 from gangline.engine.queues.cluster_queue import queue_of
+from gangline.engine.queues.states import Journal, Transition
 from gangline.engine.recovery.healing import Healing
 from gangline.engine.scheduler import Scheduler
 from gangline.engine.state.cluster_intake import ClusterIntake
@@ -44,11 +45,12 @@ class Engine:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
+        self._journal = Journal()
         self._build()
 
     def _build(self) -> None:
         """The state of an engine that knows nothing."""
-        self._store = store = Store(self.settings)
+        self._store = store = Store(self.settings, self._journal)
         self._intake = Intake(store)
         self._cluster = ClusterIntake(store)
         self._lifecycle = Lifecycle(store)
@@ -81,6 +83,13 @@ class Engine:
         the others had better keep waiting in their queues' order. A huge backlog, or one for which there is no room, is
         worked off in several calls: `next_wakeup` says "now" until it is done.
         """
+        self._journal.begin(now)
+        try:
+            return self._decide(now, room)
+        finally:
+            self._journal.end()
+
+    def _decide(self, now: Millis, room: int | None) -> list[Decision]:
         self._store.settle()
         self._cluster.follow_health(now)
         reviewed = [self._store.reviews[key] for key in sorted(self._store.reviews)]
@@ -145,6 +154,10 @@ class Engine:
             return explanation
         message = explanation.message + self._scheduler.backfill.remark(gang)
         return replace(explanation, message=message, position=queue.pending.position(gang))
+
+    def story(self, workload: str) -> tuple[Transition, ...]:
+        """What is remembered of what has happened to a workload, oldest first."""
+        return self._journal.story(workload)
 
     def head_delay_seconds(self) -> dict[str, dict[str, float]]:
         """ClusterQueue -> cause (stopping, overdue, backfill) -> seconds for which its reserved heads waited for that alone."""

@@ -152,7 +152,7 @@ class BackfillPlanner:
                 moved = queue.pending.release_held() or moved
         for gang in self._held.pop(id(root), {}).values():
             queue = queue_of(gang)
-            if queue is not None and gang.parked and not gang.holds:
+            if queue is not None and gang.set_aside and not gang.holds:
                 queue.pending.take_out(gang)
                 queue.pending.arrive(gang)
                 moved = True
@@ -323,7 +323,7 @@ class BackfillPlanner:
 
     def _send_away(self, gang: Gang, head: Gang, queue: ClusterQueueState) -> None:
         head.sent_away |= {gang.uid}
-        gang.evicting = True
+        gang.evict(f"Preempted so that {head.key} starts when it was promised", "Preempt")
         self._store.touch(queue)
         self._store.moved_holders[gang.key] = None
 

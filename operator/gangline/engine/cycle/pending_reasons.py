@@ -95,6 +95,7 @@ class Parking:
             reason, message = speaker.answer[0], speaker.answer[1] + self._reserving.remark(gang)
             if gang.told != (reason, message):
                 gang.told = (reason, message)
+                gang.journal.note(gang, f"{reason}: {message}", "Park")
                 decisions.append(
                     Park(gang.key, gang.uid, attempted(queue, reason, message, verdict, with_holders=False))
                 )
@@ -128,6 +129,7 @@ class Parking:
 
 def _note_told(gang: Gang, told: tuple[str, str]) -> None:
     gang.told = told
+    gang.journal.note(gang, f"{told[0]}: {told[1]}", "Park")
     queue = queue_of(gang)
     if queue is not None:
         queue.pending.was_told(gang)

@@ -36,6 +36,7 @@ from gangline.engine.preemption.preemptor import Preemptor
 from gangline.engine.preemption.victim_search import Victim, lift_places, put_back, restore_places, take_out
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.quota_holds import Claim, claims_of, others_held, settle_claim, stake, yields_to
+from gangline.engine.queues.states import State
 from gangline.engine.queues.workload_state import Gang, Progress, ScanProgress
 from gangline.engine.quota.quota_ledger import Cell, Node
 from gangline.engine.text.fixes import STILL_HELD
@@ -358,7 +359,7 @@ class TreeCycle:
             if self._away:
                 take_out((victim.gang,))
             if not victim.gang.evicting:
-                victim.gang.evicting = True
+                victim.gang.evict(f"Preempted for {attempt.gang.key} ({victim.reason})", "Preempt")
                 attempt.new_victims.append(victim)
         attempt.requeue_reason = PENDING
         usage = {cell.fr: amount for cell, amount in attempt.assignment.usage.items()}
@@ -372,6 +373,7 @@ class TreeCycle:
         queue.pending.forget_preemptor(gang)
         admission = attempt.assignment.admission(queue.name)
         queue.hold(gang, admission, usage, self._now)
+        gang.enter(State.RESERVED, f"Quota reserved in ClusterQueue {queue.name}", "Admit")
         self._preemptor.known.clear()
         if has_placements(admission):
             gang.placed = self._preemptor.topologies

@@ -182,7 +182,7 @@ class ClusterQueueState(Node):
             self.pending = TimedQueue(Ranking(*wanted, estimates))
         self.timed = isinstance(self.pending, TimedQueue)
         for gang in old.everyone():
-            aside = gang.parked
+            aside = gang.set_aside
             old.take_out(gang)
             self.pending.put_aside(gang) if aside else self.pending.arrive(gang)
         self.pending.preemptor = old.preemptor
@@ -229,7 +229,6 @@ class ClusterQueueState(Node):
             cell.remove(amount)
         gang.admission, gang.queue = None, None
         gang.usage, gang.cells = {}, []
-        gang.evicting = False
         self.generation += 1
 
     def change_usage(self, gang: Gang, usage: dict[FlavorResource, int]) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
+from gangline.engine.queues.states import State
 from gangline.engine.queues.workload_state import Bucket, Gang, Shape
 
 #: (since, uid, gang)
@@ -108,7 +109,7 @@ class PendingQueue:
     def configure(self, *, strict: bool, hashing: bool, usage_of: Callable[[str], float] | None) -> None:
         """Set how the queue is ordered; what waits in it is put in that order."""
         regroup = hashing != self.hashing or (usage_of is None) != (self.usage_of is None)
-        gangs = [gang for gang in self.everyone() if not gang.parked] if regroup else []
+        gangs = [gang for gang in self.everyone() if not gang.set_aside] if regroup else []
         for gang in gangs:
             self.take_out(gang)
         self.strict, self.hashing, self.usage_of = strict, hashing, usage_of
@@ -129,6 +130,7 @@ class PendingQueue:
             bucket = lane.buckets[shape] = ShapeBucket(shape, lane, shape in self._parked_shapes)
         entry: Entry = (gang.since, gang.uid, gang)
         gang.bucket, gang.entry = bucket, entry
+        gang.enter(State.PENDING)
         heappush(bucket.entries, entry)
         bucket.size += 1
         if not bucket.parked:
@@ -137,16 +139,17 @@ class PendingQueue:
             if bucket.entries[0] is entry:
                 lane.list_bucket(bucket)
 
-    def put_aside(self, gang: Gang) -> None:
+    def put_aside(self, gang: Gang, cause: str = "") -> None:
         """Alone, whatever its shape."""
-        gang.parked = True
         self._aside[gang.uid] = gang
+        gang.enter(State.INADMISSIBLE, cause)
 
     def take_out(self, gang: Gang) -> None:
         """It is gone, or goes elsewhere. Does nothing if it is not here."""
         bucket = _bucket_of(gang)
         if bucket is not None:
             gang.bucket = gang.entry = None
+            gang.enter(State.MOVING)
             bucket.size -= 1
             if not bucket.parked:
                 self.active -= 1
@@ -161,11 +164,12 @@ class PendingQueue:
 
     def _let_go(self, gang: Gang) -> None:
         """It is in no bucket: it was set aside alone, or is in flight, or is not here."""
-        if gang.parked:
-            gang.parked = False
+        if gang.set_aside:
             del self._aside[gang.uid]
+            gang.enter(State.MOVING)
         elif self.in_flight is gang:
             self.in_flight = None
+            gang.enter(State.MOVING)
 
     def forget_preemptor(self, gang: Gang) -> None:
         if self.preemptor is gang:
@@ -223,6 +227,7 @@ class PendingQueue:
         if gang is not None:
             self.take_out(gang)
             self.in_flight = gang
+            gang.enter(State.NOMINATED)
         return gang
 
     def unpop(self, gang: Gang) -> None:

@@ -55,7 +55,7 @@ def settle_claim(gang: Gang, queue: ClusterQueueState) -> None:
     claim = queue.claims.pop(gang.uid, None)
     for victim in claim.victims if claim else ():
         own = queue_of(victim)
-        if own is not None and victim.parked and not victim.holds and victim.yielding:
+        if own is not None and victim.set_aside and not victim.holds and victim.yielding:
             victim.yielding = False
             own.pending.take_out(victim)
             own.pending.arrive(victim)

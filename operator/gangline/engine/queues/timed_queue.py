@@ -18,6 +18,7 @@ from gangline.engine.queues.ordering import Ranking
 from gangline.engine.queues.pending_queue import PendingQueue
 from gangline.engine.queues.quick_check import Question, could_fit
 from gangline.engine.queues.ranked_index import Line, Place
+from gangline.engine.queues.states import State
 from gangline.engine.queues.workload_state import Bucket, Gang, Shape
 
 #: (-priority, usage of its LocalQueue, rank, since, uid)
@@ -134,6 +135,7 @@ class TimedQueue(PendingQueue):
             second = Place((-gang.priority, second_rank, gang.since, gang.uid), estimate, gang)
             bucket.candidates.add(second)
         gang.bucket, gang.entry = bucket, (place, second)
+        gang.enter(State.PENDING)
         if bucket.blocked:
             self.blocked_version += 1
         else:
@@ -153,6 +155,7 @@ class TimedQueue(PendingQueue):
             place, second = gang.entry
             self.version += 1
             gang.bucket = gang.entry = None
+            gang.enter(State.MOVING)
             bucket.varying.pop(gang.uid, None)
             bucket.line.remove(place)
             if bucket.candidates is not bucket.line:

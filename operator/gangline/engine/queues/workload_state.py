@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from gangline.engine.model import Admission, Millis, PodSet, Settings, Workload
+from gangline.engine.queues.states import ALLOWED, HOLDER, Journal, State, Transition, TransitionError
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, Node
 from gangline.engine.topology.placement import asks
 from gangline.engine.topology.topologies import Topologies
@@ -72,6 +73,11 @@ class Bucket:
 
     __slots__ = ("parked",)
 
+    @property
+    def blocked(self) -> bool:
+        """None of them is offered, or only some."""
+        return self.parked
+
     def __init__(self, *, parked: bool = False) -> None:
         self.parked = parked
 
@@ -87,6 +93,7 @@ class Gang:
     """Compared by identity; everything that orders it is computed once per fact."""
 
     __slots__ = (
+        "_state",
         "admission",
         "admitted",
         "admitted_at",
@@ -100,11 +107,12 @@ class Gang:
         "evicting",
         "groups",
         "healed",
+        "journal",
         "key",
         "local_queue",
+        "noted",
         "out",
         "overrun",
-        "parked",
         "placed",
         "priority",
         "progress",
@@ -116,6 +124,7 @@ class Gang:
         "seated",
         "second_passes",
         "sent_away",
+        "set_aside",
         "shape",
         "shrinks",
         "since",
@@ -129,17 +138,30 @@ class Gang:
         "yielding",
     )
 
-    def __init__(self, workload: Workload, settings: Settings) -> None:
+    def __init__(self, workload: Workload, settings: Settings, journal: Journal) -> None:
         self.key = workload.key
         self.uid = workload.uid
+
+        # state: changed by `enter` alone
+        self._state = State.MOVING
+        #: it waits by itself, not with its shape
+        self.set_aside = False
+        #: it runs: nothing stands between its quota and its start any more
+        self.admitted = False
+        #: it is to lose its quota
+        self.evicting = False
+        self.journal = journal
+        #: the last thing that the journal has of it
+        self.noted: Transition | None = None
+
         #: the ClusterQueue that it waits in or holds quota of
         self.queue: Node | None = None  # see `cluster_queue.queue_of`
 
         # waiting
         self.bucket: Bucket | None = None
         self.entry: Any = None  # its live place in the bucket's heap
-        self.parked = False  # set aside by itself, not with its class
-        self.yielding = False  # … to the gang that it was preempted for
+        #: it was preempted for a workload that has not started yet
+        self.yielding = False
         self.progress: Progress | None = None
         #: the last failed attempt, and what it was put back with: (reason, message)
         self.verdict: object | None = None  # see `assignment.verdict_of`
@@ -159,10 +181,7 @@ class Gang:
         # holding
         self.admission: Admission | None = None
         self.reserved = 0  # seconds
-        #: it runs: nothing stands between its quota and its start any more
-        self.admitted = False
         self.admitted_at: Millis = 0
-        self.evicting = False
         #: what it holds; a flavor that it uses with quantity 0 is in here too
         self.usage: dict[FlavorResource, int] = {}
         self.cells: list[tuple[Cell, int]] = []
@@ -217,6 +236,30 @@ class Gang:
 
     def order_as_victim(self) -> None:
         self.victim_key = (self.priority, -self.reserved, self.uid)
+
+    @property
+    def state(self) -> State:
+        """Where it is. With others of its shape it may be inadmissible, or held back, without having been tried itself."""
+        if self._state is State.PENDING and self.bucket is not None and self.bucket.blocked:
+            return State.INADMISSIBLE if self.bucket.parked else State.HELD_BACK
+        return self._state
+
+    def enter(self, state: State, cause: str = "", decision: str = "") -> None:
+        """The one way to another state. `cause` is a sentence for its story, if it is another one. Raises TransitionError."""
+        if state is self._state:
+            cause = decision = ""
+        else:
+            if state not in ALLOWED[self._state]:
+                raise TransitionError(f"{self.key}: {state.value} can't follow {self._state.value}")
+            self._state = state
+            self.set_aside = state is State.INADMISSIBLE
+            self.admitted = state is State.ADMITTED or state is State.EVICTING
+            self.evicting = state is State.EVICTING or state is State.WITHDRAWN
+        self.journal.note(self, cause, decision)
+
+    def evict(self, cause: str, decision: str = "Evict") -> None:
+        """It is to lose its quota."""
+        self.enter(HOLDER[self.admitted, True], cause, decision)
 
     @property
     def started_at(self) -> Millis:

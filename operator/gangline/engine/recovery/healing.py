@@ -124,7 +124,7 @@ class Healing:
         decisions: list[Decision] = []
         for victim in victims:
             if not victim.evicting:
-                victim.evicting = True
+                victim.evict(f"Preempted to heal {gang.key}", "Preempt")
                 decisions.append(_preempt(victim, gang, nodes))
         plan.keep_room()
         self._awaiting.add(gang.key)
@@ -138,6 +138,7 @@ class Healing:
         message = f"Lost {what}: " + (
             "starting again on healthy nodes" if how == RESTART else "replacing the pods that ran there"
         )
+        gang.journal.note(gang, message, "Heal")
         return Heal(gang.key, gang.uid, how, nodes, cause, message, detected, now)
 
     def _lost_under(self, gang: Gang, now: Millis) -> dict[str, tuple[str, Millis]]:
@@ -250,9 +251,10 @@ def _tolerations(store: Store, gang: Gang) -> list[Toleration]:
 
 
 def _give_up(gang: Gang, nodes: tuple[str, ...], because: str) -> Evict:
-    gang.evicting = True
     names = f"failed nodes: {', '.join(nodes)}" if nodes else "lost pods"
-    return Evict(gang.key, gang.uid, "NodeFailures", f"Evicted due to {names}: {because}", avoid=nodes)
+    message = f"Evicted due to {names}: {because}"
+    gang.evict(f"NodeFailures: {message}")
+    return Evict(gang.key, gang.uid, "NodeFailures", message, avoid=nodes)
 
 
 def _preempt(victim: Gang, gang: Gang, nodes: tuple[str, ...]) -> Preempt:

@@ -94,10 +94,11 @@ class Lifecycle:
         if eviction is None and gang.workload.unhealthy_nodes:
             moved = self._mend(gang, queue)
             if isinstance(moved, Swap):
+                gang.journal.note(gang, f"Its pods on {gang.workload.unhealthy_nodes[0]} are placed elsewhere", "Swap")
                 return moved, again
             eviction = moved
         if eviction is not None:
-            gang.evicting = True
+            gang.evict(f"{eviction.reason}: {eviction.message}")
             return eviction, None
         if checks := _unlisted(gang, queue.config):
             gang.asked_checks = checks

@@ -69,7 +69,8 @@ class Overruns:
         if now < due:
             return None, due
         eviction, again = self._act(gang, policy, _said(gang, state, policy, expected, forecast, now), now)
-        gang.evicting = eviction is not None
+        if eviction is not None:
+            gang.evict(f"{eviction.reason}: {eviction.message}")
         return eviction, again
 
     def _enter(self, gang: Gang, state: str, said: str) -> Warn:

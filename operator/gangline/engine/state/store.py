@@ -29,6 +29,7 @@ from gangline.engine.queues.cohort_hierarchy import Forest
 from gangline.engine.queues.estimates import Estimates
 from gangline.engine.queues.inactive import why_inactive
 from gangline.engine.queues.quota_holds import settle_claim
+from gangline.engine.queues.states import HOLDER, Journal, State
 from gangline.engine.queues.timed_queue import TimedQueue
 from gangline.engine.queues.workload_state import NOBODY, Gang
 from gangline.engine.quota.quota_ledger import FlavorResource
@@ -40,8 +41,9 @@ from gangline.engine.topology.topologies import Topologies
 
 
 class Store:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, journal: Journal) -> None:
         self.settings = settings
+        self.journal = journal
         self.flavors: dict[str, Flavor] = {}
         self.local_queues: dict[str, LocalQueue] = {}
         self.namespaces: dict[str, Namespace] = {}
@@ -144,6 +146,7 @@ class Store:
         for gang in queue.pending.everyone():
             queue.pending.take_out(gang)
             gang.queue = None
+            gang.enter(State.UNQUEUED, f"ClusterQueue {queue.name} was deleted")
         for gang in queue.holders.values():
             gang.queue, gang.cells = None, []
             self._homeless.setdefault(queue.name, {})[gang.uid] = gang
@@ -204,21 +207,21 @@ class Store:
         assert admission is not None, gang
         self.capacity.hold(gang, admission)
         self._hold_places(gang, admission)
-        gang.evicting = bool(gang.workload.evicted)
+        evicting = bool(gang.workload.evicted)
         queue = self.queues.get(admission.cluster_queue)
         if queue is None:
             gang.admission, gang.queue = admission, None
+            gang.enter(HOLDER[gang.admitted, evicting])
             self._homeless.setdefault(admission.cluster_queue, {})[gang.uid] = gang
             return
         queue.hold(gang, admission, self.usage_of(gang, admission), gang.workload.reserved_at // 1000)
-        self.note_state(gang)
+        self.note_state(gang, evicting=evicting)
         self.touch(queue)
 
     def confirm(self, gang: Gang) -> None:
         """A fact about a holder that keeps its admission: what it holds is brought in line with it."""
         queue, admission = queue_of(gang), gang.workload.admission
         assert queue is not None and admission is not None, gang
-        gang.evicting = gang.evicting or bool(gang.workload.evicted)
         if admission.pod_sets != (gang.admission.pod_sets if gang.admission else ()):
             self._hold_places(gang, admission)
             self.capacity.hold(gang, admission)
@@ -231,7 +234,7 @@ class Store:
             queue.change_usage(gang, usage)
             if released:
                 self.flush(queue.root)
-        self.note_state(gang)
+        self.note_state(gang, evicting=gang.evicting or bool(gang.workload.evicted))
         self.note_change(gang)
 
     def _hold_places(self, gang: Gang, admission: Admission) -> None:
@@ -245,11 +248,12 @@ class Store:
         gang.admission = admission
         self._hold_places(gang, admission)
 
-    def note_state(self, gang: Gang) -> None:
+    def note_state(self, gang: Gang, *, evicting: bool) -> None:
         """Whether it runs, and whether it keeps others waiting, follows from its last fact."""
         self.moved_holders[gang.key] = None
         workload, policy = gang.workload, self.settings.pods_ready
-        gang.admitted, gang.admitted_at = workload.admitted, workload.admitted_at
+        gang.admitted_at = workload.admitted_at
+        gang.enter(HOLDER[workload.admitted, evicting], workload.evicted)
         if self.fairness is not None and gang.admitted:
             self.fairness.admit(gang)
         if policy is not None and policy.block_admission:
@@ -275,12 +279,14 @@ class Store:
         if self.fairness is not None:
             self.fairness.reserve(gang)
         if admitted:
-            self.assume_admitted(gang, now)
+            self.assume_admitted(gang, now, gang.noted.cause if gang.noted else "", "Admit")
         self.reviews[gang.key] = gang
         self.note_change(gang)
 
-    def assume_admitted(self, gang: Gang, now: Millis) -> None:
-        gang.admitted, gang.admitted_at = True, now
+    def assume_admitted(self, gang: Gang, now: Millis, cause: str = "", decision: str = "CompleteAdmission") -> None:
+        """Nothing stands between its quota and its start any more; the fact that says so is on its way."""
+        gang.admitted_at = now
+        gang.enter(State.ADMITTED, cause, decision)
         self.moved_holders[gang.key] = None
         policy = self.settings.pods_ready
         if policy is not None and policy.block_admission:
@@ -299,7 +305,8 @@ class Store:
         self.capacity.release(gang)
         self.note_change(gang)
         self._note_ready(gang, ready=True)
-        gang.admitted = gang.backfilled = False
+        gang.enter(State.MOVING)
+        gang.backfilled = False
         gang.sent_away = NOBODY
         gang.overrun = ""
         self.moved_holders[gang.key] = None
@@ -310,7 +317,7 @@ class Store:
             queue.release(gang)
         elif gang.admission is not None:
             self._homeless.get(gang.admission.cluster_queue, {}).pop(gang.uid, None)
-            gang.admission, gang.usage, gang.evicting = None, {}, False
+            gang.admission, gang.usage = None, {}
         placed, gang.placed = gang.placed, None
         if placed is not None:
             placed.remove_holder(gang.key)
@@ -326,7 +333,10 @@ class Store:
         queue = self.queue_for(gang)
         if gang.queue is not None and gang.queue is not queue:
             self.unplace(gang)
-        if queue is None or gang.queue is queue:
+        if queue is None:
+            gang.enter(State.UNQUEUED)
+            return
+        if gang.queue is queue:
             return
         gang.queue = queue
         if self.may_try(gang):

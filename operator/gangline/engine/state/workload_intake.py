@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gangline.engine.model import Admission, Workload
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.quota_holds import Claim
+from gangline.engine.queues.states import HOLDER, State
 from gangline.engine.queues.workload_state import Gang, queue_time
 from gangline.engine.state.store import Store
 
@@ -18,7 +19,7 @@ class Intake:
     def put(self, workload: Workload) -> None:
         gang = self._store.gangs.get(workload.key)
         if gang is not None and (gang.uid != workload.uid or workload.finished):
-            self.forget(workload.key)
+            self.forget(workload.key, "Finished" if workload.finished else "Deleted")
             gang = None
         if workload.finished:
             return
@@ -27,7 +28,7 @@ class Intake:
         elif workload != gang.workload or _differs(gang):
             self._update(gang, workload)
 
-    def forget(self, key: str) -> None:
+    def forget(self, key: str, cause: str = "Deleted") -> None:
         """The workload finished or is gone: what it held is free, and the others may try again."""
         store = self._store
         gang = store.gangs.pop(key, None)
@@ -38,9 +39,11 @@ class Intake:
         store.gangs_of[gang.local_queue].pop(gang.uid, None)
         if gang.holds:
             store.release(gang)
+            gang.enter(State.FINISHED, cause)
             return
         queue = queue_of(gang)
         store.unplace(gang)
+        gang.enter(State.FINISHED, cause)
         if queue is not None:
             store.flush(queue.root)
 
@@ -48,14 +51,15 @@ class Intake:
         """What was assumed of it is void: it is again what its last fact says."""
         gang = self._store.gangs.get(key)
         if gang is not None:
-            gang.evicting = False
+            if gang.holds:
+                gang.enter(HOLDER[gang.admitted, False], "A write about it failed: it is again what the cluster says")
             self._store.capacity.stays(gang)
             gang.told = ("", "")
             self._update(gang, gang.workload, anew=True)
 
     def _welcome(self, workload: Workload) -> None:
         store = self._store
-        gang = store.gangs[workload.key] = Gang(workload, store.settings)
+        gang = store.gangs[workload.key] = Gang(workload, store.settings, store.journal)
         store.gangs_of.setdefault(gang.local_queue, {})[gang.uid] = gang
         self._settle(gang)
 

@@ -20,7 +20,7 @@ from gangline.engine.flavors.flavor_assigner import Assigner
 from gangline.engine.model import UNLIMITED, Backfill, Decision, Millis
 from gangline.engine.model.runtime import NEVER
 from gangline.engine.preemption.preemptor import Preemptor
-from gangline.engine.preemption.victim_search import Away
+from gangline.engine.preemption.simulated_removal import simulate
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, queue_of
 from gangline.engine.queues.estimates import Estimates, Flavors, working_flavors
 from gangline.engine.queues.timed_queue import TimedQueue
@@ -367,7 +367,7 @@ class BackfillPlanner:
         within = BACKFILL if any_ else EARLY_END
         for cause, gangs in ((STOPPING, stopping), (BACKFILL, overdue), (within, everyone)):
             if gangs and self.timeline.might_fit_without(reservation, gangs):
-                with Away(gangs):
+                with simulate(removed=gangs):
                     fits = self._fits(reservation)
                 if fits:  # … and does not fit beside them: what keeps it then is something else
                     return "" if self._fits(reservation) else cause

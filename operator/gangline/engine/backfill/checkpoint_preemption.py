@@ -18,7 +18,7 @@ from gangline.engine.backfill.reservation import Fits, Leaving, Reservation
 from gangline.engine.backfill.timeline import Timeline
 from gangline.engine.model import GiveWay, Millis, Preempt
 from gangline.engine.model.runtime import NEVER
-from gangline.engine.preemption.victim_search import Away
+from gangline.engine.preemption.simulated_removal import OrderedRemoval, simulate
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.estimates import ANYWHERE, Estimates, flavors_of
 from gangline.engine.queues.protection import protected_until, stopped_too_often
@@ -106,7 +106,7 @@ class GivingWay:
         leaving = self._leaving(reservation)
         if not self._timeline.might_fit_without(reservation, [*gangs, *leaving]):
             return []
-        with Away(leaving):
+        with simulate(removed=leaving):
             needed = [] if self._fits(reservation) else self._needed(reservation, gangs)
         cost = {offer.uid: offer.cost for offer in offers}
         return needed if sum(cost[gang.uid] for gang in needed) <= budget else []
@@ -157,29 +157,29 @@ class GivingWay:
 
     def _needed(self, reservation: Reservation, gangs: Sequence[Gang]) -> list[Gang]:
         """The first of these without which the head fits; then who would lose most is spared first, if it need not go."""
-        with Away(gangs, 0) as away:
-            return away.spare(lambda: self._fits(reservation)) if self._send_fewest(reservation, away) else []
+        with OrderedRemoval(gangs, 0) as removal:
+            return removal.spare(lambda: self._fits(reservation)) if self._send_fewest(reservation, removal) else []
 
-    def _send_fewest(self, reservation: Reservation, away: Away) -> bool:
-        """Leave the first few away without which the head fits; False if it does not even fit without all."""
-        least = self._timeline.fewest_without(reservation, away.order)
+    def _send_fewest(self, reservation: Reservation, removal: OrderedRemoval) -> bool:
+        """Remove the first few without which the head fits; False if it does not even fit without all."""
+        least = self._timeline.fewest_without(reservation, removal.order)
         if least is None:
             return False
-        away.first(least)
+        removal.first(least)
         if self._fits(reservation):
             return True
-        low, high = least + 1, len(away.order)
-        away.first(high)
+        low, high = least + 1, len(removal.order)
+        removal.first(high)
         if low > high or not self._fits(reservation):
             return False
         while low < high:
             middle = (low + high) // 2
-            away.first(middle)
+            removal.first(middle)
             if self._fits(reservation):
                 high = middle
             else:
                 low = middle + 1
-        away.first(high)
+        removal.first(high)
         return True
 
 

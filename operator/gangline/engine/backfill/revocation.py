@@ -11,7 +11,7 @@ from gangline.engine.backfill.reservation import FAR, Fits, Leaving, Reservation
 from gangline.engine.backfill.timeline import Timeline
 from gangline.engine.model import Backfill, Millis, Preempt
 from gangline.engine.model.runtime import NEVER
-from gangline.engine.preemption.victim_search import Away
+from gangline.engine.preemption.simulated_removal import OrderedRemoval, simulate
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.estimates import Estimates
 from gangline.engine.queues.timed_queue import TimedQueue
@@ -62,13 +62,13 @@ class Revoking:
         leaving = self._leaving(reservation)
         if not self._timeline.might_fit_without(reservation, [*able, *leaving]):
             return []
-        with Away(leaving), Away(able, 0) as away:
+        with simulate(removed=leaving), OrderedRemoval(able, 0) as removal:
             if self._fits(reservation):
                 return []
-            away.first(len(able))
+            removal.first(len(able))
             if not self._fits(reservation):
                 return []
-            return away.spare(lambda: self._fits(reservation))
+            return removal.spare(lambda: self._fits(reservation))
 
     def overdue_at(self, gang: Gang) -> Millis:
         """When a gang that was let in early has outstayed what it was let in for."""

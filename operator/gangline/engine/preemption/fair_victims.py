@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from gangline.engine.model import FairSharing, Settings
 from gangline.engine.preemption.candidates import FAIR_SHARING, IN_QUEUE, RECLAMATION, preemptible
+from gangline.engine.preemption.simulated_removal import simulate
 from gangline.engine.preemption.victim_search import (
     FEWEST_GANGS,
     Candidate,
@@ -20,8 +21,6 @@ from gangline.engine.preemption.victim_search import (
     fill_back,
     in_order,
     largest_first,
-    put_back,
-    take_out,
 )
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of
 from gangline.engine.queues.workload_state import Gang
@@ -48,30 +47,22 @@ def fair_victims(need: Need, settings: Settings) -> list[Victim]:
 def _enough_leaving(need: Need, candidates: list[Gang]) -> list[Victim]:
     """Those on their way out, if nobody else has to go: by shares others might be chosen the next time, and go as well."""
     leaving = [Victim(gang, FAIR_SHARING) for gang in candidates if gang.evicting]
-    need.take_out(victim.gang for victim in leaving)
-    fits = bool(leaving) and need.fits()
-    needed = fill_back(need, leaving, may_borrow=True) if fits else leaving
-    need.put_back(victim.gang for victim in needed)
-    return needed if fits else []
+    with need.removal as removal:
+        removal.remove(*(victim.gang for victim in leaving))
+        return fill_back(need, leaving, may_borrow=True) if leaving and need.fits() else []
 
 
 def _by_shares(need: Need, candidates: list[Gang], settings: Settings) -> list[Victim]:
     strategies = (settings.fair_sharing or FairSharing()).strategies or FairSharing().strategies
     within_nominal = settings.gates.get("FairSharingPreemptWithinNominal", True)
     search = _Search(need)
-    search.add_preemptor()
-    fits = search.first_pass(candidates, strategies[0], within_nominal=within_nominal)
-    if not fits and len(strategies) > 1:
-        fits = search.second_pass()
-    victims = search.victims
-    if fits:
+    with need.removal:
+        search.add_preemptor()
+        fits = search.first_pass(candidates, strategies[0], within_nominal=within_nominal)
+        if not fits and len(strategies) > 1:
+            fits = search.second_pass()
         search.remove_preemptor()
-        victims = fill_back(need, victims, may_borrow=True)
-        need.put_back(victim.gang for victim in victims)
-        return victims
-    search.remove_preemptor()
-    need.put_back(victim.gang for victim in victims)
-    return []
+        return fill_back(need, search.victims, may_borrow=True) if fits else []
 
 
 def _candidates(need: Need) -> list[Gang]:
@@ -140,7 +131,7 @@ class _Search:
 
     def _take(self, gang: Gang, reason: str) -> bool:
         """Take a victim; True if the preemptor fits now."""
-        self.need.take_out((gang,))
+        self.need.removal.remove(gang)
         self.victims.append(Victim(gang, reason))
         self.remove_preemptor()
         fits = self.need.fits()
@@ -154,10 +145,8 @@ class _Search:
 
     def _share_without(self, gang: Gang, target: Node) -> Share:
         _, theirs = _sides(self.need.queue, target)
-        take_out((gang,), places=False)
-        share = standing(theirs).share
-        put_back((gang,), places=False)
-        return share
+        with simulate(removed=(gang,), places=False):
+            return standing(theirs).share
 
 
 def _sides(preemptor: Node, target: Node) -> tuple[Node, Node]:

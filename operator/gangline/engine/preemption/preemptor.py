@@ -23,6 +23,7 @@ from gangline.engine.preemption.candidates import (
     reached_nominal,
     still_candidate,
 )
+from gangline.engine.preemption.simulated_removal import simulate
 from gangline.engine.preemption.victim_search import (
     LEAST_LOST_WORK,
     Need,
@@ -30,8 +31,6 @@ from gangline.engine.preemption.victim_search import (
     best_attempt,
     choice_of,
     greedy_attempt,
-    put_back,
-    take_out,
 )
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.protection import Waits
@@ -76,9 +75,8 @@ class Preemptor:
         self._answered = gang, cell, amount, victims
         if not victims:
             return Grade(Mode.NO_CANDIDATES, cell.height(amount)[0])
-        take_out((victim.gang for victim in victims), places=False)
-        borrow = cell.height(amount)[0]
-        put_back((victim.gang for victim in victims), places=False)
+        with simulate(removed=(victim.gang for victim in victims), places=False):
+            borrow = cell.height(amount)[0]
         own = any(victim.gang.queue is queue for victim in victims)
         return Grade(Mode.PREEMPT if own else Mode.RECLAIM, borrow)
 

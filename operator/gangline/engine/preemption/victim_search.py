@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from gangline.engine.model import Millis
 from gangline.engine.nodes.capacity_request import Want
 from gangline.engine.preemption.fewest_victims import FewestSearch
+from gangline.engine.preemption.simulated_removal import SimulatedRemoval
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.protection import protected_until
 from gangline.engine.queues.workload_state import Gang
@@ -43,7 +44,8 @@ class Victim(NamedTuple):
 class Need:
     """What a gang asks of the victims: room for `requests`, of which `frs` are those that it lacks.
 
-    Those that are taken out give up their places only when `fits` gets to look at places: mostly quota says no before that.
+    `removal` simulates that victims are gone, as far as `fits` looks: nodes are free of them only when it gets to look at nodes,
+    as mostly quota says no before that.
     """
 
     gang: Gang
@@ -57,8 +59,10 @@ class Need:
     spared: list[Millis] | None = None
     #: as Kueue would choose, whatever the queue's policy says
     as_kueue: bool = False
-    #: out, but still in their places
-    _in_place: dict[Gang, None] = field(init=False, default_factory=dict["Gang", None])
+    removal: SimulatedRemoval = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.removal = SimulatedRemoval(places=self.asks_for_places, lazily=True)
 
     def spares(self, holder: Gang) -> bool:
         """Whether a holder is protected, which is noted. To be asked only where its queue has a policy on victims."""
@@ -69,24 +73,6 @@ class Need:
             self.spared.append(until)
         return until > 0
 
-    def take_out(self, gangs: Iterable[Gang]) -> None:
-        """Think them away as far as `fits` looks."""
-        for gang in gangs:
-            _take_quota(gang)
-            if self.asks_for_places:
-                self._in_place[gang] = None
-
-    def put_back(self, gangs: Iterable[Gang]) -> None:
-        """The reverse."""
-        for gang in gangs:
-            _give_quota(gang)
-            if not self.asks_for_places:
-                continue
-            if gang in self._in_place:
-                del self._in_place[gang]
-            else:
-                restore_places(gang)
-
     @property
     def asks_for_places(self) -> bool:
         """Beside quota there has to be room on nodes."""
@@ -96,9 +82,7 @@ class Need:
         for cell, amount in self.requests.items():
             if amount > cell.available() or (not may_borrow and cell.usage + amount > cell.nominal):
                 return False
-        for gang in self._in_place:
-            lift_places(gang)
-        self._in_place.clear()
+        self.removal.free_nodes()
         if self.placing is not None and not self.placing.now().ok:
             return False
         return self.want is None or self.want.lacks() is None
@@ -109,101 +93,6 @@ class Candidate(NamedTuple):
     reason: str
     common: Node | None = None  # lowest common ancestor with the preemptor; None = same queue
     only_without_borrowing: bool = False
-
-
-# --- the ledger ---------------------------------------------------------------------------------------------------------
-
-
-def take_out(gangs: Iterable[Gang], *, places: bool = True) -> None:
-    """Think them away. Without `places` from quota alone, for whoever asks about nothing else."""
-    for gang in gangs:
-        _take_quota(gang)
-        if places:
-            lift_places(gang)
-
-
-def put_back(gangs: Iterable[Gang], *, places: bool = True) -> None:
-    """The reverse of `take_out`, which was told the same of `places`."""
-    for gang in gangs:
-        _give_quota(gang)
-        if places:
-            restore_places(gang)
-
-
-def _take_quota(gang: Gang) -> None:
-    gang.out = True
-    for cell, amount in gang.cells:
-        cell.remove(amount)
-
-
-def _give_quota(gang: Gang) -> None:
-    gang.out = False
-    for cell, amount in gang.cells:
-        cell.add(amount)
-
-
-def lift_places(gang: Gang) -> None:
-    """From its nodes alone."""
-    if gang.placed is not None:
-        gang.placed.remove_holder(gang.key)
-    if gang.seated is not None:
-        gang.seated.lift(gang)
-
-
-def restore_places(gang: Gang) -> None:
-    """The reverse of `lift_places`."""
-    if gang.placed is not None and gang.admission is not None:
-        gang.placed.put_holder(gang.key, gang.admission)
-    if gang.seated is not None:
-        gang.seated.restore(gang)
-
-
-class Away:
-    """Gangs that are thought away until the end of a `with`: at first the first `count` of them, all if that is left out."""
-
-    __slots__ = ("_count", "gangs", "order")
-
-    def __init__(self, order: Sequence[Gang], count: int | None = None) -> None:
-        self.order = order
-        self._count = len(order) if count is None else count
-        #: those that are away now
-        self.gangs: list[Gang] = []
-
-    def __enter__(self) -> Away:
-        self.first(self._count)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        put_back(self.gangs)
-        self.gangs = []
-
-    def first(self, count: int) -> None:
-        """The first `count` of them are away, and the others are not. Only as long as nobody was brought back."""
-        out = len(self.gangs)
-        take_out(self.order[out:count])
-        put_back(self.order[count:out])
-        self.gangs = list(self.order[:count])
-
-    def bring_back(self, gang: Gang) -> None:
-        put_back((gang,))
-        self.gangs.remove(gang)
-
-    def send(self, gang: Gang) -> None:
-        take_out((gang,))
-        self.gangs.append(gang)
-
-    def spare(self, fits: Callable[[], bool]) -> list[Gang]:
-        """Bring back those that need not go, from the last to the first, and return the others in their order.
-
-        It fits while all are away that are away now, and would not fit if nobody were.
-        """
-        for gang in self.gangs[::-1]:
-            if len(self.gangs) == 1:
-                break
-            self.bring_back(gang)
-            if not fits():
-                self.send(gang)
-        return [gang for gang in self.order if gang in self.gangs]
 
 
 # --- the order of candidates --------------------------------------------------------------------------------------------
@@ -259,16 +148,14 @@ def sorted_candidates(candidates: list[Candidate], need: Need) -> list[Candidate
 def greedy_attempt(need: Need, candidates: Iterable[Candidate], may_borrow: bool) -> list[Victim]:
     """The first candidates that make room, less those that need not go after all."""
     victims: list[Victim] = []
-    for candidate in candidates:
-        if not still_valid(need, candidate, may_borrow=may_borrow):
-            continue
-        need.take_out((candidate.gang,))
-        victims.append(Victim(candidate.gang, candidate.reason))
-        if need.fits(may_borrow=may_borrow):
-            victims = fill_back(need, victims, may_borrow=may_borrow)
-            need.put_back(victim.gang for victim in victims)
-            return victims
-    need.put_back(victim.gang for victim in victims)
+    with need.removal as removal:
+        for candidate in candidates:
+            if not still_valid(need, candidate, may_borrow=may_borrow):
+                continue
+            removal.remove(candidate.gang)
+            victims.append(Victim(candidate.gang, candidate.reason))
+            if need.fits(may_borrow=may_borrow):
+                return fill_back(need, victims, may_borrow=may_borrow)
     return []
 
 
@@ -290,9 +177,9 @@ def fill_back(need: Need, victims: list[Victim], *, may_borrow: bool) -> list[Vi
     """Spare those that need not go, from the last but one to the first. The last one made it fit: it always goes."""
     kept = [victims[-1]]
     for victim in reversed(victims[:-1]):
-        need.put_back((victim.gang,))
+        need.removal.put_back(victim.gang)
         if not need.fits(may_borrow=may_borrow):
-            need.take_out((victim.gang,))
+            need.removal.remove(victim.gang)
             kept.append(victim)
     kept.reverse()
     return kept
@@ -348,27 +235,25 @@ def _fewest(need: Need, candidates: Sequence[Candidate], may_borrow: bool, found
     """Fewer than those found, if there are: in the order of the candidates, or largest first where that takes too long."""
     leaving = [candidate for candidate in candidates if candidate.gang.evicting]
     others = [candidate for candidate in candidates if not candidate.gang.evicting]
-    gone: list[Gang] = []
 
     def take(candidate: Candidate) -> bool:
         if not still_valid(need, candidate, may_borrow=may_borrow):
             return False
-        need.take_out((candidate.gang,))
-        gone.append(candidate.gang)
+        need.removal.remove(candidate.gang)
         return True
 
-    for candidate in leaving:
-        take(candidate)
-    lacking = _lacking(need)
-    search = FewestSearch(
-        [other.gang.usage for other in others],
-        lacking,
-        lambda place: take(others[place]),
-        lambda place: need.put_back((gone.pop(),)),
-        lambda: need.fits(may_borrow=may_borrow),
-    )
-    places = search.below(count_staying(found))
-    need.put_back(gone)
+    with need.removal:
+        for candidate in leaving:
+            take(candidate)
+        lacking = _lacking(need)
+        search = FewestSearch(
+            [other.gang.usage for other in others],
+            lacking,
+            lambda place: take(others[place]),
+            lambda place: need.removal.put_back(others[place].gang),
+            lambda: need.fits(may_borrow=may_borrow),
+        )
+        places = search.below(count_staying(found))
     if places is not None:
         return greedy_attempt(need, [*leaving, *(others[place] for place in places)], may_borrow)
     if search.gave_up:

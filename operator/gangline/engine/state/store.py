@@ -27,7 +27,6 @@ from gangline.engine.nodes.health import Health
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, question_of, queue_of
 from gangline.engine.queues.cohort_hierarchy import Forest
 from gangline.engine.queues.estimates import Estimates
-from gangline.engine.queues.inactive import why_inactive
 from gangline.engine.queues.quota_holds import settle_claim
 from gangline.engine.queues.states import HOLDER, Journal, State
 from gangline.engine.queues.timed_queue import TimedQueue
@@ -35,6 +34,7 @@ from gangline.engine.queues.workload_state import NOBODY, Gang
 from gangline.engine.quota.quota_ledger import FlavorResource
 from gangline.engine.quota.quota_ledger import Node as QuotaNode
 from gangline.engine.state.admission_fairness import BY_POLICY, AdmissionFairness
+from gangline.engine.state.inactive import why_inactive
 from gangline.engine.topology.node_filter import expression_matches
 from gangline.engine.topology.placement import DELAYING, has_placements
 from gangline.engine.topology.topologies import Topologies

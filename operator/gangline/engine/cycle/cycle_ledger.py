@@ -42,9 +42,6 @@ class CycleLedger:
     @contextmanager
     def as_seen_by(self, gang: Gang) -> Generator[None]:
         """What is held for other preemptors is in use."""
-        if not self._claims:
-            yield
-            return
         with others_held(self._claims, gang):
             yield
 

@@ -116,7 +116,10 @@ class TreeCycle:
                 continue
             self.attempts.append(attempt)
             self.subject = attempt.gang
-            with self._ledger.as_seen_by(attempt.gang):
+            if self._claims:
+                with self._ledger.as_seen_by(attempt.gang):
+                    self._process(attempt)
+            else:
                 self._process(attempt)
             granted += attempt.reserved + len(attempt.new_victims)
         self.subject = None
@@ -255,15 +258,23 @@ class TreeCycle:
     def _still_fits(self, attempt: Attempt) -> bool:
         """With all victims gone, those of earlier attempts included, but with what these take."""
         assignment = attempt.assignment
+        if not self._ledger.victims and not attempt.victims:
+            return self._fits(assignment, None)
         with (
             self._ledger.without_victims(),
             SimulatedRemoval(places=assignment.asks_for_places, lazily=True) as removal,
         ):
             removal.remove(*(victim.gang for victim in attempt.victims))
-            if any(amount > max(0, cell.available()) for cell, amount in assignment.usage.items()):
+            return self._fits(assignment, removal)
+
+    def _fits(self, assignment: Assignment, removal: SimulatedRemoval | None) -> bool:
+        """Quota first; only then the nodes, freed of those that were removed."""
+        for cell, amount in assignment.usage.items():
+            if amount > max(0, cell.available()):
                 return False
+        if removal is not None:
             removal.free_nodes()
-            return self._has_places(assignment) and (assignment.want is None or assignment.want.fits())
+        return self._has_places(assignment) and (assignment.want is None or assignment.want.fits())
 
     def _fits_beside_victims(self, attempt: Attempt) -> bool:
         """As long as the victims chosen so far hold what they have. What their preemptors count on is free until these start."""

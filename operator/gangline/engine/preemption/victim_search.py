@@ -16,7 +16,7 @@ from gangline.engine.model import Millis
 from gangline.engine.nodes.capacity_request import Want
 from gangline.engine.preemption.fewest_victims import FewestSearch
 from gangline.engine.preemption.simulated_removal import SimulatedRemoval
-from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
+from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.protection import protected_until
 from gangline.engine.queues.workload_state import Gang
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, Node
@@ -116,7 +116,7 @@ def lost_work(gang: Gang, now: Millis) -> float:
 def in_order(gangs: list[Gang], need: Need) -> list[Gang]:
     """As candidates go: evicted first, other queues before the own, then the least valuable."""
     own, value = need.queue, value_of(need)
-    if any((queue := queue_of(gang)) is not None and queue.fair_usage for gang in gangs):
+    if any(gang.queue is not None and gang.queue.fair_usage for gang in gangs):
         return sorted(gangs, key=cmp_to_key(lambda a, b: _compare(a, b, own, value)))
     return sorted(gangs, key=lambda gang: (not gang.evicting, gang.queue is own, value(gang)))
 
@@ -124,7 +124,7 @@ def in_order(gangs: list[Gang], need: Need) -> list[Gang]:
 def _compare(a: Gang, b: Gang, own: ClusterQueueState, value: Value) -> int:
     """With admission fair sharing: inside one queue, who comes from the LocalQueue that used most goes first."""
     first, second = (not a.evicting, a.queue is own), (not b.evicting, b.queue is own)
-    queue = queue_of(a) if a.queue is b.queue else None
+    queue = a.queue if a.queue is b.queue else None
     if first == second and queue is not None and queue.fair_usage:
         mine, theirs = queue.fair_usage(a.local_queue), queue.fair_usage(b.local_queue)
         if mine != theirs:
@@ -137,7 +137,7 @@ def sorted_candidates(candidates: list[Candidate], need: Need) -> list[Candidate
     if len(candidates) < 2:
         return candidates
     own, value = need.queue, value_of(need)
-    if any((queue := queue_of(candidate.gang)) is not None and queue.fair_usage for candidate in candidates):
+    if any(candidate.gang.queue is not None and candidate.gang.queue.fair_usage for candidate in candidates):
         return sorted(candidates, key=cmp_to_key(lambda a, b: _compare(a.gang, b.gang, own, value)))
     return sorted(candidates, key=lambda candidate: (not candidate.gang.evicting, value(candidate.gang)))
 

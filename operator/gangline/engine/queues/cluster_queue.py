@@ -96,7 +96,6 @@ class ClusterQueueState(Node):
         "claims",
         "config",
         "delays_topology",
-        "fair_usage",
         "fixes",
         "generation",
         "group_of",
@@ -125,8 +124,6 @@ class ClusterQueueState(Node):
         self.holders: dict[str, Gang] = {}
         #: the holders in the order in which they would be preempted
         self.by_priority: list[Gang] = []
-        #: LocalQueue key -> its usage, where that decides the order
-        self.fair_usage: Callable[[str], float] | None = None
         self.preempts_while_borrowing = False
         #: all its flavors are topology flavors: pods are placed without asking for it
         self.only_topologies = False

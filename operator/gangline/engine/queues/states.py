@@ -18,11 +18,13 @@ from typing import Final, Protocol
 from gangline.engine.model import Millis
 
 #: transitions that are remembered, of all workloads together
-MOST_REMEMBERED: Final = 50_000
+MOST_REMEMBERED: Final = 20_000
 
 
 class State(Enum):
     """Where a workload is. Values are what users read."""
+
+    __hash__ = object.__hash__  # members are compared by identity; Enum's own hash is that of the name, and slow
 
     #: on its way from one place to another, within one call
     MOVING = "Moving"

@@ -246,15 +246,20 @@ class Gang:
 
     def enter(self, state: State, cause: str = "", decision: str = "") -> None:
         """The one way to another state. `cause` is a sentence for its story, if it is another one. Raises TransitionError."""
-        if state is self._state:
-            cause = decision = ""
-        else:
-            if state not in ALLOWED[self._state]:
-                raise TransitionError(f"{self.key}: {state.value} can't follow {self._state.value}")
+        old = self._state
+        if state is not old:
+            if state not in ALLOWED[old]:
+                raise TransitionError(f"{self.key}: {state.value} can't follow {old.value}")
             self._state = state
+            if state is State.MOVING or state is State.NOMINATED:  # on its way: most often between two tries
+                if old is not State.PENDING:
+                    self.set_aside = self.admitted = self.evicting = False
+                return
             self.set_aside = state is State.INADMISSIBLE
             self.admitted = state is State.ADMITTED or state is State.EVICTING
             self.evicting = state is State.EVICTING or state is State.WITHDRAWN
+        else:
+            cause = decision = ""
         self.journal.note(self, cause, decision)
 
     def evict(self, cause: str, decision: str = "Evict") -> None:

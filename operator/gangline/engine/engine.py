@@ -83,11 +83,10 @@ class Engine:
         the others had better keep waiting in their queues' order. A huge backlog, or one for which there is no room, is
         worked off in several calls: `next_wakeup` says "now" until it is done.
         """
-        self._journal.begin(now)
         try:
             return self._decide(now, room)
         finally:
-            self._journal.end()
+            self._journal.end(now)
 
     def _decide(self, now: Millis, room: int | None) -> list[Decision]:
         self._store.settle()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter, methodcaller
+from typing import Final
 
 from gangline.engine.model import Admission, Backfill, ClusterQueue, Flavor, Ordering, Quota, ResourceGroup, Settings
 from gangline.engine.queues import quick_check
@@ -255,15 +257,11 @@ class ClusterQueueState(Node):
                 cell.add(amount)
 
 
-def queue_of(gang: Gang) -> ClusterQueueState | None:
-    """The ClusterQueue that a workload waits in or holds quota of; None while it is in none."""
-    queue = gang.queue
-    return queue if isinstance(queue, ClusterQueueState) else None
-
-
-def cluster_queues_of(node: Node) -> Iterator[ClusterQueueState]:
-    """All ClusterQueues below a cohort; of a ClusterQueue, itself."""
-    return (queue for queue in node.leaves() if isinstance(queue, ClusterQueueState))
+#: The ClusterQueue that a workload waits in or holds quota of; None while it is in none. Workloads know it as a node of the
+#: quota ledger, which everything that puts them into a queue makes a ClusterQueueState.
+queue_of: Final[Callable[[Gang], ClusterQueueState | None]] = attrgetter("queue")
+#: All ClusterQueues below a cohort; of a ClusterQueue, itself.
+cluster_queues_of: Final[Callable[[Node], Iterator[ClusterQueueState]]] = methodcaller("leaves")
 
 
 def question_of(gang: Gang, queue: ClusterQueueState, topologies: Topologies) -> Question:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
-from typing import TypeAlias
+from operator import attrgetter
+from typing import Final, TypeAlias
 
 from gangline.engine.queues.states import State
 from gangline.engine.queues.workload_state import Bucket, Gang, Shape
@@ -342,5 +343,5 @@ class PendingQueue:
             yield from lane.buckets.values()
 
 
-def _bucket_of(gang: Gang) -> ShapeBucket | None:
-    return gang.bucket if isinstance(gang.bucket, ShapeBucket) else None
+#: Where it waits in this kind of queue, None if it does not.
+_bucket_of: Final[Callable[[Gang], ShapeBucket | None]] = attrgetter("bucket")

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from gangline.engine.model import Millis
 
@@ -81,7 +81,7 @@ class TransitionError(RuntimeError):
     """A state was to follow another that it must not follow: a bug of ours, which costs this workload alone."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Transition:
     """One line of a workload's story. `at` is None until the next decision says what time it is."""
 
@@ -94,56 +94,71 @@ class Transition:
     decision: str  # the kind of decision that it came from, "" = a fact
 
 
+#: Cells of one transition as it is kept: workload, uid, before, after, cause, decision.
+_WIDTH: Final = 6
+
+
 class Subject(Protocol):
-    """A workload, as far as its story goes; `noted` is the last line of it."""
+    """A workload, as far as its story goes: the last line of it, and that line itself for as long as it is of this moment."""
 
     key: str
     uid: str
-    noted: Transition | None
+    noted: State | None
+    noted_cause: str
+    noted_row: int
 
     @property
     def state(self) -> State: ...
 
 
 class Journal:
-    """What has happened to workloads: the last transitions of all together, oldest first."""
+    """What has happened to workloads: the last transitions of all together, oldest first.
+
+    A *moment* is a call of `decide` with the facts since the one before. Within it, what was only passed through is left out.
+    Kept in flat rows, not as objects: thousands of those would make every garbage collection longer.
+    """
 
     def __init__(self, most: int = MOST_REMEMBERED) -> None:
-        self._ring: deque[Transition] = deque(maxlen=most)
-        self._undated: deque[Transition] = deque(maxlen=most)
-        self._now: Millis | None = None
+        self._most = most
+        #: when, and then the cells of each transition
+        self._past: deque[Millis | State | str | None] = deque(maxlen=most * (_WIDTH + 1))
+        self._moment: list[State | str | None] = []
+        #: cells before those of this moment, counted from the beginning
+        self._first = 0
         #: facts are taken in that were known before: nothing of it is news
         self.resting = False
 
-    def begin(self, now: Millis) -> None:
-        """A call of `decide`: what facts have changed since the last one is dated with it."""
-        self._now = now
-        while self._undated:
-            self._undated.popleft().at = now
-
-    def end(self) -> None:
-        self._now = None
+    def end(self, now: Millis | None) -> None:
+        """A moment is over: it was this one."""
+        moment = self._moment
+        for at in range(0, len(moment), _WIDTH):
+            self._past.append(now)
+            self._past.extend(moment[at : at + _WIDTH])
+        self._first += len(moment)
+        moment.clear()
 
     def note(self, workload: Subject, cause: str = "", decision: str = "") -> None:
         """The workload is in another state than was noted last, or for another reason."""
-        state, last = workload.state, workload.noted
-        if state in _FLEETING or (last is not None and last.after is state and (not cause or last.cause == cause)):
+        state, before = workload.state, workload.noted
+        if state in _FLEETING or (before is state and (not cause or workload.noted_cause == cause)):
             return
-        same_moment = last is not None and last.at in (None, self._now)
-        if (
-            last is not None
-            and same_moment
-            and (last.after is State.UNQUEUED or (last.after is state and not last.cause))
-        ):
-            last.after, last.cause, last.decision = state, cause, decision  # it had only just come there
+        moment, place = self._moment, workload.noted_row - self._first
+        passed_through = before is State.UNQUEUED or (before is state and not workload.noted_cause)
+        workload.noted, workload.noted_cause = state, cause
+        if self.resting:
             return
-        before = last.after if last is not None else None
-        entry = workload.noted = Transition(self._now, workload.key, workload.uid, before, state, cause, decision)
-        if not self.resting:
-            self._ring.append(entry)
-            if self._now is None:
-                self._undated.append(entry)
+        if passed_through and 0 <= place < len(moment):
+            moment[place + 3 : place + _WIDTH] = state, cause, decision
+            return
+        if len(moment) >= self._most * _WIDTH:
+            self.end(None)  # a process that stands by decides nothing
+        workload.noted_row = self._first + len(moment)
+        moment += workload.key, workload.uid, before, state, cause, decision
 
     def story(self, workload: str) -> tuple[Transition, ...]:
         """What is remembered of the workload with this key, and of those that had its name before, oldest first."""
-        return tuple(entry for entry in self._ring if entry.workload == workload)
+        cells = list(self._past)
+        for at in range(0, len(self._moment), _WIDTH):
+            cells += [None, *self._moment[at : at + _WIDTH]]
+        rows = (cells[at : at + _WIDTH + 1] for at in range(0, len(cells), _WIDTH + 1))
+        return tuple(Transition(*cast("Any", row)) for row in rows if row[1] == workload)

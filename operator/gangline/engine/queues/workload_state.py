@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from gangline.engine.model import Admission, Millis, PodSet, Settings, Workload
-from gangline.engine.queues.states import ALLOWED, HOLDER, Journal, State, Transition, TransitionError
+from gangline.engine.queues.states import ALLOWED, HOLDER, Journal, State, TransitionError
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, Node
 from gangline.engine.topology.placement import asks
 from gangline.engine.topology.topologies import Topologies
@@ -111,6 +111,8 @@ class Gang:
         "key",
         "local_queue",
         "noted",
+        "noted_cause",
+        "noted_row",
         "out",
         "overrun",
         "placed",
@@ -151,8 +153,10 @@ class Gang:
         #: it is to lose its quota
         self.evicting = False
         self.journal = journal
-        #: the last thing that the journal has of it
-        self.noted: Transition | None = None
+        #: what the journal has of it last, why, and in which of its rows
+        self.noted: State | None = None
+        self.noted_cause = ""
+        self.noted_row = -1
 
         #: the ClusterQueue that it waits in or holds quota of
         self.queue: Node | None = None  # see `cluster_queue.queue_of`
@@ -247,19 +251,23 @@ class Gang:
     def enter(self, state: State, cause: str = "", decision: str = "") -> None:
         """The one way to another state. `cause` is a sentence for its story, if it is another one. Raises TransitionError."""
         old = self._state
-        if state is not old:
-            if state not in ALLOWED[old]:
-                raise TransitionError(f"{self.key}: {state.value} can't follow {old.value}")
-            self._state = state
-            if state is State.MOVING or state is State.NOMINATED:  # on its way: most often between two tries
-                if old is not State.PENDING:
-                    self.set_aside = self.admitted = self.evicting = False
-                return
-            self.set_aside = state is State.INADMISSIBLE
+        if state is old:
+            return
+        if state not in ALLOWED[old]:
+            raise TransitionError(f"{self.key}: {state.value} can't follow {old.value}")
+        self._state = state
+        if old is not State.PENDING:
+            self.set_aside = self.admitted = self.evicting = False
+        if state is State.MOVING or state is State.NOMINATED:
+            return
+        if state is State.PENDING:
+            if self.noted is self.state:
+                return  # tried, and put back where it was
+        elif state is State.INADMISSIBLE:
+            self.set_aside = True
+        else:
             self.admitted = state is State.ADMITTED or state is State.EVICTING
             self.evicting = state is State.EVICTING or state is State.WITHDRAWN
-        else:
-            cause = decision = ""
         self.journal.note(self, cause, decision)
 
     def evict(self, cause: str, decision: str = "Evict") -> None:

@@ -279,7 +279,7 @@ class Store:
         if self.fairness is not None:
             self.fairness.reserve(gang)
         if admitted:
-            self.assume_admitted(gang, now, gang.noted.cause if gang.noted else "", "Admit")
+            self.assume_admitted(gang, now, gang.noted_cause, "Admit")
         self.reviews[gang.key] = gang
         self.note_change(gang)
 

@@ -35,7 +35,7 @@ TRIALS ?= 20
 #: of bench-curve: the largest number of workloads
 TO ?= 50000
 
-.PHONY: help run test fuzz fuzz-coverage fuzz-cluster check venv bench bench-engine bench-admission bench-jobs bench-hotswap bench-idle bench-soak bench-curve crds lock sbom clean
+.PHONY: help run test fuzz fuzz-coverage fuzz-cluster check venv bench bench-engine bench-admission bench-jobs bench-hotswap bench-idle bench-soak bench-curve crds reference lock sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,11 +58,12 @@ fuzz-cluster: venv ## a tenant writes at random for MINUTES=30 (SEED=1) while an
 	@$(BIN)/gangline cluster build
 	@GANGLINE_TENANT_SECONDS=$$(($(MINUTES) * 60)) GANGLINE_TENANT_SEED=$(SEED) $(BIN)/pytest -s tests/cluster/test_tenant.py $(PYTEST_ARGS)
 
-check: venv ## format, lint, types, import contracts
+check: venv ## format, lint, types, import contracts, whether docs/reference/ is up to date
 	@echo "· ruff format"; $(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; exit 1; }
 	@echo "· ruff check"; $(BIN)/ruff check --quiet .
 	@echo "· pyright"; $(BIN)/pyright
 	@echo "· lint-imports"; $(BIN)/lint-imports --no-logo
+	@echo "· reference"; $(BIN)/python scripts/reference.py --check
 
 venv: $(STAMP) ## .venv with everything installed (GANGLINE_PYTHON=… picks the interpreter)
 
@@ -102,6 +103,9 @@ bench-curve: venv ## what a workload costs, from 100 in one queue to TO=50000 in
 
 crds: venv ## regenerate crds/ from the models
 	@$(BIN)/gangline crds --out crds
+
+reference: venv ## regenerate docs/reference/ from the code
+	@$(BIN)/python scripts/reference.py
 
 lock: $(TOOLS)/.installed ## requirements*.lock anew from pyproject.toml, with hashes, keeping versions that fit (UPGRADE=1: the newest)
 	@$(LOCK) pyproject.toml --group dev --output-file requirements.lock

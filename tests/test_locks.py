@@ -32,7 +32,9 @@ def wanted(requirements: list[str]) -> set[str]:
     return {re.sub(r"[-_.]+", "-", name.group()).lower() for name in names if name}
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", *(f"requirements-{group}.lock" for group in ("fuzz", "docs", "tools"))])
+@pytest.mark.parametrize(
+    "name", ["requirements.lock", *(f"requirements-{group}.lock" for group in ("fuzz", "docs", "tools"))]
+)
 def test_every_package_is_pinned_by_version_and_hash(name: str) -> None:
     packages = locked(name)
     assert packages

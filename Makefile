@@ -110,7 +110,7 @@ crds: venv ## regenerate crds/ from the models
 reference: venv ## regenerate docs/reference/ from the code
 	@$(BIN)/python scripts/reference.py
 
-docs: $(DOCS)/.installed ## a browsable site of docs/ with search: site/index.html
+docs: $(DOCS)/.installed ## a browsable site of docs/ with search: site/index.html (python3 -m http.server -d site serves it)
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet --clean
 	@echo "site/index.html"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from bench.parameters import ParameterError
 from bench.stack import BenchError
-from gangline.console.stack import ended_by_signals
+from gangline.console.stack.stack import ended_by_signals
 
 
 def carried_out(run: Callable[[], int]) -> int:

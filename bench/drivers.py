@@ -7,8 +7,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 from bench import objects
 from bench.parameters import WorkloadClass
 from gangline.api import names
-from gangline.control import conditions
-from gangline.control.conditions import is_true
+from gangline.api.read import conditions
+from gangline.api.read.conditions import is_true
 from gangline.kube import resources as kube
 from gangline.kube.resources import Resource
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from bench.objects import FLAVOR
-from gangline.api import names, render
-from gangline.control import conditions
+from gangline.api import names
+from gangline.api.read import conditions, render
 from gangline.engine import model
 from gangline.kube import config
 from gangline.kube import resources as kube

@@ -29,7 +29,7 @@ from rich.table import Table
 from bench.hotswap_field import Field, FieldError, Json, Trial, Watched
 from bench.load import quantile
 from bench.report import rounded
-from gangline.console import stack
+from gangline.console.stack import stack
 from gangline.devcluster.connect import Choice
 from gangline.devcluster.errors import DevClusterError
 

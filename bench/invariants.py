@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from gangline.api import names, parse, quantity
-from gangline.control import conditions
+from gangline.api import names, quantity
+from gangline.api.read import conditions, parse
 from gangline.kube.resources import key_of
 
 Json: TypeAlias = dict[str, Any]

@@ -1,8 +1,9 @@
 """Whether quota was ever granted twice, told from every revision of the API server's store, one after the other. Pure.
 
 - A reservation never leaves its ClusterQueue over nominal quota and borrowing limit, or its cohort's tree over all that it has.
-  What pods hold beyond their gang's reservation counts, since they may still run when their Workload is gone; pods
-  on nodes that are not ready or no more don't.
+  What pods hold beyond their gang's reservation counts, since they may still run when their Workload is gone. Pods on nodes
+  that are not ready or no more don't count, nor, once that node is back, those that were told to go before: they are
+  replaced by then, and their node ends them as soon as it hears of it.
 - A reservation covers the gang: every pod set, and as many pods as it has, or as it says it can do with.
 - A pod is bound to a node only while its gang is admitted, and never one more than admitted. When an admitted one is deleted, its
   job may start pods until it is stopped: what these hold must not have been granted to others.
@@ -13,12 +14,12 @@ Amounts are in the engine's units. Limits on lending are not looked at: a tree o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
-from gangline.api import names, parse, podspec
-from gangline.control import conditions
+from gangline.api import names
+from gangline.api.read import conditions, parse, podspec
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.resources import Resource, key_of
@@ -88,10 +89,15 @@ def _grant(workload: Json) -> Grant | None:
     if not held or "admission" not in status:
         return None
     admission = parse.admission(status["admission"])
+    # a gang that is admitted again after some of its pods have ended is granted the others
     ended = {row["name"]: row["count"] for row in status.get("reclaimablePods") or ()}
+    still = {
+        row.get("name", "main"): row.get("count", 1) - ended.get(row.get("name", "main"), 0)
+        for row in _pod_sets(workload)
+    }
     usage: Usage = Counter()
     for each in admission.pod_sets:
-        left = max(0, each.count - ended.get(each.name, 0))
+        left = max(0, min(each.count, still.get(each.name, each.count)))
         for resource, flavor in each.flavors.items():
             usage[flavor, resource] += each.usage.get(resource, 0) * left // max(1, each.count)
     return Grant(
@@ -100,14 +106,18 @@ def _grant(workload: Json) -> Grant | None:
         {each.name: each.flavors for each in admission.pod_sets},
         {each.name: each.count for each in admission.pod_sets},
         conditions.is_true(rows, names.ADMITTED),
-        _uncovered(workload["spec"].get("podSets") or (), {each.name: each.count for each in admission.pod_sets}),
+        _uncovered(_pod_sets(workload), still, {each.name: each.count for each in admission.pod_sets}),
     )
 
 
-def _uncovered(pod_sets: Iterable[Json], counts: Mapping[str, int]) -> str:
+def _pod_sets(workload: Json) -> Sequence[Json]:
+    return workload["spec"].get("podSets") or ()
+
+
+def _uncovered(pod_sets: Iterable[Json], still: Mapping[str, int], counts: Mapping[str, int]) -> str:
     for pod_set in pod_sets:
         name, count = pod_set.get("name", "main"), pod_set.get("count", 1)
-        least = pod_set.get("minCount", count)
+        least = min(pod_set.get("minCount", count), still[name])
         if not least <= counts.get(name, -1) <= count:
             return f"{counts.get(name, 0)} of {count} pods of pod set {name}"
     return ""
@@ -187,6 +197,7 @@ class Proof:
     _of: dict[str, set[str]] = field(default_factory=dict)  # gang -> its pods
     _on: dict[str, set[str]] = field(default_factory=dict)  # node -> gangs with pods there
     _answering: set[str] = field(default_factory=set)  # nodes
+    _written_off: set[str] = field(default_factory=set)  # uids of pods told to go while their node did not answer
     _counted: dict[str, tuple[str, Usage, Usage]] = field(default_factory=dict)  # gang -> queue, used, beyond
     _now: float = 0.0
 
@@ -262,8 +273,14 @@ class Proof:
         held, beyond = self.reserved.of(queues, place), self.beyond.of(queues, place)
         if held + beyond > limit:
             flavor, resource = place
-            pods = f" and pods beyond their reservations {beyond}" if beyond else ""
+            pods = f" and pods beyond their reservations {beyond} ({self._holders(queues, place)})" if beyond else ""
             self._blame(revision, f"{what} has {limit} of {resource} in {flavor}; reserved are {held}{pods}")
+
+    def _holders(self, queues: Iterable[str], place: tuple[str, str]) -> str:
+        """The pods of the gangs that hold more than their reservation, where they are, and which of them were told to go."""
+        gangs = [gang for gang, (queue, _, beyond) in self._counted.items() if queue in queues and beyond[place]]
+        pods = [(key, self._pods[key]) for gang in gangs for key in sorted(self._of[gang])]
+        return ", ".join(f"{key} on {pod.node}{'' if pod.live else ', told to go'}" for key, pod in pods)
 
     def _root(self, cohort: str) -> str:
         for _ in range(MOST_PARENTS):
@@ -292,7 +309,10 @@ class Proof:
             self._of[old.gang].discard(key)
             self._count(old.gang)
         if new is None:
+            self._written_off.discard(old.uid if old is not None else "")
             return
+        if not new.live and new.node not in self._answering:
+            self._written_off.add(new.uid)
         self._pods[key] = new
         self._of.setdefault(new.gang, set()).add(key)
         self._on.setdefault(new.node, set()).add(new.gang)
@@ -324,7 +344,7 @@ class Proof:
         if last is None or not pods:
             return
         used = Counter()
-        for pod in (pod for pod in pods if pod.node in self._answering):
+        for pod in (pod for pod in pods if pod.node in self._answering and pod.uid not in self._written_off):
             for resource, flavor in last.flavors.get(pod.pod_set, {}).items():
                 used[flavor, resource] += 1 if resource == "pods" else pod.needs.get(resource, 0)
         beyond = used - grant.usage if grant is not None else used

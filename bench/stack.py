@@ -20,8 +20,8 @@ from typing import Any, Self, TypeAlias
 from bench import objects
 from bench.parameters import FILE, Load
 from bench.usage import Usage, usage
-from gangline.api import install
-from gangline.control import conditions
+from gangline.api.read import conditions
+from gangline.api.schema import crd_install
 from gangline.devcluster.components import Component, Options
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.nodes import NodePool, create_pools
@@ -249,7 +249,7 @@ class Stack:
 
     async def _prepare(self) -> None:
         async with ApiClient(config.load(self._plane.kubeconfig)) as client:
-            for crd in install.crds():
+            for crd in crd_install.crds():
                 await client.create(kube.CUSTOM_RESOURCE_DEFINITIONS, None, crd)
             await _until(lambda: _served(client), "the CRDs are not served")
             await _create_all(client, objects.setup(self.load))

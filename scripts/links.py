@@ -1,4 +1,5 @@
-"""Checks the links of all pages: relative ones lead to a file or folder of the repository, and anchors to a heading.
+"""Checks the links of all pages: relative ones lead to a file or folder of the repository, and anchors to a heading. Paths of the
+repository's own folders in code, such as `operator/gangline/jobs/base.py`, have to exist as well.
 
     python scripts/links.py [FILE…]     by default docs/, examples/ and the pages at the root; exit status 1 if a link is broken
 
@@ -24,6 +25,9 @@ HEADING: Final = re.compile(r"^ {0,3}#{1,6}\s+(.*?)\s*#*$")
 LINK: Final = re.compile(r"\]\(\s*<?([^)\s>]*)>?(?:\s+\"[^\"]*\")?\s*\)|^ {0,3}\[[^\]]+\]:\s+(\S+)")
 PLACED: Final = re.compile(r"<[a-z]+[^>]*\b(?:id|name)=\"([^\"]+)\"")
 HREF: Final = re.compile(r"\b(?:href|src)=\"([^\"]+)\"")
+#: a path within the repository, as code; not on pages that keep the words of their day
+PATH: Final = re.compile(r"`((?:operator|webhooks|tests|scripts|bench|examples|docs|crds)/[\w./-]*)`")
+DATED: Final = ("CHANGELOG.md", "docs/lab/")
 OUTSIDE: Final = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.IGNORECASE)
 
 
@@ -72,6 +76,12 @@ def links(page: Path) -> Iterator[tuple[int, str]]:
             yield number, target
 
 
+def paths(page: Path) -> Iterator[tuple[int, str]]:
+    if not page.relative_to(ROOT).as_posix().startswith(DATED):
+        for number, line in prose(page.read_text(encoding="utf-8")):
+            yield from ((number, path) for path in PATH.findall(line))
+
+
 def broken(page: Path) -> Iterator[tuple[int, str]]:
     """Line and reason of every link that leads nowhere."""
     for number, target in links(page):
@@ -87,6 +97,9 @@ def broken(page: Path) -> Iterator[tuple[int, str]]:
             yield number, f"{target}: {there.relative_to(ROOT)} has no heading #{anchor}"
         elif anchor and there.suffix != ".md":
             yield number, f"{target}: only pages have headings"
+    for number, path in paths(page):
+        if not (ROOT / path).exists():
+            yield number, f"`{path}`: there is no such file or folder"
 
 
 def check(which: Iterable[Path]) -> list[str]:

@@ -25,9 +25,10 @@ from itertools import groupby, product, takewhile
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from gangline.api import common, kinds, names, quantity
-from gangline.api.crdgen import Kind, Version
-from gangline.api.schema import structural
+from gangline.api import names, quantity
+from gangline.api.schema import common, kinds
+from gangline.api.schema.crdgen import Kind, Version
+from gangline.api.schema.json_schema import structural
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGES: Final = ROOT / "docs" / "reference"
@@ -687,9 +688,9 @@ def _names_page(code: Code) -> str:
 CONDITIONS: Final = {"put": (1, 2, 3, 4), "_with": (1, 2, 3, 4)}
 #: the last part of a module's name -> whose conditions it sets
 OBJECTS: Final = {
-    "workload_status": "Workload",
+    "status_changes": "Workload",
     "queue_status": "ClusterQueue and LocalQueue",
-    "policies": "QueuePolicy",
+    "policy_status": "QueuePolicy",
     "status": "GPUJob",
 }
 #: the most messages that are listed for one reason

@@ -11,7 +11,7 @@ import pytest
 from tests.forecast.generator import make_runs
 
 from gangline import files
-from gangline.control.audit import AuditLog, Begin
+from gangline.control.audit.audit_log import AuditLog, Begin
 from gangline.engine import model
 from gangline.forecast.store import HistoryStore
 

@@ -72,6 +72,15 @@ def test_code_has_no_links(links: ModuleType, page: Path, text: str) -> None:
     assert links.check([page]) == []
 
 
+def test_paths_in_code_have_to_exist_except_on_dated_pages(links: ModuleType, page: Path) -> None:
+    (page.parent / "scripts").mkdir()
+    page.write_text("`scripts/` has `scripts/none.py`\n")
+    assert links.check([page]) == ["page.md:1: `scripts/none.py`: there is no such file or folder"]
+    changes = page.with_name("CHANGELOG.md")
+    changes.write_text("`scripts/none.py` is gone\n")
+    assert links.check([changes]) == []
+
+
 def test_definitions_and_html_are_links_too(links: ModuleType, page: Path) -> None:
     page.write_text('[a]: missing.md\n<a href="gone.md">x</a>\n')
     assert [line.partition(": ")[0] for line in links.check([page])] == ["page.md:1", "page.md:2"]

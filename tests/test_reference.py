@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import Counter, Gauge, Histogram
 
 from gangline.api import names
-from gangline.control.metrics import Metrics
+from gangline.control.operator_metrics import Metrics
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "reference"

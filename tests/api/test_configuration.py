@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from gangline.api import configuration
+from gangline.api.read import configuration
 from gangline.engine import model
 
 SHIPPED = """

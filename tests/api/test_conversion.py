@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from tests.api.generated import NAMES, Json, objects, unknown, with_defaults
 from tests.examples import examples
 
-from gangline.api import kinds, names, topology_slices
-from gangline.api.conversion import ConversionError, convert
-from gangline.api.schema import structural
+from gangline.api import names
+from gangline.api.convert.conversion import ConversionError, convert
+from gangline.api.read import topology_slices
+from gangline.api.schema import kinds
+from gangline.api.schema.json_schema import structural
 
 SCHEMAS = {
     (kind.kind, version.name): structural(version.model)

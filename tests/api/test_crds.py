@@ -11,15 +11,15 @@ import yaml
 from click.testing import CliRunner
 from pydantic import Field
 
-from gangline.api import crdgen, install, kinds
-from gangline.api.common import Opaque, Quantity
-from gangline.api.schema import Cel, Model, checked, list_map, rules, structural
-from gangline.console.crds import command
+from gangline.api.schema import crd_install, crdgen, kinds
+from gangline.api.schema.common import Opaque, Quantity
+from gangline.api.schema.json_schema import Cel, Model, checked, list_map, rules, structural
+from gangline.console.commands.crds import command
 
 Json = dict[str, Any]
 REPO = Path(__file__).parents[2]
-CRDS = install.crds()
-FILES = install.files()
+CRDS = crd_install.crds()
+FILES = crd_install.files()
 
 ACCEPTED = {
     "additionalProperties", "anyOf", "default", "description", "enum", "exclusiveMaximum", "exclusiveMinimum", "format",
@@ -195,12 +195,12 @@ def test_limits() -> None:
 
 def test_conversion_is_the_webhooks_only_where_versions_differ() -> None:
     config = {"url": "https://example/convert", "caBundle": "Q0E="}
-    by_kind = {found["spec"]["names"]["kind"]: found["spec"].get("conversion") for found in install.crds(config)}
+    by_kind = {found["spec"]["names"]["kind"]: found["spec"].get("conversion") for found in crd_install.crds(config)}
     converted = {kind for kind, conversion in by_kind.items() if conversion and conversion["strategy"] == "Webhook"}
     assert converted == {"ClusterQueue", "LocalQueue", "Workload", "AdmissionCheck"}
     assert by_kind["Workload"]["webhook"] == {"clientConfig": config, "conversionReviewVersions": ["v1"]}
     assert not any("conversion" in c["spec"] for c in CRDS), "applied again, they leave it as the webhooks have set it"
-    assert {c["spec"]["names"]["kind"] for c in CRDS if install.needs_conversion(c)} == converted
+    assert {c["spec"]["names"]["kind"] for c in CRDS if crd_install.needs_conversion(c)} == converted
 
 
 @pytest.mark.parametrize(

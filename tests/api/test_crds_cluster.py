@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tests.controlplane import Kubectl, require_control_plane
 
-from gangline.api import install
+from gangline.api.schema import crd_install
 from gangline.devcluster import build
 from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.cluster
 
 Json = dict[str, Any]
 HERE = Path(__file__).parent
-CRDS = install.crds()
+CRDS = crd_install.crds()
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.merging import merge_patch
 
-from gangline.api import merge
+from gangline.api.read import merge
 
 keys = st.sampled_from("abcd")
 scalars = st.integers(0, 3) | st.sampled_from(["", "x", True]) | st.lists(st.integers(0, 2), max_size=2)

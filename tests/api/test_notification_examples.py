@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from gangline.api.admission import Context, validate
-from gangline.api.v1alpha1.gpujob import GPUJob
-from gangline.api.v1alpha1.queuepolicy import QueuePolicy
+from gangline.api.schema.v1alpha1.gpujob import GPUJob
+from gangline.api.schema.v1alpha1.queuepolicy import QueuePolicy
 
 Json = dict[str, Any]
 DIRECTORY = Path(__file__).parents[2] / "examples" / "notifications"

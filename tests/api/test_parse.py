@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from tests.api.generated import Json, objects, with_defaults
 from tests.examples import examples
 
-from gangline.api import kinds, names, parse, render
-from gangline.api.parse import ParseError
-from gangline.api.schema import structural
+from gangline.api import names
+from gangline.api.read import parse, render
+from gangline.api.read.parse import ParseError
+from gangline.api.schema import kinds
+from gangline.api.schema.json_schema import structural
 from gangline.engine import model
 
 T0 = 1_769_860_800_000  # 2026-01-31T12:00:00Z

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from gangline.api import parse
 from gangline.api.admission import Context, validate
-from gangline.api.v1alpha1.queuepolicy import QueuePolicy
-from gangline.control import policies
+from gangline.api.read import parse, policy_reader
+from gangline.api.schema.v1alpha1.queuepolicy import QueuePolicy
 
 Json = dict[str, Any]
 DIRECTORY = Path(__file__).parents[2] / "examples" / "preemption"
@@ -35,6 +34,6 @@ def test_every_policy_holds_for_a_queue_that_is_there() -> None:
 
 
 def test_every_policy_protects_somebody_and_chooses() -> None:
-    found = [policies.victims(policy) for policy in POLICIES]
+    found = [policy_reader.victims(policy) for policy in POLICIES]
     assert [victims.choice for victims in found if victims is not None] == ["LeastLostWork", "FewestGangs"]
     assert all(victims is not None and victims.min_runtime_seconds >= 600 for victims in found)

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from gangline.api import names, recovery
-from gangline.api.recovery import REPLACE, REQUEUE, RESTART, Record, Swap
+from gangline.api import names
+from gangline.api.read import swap_record
+from gangline.api.read.swap_record import REPLACE, REQUEUE, RESTART, Record, Swap
 from gangline.engine.model import SWAP_WINDOW
 
 T = 1_700_000_000_000
@@ -18,21 +19,21 @@ def swap(how: str = REPLACE, *lost: str, at: int = T, **known: object) -> Swap:
 
 
 def annotated(record: Record) -> dict[str, str]:
-    return {names.RECOVERY: recovery.write(record)}
+    return {names.RECOVERY: swap_record.write(record)}
 
 
 def test_a_record_survives_being_written():
     record = Record().with_loss(swap(RESTART, "a", "b", kept=("c",)))
     closed = record.with_current(swap(RESTART, "a", "b", created=T + 900, running=T + 1500, to=("d", "e")))
     for each in (Record(), record, closed):
-        assert recovery.read(annotated(each)) == each
+        assert swap_record.read(annotated(each)) == each
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "null", '{"attempt": "x"}', '{"log": [{"how": "Replace"}]}', '{"log": 7}']
 )
 def test_what_cannot_be_read_is_no_record(text):
-    assert recovery.read({names.RECOVERY: text}) == Record()
+    assert swap_record.read({names.RECOVERY: text}) == Record()
 
 
 def test_a_replacement_is_no_new_attempt_and_a_restart_is_one():
@@ -64,7 +65,7 @@ def test_each_lost_node_has_its_own_time():
     assert [grown.left_at(node) for node in ("a", "b", "c")] == [T, T + 5000, None]
     [again] = first.with_loss(swap(REPLACE, "a", at=T + 9000)).log
     assert again.left_at("a") == T + 9000, "it came back, and failed again"
-    assert recovery.read(annotated(Record(log=(grown,)))).log == (grown,)
+    assert swap_record.read(annotated(Record(log=(grown,)))).log == (grown,)
 
 
 def test_a_single_pod_is_not_mended_while_all_of_it_starts_again():
@@ -87,12 +88,12 @@ def test_replacements_are_dated_as_far_back_as_budgets_count():
     for number, at in enumerate(times):
         record = record.with_loss(swap(REPLACE, f"n{number}", at=at))
     assert record.replaced == tuple((at, 1) for at in times if at > times[-1] - SWAP_WINDOW)
-    assert recovery.read(annotated(record)) == record
+    assert swap_record.read(annotated(record)) == record
     dense = Record()
     for number in range(200):
         dense = dense.with_loss(swap(REPLACE, f"n{number}", at=T + number))
     assert sum(count for _, count in dense.replaced) == 200
-    assert len(dense.replaced) == recovery.MOST_DATES
+    assert len(dense.replaced) == swap_record.MOST_DATES
     assert Record().with_loss(swap(REQUEUE, "a")).replaced == (), "nothing was replaced under it"
 
 
@@ -101,7 +102,7 @@ def test_no_lost_node_is_forgotten_while_the_swap_is_under_way():
     record = Record().with_loss(swap(REPLACE, *names_of_many))
     assert record.avoid == names_of_many
     closed = record.with_current(swap(REPLACE, *names_of_many, running=T + 1))
-    assert len(closed.log[0].lost) == recovery.MOST_NODES
+    assert len(closed.log[0].lost) == swap_record.MOST_NODES
 
 
 def test_nodes_are_avoided_until_the_gang_runs_again():
@@ -133,6 +134,6 @@ def test_stages_are_what_each_one_took():
 
 def test_whole_domains():
     text = json.dumps({"slice": {"by": "pool", "count": 2}})
-    assert recovery.whole_domains({names.WHOLE_DOMAINS: text}) == {"slice": ("pool", 2)}
-    assert recovery.whole_domains({names.WHOLE_DOMAINS: '{"slice": 3}'}) == {}
-    assert recovery.whole_domains({}) == {}
+    assert swap_record.whole_domains({names.WHOLE_DOMAINS: text}) == {"slice": ("pool", 2)}
+    assert swap_record.whole_domains({names.WHOLE_DOMAINS: '{"slice": 3}'}) == {}
+    assert swap_record.whole_domains({}) == {}

@@ -18,9 +18,9 @@ from typing import Any
 
 from tests.bench.planning import run_planning
 
-from gangline.console.scheduling_vectors import World
-from gangline.console.vectors import read
-from gangline.engine.engine import Engine
+from gangline.conformance.scheduling_vectors import World
+from gangline.console.commands.vectors import read
+from gangline.engine import CycleRecord, Engine
 from gangline.engine.model import (
     Admit,
     Change,
@@ -35,7 +35,6 @@ from gangline.engine.model import (
     ResourceGroup,
     Workload,
 )
-from gangline.engine.record import CycleRecord
 
 TIMING = Path(__file__).parent.parent / "data" / "vectors" / "timing.jsonl.gz"
 #: gangs that finish in one measurement of growth

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from time import process_time
 from typing import Any
 
-from gangline.engine.engine import Engine
+from gangline.engine import Engine
 from gangline.engine.model import Admit, Evict, Gone, Preempt, Put, RuntimeForecast, Workload
 from gangline.replay.model import Cluster, Job, number_of
 from gangline.replay.policies import POLICIES

@@ -109,14 +109,14 @@ def test_rounding_reaches_everything():
 def test_shares_and_top_of_samples(tmp_path: Path):
     stacks = tmp_path / "stacks"
     stacks.write_text(
-        "a.py:main:1;gangline/engine/cycle.py:run:3 30\n"
-        "a.py:main:1;gangline/control/x.py:act:9;gangline/engine/quota.py:fit:2 10\n"
+        "a.py:main:1;gangline/engine/cycle/tree_cycle.py:run:3 30\n"
+        "a.py:main:1;gangline/control/x.py:act:9;gangline/engine/quota/quota_ledger.py:fit:2 10\n"
         "a.py:main:2 60\n"
     )
     assert sampler.shares(stacks, "gangline/engine/") == pytest.approx(0.4)
     first, second, *_ = sampler.top(stacks)
     assert first.split() == ["60.0%", "100.0%", "a.py:main"]
-    assert second.split() == ["30.0%", "30.0%", "gangline/engine/cycle.py:run"]
+    assert second.split() == ["30.0%", "30.0%", "gangline/engine/cycle/tree_cycle.py:run"]
 
 
 def test_the_sampler_sees_who_computes(tmp_path: Path):

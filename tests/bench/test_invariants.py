@@ -13,8 +13,8 @@ from bench.memory import WARM_UP, MemoryTrend
 from bench.objects import LOCAL_QUEUE, workload
 from bench.parameters import read
 
-from gangline.api import render
-from gangline.control import conditions, queue_status, workload_status
+from gangline.api.read import conditions, render
+from gangline.control.status import queue_status, status_changes
 from gangline.engine import model
 
 Json = dict[str, Any]
@@ -35,13 +35,13 @@ def admitted(queue: str, kind: Any = LARGE, number: int = 0, *, at: int = NOW) -
     return changed(waiting(queue, kind, number), admit(queue, kind), at=at)
 
 
-def admit(queue: str, kind: Any = LARGE) -> workload_status.Change:
+def admit(queue: str, kind: Any = LARGE) -> status_changes.Change:
     assignment = model.PodSetAssignment("main", kind.pods, {"cpu": "default"}, {"cpu": kind.cores * 1000})
     decision = model.Admit("", "", model.Admission(queue, (assignment,)), admitted=True, at=NOW)
-    return workload_status.admit(decision)
+    return status_changes.admit(decision)
 
 
-def changed(old: Json, *changes: workload_status.Change, at: int = NOW) -> Json:
+def changed(old: Json, *changes: status_changes.Change, at: int = NOW) -> Json:
     new = copy.deepcopy(old)
     for change in changes:
         change(new.setdefault("status", {}), at)
@@ -50,11 +50,11 @@ def changed(old: Json, *changes: workload_status.Change, at: int = NOW) -> Json:
 
 def preempted(old: Json, *, at: int) -> Json:
     decision = model.Preempt("", "", "InClusterQueue", "because", by="", by_uid="")
-    return changed(old, workload_status.preempt(decision), workload_status.release, at=at)
+    return changed(old, status_changes.preempt(decision), status_changes.release, at=at)
 
 
 def finished(old: Json) -> Json:
-    return changed(old, workload_status.finish(True, "done"))
+    return changed(old, status_changes.finish(True, "done"))
 
 
 def test_a_life_as_it_should_be() -> None:

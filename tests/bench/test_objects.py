@@ -6,7 +6,8 @@ from bench.drivers import DRIVERS, finished_patch
 from bench.parameters import read
 
 from bench import floor, objects
-from gangline.api import names, parse
+from gangline.api import names
+from gangline.api.read import parse
 
 NOW = 1_700_000_000_000
 

@@ -116,15 +116,45 @@ def test_pods_that_run_on_without_their_reservation_hold_it() -> None:
     store.grant("v", 4)
     assert store.blamed() == [
         "ClusterQueue a has 8 of nvidia.com/gpu in h100; reserved are 4 and pods beyond their reservations 8"
+        " (ns/p0 on n1, told to go, ns/p1 on n2)"
     ]
     store.node("n1", "Unknown")
     store.grant("v", 5)
     assert store.blamed() == [
         "ClusterQueue a has 8 of nvidia.com/gpu in h100; reserved are 5 and pods beyond their reservations 4"
+        " (ns/p0 on n1, told to go, ns/p1 on n2)"
     ]
     store.release("v")
     store.grant("v", 4)
     assert store.blamed() == [], "whose node doesn't answer may be gone for good"
+
+
+def test_a_pod_told_to_go_while_its_node_did_not_answer_is_replaced_by_then() -> None:
+    store = Store(quota=12)
+    store.grant("w", 8)
+    store.pod("p0", "w")
+    store.pod("p1", "w", node="n2")
+    store.node("n2", "Unknown")
+    store.pod("p1", "w", node="n2", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    store.pod("p2", "w")
+    store.node("n2", "True")
+    store.grant("v", 4)
+    assert store.blamed() == []
+    store.pod("p0", "w", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    store.pod("p3", "w", node="n2")
+    [blamed] = store.blamed()
+    assert blamed.startswith(
+        "ClusterQueue a has 12 of nvidia.com/gpu in h100; reserved are 12 and pods beyond their reservations 4 "
+    )
+
+
+def test_a_gang_that_is_admitted_again_needs_no_quota_for_pods_that_have_ended() -> None:
+    store = Store()
+    store.grant("w", 4, pods=1, reclaimablePods=[{"name": "main", "count": 1}])
+    store.grant("v", 4, pods=2)
+    assert store.blamed() == []
+    store.grant("v", 5, pods=2)
+    assert store.blamed() == ["ClusterQueue a has 8 of nvidia.com/gpu in h100; reserved are 9"]
 
 
 def test_reclaimed_pods_are_free_and_their_successors_are_not() -> None:
@@ -138,6 +168,7 @@ def test_reclaimed_pods_are_free_and_their_successors_are_not() -> None:
     store.pod("p2", "w")
     assert store.blamed() == [
         "ClusterQueue a has 8 of nvidia.com/gpu in h100; reserved are 8 and pods beyond their reservations 4"
+        " (ns/p1 on n1, ns/p2 on n1)"
     ]
 
 
@@ -185,4 +216,5 @@ def test_a_job_may_start_pods_until_it_is_stopped_when_its_workload_is_deleted_b
     store.pod("p1", "w")
     assert store.blamed() == [
         "ClusterQueue a has 8 of nvidia.com/gpu in h100; reserved are 8 and pods beyond their reservations 4"
+        " (ns/p1 on n1)"
     ]

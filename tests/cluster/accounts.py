@@ -8,7 +8,7 @@ import yaml
 from tests.cluster.harness import Api, connect
 
 from gangline.api import names
-from gangline.console import rights
+from gangline.console.stack import rights
 from gangline.kube.resources import NAMESPACES, Resource
 
 _RBAC = ("rbac.authorization.k8s.io", "v1")

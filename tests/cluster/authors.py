@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from gangline.api import names
-from gangline.console import rights
+from gangline.console.stack import rights
 
 Json = dict[str, Any]
 LEASE = "gangline-operator"

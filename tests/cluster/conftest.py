@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from tests.cluster import accounts, authors, harness
 
-from gangline.console import rights
-from gangline.console.install import install_kinds
+from gangline.console.stack import rights
+from gangline.console.stack.kinds_install import install_kinds
 from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.nodes import NodePool, create_pools

@@ -29,7 +29,7 @@ from gangline.kube.resources import Resource
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["gangline.control.operator"])
+FORKS.set_forkserver_preload(["gangline.control.process.operator_process"])
 
 
 def _run_operator(kubeconfig: str, identity: str, ready: str, log: str, fault: str, arguments: Json) -> None:
@@ -46,7 +46,7 @@ def _run_operator(kubeconfig: str, identity: str, ready: str, log: str, fault: s
         level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s", force=True
     )
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    from gangline.control.operator import Options, serve
+    from gangline.control.process.operator_process import Options, serve
 
     options = Options(kubeconfig=Path(kubeconfig), identity=identity, ready_file=Path(ready), **arguments)
     os._exit(asyncio.run(serve(options)))

@@ -13,7 +13,7 @@ from tests.cluster.conftest import System
 from tests.cluster.harness import Api, condition, queue_policy
 from tests.cluster.stand_in import StandIn, uninstall
 
-from gangline.api import recovery
+from gangline.api.read import swap_record
 from gangline.devcluster.nodes import NodePool, create_pools, delete_pool, fail_node, recover_node
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
@@ -79,7 +79,7 @@ class Field:
 
         async def done() -> Json | None:
             found = await self.workload(job_set)
-            over = [swap for swap in recovery.of(found).log if not swap.open]
+            over = [swap for swap in swap_record.of(found).log if not swap.open]
             return found if len(over) >= times and condition(found, "Recovered") else None
 
         return await self.api.until(done, f"{job_set} is told to have recovered")

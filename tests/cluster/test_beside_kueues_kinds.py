@@ -9,8 +9,9 @@ import pytest
 from tests.cluster.conftest import System, standing
 from tests.cluster.harness import Api, cluster_queue, condition, flavor, gpu_job, job, local_queue
 
-from gangline.api import install, names
-from gangline.console.install import install_kinds
+from gangline.api import names
+from gangline.api.schema import crd_install
+from gangline.console.stack.kinds_install import install_kinds
 from gangline.kube import resources as kube
 
 pytestmark = pytest.mark.cluster
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[System]:
     """A control plane of its own: kinds that come and go would trouble the garbage collection of other tests' objects."""
-    with standing(tmp_path, [crd for crd in install.crds() if crd["spec"]["group"] != names.OWN_GROUP]) as system:
+    with standing(tmp_path, [crd for crd in crd_install.crds() if crd["spec"]["group"] != names.OWN_GROUP]) as system:
         yield system
 
 

@@ -37,7 +37,8 @@ from tests.cluster.harness import (
 from tests.cluster.stand_in import StandIn, uninstall
 from tests.cluster.witness import Witness
 
-from gangline.api import names, recovery
+from gangline.api import names
+from gangline.api.read import swap_record
 from gangline.devcluster.nodes import NodePool, create_pools, delete_pool, fail_node, recover_node
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
@@ -232,7 +233,7 @@ async def test_no_gang_is_lost_torn_or_run_twice(system: System, api: Api, field
         proof = await revisions.settle()
 
     workloads = await api.all(kube.WORKLOADS, "default")
-    swaps = Counter(swap.how for workload in workloads for swap in recovery.of(workload).log)
+    swaps = Counter(swap.how for workload in workloads for swap in swap_record.of(workload).log)
     kinds = Counter(made["kind"] for made in gangs)
     print(f"seed {SEED}: {dict(kinds)}; {dict(chaos.told)}; swaps {dict(swaps)}; {witness.events} events")
     told = [*witness.violations[:20], *(json.dumps(scene, indent=1) for scene in witness.scenes[:5])]

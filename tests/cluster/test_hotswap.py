@@ -7,7 +7,7 @@ from tests.cluster.conftest import System
 from tests.cluster.harness import Api, condition, condition_row
 from tests.cluster.hotswap import HIGH, LOW, field, node_pool
 
-from gangline.api import recovery
+from gangline.api.read import swap_record
 
 pytestmark = pytest.mark.cluster
 
@@ -33,7 +33,7 @@ async def test_high_moves_to_the_spare_pool_and_low_is_never_disturbed(system: S
         said = condition_row(workload, "Recovered")
         assert said["reason"] == "Restarted"
         assert f"{broken}-1 (NotReady)" in said["message"]
-        record = recovery.of(workload)
+        record = swap_record.of(workload)
         [swap] = record.log
         assert (record.attempt, record.swaps, swap.how, swap.lost) == (1, 1, "Restart", (f"{broken}-1",))
         assert swap.detected <= swap.decided <= (swap.created or 0) <= (swap.running or 0)

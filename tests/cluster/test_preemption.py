@@ -20,7 +20,7 @@ from tests.cluster.harness import (
     queue_policy,
 )
 
-from gangline.control.conditions import millis_of
+from gangline.api.read.conditions import millis_of
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -23,7 +24,7 @@ from tests.cluster.harness import (
     queue_policy,
 )
 
-from gangline.api import recovery
+from gangline.api.read import swap_record
 from gangline.devcluster.nodes import NodePool, create_pools, delete_pool, fail_node, recover_node
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
@@ -32,12 +33,15 @@ pytestmark = pytest.mark.cluster
 
 Json = dict[str, Any]
 FIELD = "swap-field"
+#: Each test has nodes of names of its own: where one that failed comes back under its name at once, Kubernetes' node controller
+#: still takes it for not ready, and makes a pod that starts there unready for good, as no kubelet says otherwise.
+POOLS = itertools.count()
 
 
 @pytest.fixture
 async def nodes(system: System, api: Api) -> AsyncIterator[list[str]]:
     """Six nodes with eight GPUs each, and a queue for them whose policy trusts a repaired node at once."""
-    pool = NodePool("swap", 6, {"nvidia.com/gpu": 8}, {"field": FIELD})
+    pool = NodePool(f"swap{next(POOLS)}", 6, {"nvidia.com/gpu": 8}, {"field": FIELD})
     await create_pools(api.client, [pool])
     policy = queue_policy("swap", "swap", recovery={"soak": "1s", "tolerationSeconds": 120})
     queue = cluster_queue("swap", 48, preemption={"withinClusterQueue": "LowerPriority"})
@@ -89,7 +93,7 @@ async def recovered(api: Api, name: str, times: int = 1) -> Json:
     async def done() -> Json | None:
         found = await api.workload_of(name)
         assert found is not None
-        over = [swap for swap in recovery.of(found).log if not swap.open]
+        over = [swap for swap in swap_record.of(found).log if not swap.open]
         return found if len(over) >= times and condition(found, "Recovered") else None
 
     return await api.until(done, f"{name} has recovered {times} times", 120)
@@ -117,7 +121,7 @@ async def test_only_the_lost_pods_of_an_indexed_job_move(system: System, api: Ap
     assert not found["status"].get("failed")
     assert condition(workload, "Admitted")
     assert condition_row(workload, "Recovered")["reason"] == "Swapped"
-    swap = recovery.of(workload).log[0]
+    swap = swap_record.of(workload).log[0]
     assert (swap.how, swap.cause, swap.lost) == ("Replace", "NotReady", (victim["spec"]["nodeName"],))
     assert swap.to == (fresh["spec"]["nodeName"],)
 
@@ -158,7 +162,7 @@ async def test_several_nodes_at_once_and_then_the_node_that_took_over(
     await fail_node(api.client, third)
     await runs(api, "train", 3, lost | {third})
     workload = await recovered(api, "train", 2)
-    assert recovery.of(workload).swaps == 3
+    assert swap_record.of(workload).swaps == 3
     assert not (await api.get(kube.JOBS, "train"))["status"].get("failed")
 
 
@@ -180,7 +184,7 @@ async def test_the_spare_fails_before_the_gang_is_whole_and_the_first_node_retur
     await recover_node(api.client, lost)  # its pod, which was told to go, ends now
     after = await runs(api, "train", 2, {second})
     assert before[1]["metadata"]["uid"] in uids(after).values(), "what was not lost goes on"
-    record = recovery.of(await recovered(api, "train"))
+    record = swap_record.of(await recovered(api, "train"))
     assert record.swaps >= 2, "once more where the pod was bound to the second node before that was tainted"
     assert {node for swap in record.log for node in swap.lost} == {lost, second}
     assert not (await api.get(kube.JOBS, "train"))["status"].get("failed")
@@ -266,7 +270,7 @@ async def test_a_gpu_job_may_be_queued_again_or_fail_instead(system: System, api
         await fail_node(api.client, node)
     await runs(api, "again-worker", 2, lost)
     workload = await recovered(api, "again")
-    assert recovery.of(workload).log[0].how == "Requeue"
+    assert swap_record.of(workload).log[0].how == "Requeue"
     evictions = workload["status"]["schedulingStats"]["evictions"]
     assert [(row["reason"], row["count"]) for row in evictions] == [("NodeFailures", 1)]
 
@@ -294,7 +298,7 @@ async def test_an_operator_that_dies_at_any_write_of_a_swap(
     await runs(api, "llama-worker", 2, lost)
     assert len(uids(before).items() & uids(after).items()) == 1
     for name, how in (("train", "Replace"), ("llama", "Restart")):
-        record = recovery.of(await recovered(api, name))
+        record = swap_record.of(await recovered(api, name))
         assert [(swap.how, len(swap.lost)) for swap in record.log] == [(how, 1)], "one loss, one swap"
     assert record.attempt == 1
     assert not (await api.get(kube.JOBS, "train"))["status"].get("failed")
@@ -379,5 +383,5 @@ async def test_with_recovery_off_a_placed_gang_is_mended_as_kueue_does_it(
         await runs(api, "train", 2, {victim["spec"]["nodeName"]})
         workload = await api.workload_of("train")
         assert workload is not None
-        assert recovery.of(workload).log == ()
+        assert swap_record.of(workload).log == ()
         assert not workload["status"].get("unhealthyNodes"), "it was mended"

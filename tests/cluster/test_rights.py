@@ -9,10 +9,10 @@ import pytest
 from tests.cluster.conftest import System
 from tests.cluster.harness import Api, cluster_queue, condition, connect, flavor, gpu_job, job, local_queue
 
-from gangline.console import rights
-from gangline.control.access_review import REVIEWS
-from gangline.control.aggregated import Options
-from gangline.control.operator import ForecastOptions
+from gangline.console.stack import rights
+from gangline.control.process.operator_process import ForecastOptions
+from gangline.control.visibility.access_review import REVIEWS
+from gangline.control.visibility.aggregated_api import Options
 from gangline.kube import resources as kube
 from gangline.kube.errors import Forbidden
 

@@ -16,7 +16,7 @@ from tests.cluster.conftest import System
 from tests.cluster.harness import Api, cluster_queue, condition_row, flavor, gpu_job, local_queue, queue_policy
 from tests.inbox import Inbox, opened
 
-from gangline.control.operator import ForecastOptions
+from gangline.control.process.operator_process import ForecastOptions
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
 

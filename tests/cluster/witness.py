@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.cluster.harness import condition
 
-from gangline.api import recovery
+from gangline.api.read import swap_record
 from gangline.devcluster.nodes import is_ready
 from gangline.kube.client import ApiClient
 from gangline.kube.reflector import Event, Reflector, ReflectorGroup, Removed, Upsert
@@ -239,7 +239,7 @@ class Witness:
             "workload": name,
             "at": time.strftime("%H:%M:%S", time.gmtime()),
             "conditions": {r["type"]: (r["status"], r["reason"], r["message"], r["lastTransitionTime"]) for r in rows},
-            "record": str(recovery.of(workload)),
+            "record": str(swap_record.of(workload)),
             "pods": {
                 pod["metadata"]["name"]: (
                     node_of(pod),
@@ -330,7 +330,7 @@ def held(workload: Json) -> int:
 
 
 def whole_domains(workload: Json) -> dict[str, tuple[str, int]]:
-    return recovery.whole_domains(workload["metadata"].get("annotations") or {})
+    return swap_record.whole_domains(workload["metadata"].get("annotations") or {})
 
 
 def over(workload: Json) -> bool:

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.controlplane import Kubectl
 
-from gangline.console import install
 from gangline.console.cli import main
+from gangline.console.stack import kinds_install
 from gangline.kube import config
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import CLUSTER_QUEUES, GPU_JOBS, JOBS, LOCAL_QUEUES, WORKLOADS
@@ -31,7 +31,7 @@ def installed(kubeconfig: Path) -> Path:
 
     async def do() -> None:
         async with ApiClient(config.load(kubeconfig)) as client:
-            await install.install_kinds(client)
+            await kinds_install.install_kinds(client)
 
     asyncio.run(do())
     return kubeconfig
@@ -223,7 +223,7 @@ async def test_why_tells_a_job_without_queue_from_one_without_workload(gangline:
 async def test_installing_again_changes_nothing_and_keeps_the_webhooks_conversion(api: ApiClient, kubectl: Kubectl):
     name = "localqueues.kueue.x-k8s.io"
     before = json.loads(kubectl("get", "crd", name, "-o", "json"))
-    await install.install_kinds(api)
+    await kinds_install.install_kinds(api)
     after = json.loads(kubectl("get", "crd", name, "-o", "json"))
     assert after["metadata"]["generation"] == before["metadata"]["generation"]
     assert after["spec"]["conversion"] == before["spec"]["conversion"]

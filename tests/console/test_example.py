@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from gangline.api import admission, names, quantity
-from gangline.api.conversion import convert
-from gangline.api.kinds import KINDS
-from gangline.console import example as examples
-from gangline.console.example import Example, ExampleError, Manifest
-from gangline.console.snapshot import requested
-from gangline.engine.accelerators import accelerators
+from gangline.api.convert.conversion import convert
+from gangline.api.schema.kinds import KINDS
+from gangline.console.run import example as examples
+from gangline.console.run.example import Example, ExampleError, Manifest
+from gangline.console.views.snapshot import requested
+from gangline.engine import accelerators
 from gangline.jobs import kind_of
 
 QUICKSTART = examples.load(examples.bundled())

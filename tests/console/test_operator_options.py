@@ -9,21 +9,21 @@ import pytest
 from click.testing import CliRunner
 
 from gangline.console.cli import main
-from gangline.control import operator
-from gangline.control.aggregated import Options
+from gangline.control.process import operator_process
+from gangline.control.visibility.aggregated_api import Options
 from gangline.tls.listening import bound
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[operator.Options]:
+def started(monkeypatch: pytest.MonkeyPatch) -> list[operator_process.Options]:
     """The options with which the operator would have been run."""
-    seen: list[operator.Options] = []
+    seen: list[operator_process.Options] = []
 
-    async def serve(options: operator.Options, **_: Any) -> int:
+    async def serve(options: operator_process.Options, **_: Any) -> int:
         seen.append(options)
         return 0
 
-    monkeypatch.setattr(operator, "serve", serve)
+    monkeypatch.setattr(operator_process, "serve", serve)
     monkeypatch.delenv("POD_IP", raising=False)
     return seen
 
@@ -39,7 +39,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[operator.Options]:
     ],
 )
 def test_the_visibility_api_is_served_where_it_is_known_how_to_be_reached(
-    started: list[operator.Options],
+    started: list[operator_process.Options],
     monkeypatch: pytest.MonkeyPatch,
     words: list[str],
     pod_ip: str,
@@ -60,18 +60,20 @@ def test_the_visibility_api_is_served_where_it_is_known_how_to_be_reached(
         (["--listen", "127.0.0.1:99999"], "is not HOST:PORT"),
     ],
 )
-def test_what_makes_no_sense_names_the_option(started: list[operator.Options], words: list[str], said: str) -> None:
+def test_what_makes_no_sense_names_the_option(
+    started: list[operator_process.Options], words: list[str], said: str
+) -> None:
     result = CliRunner().invoke(main, ["operator", "--history", "", *words])
     assert result.exit_code == 2 and said in result.output and not started
 
 
 def test_an_address_that_is_taken_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def serve(options: operator.Options, **_: Any) -> int:
+    async def serve(options: operator_process.Options, **_: Any) -> int:
         assert options.visibility is not None
         bound(*options.visibility.listen).close()
         return 0
 
-    monkeypatch.setattr(operator, "serve", serve)
+    monkeypatch.setattr(operator_process, "serve", serve)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         result = CliRunner().invoke(main, ["operator", "--history", "", "--visibility-listen", where])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gangline.console.processes import Services, end, tail
+from gangline.console.stack.processes import Services, end, tail
 from gangline.devcluster.errors import StartError
 from gangline.devcluster.process import ProcessId
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from tests.control.test_audit import Recorded
 from tests.engine.world import gang
 
-from gangline.console import example as examples
-from gangline.console import promises
+from gangline.console.run import example as examples
+from gangline.console.run import promises
 from gangline.engine.model import RuntimeForecast
 
 ROOT = Path(__file__).parents[2]

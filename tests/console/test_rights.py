@@ -5,15 +5,16 @@ from __future__ import annotations
 import yaml
 from click.testing import CliRunner
 
-from gangline.console import rights
 from gangline.console.cli import main
-from gangline.control import mirror, shell
+from gangline.console.stack import rights
+from gangline.control.mirror import mirror
+from gangline.control.process import kopf_shell
 from gangline.kube import resources as kube
 
 
 def test_everything_that_is_watched_may_be_read() -> None:
     readable = {right.resource for right in rights.OPERATOR.everywhere if set(rights.READ) <= set(right.verbs)}
-    assert {*mirror.resources(), *shell.WATCHED, kube.PODS} <= readable
+    assert {*mirror.resources(), *kopf_shell.WATCHED, kube.PODS} <= readable
 
 
 def test_no_right_is_to_all() -> None:

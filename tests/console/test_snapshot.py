@@ -13,8 +13,8 @@ from tests.console.objects import (
     workload,
 )
 
-from gangline.console.snapshot import State, pod_requests, snapshot
-from gangline.console.table import why
+from gangline.console.views.snapshot import State, pod_requests, snapshot
+from gangline.console.views.table import why
 
 QUEUES = [cluster_queue("vision", flavor("a100", 40, used=56, borrowed=16, borrowing_limit=24), pending=2, admitted=3)]
 

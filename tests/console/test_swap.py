@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from tests.console.objects import NOW, workload
 
-from gangline.api import names, recovery
-from gangline.api.recovery import Record, Swap
-from gangline.console import swap, table
+from gangline.api import names
+from gangline.api.read import swap_record
+from gangline.api.read.swap_record import Record, Swap
+from gangline.console.commands import swap
+from gangline.console.views import table
 
 AT = int(NOW * 1000)
 
@@ -14,7 +16,7 @@ AT = int(NOW * 1000)
 def struck(name: str, *swaps: Swap, **more: object) -> dict[str, object]:
     found = workload(name, admitted_to="gpus", **more)  # type: ignore[arg-type]
     record = Record(attempt=1, swaps=2, at=AT, log=swaps)
-    found["metadata"]["annotations"] = {names.RECOVERY: recovery.write(record)}
+    found["metadata"]["annotations"] = {names.RECOVERY: swap_record.write(record)}
     return found
 
 

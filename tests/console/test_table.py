@@ -14,8 +14,8 @@ from tests.console.objects import (
     workload,
 )
 
-from gangline.console import table
-from gangline.console.snapshot import Snapshot, snapshot
+from gangline.console.views import table
+from gangline.console.views.snapshot import Snapshot, snapshot
 
 TOO_BIG = (
     f"couldn't assign flavors to pod set main: insufficient quota for {GPU} in flavor a100, previously considered "

@@ -10,11 +10,12 @@ from typing import Any
 import click
 import pytest
 
-from gangline.console import eta, plan, reach, table, whatif
-from gangline.console.snapshot import State
-from gangline.console.whatif import Answer, Variant
-from gangline.console.world import World
-from gangline.control.conditions import timestamp
+from gangline.api.read.conditions import timestamp
+from gangline.console.commands import eta, plan, whatif
+from gangline.console.commands.whatif import Answer, Variant
+from gangline.console.views import reach, table, times
+from gangline.console.views.snapshot import State
+from gangline.console.views.world import World
 from gangline.forecast import Forecast
 from gangline.jobs import workload as workloads
 from gangline.jobs.gpujob import GPUJob
@@ -110,17 +111,17 @@ def several() -> World:
     )
     told = {"quantiles": [600, 1200, 2400, 3600, 4800], "source": "Model", "samples": 7}
     there = {"h100": [300, 600, 1200, 1800, 2400], "v100": [1200, 2400, 4800, 7200, 9600], "odd": [1]}
-    here.forecast({eta.key_of(views(here)["waits"]): told | {"byFlavor": there}})
+    here.forecast({times.key_of(views(here)["waits"]): told | {"byFlavor": there}})
     return here
 
 
 def views(here: World) -> dict[str, Any]:
-    return {view.job_name: view for view in eta.view_of(here).workloads}
+    return {view.job_name: view for view in times.view_of(here).workloads}
 
 
 def test_eta_says_when_after_whom_and_for_how_long(here: World) -> None:
     seen = views(here)
-    known = eta.times(here, here.outlook(), seen.values())
+    known = times.times(here, here.outlook(), seen.values())
     first = known[seen["next"].uid]
     assert first.start is not None and first.latest is not None
     assert 1200 < first.start - NOW < 3600 < first.latest - NOW
@@ -133,60 +134,60 @@ def test_eta_says_when_after_whom_and_for_how_long(here: World) -> None:
 
 
 def test_a_running_job_is_told_no_more_than_its_limit(here: World) -> None:
-    value = here.mirror.workload_value(eta.key_of(views(here)["runs"]))
+    value = here.mirror.workload_value(times.key_of(views(here)["runs"]))
     assert value is not None
     forecast = Forecast(600, 1800, 3600, 7200, 9000, "Hint", 0)
-    free = eta._given(value, forecast, 1200.0)
+    free = times._given(value, forecast, 1200.0)
     assert 1200 < free.q10 < free.q50 < free.q90 < free.q95
-    limited = eta._given(replace(value, max_execution_seconds=1800), forecast, 1200.0)
+    limited = times._given(replace(value, max_execution_seconds=1800), forecast, 1200.0)
     assert limited.q50 <= limited.q95 == 1800
 
 
 def test_the_operators_estimates_outrank_our_own(here: World) -> None:
     seen = views(here)
-    key = eta.key_of(seen["runs"])
+    key = times.key_of(seen["runs"])
     here.forecast({key: {"quantiles": [1500, 1800, 1900, 2000, 2100], "source": "Model", "samples": 7}})
     assert here.from_operator
     estimate = here.estimate(key)
     assert estimate is not None and (estimate.source, estimate.q50) == ("Model", 1800)
-    start = here.outlook().starts[eta.key_of(seen["next"])]
+    start = here.outlook().starts[times.key_of(seen["next"])]
     assert 300 <= start.p50 / 1000 - NOW <= 900
 
 
 def test_of_several_flavors_it_is_said_which_one_it_will_be_and_what_it_takes_there() -> None:
     here = several()
     seen = views(here)
-    known = eta.times(here, here.outlook(), seen.values())
+    known = times.times(here, here.outlook(), seen.values())
     waits = known[seen["waits"].uid]
     assert waits.flavor == "v100" and waits.forecast is not None and waits.forecast.q50 == 2400
-    assert eta.runtime_text(waits.forecast, waits.flavor) == "40m – 120m on v100"
-    told = eta.as_json(seen["waits"], waits)["forecast"]
+    assert times.runtime_text(waits.forecast, waits.flavor) == "40m – 120m on v100"
+    told = times.as_json(seen["waits"], waits)["forecast"]
     assert (told["p50"], told["p90"], told["flavor"]) == (2400, 7200, "v100")
     runs = known[seen["runs"].uid]
-    assert runs.flavor == "" and eta.as_json(seen["runs"], runs)["forecast"]["flavor"] is None
-    assert here.expected(eta.key_of(seen["waits"]), None)[0] == here.estimate(eta.key_of(seen["waits"]))
+    assert runs.flavor == "" and times.as_json(seen["runs"], runs)["forecast"]["flavor"] is None
+    assert here.expected(times.key_of(seen["waits"]), None)[0] == here.estimate(times.key_of(seen["waits"]))
 
 
 def test_the_table_is_in_the_order_of_starts(here: World) -> None:
     seen = views(here)
-    known = eta.times(here, here.outlook(), seen.values())
+    known = times.times(here, here.outlook(), seen.values())
     rows = eta._rows([seen["last"], seen["next"]], known, NOW)
     assert [row[1] for row in rows.cells] == ["next", "last"]
     assert rows.cells[0][rows.header.index("BECAUSE")] == "after runs ends"
 
 
 def test_words_for_starts() -> None:
-    assert eta.start_text(eta.Times(), NOW) == "?"
-    assert eta.start_text(eta.Times(start=NOW, latest=NOW), NOW) == "now"
-    assert eta.start_text(eta.Times(start=NOW + 720, latest=NOW + 14_400), NOW) == "12m – 4h"
-    assert eta.start_text(eta.Times(start=NOW + 720), NOW) == "12m – ?"
+    assert times.start_text(times.Times(), NOW) == "?"
+    assert times.start_text(times.Times(start=NOW, latest=NOW), NOW) == "now"
+    assert times.start_text(times.Times(start=NOW + 720, latest=NOW + 14_400), NOW) == "12m – 4h"
+    assert times.start_text(times.Times(start=NOW + 720), NOW) == "12m – ?"
 
 
 def test_queue_shows_times_before_its_last_column(here: World) -> None:
-    from gangline.console.queue import _times
+    from gangline.console.commands.queue import _times
 
     seen = [view for view in views(here).values() if view.state is not State.SUCCEEDED]
-    known = eta.times(here, here.outlook(), seen)
+    known = times.times(here, here.outlook(), seen)
     rows = table.with_columns(
         table.workload_rows(seen, NOW), ("ELAPSED", "RUNS FOR", "STARTS IN"), [_times(v, known, NOW) for v in seen]
     )

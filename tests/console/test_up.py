@@ -8,12 +8,12 @@ import pytest
 from click.testing import CliRunner
 from tests.console.objects import cluster_queue, flavor, local_queue, pending
 
-from gangline.console import stack
 from gangline.console.cli import COMMANDS, main
-from gangline.console.processes import Services
-from gangline.console.screen import TABLE_EVERY, LinesScreen
-from gangline.console.snapshot import snapshot
-from gangline.console.stack import Wishes, bring_up, parse_webhook_url
+from gangline.console.run.screen import TABLE_EVERY, LinesScreen
+from gangline.console.stack import stack
+from gangline.console.stack.processes import Services
+from gangline.console.stack.stack import Wishes, bring_up, parse_webhook_url
+from gangline.console.views.snapshot import snapshot
 from gangline.devcluster.connect import Connection
 
 #: stands for `gangline NAME …`: writes down what it was told, and is ready

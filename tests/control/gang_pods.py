@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gangline.control import conditions
-from gangline.control.outgoing import Write
+from gangline.api.read import conditions
+from gangline.control.writes.outgoing import Write
 
 Json = dict[str, Any]
 T = 1_700_000_000_000
@@ -88,7 +88,7 @@ class Recorder:
 
 @dataclass
 class Requests:
-    """In place of `control.writes.Writes`: a render of each body, and what to call when it was written."""
+    """In place of `control.writes.writes.Writes`: a render of each body, and what to call when it was written."""
 
     sent: list[tuple[str, Any, Callable[[Json], None], Callable[[Exception], None]]] = field(default_factory=list)
     changes: list[tuple[str, str, Any]] = field(default_factory=list)

@@ -16,10 +16,10 @@ from click.testing import CliRunner
 from tests.controlplane import eventually
 from tests.engine.world import GPU, START, World, cluster_queue, gang, group
 
-from gangline.console.audit import command
-from gangline.control import audit_check, facts
-from gangline.control.audit import AuditLog, Begin, RecordedEngine, Round, from_line, to_line
-from gangline.control.audit_check import Outcome
+from gangline.console.commands.audit import command
+from gangline.control.audit import audit_check, fact_codec
+from gangline.control.audit.audit_check import Outcome
+from gangline.control.audit.audit_log import AuditLog, Begin, RecordedEngine, Round, from_line, to_line
 from gangline.engine import model
 from gangline.engine.model import Backfill, Flavor, Put, RuntimeForecast
 
@@ -50,20 +50,20 @@ def made_up(kind: Any, chance: random.Random) -> Any:
 def test_every_fact_reads_back_as_it_was(kind: type) -> None:
     for seed in range(30):
         change = Put(made_up(kind, random.Random(seed)))
-        line = orjson.dumps(facts.change_to_json(change))
-        assert facts.change_from_json(orjson.loads(line)) == change
+        line = orjson.dumps(fact_codec.change_to_json(change))
+        assert fact_codec.change_from_json(orjson.loads(line)) == change
 
 
 @pytest.mark.parametrize("kind", typing.get_args(model.Decision))
 def test_every_decision_reads_back_as_it_was(kind: type) -> None:
     for seed in range(30):
         decision = made_up(kind, random.Random(seed))
-        line = orjson.dumps(facts.decision_to_json(decision))
-        assert facts.decision_from_json(orjson.loads(line)) == decision
+        line = orjson.dumps(fact_codec.decision_to_json(decision))
+        assert fact_codec.decision_from_json(orjson.loads(line)) == decision
 
 
 def test_what_says_nothing_new_is_not_written() -> None:
-    assert facts.to_json(model.LocalQueue("ns", "lq", "cq")) == {
+    assert fact_codec.to_json(model.LocalQueue("ns", "lq", "cq")) == {
         "namespace": "ns",
         "name": "lq",
         "cluster_queue": "cq",
@@ -82,7 +82,7 @@ def test_what_says_nothing_new_is_not_written() -> None:
     ],
 )
 def test_a_line_that_cannot_be_read_says_what_is_wrong(line: bytes, complaint: str) -> None:
-    with pytest.raises(facts.FactError, match=complaint):
+    with pytest.raises(fact_codec.FactError, match=complaint):
         from_line(line)
 
 
@@ -164,8 +164,8 @@ def test_lengths_by_flavor_are_in_the_record(tmp_path: Path) -> None:
 def test_a_record_from_before_there_were_lengths_by_flavor_is_read_as_it_was() -> None:
     line = b'{"fact": ["+", "RuntimeForecast", {"workload": "team/a", "quantiles": [[0.5, 60000]]}]}'
     known = RuntimeForecast("team/a", ((0.5, 60_000),))
-    assert facts.change_from_json(orjson.loads(line)["fact"]) == Put(known)
-    assert facts.to_json(known) == {"workload": "team/a", "quantiles": [[0.5, 60_000]]}
+    assert fact_codec.change_from_json(orjson.loads(line)["fact"]) == Put(known)
+    assert fact_codec.to_json(known) == {"workload": "team/a", "quantiles": [[0.5, 60_000]]}
 
 
 def test_a_decision_that_does_not_follow_shows(tmp_path: Path) -> None:
@@ -276,9 +276,9 @@ def test_what_cannot_be_written_costs_that_entry_alone(tmp_path: Path) -> None:
 
 
 def test_a_workload_that_is_left_out_begins_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gangline.engine import cycle
+    from gangline.engine.cycle import tree_cycle
 
-    nominate = cycle.TreeCycle._nominate
+    nominate = tree_cycle.TreeCycle._nominate
 
     def broken(self: Any, subject: Any) -> Any:
         if subject.key == "team/bad":
@@ -291,7 +291,7 @@ def test_a_workload_that_is_left_out_begins_another_run(tmp_path: Path, monkeypa
     world.engine = RecordedEngine(model.Settings(pods_ready=None), record, at=START)
     world.put(Flavor("a100"), cluster_queue("q", 8), gang("w1"), gang("bad"))
     with monkeypatch.context() as patch:
-        patch.setattr(cycle.TreeCycle, "_nominate", broken)
+        patch.setattr(tree_cycle.TreeCycle, "_nominate", broken)
         world.decide()
     world.put(gang("w2"))
     world.decide()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
+from tests.engine.test_outlook import world as played
+from tests.engine.world import gang
 
-from gangline.control import expected as module
-from gangline.control.conditions import timestamp
-from gangline.control.expected import Expected
-from gangline.control.mirror import Mirror
-from gangline.engine import model
-from gangline.engine.engine import Engine
-from gangline.engine.outlook import ExpectedStart, Outlook
+from gangline.api.read.conditions import timestamp
+from gangline.control.forecasting import expected_starts as module
+from gangline.control.forecasting.expected_starts import Expected
+from gangline.control.forecasting.simulation_process import in_process, request
+from gangline.control.mirror.mirror import Mirror
+from gangline.engine import Engine, ExpectedStart, Outlook, model, outlook
 from gangline.forecast import Forecast
 from gangline.kube import resources as kube
 
@@ -190,9 +192,10 @@ async def test_an_outlook_that_fails_leaves_the_last_one(world: World, caplog: p
 
 
 def test_a_process_of_its_own_makes_the_outlook() -> None:
-    from gangline.engine import outlook
-
-    seen = module.in_process(outlook.request([], model.Settings(), NOW))
-    assert (seen.now, dict(seen.starts)) == (NOW, {})
+    made = played((gang("a1", 8), 60), (gang("b2", 8), 30))
+    seen = in_process(request(made.engine.facts(), made.engine.settings, made.now, courses=3))
+    here = outlook(made.engine.facts(), made.engine.settings, made.now, courses=3, clock=time.perf_counter)
+    assert seen == here
+    assert seen.starts
     with pytest.raises(OSError, match=r"Unpickling|pickle|EOF"):
-        module.in_process(b"nonsense")
+        in_process(b"nonsense")

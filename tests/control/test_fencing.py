@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from tests.control.gang_pods import Json, Listener, Recorder, T, a_node, a_pod
 
-from gangline.control import fencing, footprints
-from gangline.control.fencing import Fencing
-from gangline.control.footprints import Footprints
-from gangline.control.mirror import Mirror
+from gangline.control.mirror import pod_index
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.pod_index import Footprints
+from gangline.control.recovery import fencing
+from gangline.control.recovery.fencing import Fencing
 from gangline.engine import model
 from gangline.kube import resources as kube
 
@@ -134,7 +135,7 @@ def test_pods_linger_while_they_run_on_a_node_that_answers() -> None:
 
     def lingers(pod: Json, owner: str = "j") -> bool:
         pod["metadata"]["ownerReferences"] = [{"kind": "Job", "name": owner, "uid": "u", "controller": True}]
-        found = footprints.gang_pod(pod)
+        found = pod_index.gang_pod(pod)
         assert found is not None
         return fencing.lingering([found], {"j"}, nodes.get)
 

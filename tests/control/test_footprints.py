@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.control.gang_pods import T, a_pod
 
-from gangline.control import footprints
-from gangline.control.footprints import Footprints
+from gangline.control.mirror import pod_index
+from gangline.control.mirror.pod_index import Footprints
 from gangline.engine import model
 
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -84,32 +84,32 @@ def test_a_pod_that_was_left_behind_is_no_longer_of_the_gang() -> None:
 
 
 def test_the_index_counts_through_the_jobs_of_a_replicated_job() -> None:
-    found = footprints.gang_pod(a_pod("a", **{INDEX: "2"}, **GROUP))
+    found = pod_index.gang_pod(a_pod("a", **{INDEX: "2"}, **GROUP))
     assert found is not None
     assert found.bound(8).index == 6
-    alone = footprints.gang_pod(a_pod("a", **{INDEX: "2"}))
+    alone = pod_index.gang_pod(a_pod("a", **{INDEX: "2"}))
     assert alone is not None
     assert alone.bound(8).index == 2
 
 
 def test_what_is_read_of_a_pod() -> None:
-    pod = footprints.gang_pod(a_pod("a", due=T, attempt=3, created=T - 5000))
+    pod = pod_index.gang_pod(a_pod("a", due=T, attempt=3, created=T - 5000))
     assert pod is not None
     assert (pod.workload, pod.attempt, pod.created, pod.due) == ("ns/w", 3, T - 5000, T)
     assert (pod.terminating, pod.alive) == (True, False)
-    assert footprints.gang_pod(a_pod("a", workload="")) is None
+    assert pod_index.gang_pod(a_pod("a", workload="")) is None
 
 
 def test_numbers_of_thousands_of_digits_are_none() -> None:
     pod = a_pod("a", **{INDEX: "9" * 60, **GROUP})
     pod["metadata"]["annotations"]["gangline.io/attempt"] = "9" * 5000
-    found = footprints.gang_pod(pod)
+    found = pod_index.gang_pod(pod)
     assert found is not None
     assert (found.index, found.attempt) == (None, 0)
 
 
 def test_an_index_beyond_the_pod_set_is_none() -> None:
-    found = footprints.gang_pod(a_pod("a", **{INDEX: "9" * 18}))
+    found = pod_index.gang_pod(a_pod("a", **{INDEX: "9" * 18}))
     assert found is not None
     assert found.bound(8).index is None
 

@@ -15,12 +15,12 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from tests.control.test_forecasts import START, World
 
-from gangline.control import forecasting as module
-from gangline.control.forecast_metrics import ForecastMetrics
-from gangline.control.forecasting import Forecasting, accuracy_as_json
-from gangline.control.forecasts import Record
-from gangline.control.visibility import NoQueueError, Page, PageError, Visibility
-from gangline.engine.engine import Engine
+from gangline.control.forecasting import forecasting as module
+from gangline.control.forecasting.forecast_metrics import ForecastMetrics
+from gangline.control.forecasting.forecasting import Forecasting, accuracy_as_json
+from gangline.control.forecasting.runtime_facts import Record
+from gangline.control.visibility.pending_view import NoQueueError, Page, PageError, Visibility
+from gangline.engine import Engine
 from gangline.forecast import HistoryStore, Run
 from gangline.kube import resources as kube
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gangline.control import runs
-from gangline.control.forecasting import as_json
-from gangline.control.forecasts import Forecasts
-from gangline.control.mirror import Mirror
+from gangline.control.forecasting import run_facts
+from gangline.control.forecasting.forecasting import as_json
+from gangline.control.forecasting.runtime_facts import Forecasts
+from gangline.control.mirror.mirror import Mirror
 from gangline.engine import model
 from gangline.forecast import Run
 from gangline.forecast.flavors import FlavorScale
@@ -21,7 +21,7 @@ START = 1_700_000_000
 
 
 def stamp(seconds: int) -> str:
-    from gangline.control.conditions import timestamp
+    from gangline.api.read.conditions import timestamp
 
     return timestamp(seconds * 1000)
 
@@ -346,14 +346,14 @@ def test_how_estimates_turned_out_is_counted_by_their_source() -> None:
 def test_a_workload_that_cannot_be_read_keeps_no_other_from_its_forecast(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real = runs.run_of
+    real = run_facts.run_of
 
     def picky(value: model.Workload, *rest: Any) -> Run:
         if value.name == "odd":
             raise ValueError("never seen such a thing")
         return real(value, *rest)
 
-    monkeypatch.setattr(runs, "run_of", picky)
+    monkeypatch.setattr(run_facts, "run_of", picky)
     world = World()
     world.policy()
     world.ran("before", 600, created=START)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gangline.control.controller import AHEAD, GATHER, LONGEST_GATHER, LONGEST_ROUND, gathering, room
-from gangline.control.pacing import STRAINED, Pace
+from gangline.control.writes.pacing import STRAINED, Pace
 
 
 @pytest.mark.parametrize(

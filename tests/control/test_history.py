@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gangline.control import history as module
-from gangline.control.history import History
+from gangline.control.forecasting import history_store as module
+from gangline.control.forecasting.history_store import History
 from gangline.forecast import HistoryStore, Run
 
 
@@ -88,5 +88,5 @@ async def test_too_little_history_trains_no_model(tmp_path: Path) -> None:
 
 def test_an_operator_without_a_model_does_without_numpy() -> None:
     """It would cost every operator 47 MB, and most forecast nothing."""
-    code = "import sys, gangline.control.forecasting; sys.exit('numpy' in sys.modules or 'lightgbm' in sys.modules)"
+    code = "import sys, gangline.control.forecasting.forecasting; sys.exit('numpy' in sys.modules or 'lightgbm' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

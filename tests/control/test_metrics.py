@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gangline.control.metrics import Metrics
-from gangline.engine.engine import Engine
+from gangline.control.operator_metrics import Metrics
+from gangline.engine import Engine
 
 
 async def test_the_series_of_a_deleted_queue_are_removed():

@@ -9,12 +9,12 @@ import pytest
 from tests.api import accepted
 from tests.api.generated import with_defaults
 
-from gangline.api import conversion
+from gangline.api.convert import conversion
 from gangline.control.controller import Controller
-from gangline.control.metrics import Metrics
-from gangline.control.mirror import resources
-from gangline.control.writer import Writer
-from gangline.engine.isolated import IsolatedEngine
+from gangline.control.mirror.mirror import resources
+from gangline.control.operator_metrics import Metrics
+from gangline.control.writes.writer import Writer
+from gangline.engine import IsolatedEngine
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
 

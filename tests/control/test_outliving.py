@@ -6,10 +6,10 @@ from typing import Any
 
 from tests.control.gang_pods import T, a_node, a_pod
 
-from gangline.control.footprints import Footprints
-from gangline.control.mirror import Mirror
-from gangline.control.outliving import Outliving
-from gangline.control.pod_owners import PodOwners
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.pod_index import Footprints
+from gangline.control.mirror.pod_owners import PodOwners
+from gangline.control.recovery.departed_workloads import Outliving
 from gangline.engine import model
 from gangline.kube import resources as kube
 

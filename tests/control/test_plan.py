@@ -9,11 +9,13 @@ import pytest
 from tests.jobs.gangs import KIND as GPU_KIND
 from tests.jobs.gangs import gpu_job
 
-from gangline.api import names, recovery
-from gangline.api.recovery import Swap
-from gangline.control import conditions, plan, workload_status
-from gangline.control.injection import pod_set_infos
-from gangline.control.steps import ChangeStatus, DeleteWorkload, JobView, PatchJob, PatchWorkload, Step
+from gangline.api import names
+from gangline.api.read import conditions, swap_record
+from gangline.api.read.swap_record import Swap
+from gangline.control.plan import job_plan
+from gangline.control.plan.injection import pod_set_infos
+from gangline.control.plan.plan_steps import ChangeStatus, DeleteWorkload, JobView, PatchJob, PatchWorkload, Step
+from gangline.control.status import status_changes
 from gangline.engine import model
 from gangline.jobs import KINDS
 from gangline.jobs import workload as workloads
@@ -80,18 +82,18 @@ def a_workload(job: Json, **changes: Any) -> Json:
 def admitted(status: Json, now: int) -> None:
     assignment = model.PodSetAssignment("main", 2, {"cpu": "f"}, {"cpu": 2000})
     decision = model.Admit("ns/j", "w", model.Admission("cq", (assignment,)), True, now)
-    workload_status.admit(decision)(status, now)
+    status_changes.admit(decision)(status, now)
 
 
 def evicted(status: Json, now: int) -> None:
     decision = model.Preempt("ns/j", "w", "InClusterQueue", "make room", "ns/other", "o")
-    workload_status.preempt(decision)(status, now)
+    status_changes.preempt(decision)(status, now)
 
 
 def steps(job: Json, *owned: Json, ancestor: bool = False, lingering: bool = False) -> list[Step]:
     view = JobView(JOB_KIND, job, owned, Children(), ancestor, lingering=lingering)
     before = copy.deepcopy((job, owned))
-    result = plan.plan(view, Lookups())
+    result = job_plan.plan(view, Lookups())
     assert (job, owned) == before, "a plan changes nothing"
     return result
 
@@ -296,7 +298,7 @@ def test_a_gpujob_whose_time_is_up_fails_where_others_are_only_held() -> None:
     def expired(status: Json, now: int) -> None:
         cause = "MaximumExecutionTimeExceeded"
         decision = model.Evict("ns/j", "w", "Deactivated", "over", deactivate=True, underlying_cause=cause)
-        workload_status.evict(decision)(status, now)
+        status_changes.evict(decision)(status, now)
 
     gpujob = gpu_job(suspend=False, runtime={"limit": "90m"})
     workload = workloads.build(GPU_KIND, gpujob, GPU_KIND.pod_sets(gpujob), queue="lq", priority=7)
@@ -305,7 +307,7 @@ def test_a_gpujob_whose_time_is_up_fails_where_others_are_only_held() -> None:
     for change in (admitted, expired):
         change(workload["status"], NOW)
     view = JobView(GPU_KIND, gpujob, [workload], Children())
-    (step,) = plan.plan(view, Lookups())
+    (step,) = job_plan.plan(view, Lookups())
     assert isinstance(step, PatchJob)
     assert step.patch.body["status"]["conditions"][0]["reason"] == "DeadlineExceeded"
 
@@ -348,7 +350,7 @@ def test_pods_of_whole_domains_wait_for_word_of_them_wherever_nodes_bound_the_ga
 def restarted(workload: Json, *lost: str) -> Json:
     """The engine said that the gang has to start anew."""
     swap = Swap("Restart", "NotReady", lost or ("n1",), NOW, NOW)
-    annotations = {names.RECOVERY: recovery.write(recovery.of(workload).with_loss(swap))}
+    annotations = {names.RECOVERY: swap_record.write(swap_record.of(workload).with_loss(swap))}
     return {**workload, "metadata": {**workload["metadata"], "annotations": annotations}}
 
 
@@ -377,7 +379,7 @@ def test_a_gang_that_has_to_start_anew_stops_and_starts_on_the_same_admission() 
 def test_a_gang_that_only_replaces_pods_goes_on() -> None:
     workload = a_workload(a_job(), a=admitted)
     swap = Swap("Replace", "NotReady", ("n1",), NOW, NOW)
-    annotations = {names.RECOVERY: recovery.write(recovery.Record().with_loss(swap))}
+    annotations = {names.RECOVERY: swap_record.write(swap_record.Record().with_loss(swap))}
     lost = {**workload, "metadata": {**workload["metadata"], "annotations": annotations}}
     assert "PatchJob" not in kinds(steps(running_job(workload), lost))
 
@@ -385,23 +387,23 @@ def test_a_gang_that_only_replaces_pods_goes_on() -> None:
 def test_the_next_attempt_waits_for_the_pods_of_the_last() -> None:
     lost = restarted(a_workload(a_job(), a=admitted))
     view = JobView(JOB_KIND, a_job(), [lost], Children(), held_back=True)
-    assert plan.plan(view, Lookups()) == []
-    workload_status.pods_ready(True)(lost["status"], NOW)
-    [step] = plan.plan(view, Lookups())
+    assert job_plan.plan(view, Lookups()) == []
+    status_changes.pods_ready(True)(lost["status"], NOW)
+    [step] = job_plan.plan(view, Lookups())
     assert isinstance(step, ChangeStatus)
     step.change(lost["status"], NOW)
-    assert not plan.has(lost, names.PODS_READY), "it does not count as running meanwhile"
-    assert plan.plan(view, Lookups()) == []
+    assert not job_plan.has(lost, names.PODS_READY), "it does not count as running meanwhile"
+    assert job_plan.plan(view, Lookups()) == []
 
 
 def test_a_gang_with_a_pod_on_a_dead_node_does_not_count_as_running() -> None:
     """Nobody takes back what a dead node last said of its pods."""
-    workload = a_workload(a_job(), a=admitted, b=workload_status.pods_ready(True))
+    workload = a_workload(a_job(), a=admitted, b=status_changes.pods_ready(True))
     job = running_job(workload)
     job["status"] = {"ready": 2, "active": 2}
     for torn, expected in ((False, []), (True, ["ChangeStatus"])):
         view = JobView(JOB_KIND, job, [workload], Children(), torn=torn)
-        assert kinds(plan.plan(view, Lookups())) == expected
+        assert kinds(job_plan.plan(view, Lookups())) == expected
 
 
 def test_a_waiting_workload_follows_what_its_job_says_of_lost_pods() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.control.gang_pods import T, a_pod
 
-from gangline.control.mirror import Mirror
-from gangline.control.pod_owners import PodOwners, in_gang
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.pod_owners import PodOwners, in_gang
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]

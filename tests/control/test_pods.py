@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.control import pods
+from gangline.control.mirror import pod_gates
 from gangline.engine import model
 
 Json = dict[str, Any]
-INDEX = pods.INDEX_LABEL
+INDEX = pod_gates.INDEX_LABEL
 
 
 def topology(*counts: int) -> model.TopologyAssignment:
@@ -37,13 +37,13 @@ def a_pod(name: str, *, index: int | None = None, at: str = "", phase: str = "Pe
     }
 
 
-def hosts(found: list[tuple[Json, pods.Selector]]) -> dict[str, str]:
+def hosts(found: list[tuple[Json, pod_gates.Selector]]) -> dict[str, str]:
     return {pod["metadata"]["name"]: place["host"] for pod, place in found}
 
 
 def test_ranks_follow_the_order_of_the_domains() -> None:
     gang = [a_pod(f"p{index}", index=index) for index in (3, 1, 0, 2)]
-    found = pods.places(topology(2, 2), gang, pods.rank_of({"count": 4}))
+    found = pod_gates.places(topology(2, 2), gang, pod_gates.rank_of({"count": 4}))
     assert hosts(found) == {"p0": "h0", "p1": "h0", "p2": "h1", "p3": "h1"}
 
 
@@ -53,17 +53,17 @@ def test_a_replacement_gets_the_lost_ones_place() -> None:
         a_pod("lost", index=1, at="h0", gated=False, phase="Failed"),
         a_pod("new", index=1),
     ]
-    assert hosts(pods.places(topology(1, 1), gang, pods.rank_of({"count": 2}))) == {"new": "h1"}
+    assert hosts(pod_gates.places(topology(1, 1), gang, pod_gates.rank_of({"count": 2}))) == {"new": "h1"}
 
 
 def test_pods_without_rank_fill_what_is_free() -> None:
     gang = [a_pod("a", at="h0", gated=False), a_pod("b"), a_pod("c"), a_pod("too-many")]
-    assert hosts(pods.places(topology(2, 1), gang, pods.rank_of({}))) == {"b": "h0", "c": "h1"}
+    assert hosts(pod_gates.places(topology(2, 1), gang, pod_gates.rank_of({}))) == {"b": "h0", "c": "h1"}
 
 
 def test_ranks_of_grouped_pods_count_through_the_groups() -> None:
     request = {"podIndexLabel": INDEX, "subGroupIndexLabel": "group", "subGroupCount": 2}
-    rank = pods.rank_of({"count": 4, "topologyRequest": request})
+    rank = pod_gates.rank_of({"count": 4, "topologyRequest": request})
     pod = a_pod("x", index=1)
     pod["metadata"]["labels"]["group"] = "1"
     assert rank(pod) == 3
@@ -76,7 +76,7 @@ def test_no_domain_gets_more_than_its_share(counts: list[int], data: st.DataObje
     gang: list[Json] = []
     for number in range(data.draw(st.integers(0, size + 2))):
         gang.append(a_pod(f"p{number:02}", index=number if numbered else None))
-    found = pods.places(topology(*counts), gang, pods.rank_of({"count": size}))
+    found = pod_gates.places(topology(*counts), gang, pod_gates.rank_of({"count": size}))
     for number, count in enumerate(counts):
         assert sum(host == f"h{number}" for host in hosts(found).values()) <= count
     assert len(found) == min(len(gang), size)
@@ -93,7 +93,7 @@ def test_ungating_keeps_other_gates_and_selectors_and_is_fenced() -> None:
         admission=model.Admission("cq", (assignment,)),
         admitted=True,
     )
-    ((_, body),) = pods.ungating(workload, [{"name": "main", "count": 1}], [a_pod("p")])
+    ((_, body),) = pod_gates.ungating(workload, [{"name": "main", "count": 1}], [a_pod("p")])
     assert body == {
         "metadata": {"resourceVersion": "1"},
         "spec": {"nodeSelector": {"pool": "p", "rack": "r", "host": "h0"}, "schedulingGates": [{"name": "other"}]},
@@ -102,7 +102,7 @@ def test_ungating_keeps_other_gates_and_selectors_and_is_fenced() -> None:
 
 def test_strangers_take_room_until_they_end() -> None:
     told: list[model.Change] = []
-    subject = pods.Pods(observe=told.append)
+    subject = pod_gates.Pods(observe=told.append)
     stranger: Json = {
         "metadata": {"name": "s", "namespace": "ns", "resourceVersion": "1"},
         "spec": {"nodeName": "n", "containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]},
@@ -117,7 +117,7 @@ def test_strangers_take_room_until_they_end() -> None:
 
 def test_pods_of_a_placed_gang_are_not_strangers() -> None:
     told: list[model.Change] = []
-    subject = pods.Pods(observe=told.append)
+    subject = pod_gates.Pods(observe=told.append)
     subject.upsert(a_pod("p"))
     assert subject.dirty == {"ns/w"}
     assert told == []
@@ -130,13 +130,13 @@ def test_after_a_swap_the_new_pod_gets_the_free_place_and_not_its_ranks() -> Non
     domains = tuple(model.Domain(("r", host), 1) for host in ("h0", "h2", "h9"))
     stayed = [a_pod(f"p{index}", index=index, at=host, gated=False) for index, host in ((0, "h0"), (2, "h2"))]
     gang = [*stayed, a_pod("new", index=1)]
-    found = pods.places(model.TopologyAssignment(("rack", "host"), domains), gang, pods.rank_of({"count": 3}))
+    found = pod_gates.places(model.TopologyAssignment(("rack", "host"), domains), gang, pod_gates.rank_of({"count": 3}))
     assert hosts(found) == {"new": "h9"}
 
 
 def test_a_pod_that_no_longer_belongs_to_its_gang_is_a_stranger() -> None:
     told: list[model.Change] = []
-    store = pods.Pods(observe=told.append)
+    store = pod_gates.Pods(observe=told.append)
     store.upsert(a_pod("p0", gated=False))
     left = a_pod("p0", gated=False, phase="Running")
     left["metadata"]["annotations"] = {}

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gangline.control import policies
-from gangline.control.mirror import Mirror
-from gangline.engine import model
-from gangline.engine.fixes import FIXES
+from gangline.api.read import policy_reader
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.status import policy_status
+from gangline.engine import FIXES, model
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]
@@ -33,36 +33,36 @@ def a_queue(name: str, **labels: str) -> Json:
 
 def test_selected_by_name_or_labels() -> None:
     by_labels = a_policy("p", clusterQueues={"matchLabels": {"team": "a", "tier": "gold"}})
-    assert policies.selects(a_policy("p", "cq"), a_queue("cq"))
-    assert policies.selects(by_labels, a_queue("x", team="a", tier="gold"))
-    assert not policies.selects(by_labels, a_queue("x", team="a"))
-    assert not policies.selects(a_policy("p"), a_queue("cq")), "an empty selection selects nothing"
+    assert policy_reader.selects(a_policy("p", "cq"), a_queue("cq"))
+    assert policy_reader.selects(by_labels, a_queue("x", team="a", tier="gold"))
+    assert not policy_reader.selects(by_labels, a_queue("x", team="a"))
+    assert not policy_reader.selects(a_policy("p"), a_queue("cq")), "an empty selection selects nothing"
 
 
 def test_the_highest_precedence_holds_then_the_first_name() -> None:
     rivals = [a_policy("b", "cq"), a_policy("a", "cq"), a_policy("z", "cq", precedence=1)]
-    assert policies.in_force(rivals, a_queue("cq")) == rivals[2]
-    assert policies.in_force(rivals[:2], a_queue("cq")) == rivals[1]
-    assert policies.in_force(rivals, a_queue("other")) is None
+    assert policy_reader.in_force(rivals, a_queue("cq")) == rivals[2]
+    assert policy_reader.in_force(rivals[:2], a_queue("cq")) == rivals[1]
+    assert policy_reader.in_force(rivals, a_queue("other")) is None
 
 
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        ({}, policies.ALWAYS),
+        ({}, policy_reader.ALWAYS),
         ({"fixes": {"disable": ["QuotaOfVictimsStillHeld"]}}, frozenset()),
         ({"profile": "Gangline"}, FIXES),
         ({"profile": "Gangline", "fixes": {"disable": ["HoldFreedQuota"]}}, FIXES - {"HoldFreedQuota"}),
-        ({"fixes": {"enable": ["HoldFreedQuota", "Unknown"]}}, policies.ALWAYS | {"HoldFreedQuota"}),
+        ({"fixes": {"enable": ["HoldFreedQuota", "Unknown"]}}, policy_reader.ALWAYS | {"HoldFreedQuota"}),
     ],
 )
 def test_fixes_follow_from_profile_and_choice(spec: Json, expected: frozenset[str]) -> None:
-    assert policies.fixes(a_policy("p", "cq", **spec)) == expected
+    assert policy_reader.fixes(a_policy("p", "cq", **spec)) == expected
 
 
 def test_the_status_says_what_is_wrong() -> None:
     def active(policy: Json, *matched: str) -> Json:
-        return policies.status(policy, matched, now=0)["conditions"][0]
+        return policy_status.status(policy, matched, now=0)["conditions"][0]
 
     assert active(a_policy("p", "cq"), "cq")["status"] == "True"
     assert active(a_policy("p", "cq"))["reason"] == "NothingSelected"
@@ -85,13 +85,13 @@ def test_a_policy_reaches_the_engine_whichever_comes_first() -> None:
             mirror.upsert(resource, obj)
         assert fixes_told(told) == FIXES
         mirror.remove(kube.QUEUE_POLICIES, "p")
-        assert fixes_told(told) == policies.ALWAYS
+        assert fixes_told(told) == policy_reader.ALWAYS
 
 
 def test_recovery_is_off_unless_the_policy_speaks_of_it() -> None:
-    assert policies.recovery(None) is None
-    assert policies.recovery(a_policy("p", "q", profile="Gangline")) is None
-    assert policies.recovery(a_policy("p", "q", recovery={})) == model.Recovery()
+    assert policy_reader.recovery(None) is None
+    assert policy_reader.recovery(a_policy("p", "q", profile="Gangline")) is None
+    assert policy_reader.recovery(a_policy("p", "q", recovery={})) == model.Recovery()
 
 
 def test_everything_said_of_recovery_reaches_the_engine() -> None:
@@ -107,8 +107,8 @@ def test_everything_said_of_recovery_reaches_the_engine() -> None:
         "forceDelete": True,
     }
     expected = model.Recovery(False, 0, 12.5, False, False, 90.0, 2, 0, 0.25, True)
-    assert policies.recovery(a_policy("p", "q", recovery=said)) == expected
-    assert policies.recovery(a_policy("p", "q", recovery={"spares": 3})) == model.Recovery(spares=3)
+    assert policy_reader.recovery(a_policy("p", "q", recovery=said)) == expected
+    assert policy_reader.recovery(a_policy("p", "q", recovery={"spares": 3})) == model.Recovery(spares=3)
 
 
 def test_order_and_backfill_reach_the_engine_as_they_are_written() -> None:
@@ -138,10 +138,10 @@ def test_order_and_backfill_reach_the_engine_as_they_are_written() -> None:
             },
         },
     )
-    assert policies.ordering(policy) == model.Ordering(
+    assert policy_reader.ordering(policy) == model.Ordering(
         "AgedShortestFirst", age_weight=2.5, half_life_seconds=86_400.0, max_wait_seconds=172_800.0, optimism=0.75
     )
-    assert policies.backfill(policy) == model.Backfill(
+    assert policy_reader.backfill(policy) == model.Backfill(
         model.UNLIMITED,
         "ShortestFirst",
         50,
@@ -154,9 +154,9 @@ def test_order_and_backfill_reach_the_engine_as_they_are_written() -> None:
 
 
 def test_without_a_word_of_it_a_queue_stays_as_kueue_has_it() -> None:
-    assert policies.backfill(None) is None and policies.ordering(None) is None
+    assert policy_reader.backfill(None) is None and policy_reader.ordering(None) is None
     silent = a_policy("p", "cq", order={"key": "Priority", "halfLife": "168h"})
-    assert policies.backfill(silent) is None and policies.ordering(silent) is None
+    assert policy_reader.backfill(silent) is None and policy_reader.ordering(silent) is None
     by_index = a_policy("p", "cq", order={"key": "Priority", "optimism": "1"})
-    assert policies.ordering(by_index) == model.Ordering(optimism=1.0)  # for candidates
-    assert policies.backfill(a_policy("p", "cq", profile="Gangline")) == model.Backfill()
+    assert policy_reader.ordering(by_index) == model.Ordering(optimism=1.0)  # for candidates
+    assert policy_reader.backfill(a_policy("p", "cq", profile="Gangline")) == model.Backfill()

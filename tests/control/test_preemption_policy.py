@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from gangline.api import parse
-from gangline.api.parse import ParseError
-from gangline.control import policies, workload_status
-from gangline.control.mirror import Mirror
-from gangline.engine import model
-from gangline.engine.fixes import FIXES, HOLD_QUOTA
+from gangline.api.read import parse, policy_reader
+from gangline.api.read.parse import ParseError
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.status import status_changes
+from gangline.engine import FIXES, HOLD_QUOTA, model
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]
@@ -61,11 +60,11 @@ def a_workload(status: Json) -> model.Workload:
     ],
 )
 def test_what_is_said_of_victims(spec: Json, expected: model.VictimPolicy | None) -> None:
-    assert policies.victims(a_policy(**spec)) == expected
+    assert policy_reader.victims(a_policy(**spec)) == expected
 
 
 def test_without_a_policy_victims_are_kueues() -> None:
-    assert policies.victims(None) is None
+    assert policy_reader.victims(None) is None
 
 
 @pytest.mark.parametrize(
@@ -82,9 +81,9 @@ def test_without_a_policy_victims_are_kueues() -> None:
     ],
 )
 def test_freed_quota_is_held_where_the_policy_says_so(spec: Json, held: bool) -> None:
-    found = policies.fixes(a_policy(**spec))
+    found = policy_reader.fixes(a_policy(**spec))
     assert (HOLD_QUOTA in found) is held
-    others = FIXES - {HOLD_QUOTA} if spec.get("profile") == "Gangline" else policies.ALWAYS
+    others = FIXES - {HOLD_QUOTA} if spec.get("profile") == "Gangline" else policy_reader.ALWAYS
     assert found - {HOLD_QUOTA} == others, "the other fixes are not touched"
 
 
@@ -108,8 +107,8 @@ def test_every_preemption_is_counted_whatever_it_was_for_and_no_other_eviction()
     status: Json = {}
     for reason in ("InClusterQueue", "GaveWay", "InRecovery"):
         decision = model.Preempt("team/w", "u", reason, "to make room", by="team/high", by_uid="h")
-        workload_status.preempt(decision)(status, NOW)
-        workload_status.evict(model.Evict("team/w", "u", "PodsReadyTimeout", "slow"))(status, NOW)
+        status_changes.preempt(decision)(status, NOW)
+        status_changes.evict(model.Evict("team/w", "u", "PodsReadyTimeout", "slow"))(status, NOW)
     assert a_workload(status).preemptions == 3
     assert a_workload({}).preemptions == 0
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gangline.control import time_limit
-from gangline.control.quarantine import Quarantine, Subject
+from gangline.control.isolation import time_limit
+from gangline.control.isolation.quarantine import Quarantine, Subject
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]
@@ -75,7 +75,7 @@ def test_an_object_that_is_handled_again_is_set_aside_no_more() -> None:
 def test_messages_logs_and_memory_are_bounded(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gangline.control.quarantine.MOST", 100)
+    monkeypatch.setattr("gangline.control.isolation.quarantine.MOST", 100)
     subject, told = quarantine()
     for number in range(150):
         subject.attempt("reading it", kube.PODS, f"ns/p{number}", failing(ValueError("x" * 100_000)))

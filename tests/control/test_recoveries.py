@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 from tests.control.gang_pods import Json, Listener, Recorder, Requests, T, a_node, a_pod
 
-from gangline.api import names, recovery
-from gangline.api.recovery import Record, Swap
-from gangline.control import conditions, workload_status
-from gangline.control.footprints import Footprints
-from gangline.control.metrics import Metrics
-from gangline.control.mirror import Mirror
-from gangline.control.quarantine import Quarantine
-from gangline.control.recovery import Recoveries, describe, holds_back, wanted_pods
+from gangline.api import names
+from gangline.api.read import conditions, swap_record
+from gangline.api.read.swap_record import Record, Swap
+from gangline.control.isolation.quarantine import Quarantine
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.pod_index import Footprints
+from gangline.control.operator_metrics import Metrics
+from gangline.control.recovery.swaps import Recoveries, describe, holds_back, wanted_pods
+from gangline.control.status import status_changes
 from gangline.engine import model
 from gangline.kube import resources as kube
 
@@ -37,8 +38,8 @@ def a_workload(record: Record = NOTHING, *, pods: int = 3, admitted: bool = True
             "name": "w",
             "namespace": "ns",
             "uid": "uw",
-            "resourceVersion": recovery.write(record),
-            "annotations": {names.RECOVERY: recovery.write(record)} if record != NOTHING else {},
+            "resourceVersion": swap_record.write(record),
+            "annotations": {names.RECOVERY: swap_record.write(record)} if record != NOTHING else {},
         },
         "spec": {"queueName": "lq", "podSets": [{"name": "main", "count": pods, "template": template}]},
         "status": {**said, **status},
@@ -69,7 +70,7 @@ class World:
     def record(self) -> Record:
         workload = self.mirror.get(kube.WORKLOADS, "ns/w")
         assert workload is not None
-        return recovery.of(workload)
+        return swap_record.of(workload)
 
     def written(self) -> Json:
         """The API server takes the last write."""
@@ -98,7 +99,7 @@ def test_the_record_comes_first_and_nothing_is_deleted_before_it() -> None:
     world.recoveries.follow(T)
     assert world.writer.take() == []
     body = world.written()
-    assert body["metadata"]["resourceVersion"] == recovery.write(Record())
+    assert body["metadata"]["resourceVersion"] == swap_record.write(Record())
     [swap] = world.record().log
     assert (swap.how, swap.lost, swap.kept, swap.detected, swap.decided) == (
         "Replace",
@@ -368,7 +369,7 @@ def test_what_is_told_of_a_swap() -> None:
         "Lost pods moved from a, b (NotReady) to c in 2.0 s: decided 0.5 s, created 1.0 s, running 0.5 s"
     )
     status: Json = {}
-    workload_status.swapping(Swap("Requeue", "NotReady", ("a",), T, T), "gone")(status, T)
+    status_changes.swapping(Swap("Requeue", "NotReady", ("a",), T, T), "gone")(status, T)
     assert status["conditions"][0]["reason"] == "Queued"
 
 

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from gangline.control.stall import RUNNING, STALLED, SUSPECT, Evidence, Policy, Watch, judge
-from gangline.control.vitals import PodVitals, with_vitals
+from gangline.api.read.policy_reader import StallPolicy
+from gangline.control.stall.pod_telemetry import PodVitals, with_vitals
+from gangline.control.stall.stall_verdict import RUNNING, STALLED, SUSPECT, Evidence, Watch, judge
 from gangline.telemetry import Reading
 
 MINUTE = 60_000
 SECOND = 1000
-POLICY = Policy()
+POLICY = StallPolicy()
 #: a gang of 8 pods that has run for two hours
 GANG = Evidence(running_for=120 * MINUTE, pods=8)
 

@@ -10,14 +10,15 @@ import pytest
 from tests.control.test_forecasts import World
 from tests.jobs.gangs import KIND, gpu_job
 
-from gangline.control import conditions, workload_status
-from gangline.control.footprints import Footprints
-from gangline.control.heartbeats import BadReportError
-from gangline.control.metrics import Metrics
-from gangline.control.mirror import Mirror
-from gangline.control.notify import Notices
-from gangline.control.quarantine import Quarantine
-from gangline.control.stall_watch import StallWatch
+from gangline.api.read import conditions
+from gangline.control.isolation.quarantine import Quarantine
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.pod_index import Footprints
+from gangline.control.notify.notices import Notices
+from gangline.control.operator_metrics import Metrics
+from gangline.control.stall.progress_reports import BadReportError
+from gangline.control.stall.stall_watch import StallWatch
+from gangline.control.status import status_changes
 from gangline.engine import model
 from gangline.jobs import workload as workloads
 from gangline.kube import resources as kube
@@ -40,7 +41,7 @@ class FakeWrites:
     def in_doubt(self, *_: object) -> bool:
         return False
 
-    def change(self, key: str, slot: str, change: workload_status.Change, *, done: Any = None, **_: Any) -> None:
+    def change(self, key: str, slot: str, change: status_changes.Change, *, done: Any = None, **_: Any) -> None:
         raw = copy.deepcopy(self._mirror.get(kube.WORKLOADS, key))
         assert raw is not None
         change(raw["status"], self._now())
@@ -107,8 +108,8 @@ class Place:
         body["status"] = {}
         pod_sets = (model.PodSetAssignment("worker", 2, {"nvidia.com/gpu": "f"}, {"nvidia.com/gpu": 16}),)
         admit = model.Admit(KEY, "wuid", model.Admission("cq", pod_sets), True, START)
-        workload_status.admit(admit)(body["status"], START)
-        workload_status.pods_ready(True)(body["status"], START)
+        status_changes.admit(admit)(body["status"], START)
+        status_changes.pods_ready(True)(body["status"], START)
         self.put(kube.WORKLOADS, body)
         for index in range(2):
             self.pod(index)
@@ -225,7 +226,7 @@ def test_a_gang_that_hangs_again_after_its_restart_is_restarted_again() -> None:
     place.pass_time(22, **IDLE)
     for ready in (False, True):
         place.now += MINUTE
-        place.writes.change(KEY, "pods-ready", workload_status.pods_ready(ready))
+        place.writes.change(KEY, "pods-ready", status_changes.pods_ready(ready))
     place.pass_time(1, **IDLE)
     assert place.condition() == ("False", "Restarted")
     place.pass_time(9, **IDLE)

@@ -9,9 +9,9 @@ from tests.control.gang_pods import a_pod
 
 from gangline.control import controller as module
 from gangline.control.controller import Controller
-from gangline.control.metrics import Metrics
-from gangline.control.writer import Writer
-from gangline.engine.isolated import IsolatedEngine
+from gangline.control.operator_metrics import Metrics
+from gangline.control.writes.writer import Writer
+from gangline.engine import IsolatedEngine
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
 from gangline.kube.resources import Resource

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gangline.control import conditions, queue_status, workload_status
+from gangline.api.read import conditions
+from gangline.control.status import queue_status, status_changes
 from gangline.engine import model
 
 Json = dict[str, Any]
@@ -12,14 +13,14 @@ NOW = 1_700_000_000_000
 
 
 def evict(status: Json, **fields: Any) -> Json:
-    workload_status.evict(model.Evict("ns/w", "u", **{"reason": "Deactivated", "message": "m", **fields}))(status, NOW)
+    status_changes.evict(model.Evict("ns/w", "u", **{"reason": "Deactivated", "message": "m", **fields}))(status, NOW)
     return conditions.find(status["conditions"], "Evicted") or {}
 
 
-def admit(checks: tuple[str, ...] = (), *, pods_follow: bool = False) -> workload_status.Change:
+def admit(checks: tuple[str, ...] = (), *, pods_follow: bool = False) -> status_changes.Change:
     assignment = model.PodSetAssignment("main", 1, {"cpu": "f"}, {"cpu": 1500})
     decision = model.Admit("ns/w", "u", model.Admission("cq", (assignment,)), not checks, NOW, checks)
-    return workload_status.admit(decision, pods_follow=pods_follow)
+    return status_changes.admit(decision, pods_follow=pods_follow)
 
 
 def test_a_deactivation_names_its_cause() -> None:
@@ -65,8 +66,8 @@ def test_release_adds_up_the_time_it_ran() -> None:
     status: Json = {}
     admit()(status, NOW)
     evict(status, reason="Preempted")
-    workload_status.release(status, NOW + 90_000)
-    workload_status.release(status, NOW + 95_000)
+    status_changes.release(status, NOW + 90_000)
+    status_changes.release(status, NOW + 95_000)
     assert status["accumulatedPastExecutionTimeSeconds"] == 90
     assert "admission" not in status
     assert conditions.is_true(status["conditions"], "Requeued")
@@ -74,7 +75,7 @@ def test_release_adds_up_the_time_it_ran() -> None:
 
 def test_reclaimable_pods_never_decrease() -> None:
     status: Json = {"reclaimablePods": [{"name": "a", "count": 3}]}
-    workload_status.reclaim({"a": 1, "b": 2})(status, NOW)
+    status_changes.reclaim({"a": 1, "b": 2})(status, NOW)
     assert status["reclaimablePods"] == [{"name": "a", "count": 3}, {"name": "b", "count": 2}]
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.control.gang_pods import Json, a_pod
 
-from gangline.control import steering
-from gangline.control.steering import Steering
+from gangline.control.recovery import domain_gates
+from gangline.control.recovery.domain_gates import Steering
 
 POOL = "cloud.google.com/gke-nodepool"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -15,7 +15,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 def waiting(name: str = "p", **spec: Any) -> Json:
     pod = a_pod(name, "", phase="Pending")
-    pod["spec"] |= {"schedulingGates": [{"name": "other"}, dict(steering.GATE)], **spec}
+    pod["spec"] |= {"schedulingGates": [{"name": "other"}, dict(domain_gates.GATE)], **spec}
     return pod
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gangline.control.expected import Accuracy
-from gangline.control.forecasts import Record
-from gangline.control.history import History
-from gangline.control.tallies import Tallies
-from gangline.engine.outlook import ExpectedStart
+from gangline.control.forecasting.expected_starts import Accuracy
+from gangline.control.forecasting.history_store import History
+from gangline.control.forecasting.runtime_facts import Record
+from gangline.control.forecasting.tallies import Tallies
+from gangline.engine import ExpectedStart
 from gangline.forecast import HistoryStore
 
 START = 1_700_000_000_000

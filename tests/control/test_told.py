@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from gangline.control import conditions, policies, workload_status
-from gangline.control.decisions import Decisions, grace_of
-from gangline.control.metrics import Metrics
-from gangline.control.mirror import Mirror
-from gangline.control.notify import Notices
-from gangline.control.stall import Policy
+from gangline.api.read import conditions, policy_reader
+from gangline.api.read.policy_reader import StallPolicy
+from gangline.control.decisions.carrying_out import Decisions, grace_of
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.notify.notices import Notices
+from gangline.control.operator_metrics import Metrics
+from gangline.control.status import status_changes
 from gangline.engine import model
 from gangline.kube import resources as kube
 
@@ -41,7 +42,7 @@ class Desk:
         spec = {"queueName": "lq", "podSets": [{"name": "main", "count": 1, "template": template}]}
         workload: Json = {"metadata": {"name": "job-train", "namespace": "team"}, "spec": spec, "status": {}}
         self.assignment = (model.PodSetAssignment("main", 1, {"gpu": "f"}, {"gpu": 1}),)
-        workload_status.admit(self.admit())(workload["status"], NOW)
+        status_changes.admit(self.admit())(workload["status"], NOW)
         self.put(kube.WORKLOADS, workload)
 
     def admit(self) -> model.Admit:
@@ -58,7 +59,7 @@ class Desk:
     def send(self, key: Any, verb: str, body: Json, *, done: Any, **_: Any) -> None:
         done(None)
 
-    def change(self, key: str, slot: str, change: workload_status.Change, *, done: Any = None, **_: Any) -> None:
+    def change(self, key: str, slot: str, change: status_changes.Change, *, done: Any = None, **_: Any) -> None:
         raw = copy.deepcopy(self.mirror.get(kube.WORKLOADS, key)) or {}
         before = copy.deepcopy(raw["status"])
         change(raw["status"], NOW)
@@ -95,8 +96,8 @@ def test_an_overrun_becomes_a_condition_and_is_told_once() -> None:
 def test_a_run_that_ended_leaves_only_the_memory_that_it_was_overdue() -> None:
     desk = Desk()
     desk.decisions.carry_out(overdue())
-    desk.change(KEY, "stalled", workload_status.stalled(False, "Idle", "idle"))
-    desk.change(KEY, "release", workload_status.release)
+    desk.change(KEY, "stalled", status_changes.stalled(False, "Idle", "idle"))
+    desk.change(KEY, "release", status_changes.release)
     value = desk.mirror.workload_value(KEY)
     assert value is not None
     assert (value.overrun, value.overran, value.stalled) == ("", True, "")
@@ -146,23 +147,23 @@ def policy(**spec: Any) -> Json:
 
 def test_what_a_policy_says_of_overruns_reaches_the_engine() -> None:
     said = {"warnAt": "0.8", "overdueFactor": "2500m", "action": "Requeue", "grace": "10m"}
-    assert policies.overrun(policy(overrun=said)) == model.Overrun(0.8, 2.5, "Requeue", 600.0)
-    assert policies.overrun(policy(overrun={})) == model.Overrun()
-    assert policies.overrun(policy()) is None
-    assert policies.overrun(None) is None
+    assert policy_reader.overrun(policy(overrun=said)) == model.Overrun(0.8, 2.5, "Requeue", 600.0)
+    assert policy_reader.overrun(policy(overrun={})) == model.Overrun()
+    assert policy_reader.overrun(policy()) is None
+    assert policy_reader.overrun(None) is None
 
 
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        ({}, Policy()),
+        ({}, StallPolicy()),
         (
             {"after": "20m", "startup": "1h", "grace": "0s", "action": "Restart", "maxActions": 1},
-            Policy(1_200_000, 3_600_000, 0, "Restart", 1),
+            StallPolicy(1_200_000, 3_600_000, 0, "Restart", 1),
         ),
         ({"action": "None"}, None),
         (None, None),
     ],
 )
-def test_what_a_policy_says_of_stalls(said: Json | None, expected: Policy | None) -> None:
-    assert policies.stall(policy(**({"stall": said} if said is not None else {}))) == expected
+def test_what_a_policy_says_of_stalls(said: Json | None, expected: StallPolicy | None) -> None:
+    assert policy_reader.stall(policy(**({"stall": said} if said is not None else {}))) == expected

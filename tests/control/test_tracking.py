@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.control.tracking import Tracking
+from gangline.control.mirror.tracking import Tracking
 from gangline.kube.resources import WORKLOADS, ObjectKey
 
 KEY = ObjectKey(WORKLOADS, "ns", "w")

@@ -7,8 +7,9 @@ from typing import Any
 
 from tests.control.gang_pods import Json, T, a_node, a_pod
 
-from gangline.control import footprints, unhealthy
-from gangline.control.footprints import GangPod
+from gangline.control.mirror import pod_index
+from gangline.control.mirror.pod_index import GangPod
+from gangline.control.recovery import unhealthy_nodes
 from gangline.engine import model
 
 
@@ -21,11 +22,11 @@ def gang(*hosts: str, **changes: Any) -> model.Workload:
 
 
 def pods(*found: Json) -> list[GangPod]:
-    return [pod for each in found if (pod := footprints.gang_pod(each)) is not None]
+    return [pod for each in found if (pod := pod_index.gang_pod(each)) is not None]
 
 
 def failed(workload: model.Workload, *found: Json, **nodes: Json) -> tuple[str, ...]:
-    return unhealthy.failed_hosts(workload, pods(*found), nodes.get)
+    return unhealthy_nodes.failed_hosts(workload, pods(*found), nodes.get)
 
 
 def test_a_node_that_is_gone_counts_at_once() -> None:
@@ -60,5 +61,5 @@ def test_placements_above_the_host_are_not_concerned() -> None:
 
 def test_the_status_lists_at_most_eight() -> None:
     status: Json = {"unhealthyNodes": [{"name": "a"}]}
-    unhealthy.note(["a", *(f"n{i}" for i in range(9))])(status, T)
+    unhealthy_nodes.note(["a", *(f"n{i}" for i in range(9))])(status, T)
     assert [row["name"] for row in status["unhealthyNodes"]] == ["a", *(f"n{i}" for i in range(7))]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gangline.control import workload_status
+from gangline.control.status import status_changes
 from gangline.engine.model import AskChecks, Evict, Preempt
 
 NOW = 1_770_000_000_000
@@ -27,8 +27,8 @@ def running() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("change", [workload_status.evict(EVICT), workload_status.preempt(PREEMPT)])
-def test_whoever_is_sent_away_is_checked_again(change: workload_status.Change) -> None:
+@pytest.mark.parametrize("change", [status_changes.evict(EVICT), status_changes.preempt(PREEMPT)])
+def test_whoever_is_sent_away_is_checked_again(change: status_changes.Change) -> None:
     status = running()
     change(status, NOW)
     at = "2026-02-02T02:40:00Z"
@@ -43,13 +43,13 @@ def test_whoever_is_sent_away_is_checked_again(change: workload_status.Change) -
 
 def test_without_checks_none_are_listed() -> None:
     status: dict[str, Any] = {"conditions": []}
-    workload_status.preempt(PREEMPT)(status, NOW)
+    status_changes.preempt(PREEMPT)(status, NOW)
     assert "admissionChecks" not in status
 
 
 def test_checks_that_were_answered_keep_their_answers_when_others_join_them() -> None:
     status = running()
-    workload_status.ask_checks(AskChecks("team/w", "u", ("ready", "new")))(status, NOW)
+    status_changes.ask_checks(AskChecks("team/w", "u", ("ready", "new")))(status, NOW)
     assert [(row["name"], row["state"]) for row in status["admissionChecks"]] == [
         ("ready", "Ready"),
         ("new", "Pending"),

@@ -11,11 +11,11 @@ from typing import Any
 
 from tests.kube.fake_server import Answer, FakeServer
 
-from gangline.control import workload_status
-from gangline.control.mirror import Mirror
-from gangline.control.outgoing import Priority
-from gangline.control.writer import Writer
-from gangline.control.writes import Writes
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.status import status_changes
+from gangline.control.writes.outgoing import Priority
+from gangline.control.writes.writer import Writer
+from gangline.control.writes.writes import Writes
 from gangline.engine import model
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import WORKLOADS
@@ -37,7 +37,7 @@ class World:
         """The watch shows the Workload as the server has it now."""
         self.writes.seen(WORKLOADS, copy.deepcopy(self.server.objects[f"{PATH}/w"].obj))
 
-    def decide(self, slot: str, change: workload_status.Change) -> None:
+    def decide(self, slot: str, change: status_changes.Change) -> None:
         self.writes.change(KEY, slot, change, priority=Priority.ADMISSION, doubt=True, failed=self._failed)
 
     def _failed(self, _: object) -> None:
@@ -74,13 +74,13 @@ async def world() -> AsyncIterator[World]:
         yield subject
 
 
-def admit() -> workload_status.Change:
+def admit() -> status_changes.Change:
     assignment = model.PodSetAssignment("main", 1, {"cpu": "f"}, {"cpu": 1000})
-    return workload_status.admit(model.Admit(KEY, "u", model.Admission("cq", (assignment,)), True, NOW))
+    return status_changes.admit(model.Admit(KEY, "u", model.Admission("cq", (assignment,)), True, NOW))
 
 
-def preempt() -> workload_status.Change:
-    return workload_status.preempt(model.Preempt(KEY, "u", "InClusterQueue", "make room", "ns/o", "o"))
+def preempt() -> status_changes.Change:
+    return status_changes.preempt(model.Preempt(KEY, "u", "InClusterQueue", "make room", "ns/o", "o"))
 
 
 async def test_an_admission_is_confirmed_to_the_engine_by_the_answer() -> None:
@@ -118,7 +118,7 @@ async def test_what_comes_to_nothing_is_told_though_nothing_changed() -> None:
         for _ in range(2):
             here.decide("admission", admit())
             here.decide("evict", preempt())
-            here.writes.change(KEY, "release", workload_status.release, priority=Priority.LIFECYCLE)
+            here.writes.change(KEY, "release", status_changes.release, priority=Priority.LIFECYCLE)
             before = len(here.told)
             await here.quiet()
             assert len(here.told) > before, "the engine must hear that its assumption is void"
@@ -128,7 +128,7 @@ async def test_what_comes_to_nothing_is_told_though_nothing_changed() -> None:
 
 async def test_changes_that_are_due_together_leave_as_one_patch() -> None:
     async with world() as here:
-        here.writes.change(KEY, "pods-ready", workload_status.pods_ready(True), priority=Priority.LIFECYCLE)
+        here.writes.change(KEY, "pods-ready", status_changes.pods_ready(True), priority=Priority.LIFECYCLE)
         here.decide("admission", admit())
         await here.quiet()
         assert here.server.requests["patch workloads"] == 1
@@ -146,7 +146,7 @@ async def test_a_change_that_joins_a_repeated_try_leaves_nobody_waiting() -> Non
             here.writes.change(
                 KEY,
                 "pending",
-                workload_status.park(explanation),
+                status_changes.park(explanation),
                 priority=Priority.LIFECYCLE,
                 done=lambda _: heard.append(name),
             )
@@ -169,7 +169,7 @@ async def test_a_slow_watch_does_not_take_back_what_later_answers_said() -> None
         here.decide("admission", admit())
         await here.quiet()
         here.decide("evict", preempt())
-        here.writes.change(KEY, "release", workload_status.release, priority=Priority.LIFECYCLE)
+        here.writes.change(KEY, "release", status_changes.release, priority=Priority.LIFECYCLE)
         await here.quiet()
         released = copy.deepcopy(here.server.objects[f"{PATH}/w"].obj)
         here.decide("admission", admit())
@@ -228,7 +228,7 @@ async def test_what_was_decided_on_a_refused_assumption_is_dropped_with_it() -> 
             while not here.server.requests["patch workloads"]:
                 await asyncio.sleep(0.005)
         here.decide("evict", preempt())
-        here.writes.change(KEY, "release", workload_status.release, priority=Priority.LIFECYCLE)
+        here.writes.change(KEY, "release", status_changes.release, priority=Priority.LIFECYCLE)
         await here.quiet()
         assert here.last().queue == "other"
         assert here.last().evicted == ""

@@ -12,12 +12,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gangline.control import front_proxy
-from gangline.control.access_review import HOLDS, REVIEWS, Access, Reviews
-from gangline.control.aggregated import AggregatedApi, Options
-from gangline.control.api_service import API_SERVICES, Address, Registration
-from gangline.control.front_proxy import FrontProxyError, UnauthenticatedError, User
-from gangline.control.visibility import NoQueueError, Page
+from gangline.control.visibility import front_proxy
+from gangline.control.visibility.access_review import HOLDS, REVIEWS, Access, Reviews
+from gangline.control.visibility.aggregated_api import AggregatedApi, Options
+from gangline.control.visibility.api_service import API_SERVICES, Address, Registration
+from gangline.control.visibility.front_proxy import FrontProxyError, UnauthenticatedError, User
+from gangline.control.visibility.pending_view import NoQueueError, Page
 from gangline.devcluster.certs import Authority
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound, Unavailable

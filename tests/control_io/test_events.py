@@ -9,8 +9,8 @@ from typing import Any
 
 from tests.kube.fake_server import Answer, FakeServer
 
-from gangline.control.events import NOTE_LIMIT, EventRecorder
-from gangline.control.writer import Writer
+from gangline.control.writes.events import NOTE_LIMIT, EventRecorder
+from gangline.control.writes.writer import Writer
 from gangline.kube.client import ApiClient
 
 JOB = {

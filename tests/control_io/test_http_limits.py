@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gangline.control import operator as process
-from gangline.control.heartbeats import BadReportError
+from gangline.control.process import operator_process as process
+from gangline.control.stall.progress_reports import BadReportError
 from gangline.tls.connections import ConnectionWatch, of_aiohttp, runner_of
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.kube.fake_server import Answer, FakeServer
 
-from gangline.control.lease import Elector, Timing
+from gangline.control.process.lease import Elector, Timing
 from gangline.kube.client import ApiClient
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/gangline-system/leases"

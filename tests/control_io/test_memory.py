@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gangline.control import memory
+from gangline.control.process import memory
 
 MEGABYTE = 1 << 20
 

@@ -12,15 +12,24 @@ import pytest
 from click.testing import CliRunner
 from tests.inbox import Inbox, opened
 
-from gangline.console.notify import command
-from gangline.control import notify_outbox
+from gangline.console.commands.notify import command
 from gangline.control.controller import Controller
-from gangline.control.metrics import Metrics
-from gangline.control.mirror import Mirror
-from gangline.control.notify import KINDS, MOST_LINES, MOST_SHOWN, Message, Notice, Notices, Receiver, Terms, compose
-from gangline.control.notify_outbox import MOST_WAITING, DeliveryError, Outbox, addressed
-from gangline.control.writer import Writer
-from gangline.engine.engine import Engine
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.notify.notices import (
+    KINDS,
+    MOST_LINES,
+    MOST_SHOWN,
+    Message,
+    Notice,
+    Notices,
+    Receiver,
+    Terms,
+    compose,
+)
+from gangline.control.notify.outbox import MOST_WAITING, DeliveryError, Outbox, addressed
+from gangline.control.operator_metrics import Metrics
+from gangline.control.writes.writer import Writer
+from gangline.engine import Engine
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]
@@ -405,7 +414,7 @@ async def test_a_receiver_that_never_answers_is_given_up():
 
 
 async def test_addresses_without_end_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(notify_outbox, "MOST_BOXES", 3)
+    monkeypatch.setattr("gangline.control.notify.outbox.MOST_BOXES", 3)
     office = Office({"alice": {"url": "json://{to}"}}, send=FakePost())
     for number in range(5):
         office.put(receiver=Receiver("gangline-system", "alice", f"user{number}@example.com"))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.control.pacing import LONGEST_HOLD, LONGEST_PAUSE, MEMORY, SPARE, Pace
+from gangline.control.writes.pacing import LONGEST_HOLD, LONGEST_PAUSE, MEMORY, SPARE, Pace
 
 
 def test_grows_to_the_most_while_answers_come_in_time() -> None:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.kube.fake_server import Answer, FakeServer
 
-from gangline.control.faults import FaultHook
-from gangline.control.outgoing import Priority, Write
-from gangline.control.writer import Writer
+from gangline.control.writes.crash_points import FaultHook
+from gangline.control.writes.outgoing import Priority, Write
+from gangline.control.writes.writer import Writer
 from gangline.kube.client import (
     AlreadyExists,
     ApiClient,
@@ -500,8 +500,8 @@ def test_a_bad_fault_is_refused_by_name(text: str) -> None:
 
 SCRIPT = """
 import asyncio, sys
-from gangline.control.outgoing import Write
-from gangline.control.writer import Writer
+from gangline.control.writes.outgoing import Write
+from gangline.control.writes.writer import Writer
 from gangline.kube.client import ApiClient, ObjectKey, Resource
 from gangline.kube.config import Login
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.controlplane import Kubectl, require_control_plane
 
-from gangline.console import cluster, doctor
+from gangline.console.commands import cluster, doctor
 from gangline.devcluster import build, toolchain
 from gangline.devcluster.clusters import NamedCluster
 from gangline.devcluster.errors import BuildError

@@ -9,7 +9,6 @@ from heapq import heappop, heappush
 from tests.engine.world import GPU, START
 
 from gangline.engine.engine import Engine
-from gangline.engine.estimates import flavors_of
 from gangline.engine.model import (
     Admission,
     Admit,
@@ -27,6 +26,7 @@ from gangline.engine.model import (
     TopologyRequest,
     Workload,
 )
+from gangline.engine.queues.estimates import flavors_of
 
 HOST = "kubernetes.io/hostname"
 

@@ -8,10 +8,10 @@ from functools import partial
 import pytest
 from tests.engine.world import World, cluster_queue, cohort, gang
 
-from gangline.engine.candidates import Candidates, Key
-from gangline.engine.fixes import FIXES
 from gangline.engine.model import Preempt, PreemptionPolicy, Quota, Settings, VictimPolicy
-from gangline.engine.preemption import classic_victims
+from gangline.engine.preemption.candidates import Candidates, Key
+from gangline.engine.preemption.preemptor import classic_victims
+from gangline.engine.text.fixes import FIXES
 
 POLICIES = (
     PreemptionPolicy("LowerPriority", "Any"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.engine.change_log import ChangeLog
+from gangline.engine.text.change_log import ChangeLog
 
 
 def test_a_reader_hears_of_everything_once() -> None:

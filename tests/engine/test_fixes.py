@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.engine.world import World, cluster_queue, cohort, gang, group, of
 
-from gangline.engine.fixes import FALSE_FIT, FIXES, HOLD_QUOTA, NO_READMIT, PODS_IN_SEARCH, STILL_HELD
 from gangline.engine.model import (
     Admit,
     Fungibility,
@@ -13,6 +12,7 @@ from gangline.engine.model import (
     PreemptionPolicy,
     Settings,
 )
+from gangline.engine.text.fixes import FALSE_FIT, FIXES, HOLD_QUOTA, NO_READMIT, PODS_IN_SEARCH, STILL_HELD
 
 
 def with_fix(name: str, on: bool) -> Settings:

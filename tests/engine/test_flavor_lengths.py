@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ from tests.engine.clockwork import Clockwork, Job, not_overcommitted
 from tests.engine.world import GPU, World, cluster_queue, gang, group, of, parks
 from tests.examples import examples
 
-from gangline.engine.estimates import flavors_of, working_flavors
 from gangline.engine.model import (
     Admission,
     Backfill,
@@ -23,8 +23,9 @@ from gangline.engine.model import (
     RuntimeForecast,
     Workload,
 )
-from gangline.engine.outlook import outlook
-from gangline.engine.runtime import Runtime
+from gangline.engine.model.runtime import Runtime
+from gangline.engine.queues.estimates import flavors_of, working_flavors
+from gangline.engine.simulation import outlook
 
 MINUTE = 60_000
 
@@ -191,7 +192,7 @@ def test_the_order_of_a_queue_does_not_depend_on_flavors() -> None:
 def test_what_is_foreseen_ends_when_it_does_on_its_flavor() -> None:
     world = day(fast_is_full=True)
     put(world, gang("later4", 4), anywhere=50, fast=20, slow=100)
-    seen = outlook(world.engine.facts(), world.engine.settings, world.now, seconds=0.0)
+    seen = outlook(world.engine.facts(), world.engine.settings, world.now, seconds=0.0, clock=time.perf_counter)
     (stretch,) = [each for each in seen.stretches if each.workload == "team/later4"]
     assert flavors_of(stretch.admission) == ("fast",)
     assert round((stretch.ended - stretch.began) / MINUTE) == 20

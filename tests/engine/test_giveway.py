@@ -11,7 +11,7 @@ from tests.engine.clockwork import Clockwork, Job, not_overcommitted
 from tests.engine.world import START, cluster_queue
 from tests.examples import examples
 
-from gangline.engine.giveway import GAVE_WAY
+from gangline.engine.backfill.checkpoint_preemption import GAVE_WAY
 from gangline.engine.model import Backfill, GiveWay, Ordering
 
 HOUR = 3600

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from tests.engine.node_world import TPU, NodeWorld, node, plain, queue
 
-from gangline.engine.complaints import Complaints
-from gangline.engine.health import DEGRADED, LEAVING, LOST, SUSPECT, TABLE, Health
 from gangline.engine.model import (
     BoundPod,
     Footprint,
@@ -23,6 +21,8 @@ from gangline.engine.model import (
     Toleration,
     Workload,
 )
+from gangline.engine.nodes.health import DEGRADED, HEALTH_SIGNALS, LEAVING, LOST, SUSPECT, Health
+from gangline.engine.nodes.pod_complaints import Complaints
 
 NOW = 1_000_000_000
 DOCS = Path(__file__).parents[2] / "docs" / "hotswap.md"
@@ -68,7 +68,7 @@ SHOWN: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("signal", TABLE, ids=lambda signal: signal.kind)
+@pytest.mark.parametrize("signal", HEALTH_SIGNALS, ids=lambda signal: signal.kind)
 def test_every_signal_counts_when_its_grace_is_over(signal: Any) -> None:
     found = health()
     if signal.read in ("Object", "Pods"):
@@ -105,7 +105,7 @@ def test_what_is_no_signal(shown: dict[str, Any]) -> None:
 
 def test_the_docs_have_the_whole_table() -> None:
     rows = [line.split("|") for line in DOCS.read_text().splitlines() if line.startswith("| `")]
-    for signal in TABLE:
+    for signal in HEALTH_SIGNALS:
         (row,) = [row for row in rows if f"`{signal.kind}`" in row[1]]
         assert row[3].strip() == signal.means
         assert f"{signal.grace_seconds:g}" in row[4]

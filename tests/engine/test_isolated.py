@@ -15,9 +15,11 @@ from tests.engine.node_world import queue as tpu_queue
 from tests.engine.world import GPU, World, cluster_queue, gang
 from tests.examples import examples
 
-from gangline.engine import cycle, intake, lifecycle, recovery, store
-from gangline.engine.isolated import Fault, IsolatedEngine
+from gangline.engine.cycle import tree_cycle
+from gangline.engine.isolated_engine import Fault, IsolatedEngine
 from gangline.engine.model import Admit, Decision, Flavor, Gone, Settings, Workload, WriteFailed
+from gangline.engine.recovery import healing
+from gangline.engine.state import lifecycle, store, workload_intake
 
 
 class IsolatedWorld(World):
@@ -58,7 +60,7 @@ ERRORS = [lambda: KeyError("spec"), lambda: RecursionError("too deep"), MemoryEr
 @pytest.mark.parametrize("error", ERRORS, ids=["KeyError", "RecursionError", "MemoryError"])
 def test_a_workload_that_cannot_be_scheduled_keeps_nobody_else_waiting(error: Callable[[], Exception]) -> None:
     world = IsolatedWorld(cluster_queue("q", 8), gang("w1"), gang("bad"), gang("w2"))
-    with breaking(cycle.TreeCycle, "_nominate", of("bad"), error):
+    with breaking(tree_cycle.TreeCycle, "_nominate", of("bad"), error):
         assert world.admitted(world.decide()) == ["team/w1", "team/w2"]
         assert [fault.key for fault in world.faults] == ["team/bad"]
         assert world.decide() == []
@@ -85,7 +87,7 @@ def test_a_workload_that_holds_quota_keeps_it_when_it_cannot_be_reviewed() -> No
 
 def test_a_fact_that_cannot_be_taken_in_is_left_out_until_it_changes() -> None:
     world = IsolatedWorld(cluster_queue("q", 8))
-    with breaking(intake.Intake, "put", of("bad"), ERRORS[0]):
+    with breaking(workload_intake.Intake, "put", of("bad"), ERRORS[0]):
         world.put(gang("bad"), gang("w1"))
         assert world.admitted(world.decide()) == ["team/w1"]
         world.put(world.workloads["team/bad"])
@@ -96,7 +98,7 @@ def test_a_fact_that_cannot_be_taken_in_is_left_out_until_it_changes() -> None:
 
 def test_a_fact_that_is_left_out_can_go() -> None:
     world = IsolatedWorld(cluster_queue("q", 8))
-    with breaking(intake.Intake, "put", of("bad"), ERRORS[0]):
+    with breaking(workload_intake.Intake, "put", of("bad"), ERRORS[0]):
         world.put(gang("bad"))
         world.delete("bad")
     world.put(gang("bad"))
@@ -106,7 +108,7 @@ def test_a_fact_that_is_left_out_can_go() -> None:
 def test_what_was_decided_and_not_yet_written_is_remembered_when_the_engine_is_built_anew() -> None:
     world = IsolatedWorld(cluster_queue("q", 8), gang("w1", 6))
     assert world.admitted(world.decide(lost=["team/w1"])) == ["team/w1"]
-    with breaking(cycle.TreeCycle, "_nominate", of("bad"), ERRORS[0]):
+    with breaking(tree_cycle.TreeCycle, "_nominate", of("bad"), ERRORS[0]):
         world.put(gang("bad"), gang("w2", 4))
         assert world.admitted(world.decide()) == []
     assert [fault.key for fault in world.faults] == ["team/bad"]
@@ -125,7 +127,7 @@ def test_what_a_failed_round_assumed_is_forgotten() -> None:
         failed.append(True)
         return True
 
-    with breaking(cycle.TreeCycle, "_process", once, ERRORS[0]):
+    with breaking(tree_cycle.TreeCycle, "_process", once, ERRORS[0]):
         assert world.admitted(world.decide()) == ["team/w1"]
     world.finish("w1")
     assert world.engine.usage("a") == {}
@@ -147,8 +149,8 @@ def test_a_gang_that_cannot_be_healed_leaves_the_others_alone() -> None:
     world.put(*(node(f"n{number}") for number in range(4)), plain("bad", 1), plain("w1", 1))
     world.decide()
     with (
-        breaking(recovery.Healing, "_heal", of("bad"), ERRORS[0]),
-        breaking(recovery.Healing, "_ailing", lambda: False, ERRORS[0]),
+        breaking(healing.Healing, "_heal", of("bad"), ERRORS[0]),
+        breaking(healing.Healing, "_ailing", lambda: False, ERRORS[0]),
     ):
         for name in ("n0", "n1", "n2", "n3"):
             world.put(node(name, ready=False, conditions={"Ready": ("False", world.now)}))
@@ -164,13 +166,15 @@ def test_whatever_fails_quota_is_kept_and_everybody_else_is_served(seed: int) ->
     """Random lives; now and then something raises for one of the workloads. In the end, all others have run."""
     draw = random.Random(seed)
     world = IsolatedWorld(cluster_queue("a", 6, cohort="c"), cluster_queue("b", 6, cohort="c"))
-    places = [(cycle.TreeCycle, "_nominate"), (cycle.TreeCycle, "_process"), (lifecycle.Lifecycle, "_judge")]
-    places += [(intake.Intake, "put"), (intake.Intake, "_settle")]
+    places = [(tree_cycle.TreeCycle, "_nominate"), (tree_cycle.TreeCycle, "_process"), (lifecycle.Lifecycle, "_judge")]
+    places += [(workload_intake.Intake, "put"), (workload_intake.Intake, "_settle")]
     owner, name = draw.choice(places)
 
     def bad(subject: Any, *_: Any) -> bool:
         key = getattr(subject, "key", "") or getattr(getattr(subject, "gang", None), "key", "")
-        bare = owner is intake.Intake and world.engine._store.frozen  # with what it takes to hold quota all goes well
+        bare = (
+            owner is workload_intake.Intake and world.engine._store.frozen
+        )  # with what it takes to hold quota all goes well
         return "bad" in key and not bare and draw.random() < 0.5
 
     done: set[str] = set()
@@ -208,5 +212,5 @@ def test_whatever_fails_quota_is_kept_and_everybody_else_is_served(seed: int) ->
 def test_the_engine_itself_hides_nothing() -> None:
     """Tests and replays use the plain engine: there, a failure is a failure."""
     world = World(cluster_queue("q", 8), gang("bad"))
-    with breaking(cycle.TreeCycle, "_nominate", of("bad"), ERRORS[0]), pytest.raises(Exception, match="team/bad"):
+    with breaking(tree_cycle.TreeCycle, "_nominate", of("bad"), ERRORS[0]), pytest.raises(Exception, match="team/bad"):
         world.decide()

@@ -11,8 +11,6 @@ from tests.engine.twins import Twins
 from tests.engine.world import cluster_queue, cohort, gang
 from tests.examples import examples
 
-from gangline.engine.fixes import FIXES
-from gangline.engine.lifecycle import required_checks
 from gangline.engine.model import (
     AdmissionCheck,
     Admit,
@@ -35,6 +33,8 @@ from gangline.engine.model import (
     Warn,
     Workload,
 )
+from gangline.engine.state.lifecycle import required_checks
+from gangline.engine.text.fixes import FIXES
 
 RECLAIM = PreemptionPolicy("LowerPriority", "Any")
 BORROW = PreemptionPolicy("LowerOrNewerEqualPriority", "LowerPriority", "LowerPriority", 1)

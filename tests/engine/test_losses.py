@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.engine.world import GPU, START, World, cluster_queue, gang
 
-from gangline.engine.losses import DAY, THRIFT, Losses
+from gangline.engine.backfill.loss_budget import DAY, THRIFT, Losses
 from gangline.engine.model import LocalQueue
 
 

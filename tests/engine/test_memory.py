@@ -8,8 +8,8 @@ import pytest
 from tests.engine.clockwork import Clockwork, Job
 from tests.engine.world import cluster_queue
 
-from gangline.engine.gang import Gang
 from gangline.engine.model import Backfill
+from gangline.engine.queues.workload_state import Gang
 
 DAY = 86_400
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
 from tests.engine.world import GPU, World, cluster_queue, gang
 
-from gangline.engine import outlook as outlooks
 from gangline.engine.model import (
     Backfill,
     BoundPod,
-    Change,
     ClusterQueue,
     Flavor,
     Footprint,
@@ -22,7 +21,7 @@ from gangline.engine.model import (
     TopologyRequest,
     Workload,
 )
-from gangline.engine.outlook import Outlook, outlook
+from gangline.engine.simulation import Outlook, outlook
 
 MINUTE = 60_000
 
@@ -42,7 +41,7 @@ def world(*gangs: tuple[Workload, float], gpus: int = 8, spread: float = 1.0001,
 
 
 def look(made: World, **options: Any) -> Outlook:
-    return outlook(made.engine.facts(), made.engine.settings, made.now, **options)
+    return outlook(made.engine.facts(), made.engine.settings, made.now, **{"clock": time.perf_counter, **options})
 
 
 def in_minutes(made: World, seen: Outlook, name: str) -> tuple[float, float]:
@@ -132,19 +131,6 @@ def test_the_course_of_the_medians_can_be_drawn() -> None:
     assert [(s.workload, s.cluster_queue) for s in stretches] == [("team/a1", "q"), ("team/b2", "q")]
     assert stretches[0].ended == stretches[1].began
     assert stretches[1].ended - stretches[1].began == 30 * MINUTE
-
-
-def test_a_process_of_its_own_says_the_same(tmp_path: Any) -> None:
-    import pickle
-    import subprocess
-    import sys
-
-    made = world((gang("a1", 8), 60), (gang("b2", 8), 30))
-    facts: list[Change] = made.engine.facts()
-    program = "import sys; from gangline.engine import outlook; sys.exit(outlook.main())"
-    asked = outlooks.request(facts, made.engine.settings, made.now, courses=3)
-    done = subprocess.run([sys.executable, "-c", program], input=asked, capture_output=True, check=True)
-    assert pickle.loads(done.stdout) == look(made, courses=3)
 
 
 def test_whoever_ends_leaves_its_nodes() -> None:

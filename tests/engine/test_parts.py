@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from tests.engine.world import GPU, World, cluster_queue, gang
 
 from gangline.api import quantity as api_quantity
-from gangline.engine import partial, quantity
-from gangline.engine.fairness import NO_SHARE, Share, standing
-from gangline.engine.gang import Demand
+from gangline.engine.flavors import partial_admission
+from gangline.engine.flavors.flavor_match import obstacle
 from gangline.engine.model import Cohort, Expression, Flavor, PodSet, Put, Quota, Taint, Toleration
-from gangline.engine.selection import obstacle
+from gangline.engine.queues.workload_state import Demand
+from gangline.engine.quota.dominant_share import NO_SHARE, Share, standing
+from gangline.engine.text import quantity_text
 
 SPOT = Flavor("spot", {"pool": "spot", "zone": "z1"}, (Taint("spot", "true"),))
 
@@ -82,13 +83,13 @@ def test_partial_admission_finds_the_least_reduction(sizes: list[tuple[int, int]
         return list(counts) if sum(counts) <= limit else None
 
     expected = next((counts for counts in steps if sum(counts) <= limit), None)
-    assert partial.search(demands, fits) == expected
+    assert partial_admission.search(demands, fits) == expected
 
 
 @example(resource="memory", amount=1000)
 @given(resource=st.sampled_from(("cpu", "memory", GPU, "pods")), amount=st.integers(0, 2**62))
 def test_quantities_are_canonical(resource: str, amount: int) -> None:
-    text = quantity.text(resource, amount)
+    text = quantity_text.text(resource, amount)
     assert api_quantity.parse(text, resource) == amount
     assert text == api_quantity.format(amount, resource)
 
@@ -105,7 +106,7 @@ def test_quantities_are_canonical(resource: str, amount: int) -> None:
     ],
 )
 def test_quantities_as_examples(resource: str, amount: int, text: str) -> None:
-    assert quantity.text(resource, amount) == text
+    assert quantity_text.text(resource, amount) == text
 
 
 def test_shares_order_as_they_should() -> None:

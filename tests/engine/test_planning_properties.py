@@ -27,7 +27,7 @@ from gangline.engine.model import (
     VictimPolicy,
     Workload,
 )
-from gangline.engine.topology_ledger import HOSTNAME
+from gangline.engine.topology.topology_ledger import HOSTNAME
 
 RECLAIM = PreemptionPolicy("LowerPriority", "Any")
 TWICE = VictimPolicy(max_preemptions=2)

@@ -14,7 +14,6 @@ from tests.engine.world import START, World, cluster_queue, cohort, gang
 from tests.examples import examples
 
 from gangline.engine.engine import Engine
-from gangline.engine.fixes import FIXES, STILL_HELD
 from gangline.engine.model import (
     Admit,
     ClusterQueue,
@@ -31,6 +30,7 @@ from gangline.engine.model import (
     VictimPolicy,
     WriteFailed,
 )
+from gangline.engine.text.fixes import FIXES, STILL_HELD
 
 RECLAIM = PreemptionPolicy("LowerPriority", "Any")
 BORROW = PreemptionPolicy("LowerOrNewerEqualPriority", "LowerPriority", "LowerPriority", 1)

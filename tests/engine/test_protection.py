@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,6 @@ from tests.engine.node_world import NodeWorld, node, plain, queue
 from tests.engine.world import GPU, World, cluster_queue, cohort, gang, group, of, parks
 from tests.examples import examples
 
-from gangline.engine.fixes import FIXES
 from gangline.engine.model import (
     Backfill,
     Decision,
@@ -30,7 +30,8 @@ from gangline.engine.model import (
     VictimPolicy,
     Workload,
 )
-from gangline.engine.outlook import outlook
+from gangline.engine.simulation import outlook
+from gangline.engine.text.fixes import FIXES
 
 LOWER = PreemptionPolicy("LowerPriority")
 RECLAIM = PreemptionPolicy("LowerPriority", "Any")
@@ -189,7 +190,7 @@ def test_its_expected_start_knows_of_it() -> None:
     world = one_queue(TEN_MINUTES, gang("low", 8))
     ends = world.now + 600_000
     preempted(world, HIGH)
-    seen = outlook(world.engine.facts(), world.engine.settings, world.now, courses=1)
+    seen = outlook(world.engine.facts(), world.engine.settings, world.now, courses=1, clock=time.perf_counter)
     assert seen.starts["team/high"].p50 == ends
 
 

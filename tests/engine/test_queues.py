@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from tests.engine.world import gang
 from tests.examples import examples
 
-from gangline.engine.gang import Gang
 from gangline.engine.model import Settings
-from gangline.engine.queues import PendingQueue
+from gangline.engine.queues.pending_queue import PendingQueue
+from gangline.engine.queues.workload_state import Gang
 
 SETTINGS = Settings()
 

@@ -7,9 +7,9 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.engine.cluster_queue import ClusterQueueState
 from gangline.engine.model import UNLIMITED, ClusterQueue, Quota
-from gangline.engine.quota import Cell, Node, reset, settle
+from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.quota.quota_ledger import Cell, Node, reset, settle
 
 FR = ("a100", "gpu")
 

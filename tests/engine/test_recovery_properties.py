@@ -26,8 +26,8 @@ from gangline.engine.model import (
     Warn,
     WriteFailed,
 )
-from gangline.engine.placement import hosts_of
-from gangline.engine.topology_ledger import HOSTNAME
+from gangline.engine.topology.placement import hosts_of
+from gangline.engine.topology.topology_ledger import HOSTNAME
 
 #: a breaker that never opens: here half of everything fails all the time
 POLICY = Recovery(soak_seconds=5, swap_budget=1_000, breaker_share=1.0)

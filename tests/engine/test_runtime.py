@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.world import START, gang
 
-from gangline.engine.gang import Gang
-from gangline.engine.line import Line, Place
 from gangline.engine.model import Backfill, Ordering, RuntimeForecast, Settings
-from gangline.engine.ordering import Estimates, Ranking, size
-from gangline.engine.runtime import NEVER, TICK, Runtime
+from gangline.engine.model.runtime import NEVER, TICK, Runtime
+from gangline.engine.queues.ordering import Estimates, Ranking, size
+from gangline.engine.queues.ranked_index import Line, Place
+from gangline.engine.queues.workload_state import Gang
 
 HOUR = 3_600_000
 LEVELS = (0.1, 0.5, 0.8, 0.9, 0.95)

@@ -8,10 +8,10 @@ from tests.engine.clockwork import Clockwork, Job, not_overcommitted
 from tests.engine.world import START, World, cluster_queue, gang, of
 from tests.examples import examples
 
+from gangline.engine.backfill.reservation import FAR, Reservation
+from gangline.engine.backfill.timeline import Timeline
 from gangline.engine.model import Backfill, Ordering, Preempt, RuntimeForecast
-from gangline.engine.reservation import FAR, Reservation
-from gangline.engine.snapshot import snapshot
-from gangline.engine.timeline import Timeline
+from gangline.engine.state.engine_snapshot import snapshot
 
 ORDERS = ("QueueOrder", "ShortestFirst", "LargestFirst", "BestFit", "AgedShortestFirst")
 KEYS = ("Priority", "ShortestFirst", "AgedShortestFirst", "SmallestFirst", "HighestResponseRatio")

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.examples import examples
 
-from gangline.engine import topology_counts
 from gangline.engine.model import (
     Admission,
     Domain,
@@ -22,7 +21,8 @@ from gangline.engine.model import (
     TopologyAssignment,
     TopologyRequest,
 )
-from gangline.engine.topology import PlacementRequest, Profile, Topologies, TopologyLedger, place
+from gangline.engine.topology import domain_counts
+from gangline.engine.topology.topologies import PlacementRequest, Profile, Topologies, TopologyLedger, place
 
 from .topology_cluster import BLOCK, HOST, LEVELS, RACK, ask, ledger, node, pods
 
@@ -178,13 +178,13 @@ TestHistory = History.TestCase
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The leaves that are counted, in order."""
     leaves: list[int] = []
-    count_leaf = topology_counts.Counts._count_leaf
+    count_leaf = domain_counts.Counts._count_leaf
 
-    def spy(self: topology_counts.Counts, leaf: int, *rest: object) -> None:
+    def spy(self: domain_counts.Counts, leaf: int, *rest: object) -> None:
         leaves.append(leaf)
         count_leaf(self, leaf, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(topology_counts.Counts, "_count_leaf", spy)
+    monkeypatch.setattr(domain_counts.Counts, "_count_leaf", spy)
     return leaves
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gangline.engine.model import Domain, Expression, Flavor, PreferredTerm, Taint, Toleration, TopologyAssignment
-from gangline.engine.topology import PlacementRequest, Profile, ReplacementRequest, place, replace_node
-from gangline.engine.topology_place import Hold
+from gangline.engine.topology.placing import Hold
+from gangline.engine.topology.topologies import PlacementRequest, Profile, ReplacementRequest, place, replace_node
 
 from .topology_cluster import BLOCK, HOST, RACK, ask, ledger, node, pods
 

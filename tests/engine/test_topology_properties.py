@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from gangline.engine.model import Domain, Node, PodSet, Slice, TopologyAssignment, TopologyRequest
-from gangline.engine.topology import Placement, PlacementRequest, Profile, TopologyLedger, place
+from gangline.engine.topology.topologies import Placement, PlacementRequest, Profile, TopologyLedger, place
 
 from .topology_cluster import BLOCK, HOST, LEVELS, RACK, ledger, node
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gangline.console.tas_vectors import compare
+from gangline.conformance.tas_vectors import compare
 
 VECTORS = Path(__file__).parent.parent / "data" / "vectors"
 FILES = {"tas-1": 120, "tas-2": 100, "tas-3": 87, "tas-4": 69, "tas-5": 93}

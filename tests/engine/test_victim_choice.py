@@ -13,7 +13,6 @@ from tests.engine.node_world import NodeWorld, node, plain, queue
 from tests.engine.world import GPU, START, World, cluster_queue, cohort, gang, group, of
 from tests.examples import examples
 
-from gangline.engine.fewest import STEPS, FewestSearch
 from gangline.engine.model import (
     FairSharing,
     PodSet,
@@ -23,7 +22,8 @@ from gangline.engine.model import (
     VictimPolicy,
     Workload,
 )
-from gangline.engine.victim_choice import Away
+from gangline.engine.preemption.fewest_victims import STEPS, FewestSearch
+from gangline.engine.preemption.victim_search import Away
 
 LOWER = PreemptionPolicy("LowerPriority")
 RECLAIM = PreemptionPolicy("LowerPriority", "Any")

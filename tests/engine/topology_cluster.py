@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gangline.engine.model import Flavor, Node, PodSet, Slice, Topology, TopologyAssignment, TopologyRequest
-from gangline.engine.topology import PlacementRequest, TopologyLedger
+from gangline.engine.topology.topologies import PlacementRequest, TopologyLedger
 
 BLOCK, RACK, HOST = "example.com/block", "example.com/rack", "kubernetes.io/hostname"
 LEVELS = (BLOCK, RACK, HOST)

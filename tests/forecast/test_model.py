@@ -32,11 +32,12 @@ from gangline.forecast import (
     train,
     train_in_process,
 )
-from gangline.forecast.calibration import REFRESH, Calibrator, Record
+from gangline.forecast.calibration import REFRESH, Calibrator
 from gangline.forecast.evaluate import Window, evaluate
 from gangline.forecast.guard import Guard
 from gangline.forecast.model import Validation
 from gangline.forecast.quantiles import LEVELS
+from gangline.forecast.runs import StartedRun
 from gangline.forecast.shifts import Evidence, shifts, weighted_quantile
 from gangline.forecast.tracker import Tracker
 
@@ -185,7 +186,7 @@ def test_calibration_follows_a_drift() -> None:
     for number in range(2000):
         start = number * 600.0
         target = float(rng.normal(5.0 if start < 7 * DAY else 7.0, 0.3))
-        calibrator.add(Record(f"r{number}", start, (5.0,) * len(LEVELS), start + math.exp(target), target))
+        calibrator.add(StartedRun(f"r{number}", start, (5.0,) * len(LEVELS), start + math.exp(target), target))
     assert calibrator.shifts(6 * DAY)[1] == pytest.approx(0.0, abs=0.1)
     assert calibrator.shifts(13 * DAY)[1] == pytest.approx(2.0, abs=0.15)
 
@@ -195,7 +196,7 @@ def test_groups_are_calibrated_apart() -> None:
     for number in range(2000):
         start, group = number * 300.0, "ab"[number % 2]
         target = float(rng.normal({"a": 4.0, "b": 6.0}[group], 0.3))
-        calibrator.add(Record(f"r{number}", start, (5.0,) * len(LEVELS), start + math.exp(target), target, group))
+        calibrator.add(StartedRun(f"r{number}", start, (5.0,) * len(LEVELS), start + math.exp(target), target, group))
     now = 7 * DAY
     apart = calibrator.shifts(now, "b")[1] - calibrator.shifts(now, "a")[1]
     assert 0.3 < apart < 2.0  # on the way from one correction for all to one for each
@@ -205,7 +206,7 @@ def test_groups_are_calibrated_apart() -> None:
 def test_little_evidence_moves_little() -> None:
     calibrator = Calibrator()
     assert not calibrator.shifts(0.0).any()
-    calibrator.add(Record("a", 0.0, (5.0,) * len(LEVELS)))
+    calibrator.add(StartedRun("a", 0.0, (5.0,) * len(LEVELS)))
     calibrator.finished("a", 100.0, 9.0)
     assert 0 < calibrator.shifts(REFRESH)[1] < 0.5
 

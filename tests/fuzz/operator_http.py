@@ -17,10 +17,10 @@ from tests.fuzz.draw import Draw
 from tests.fuzz.objects import ODD, Json
 
 from gangline.api.names import V1BETA2
-from gangline.control.aggregated import AggregatedApi, Options
-from gangline.control.front_proxy import Trust
-from gangline.control.operator import Operator
-from gangline.control.operator import Options as OperatorOptions
+from gangline.control.process.operator_process import Operator
+from gangline.control.process.operator_process import Options as OperatorOptions
+from gangline.control.visibility.aggregated_api import AggregatedApi, Options
+from gangline.control.visibility.front_proxy import Trust
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Upsert
 from gangline.tls.connections import runner_of

@@ -9,8 +9,9 @@ import pytest
 from tests.fuzz import worst
 
 from gangline import jobs
-from gangline.api import admission, names, parse, parse_workload
-from gangline.api.reading import ParseError
+from gangline.api import admission, names
+from gangline.api.read import parse, parse_workload
+from gangline.api.read.reading import ParseError
 from gangline.jobs.base import JobError
 from gangline_webhooks import jsonpatch
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from gangline.api.admission import syntax
-from gangline.control import conditions
-from gangline.engine import health
+from gangline.api.read import conditions
 from gangline.engine.model import Node
-from gangline.engine.topology_filter import Expression, expression_matches
+from gangline.engine.nodes import health
+from gangline.engine.topology.node_filter import Expression, expression_matches
 from gangline.jobs import said
 from gangline.telemetry.file import FileSource
 from gangline.telemetry.prometheus import _samples
@@ -26,7 +26,7 @@ def test_a_label_that_is_no_number_of_64_bits_is_neither_more_nor_less_than_anot
 
 @pytest.mark.parametrize("value", ["9" * 5000, "²", "٣", ""])
 def test_a_node_label_that_is_no_time_announces_nothing(value: str):
-    labels = {signal.key: value for signal in health.TABLE if signal.read == "Due"}
+    labels = {signal.key: value for signal in health.HEALTH_SIGNALS if signal.read == "Due"}
     assert labels
     assert list(health._announced(Node("node", labels=labels))) == []
 

@@ -20,7 +20,13 @@ def assert_linear(parser: Parser, small: int, times: int) -> None:
 
 
 def test_the_readers_of_numbers_durations_times_and_records_are_marked():
-    expected = {"quantity._read", "quantity.parse_duration", "reading.parse_time", "recovery._record", "recovery._rows"}
+    expected = {
+        "quantity._read",
+        "quantity.parse_duration",
+        "read.reading.parse_time",
+        "read.swap_record._record",
+        "read.swap_record._rows",
+    }
     assert {f"gangline.api.{name}" for name in expected} <= PARSERS.keys()
 
 

@@ -7,59 +7,87 @@ from tests.fuzz import readers
 
 #: no reader of texts: what is converted is a number already, by its type, by a schema or by a marked parser
 NUMBERS = (
-    *("gangline.api.configuration._pods_ready", "gangline.api.configuration._usage_based"),
-    *("gangline.api.parse.local_queue", "gangline.api.quantity.parse_number", "gangline.api.quantity._parse_number"),
-    *("gangline.control.expected.Accuracy.restore", "gangline.control.expected._said"),
-    "gangline.control.heartbeats._quantile",
-    *("gangline.control.lease.Elector._free", "gangline.control.lease.Elector._write"),
-    "gangline.control.pacing.Pace.__post_init__",
-    *(
-        "gangline.control.pacing.Pace._cut",
-        "gangline.control.pacing.Pace.allowance",
-        "gangline.control.pacing.Pace.answered",
-    ),
-    *("gangline.control.policies._give_way", "gangline.control.policies.backfill", "gangline.control.policies.overrun"),
-    *("gangline.control.policies.recovery", "gangline.control.tallies._record"),
-    *("gangline.control.writer", "gangline.control.writer.Writer.submit"),
-    *(
-        "gangline.engine.ordering._largest",
-        "gangline.engine.ordering.Ranking._area",
-        "gangline.engine.ordering.Ranking._expected",
-    ),
-    *("gangline.engine.ordering.Ranking.rank", "gangline.engine.ordering.Ranking.rank_with"),
-    *("gangline.forecast.forecaster.Forecaster.finished", "gangline.forecast.guard.Guard.recall"),
-    *("gangline.forecast.model._from_json", "gangline.forecast.shifts._answer", "gangline.forecast.training.fit"),
-    *("gangline.forecast.store.HistoryStore.count", "gangline.forecast.store.HistoryStore.prune"),
-    *("gangline.forecast.training._validated", "gangline.jobs.said.positive"),
-    *("gangline.kube.errors.from_status", "gangline.kube.reflector.Reflector._watch"),
+    "gangline.api.quantity._parse_number",
+    "gangline.api.quantity.parse_number",
+    "gangline.api.read.configuration._pods_ready",
+    "gangline.api.read.configuration._usage_based",
+    "gangline.api.read.parse.local_queue",
+    "gangline.api.read.policy_reader._give_way",
+    "gangline.api.read.policy_reader.backfill",
+    "gangline.api.read.policy_reader.overrun",
+    "gangline.api.read.policy_reader.recovery",
+    "gangline.control.forecasting.expected_starts.Accuracy.restore",
+    "gangline.control.forecasting.expected_starts._said",
+    "gangline.control.forecasting.tallies._record",
+    "gangline.control.process.lease.Elector._free",
+    "gangline.control.process.lease.Elector._write",
+    "gangline.control.stall.progress_reports._quantile",
+    "gangline.control.writes.pacing.Pace.__post_init__",
+    "gangline.control.writes.pacing.Pace._cut",
+    "gangline.control.writes.pacing.Pace.allowance",
+    "gangline.control.writes.pacing.Pace.answered",
+    "gangline.control.writes.writer",
+    "gangline.control.writes.writer.Writer.submit",
+    "gangline.engine.queues.ordering.Ranking._area",
+    "gangline.engine.queues.ordering.Ranking._expected",
+    "gangline.engine.queues.ordering.Ranking.rank",
+    "gangline.engine.queues.ordering.Ranking.rank_with",
+    "gangline.engine.queues.ordering._largest",
+    "gangline.forecast.forecaster.Forecaster.finished",
+    "gangline.forecast.guard.Guard.recall",
+    "gangline.forecast.model._from_json",
+    "gangline.forecast.shifts._answer",
+    "gangline.forecast.store.HistoryStore.count",
+    "gangline.forecast.store.HistoryStore.prune",
+    "gangline.forecast.training._validated",
+    "gangline.forecast.training.fit",
+    "gangline.jobs.said.positive",
+    "gangline.kube.errors.from_status",
+    "gangline.kube.reflector.Reflector._watch",
     "gangline.telemetry.prometheus.PrometheusSource.read",
 )
 #: the operator's own files, database, environment, addresses and Secrets: whoever writes these is its administrator
 OWN = (
-    *("gangline.control.api_service.Address.alias", "gangline.control.api_service.Address.routable"),
-    *("gangline.control.audit.from_line", "gangline.control.audit_check.files"),
-    *("gangline.control.faults.FaultHook.from_environment", "gangline.control.notify_outbox._decoded"),
-    *("gangline.control.tallies.Tallies._take", "gangline.forecast.model.load", "gangline.forecast.worker.main"),
-    *("gangline.kube.config.ExecToken._run_plugin", "gangline.kube.config._Entry.content"),
-    *("gangline.kube.config._Kubeconfig.read", "gangline.kube.config._epoch", "gangline.progress._interval"),
-    *("gangline.telemetry.prometheus.PrometheusSource.__init__", "gangline.tls.issuing._general_name"),
-    *("gangline_webhooks.certificate_store._read", "gangline_webhooks.server._names"),
+    "gangline.control.audit.audit_check.files",
+    "gangline.control.audit.audit_log.from_line",
+    "gangline.control.forecasting.tallies.Tallies._take",
+    "gangline.control.notify.outbox._decoded",
+    "gangline.control.visibility.api_service.Address.alias",
+    "gangline.control.visibility.api_service.Address.routable",
+    "gangline.control.writes.crash_points.FaultHook.from_environment",
+    "gangline.forecast.model.load",
+    "gangline.forecast.worker.main",
+    "gangline.kube.config.ExecToken._run_plugin",
+    "gangline.kube.config._Entry.content",
+    "gangline.kube.config._Kubeconfig.read",
+    "gangline.kube.config._epoch",
+    "gangline.progress._interval",
+    "gangline.telemetry.prometheus.PrometheusSource.__init__",
+    "gangline.tls.issuing._general_name",
+    "gangline_webhooks.certificate_store._read",
+    "gangline_webhooks.server._names",
 )
 #: answers of the API server, which bounds its objects; what people wrote in them is read by marked functions
 API_SERVER = (
-    *("gangline.kube.errors.from_response", "gangline.kube.errors._seconds", "gangline.kube.resources.revision"),
-    *("gangline.bounded._cut", "gangline.bounded.load_shallow"),
+    "gangline.bounded._cut",
+    "gangline.bounded.load_shallow",
+    "gangline.kube.errors._seconds",
+    "gangline.kube.errors.from_response",
+    "gangline.kube.resources.revision",
 )
 #: JSON that the same process has just written, of an object that was measured when it came in
 WRITTEN_HERE = (
-    "gangline.api.podspec._known",
-    "gangline.control.writes.Writes._render",
+    "gangline.api.read.podspec._known",
+    "gangline.control.writes.writes.Writes._render",
     "gangline_webhooks.facts._is_queued",
 )
 #: one pass of a pattern that cannot go back: over names that the API server keeps short, or no further than 254 characters
-ONE_PASS = (*("gangline.control.notify.Notices._audience", "gangline.engine.accelerators.is_accelerator"),)
+ONE_PASS = (
+    "gangline.control.notify.notices.Notices._audience",
+    "gangline.engine.text.accelerators.is_accelerator",
+)
 #: commands that a person starts for herself, on her own files and arguments, and a cluster on her own machine
-COMMANDS = ("gangline.console", "gangline.devcluster", "gangline.replay", "gangline.traces")
+COMMANDS = ("gangline.conformance", "gangline.console", "gangline.devcluster", "gangline.replay", "gangline.traces")
 
 ALLOWED = frozenset({*NUMBERS, *OWN, *API_SERVER, *WRITTEN_HERE, *ONE_PASS})
 

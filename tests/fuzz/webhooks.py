@@ -16,7 +16,8 @@ from tests.fuzz.draw import Draw
 from tests.fuzz.objects import ODD, Json, annotated, edit, jobset, objects, review
 from tests.webhooks.patching import apply
 
-from gangline.api import conversion, names
+from gangline.api import names
+from gangline.api.convert import conversion
 from gangline.kube.errors import NotFound
 from gangline.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES, Resource
 from gangline_webhooks.app import Readiness, create_app

@@ -11,7 +11,7 @@ from tests.jobs.gangs import CREATED, KIND, FakeNamespace, admitted, gpu_job, po
 from tests.merging import merge_patch
 
 from gangline.api import names
-from gangline.api.v1alpha1.gpujob import GPUJob as Model
+from gangline.api.schema.v1alpha1.gpujob import GPUJob as Model
 from gangline.jobs import workload
 from gangline.jobs.base import Children, Delete, JobError, Outcome, PodSetInfo
 from gangline.jobs.gpujob import children as owned

@@ -10,7 +10,7 @@ import pytest
 from tests.jobs.support import Json
 from tests.merging import merge_patch
 
-from gangline.api import recovery
+from gangline.api.read import swap_record
 from gangline.jobs import kind_of, workload
 from gangline.jobs.base import Children, JobError, Patch, PodSetInfo
 from gangline.jobs.jobset import JobSet
@@ -343,7 +343,7 @@ def test_a_lost_pod_means_that_all_of_it_starts_anew():
 def test_whole_domains_are_those_of_the_jobset_or_of_the_replicated_job():
     slices, driver = group("Slice", replicas=3), group("driver", replicas=None)
     driver["template"]["metadata"] = {"annotations": {EXCLUSIVE: "rack"}}
-    found = recovery.whole_domains(KIND.marks(job_set(slices, driver, annotations={EXCLUSIVE: "pool"})))
+    found = swap_record.whole_domains(KIND.marks(job_set(slices, driver, annotations={EXCLUSIVE: "pool"})))
     assert found == {"slice": ("pool", 3), "driver": ("rack", 1)}
 
 

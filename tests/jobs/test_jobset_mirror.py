@@ -8,8 +8,8 @@ import pytest
 from tests.jobs.support import Json
 from tests.jobs.test_jobset import job_set, pods
 
-from gangline.control import mirror
-from gangline.control.mirror import Mirror
+from gangline.control.mirror import mirror
+from gangline.control.mirror.mirror import Mirror
 from gangline.jobs.base import JobError
 from gangline.jobs.jobset import JobSet
 from gangline.kube import resources as kube

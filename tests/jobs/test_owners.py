@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gangline.control.mirror import Mirror
+from gangline.control.mirror.mirror import Mirror
 from gangline.jobs import owners
 from gangline.kube import resources as kube
 

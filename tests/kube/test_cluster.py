@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from tests.conftest import require_control_plane
 
-from gangline.control.events import EventRecorder
-from gangline.control.lease import Elector, Timing
-from gangline.control.outgoing import Write
-from gangline.control.writer import Writer
+from gangline.control.process.lease import Elector, Timing
+from gangline.control.writes.events import EventRecorder
+from gangline.control.writes.outgoing import Write
+from gangline.control.writes.writer import Writer
 from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
 from gangline.kube import client as kube

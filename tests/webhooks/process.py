@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.controlplane import Kubectl, eventually
 
-from gangline.api import install
+from gangline.api.schema import crd_install
 
 
 @dataclass
@@ -51,6 +51,6 @@ def running(kubeconfig: Path, directory: Path, *more: str, listen: str = "127.0.
 
 
 def install_crds(kubectl: Kubectl) -> None:
-    manifest = {"apiVersion": "v1", "kind": "List", "items": install.crds()}
+    manifest = {"apiVersion": "v1", "kind": "List", "items": crd_install.crds()}
     kubectl("create", "-f", "-", stdin=json.dumps(manifest))
     kubectl.wait_established("crd", "--all")

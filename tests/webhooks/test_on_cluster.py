@@ -14,8 +14,9 @@ from tests.api.admission.builders import RECIPE, Json, cluster_queue, gpujob, jo
 from tests.controlplane import Kubectl, eventually
 from tests.webhooks.process import Webhooks, install_crds, running
 
-from gangline.api import install, names
-from gangline.api.kinds import CONVERTED
+from gangline.api import names
+from gangline.api.schema import crd_install
+from gangline.api.schema.kinds import CONVERTED
 from gangline.devcluster import build
 from gangline.devcluster.local import LocalControlPlane
 
@@ -209,7 +210,7 @@ def test_the_whole_recipe_applies_verbatim(kubectl: Kubectl, webhooks: Webhooks,
 
 
 def test_installing_the_kinds_again_leaves_their_conversion(kubectl: Kubectl, webhooks: Webhooks):
-    manifest = {"apiVersion": "v1", "kind": "List", "items": install.crds()}
+    manifest = {"apiVersion": "v1", "kind": "List", "items": crd_install.crds()}
     kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
     crds = kubectl.json("get", "crd")["items"]
     converted = {crd["metadata"]["name"] for crd in crds if crd["spec"]["conversion"]["strategy"] == "Webhook"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gangline.api import names
-from gangline.api.kinds import CONVERTED
+from gangline.api.schema.kinds import CONVERTED
 from gangline.kube import resources
 from gangline.kube.client import NotFound, Resource
 from gangline_webhooks import conditions, registration

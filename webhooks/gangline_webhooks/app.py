@@ -16,8 +16,9 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gangline.api import admission, conversion
+from gangline.api import admission
 from gangline.api.admission import jobs
+from gangline.api.convert import conversion
 from gangline.bounded import SHOWN
 from gangline.jobs import kind_of
 from gangline.jobs.base import JobError

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from gangline.api.kinds import CONVERTED
+from gangline.api.schema.kinds import CONVERTED
 from gangline.kube.client import ApiClient, Conflict, NotFound, Resource
 from gangline.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from gangline_webhooks import registration

@@ -96,7 +96,7 @@ WHOLE_DOMAINS: Final = f"{OWN_GROUP}/whole-domains"
 CHECKPOINT_INTERVAL: Final = f"{OWN_GROUP}/checkpoint-interval"
 #: annotation on jobs and Workloads: "Restart" where a lost pod means that all pods must start anew, "Replace" where not
 NODE_LOSS: Final = f"{OWN_GROUP}/node-loss"
-#: annotation on Workloads, JSON: what was done when nodes failed (`gangline.api.recovery`)
+#: annotation on Workloads, JSON: what was done when nodes failed (`gangline.api.read.swap_record`)
 RECOVERY: Final = f"{OWN_GROUP}/recovery"
 #: annotation on pods: how often their gang was restarted before, within its admission
 ATTEMPT: Final = f"{OWN_GROUP}/attempt"

@@ -19,42 +19,41 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gangline.api import names
-from gangline.control import conditions, plan, steps, unhealthy
-from gangline.control.decisions import Decisions
-from gangline.control.events import EventRecorder
-from gangline.control.fencing import Fencing, lingering
-from gangline.control.footprints import Footprints
-from gangline.control.metrics import Metrics
-from gangline.control.mirror import JOB_KINDS, READERS, JobRef, Mirror
-from gangline.control.notify import Notices, Receiver
-from gangline.control.notify_outbox import Outbox
-from gangline.control.outgoing import Priority, Write
-from gangline.control.outliving import Outliving
-from gangline.control.pacing import Pace
-from gangline.control.pod_owners import PodOwners, claim, in_gang
-from gangline.control.pods import Pods, ungating
-from gangline.control.quarantine import Quarantine, Subject, describe
-from gangline.control.queue_writes import QueueWrites
-from gangline.control.recovery import Recoveries, holds_back
-from gangline.control.stall_watch import StallWatch
-from gangline.control.steering import Steering
-from gangline.control.time_limit import limited
-from gangline.control.writer import Writer
-from gangline.control.writes import Writes
-from gangline.engine import model
-from gangline.engine.engine import Engine
-from gangline.engine.isolated import Fault, IsolatedEngine
-from gangline.engine.outlook import ExpectedStart
+from gangline.api.read import conditions
+from gangline.control.decisions.carrying_out import Decisions
+from gangline.control.isolation.quarantine import Quarantine, Subject, describe
+from gangline.control.isolation.time_limit import limited
+from gangline.control.mirror.mirror import JOB_KINDS, READERS, JobRef, Mirror
+from gangline.control.mirror.pod_gates import Pods, ungating
+from gangline.control.mirror.pod_index import Footprints
+from gangline.control.mirror.pod_owners import PodOwners, claim, in_gang
+from gangline.control.notify.notices import Notices, Receiver
+from gangline.control.notify.outbox import Outbox
+from gangline.control.operator_metrics import Metrics
+from gangline.control.plan import job_plan, plan_steps
+from gangline.control.recovery import unhealthy_nodes
+from gangline.control.recovery.departed_workloads import Outliving
+from gangline.control.recovery.domain_gates import Steering
+from gangline.control.recovery.fencing import Fencing, lingering
+from gangline.control.recovery.swaps import Recoveries, holds_back
+from gangline.control.stall.stall_watch import StallWatch
+from gangline.control.writes.events import EventRecorder
+from gangline.control.writes.outgoing import Priority, Write
+from gangline.control.writes.pacing import Pace
+from gangline.control.writes.queue_writes import QueueWrites
+from gangline.control.writes.writer import Writer
+from gangline.control.writes.writes import Writes
+from gangline.engine import Engine, ExpectedStart, Fault, IsolatedEngine, model
 from gangline.jobs.base import AnswersRefusals, Children, Create, Delete, JobError
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError, Forbidden
 from gangline.kube.reflector import Event, Removed, Upsert
-from gangline.kube.resources import ObjectKey, Resource, key_of
+from gangline.kube.resources import ObjectKey, Resource, deleting, key_of
 from gangline.telemetry import Source
 
 if TYPE_CHECKING:
-    from gangline.control.forecasting import Forecasting
+    from gangline.control.forecasting.forecasting import Forecasting
 
 log = logging.getLogger(__name__)
 
@@ -354,7 +353,7 @@ class Controller:
     def _lingers(self, job: Json, children: Children, workloads: Iterable[Json]) -> bool:
         """Pods of a job that is being stopped still run."""
         jobs = {job["metadata"]["name"], *(child["metadata"]["name"] for child in children.jobs)}
-        leaving = [workload for workload in workloads if plan.leaving(job, workload)]
+        leaving = [workload for workload in workloads if job_plan.leaving(job, workload)]
         return any(lingering(self.footprints.of(key_of(w)), jobs, self.mirror.objects[kube.NODES].get) for w in leaving)
 
     def _note_leaving(self) -> None:
@@ -366,7 +365,7 @@ class Controller:
             workload = self.mirror.get(kube.WORKLOADS, key)
             ref = self.mirror.job_of(workload) if workload is not None else None
             job = self.mirror.get(*ref) if ref is not None else None
-            if workload is not None and ref is not None and job is not None and plan.leaving(job, workload):
+            if workload is not None and ref is not None and job is not None and job_plan.leaving(job, workload):
                 self.mirror.dirty.add(ref)
 
     def _outlive(self, workload: Json) -> None:
@@ -396,7 +395,7 @@ class Controller:
         if any(self.writes.in_doubt(kube.WORKLOADS, key_of(workload)) for workload in workloads):
             return  # the answer marks the job again
         children = self.mirror.children_of(job)
-        view = steps.JobView(
+        view = plan_steps.JobView(
             kind=JOB_KINDS[resource],
             job=job,
             workloads=workloads,
@@ -407,7 +406,7 @@ class Controller:
             lingering=self._lingers(job, children, workloads),
         )
         try:
-            planned = limited(lambda: plan.plan(view, self.mirror))
+            planned = limited(lambda: job_plan.plan(view, self.mirror))
         except JobError as error:
             self._recorder.record(job, "Warning", "ErrWorkloadCompose", str(error))
             self._retry_later(ref)
@@ -415,10 +414,10 @@ class Controller:
         for step in planned:
             self._carry_out(ref, job, step)
 
-    def _carry_out(self, ref: JobRef, job: Json, step: steps.Step) -> None:
+    def _carry_out(self, ref: JobRef, job: Json, step: plan_steps.Step) -> None:
         resource, _ = ref
         match step:
-            case steps.PatchJob(patch):
+            case plan_steps.PatchJob(patch):
                 urgent = not patch.subresource or JOB_KINDS[resource].owns_children is False
                 self.writes.send(
                     ObjectKey.of(resource, job),
@@ -428,29 +427,29 @@ class Controller:
                     owner=ref,
                 )
                 self._busy[ref] += 1
-            case steps.Own(Create(child, body)):
+            case plan_steps.Own(Create(child, body)):
                 self.writes.send(ObjectKey.of(child, body), "create", body, priority=Priority.START_STOP, owner=ref)
                 self._busy[ref] += 1
-            case steps.Own(Delete(child, namespace, name, uid, propagation)):
+            case plan_steps.Own(Delete(child, namespace, name, uid, propagation)):
                 key = ObjectKey(child, namespace, name)
                 self.writes.delete(key, uid=uid, propagation=propagation, priority=Priority.START_STOP, owner=ref)
                 self._busy[ref] += 1
-            case steps.CreateWorkload(body):
+            case plan_steps.CreateWorkload(body):
                 key = ObjectKey.of(kube.WORKLOADS, body)
                 self.writes.send(key, "create", body, priority=Priority.LIFECYCLE, owner=ref)
                 self._busy[ref] += 1
-            case steps.DeleteWorkload(workload):
+            case plan_steps.DeleteWorkload(workload):
                 key = ObjectKey.of(kube.WORKLOADS, workload)
                 self.writes.delete(key, uid=workload["metadata"]["uid"], priority=Priority.LIFECYCLE, owner=ref)
                 self._busy[ref] += 1
-            case steps.PatchWorkload(workload, body):
+            case plan_steps.PatchWorkload(workload, body):
                 self._patch_workload(workload, body, owner=ref)
                 self._busy[ref] += 1
-            case steps.ChangeStatus(workload, slot, change):
+            case plan_steps.ChangeStatus(workload, slot, change):
                 done = self._finished if slot == "finish" else None
                 self.writes.change(key_of(workload), slot, change, priority=Priority.LIFECYCLE, owner=ref, done=done)
                 self._busy[ref] += 1
-            case steps.Note(kind, reason, message):
+            case plan_steps.Note(kind, reason, message):
                 self._recorder.record(job, kind, reason, message)
 
     def _patch_workload(self, workload: Json, body: Json, *, owner: JobRef | None) -> None:
@@ -566,9 +565,9 @@ class Controller:
             value, policy = self.mirror.workload_value(key), self._recovery_of(key)
             if value is None or policy is None or policy.enabled or self.writes.in_doubt(kube.WORKLOADS, key):
                 continue
-            hosts = unhealthy.failed_hosts(value, self.footprints.of(key), self.mirror.node_of)
+            hosts = unhealthy_nodes.failed_hosts(value, self.footprints.of(key), self.mirror.node_of)
             if hosts:
-                self.writes.change(key, "unhealthy", unhealthy.note(hosts), priority=Priority.LIFECYCLE)
+                self.writes.change(key, "unhealthy", unhealthy_nodes.note(hosts), priority=Priority.LIFECYCLE)
 
     def _pod_counts(self, workload: str) -> dict[str, int]:
         value = self.mirror.workload_value(workload)
@@ -591,15 +590,15 @@ class Controller:
         self._kept.discard(key)
         if self.mirror.job_of(workload) is not None or self.writes.pending(kube.WORKLOADS, key):
             return
-        if plan.deleting(workload):
+        if deleting(workload):
             if self.outliving.runs(key):
                 self._kept.add(key)
                 return
-            for step in plan.drop_finalizer(workload):
+            for step in job_plan.drop_finalizer(workload):
                 self._patch_workload(workload, step.body, owner=None)
             return
         unowned = not workload["metadata"].get("ownerReferences")
-        if unowned and plan.has(workload, names.EVICTED) and plan.reserved(workload):
+        if unowned and job_plan.has(workload, names.EVICTED) and job_plan.reserved(workload):
             self.decisions.release(key)
 
     def _complain(self, obj: Json, error: Exception) -> None:

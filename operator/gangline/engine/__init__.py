@@ -2,4 +2,153 @@
 
 Standard library only. No clock, no I/O, no Kubernetes: facts come in through `Engine.observe`, decisions go out of
 `Engine.decide`, and the same facts with the same `now` give the same decisions.
+
+What others may use is exported here, and in `engine.model` (facts, decisions and settings as plain values). Names are imported
+when they are first used: who reads or serves objects needs the values alone, a tenth of the code.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from gangline.engine.backfill.head_delay import BACKFILL, EARLY_END, STOPPING, HeadStart
+    from gangline.engine.backfill.revocation import REVOKED
+    from gangline.engine.cycle.cycle_record import CycleRecord, Requeued
+    from gangline.engine.engine import Engine
+    from gangline.engine.isolated_engine import Fault, IsolatedEngine
+    from gangline.engine.model.runtime import Runtime
+    from gangline.engine.nodes.health import DEGRADED, HEALTH_SIGNALS, IGNORE, LEAVING, LOST, SUSPECT
+    from gangline.engine.queues.estimates import flavors_of
+    from gangline.engine.simulation import HORIZON, ExpectedStart, Outlook, Stretch, outlook
+    from gangline.engine.state.overrun import OVERRUN_STATES
+    from gangline.engine.text.accelerators import accelerators, accelerators_of, is_accelerator
+    from gangline.engine.text.alarms import Alarms
+    from gangline.engine.text.fixes import FIXES, HOLD_QUOTA, STILL_HELD
+    from gangline.engine.text.wording import span_text
+    from gangline.engine.topology.node_filter import tolerates
+    from gangline.engine.topology.placement_request import Placement, PlacementRequest, Profile
+    from gangline.engine.topology.placing import levels_of, place
+    from gangline.engine.topology.replacing import ReplacementRequest, replace_node
+    from gangline.engine.topology.topology_ledger import TopologyLedger, usage_of
+
+_MODULES: Final = {
+    "backfill.head_delay": (
+        "BACKFILL",
+        "EARLY_END",
+        "HeadStart",
+        "STOPPING",
+    ),
+    "backfill.revocation": ("REVOKED",),
+    "cycle.cycle_record": (
+        "CycleRecord",
+        "Requeued",
+    ),
+    "engine": ("Engine",),
+    "isolated_engine": (
+        "Fault",
+        "IsolatedEngine",
+    ),
+    "model.runtime": ("Runtime",),
+    "nodes.health": (
+        "DEGRADED",
+        "HEALTH_SIGNALS",
+        "IGNORE",
+        "LEAVING",
+        "LOST",
+        "SUSPECT",
+    ),
+    "queues.estimates": ("flavors_of",),
+    "simulation": (
+        "ExpectedStart",
+        "HORIZON",
+        "Outlook",
+        "Stretch",
+        "outlook",
+    ),
+    "state.overrun": ("OVERRUN_STATES",),
+    "text.accelerators": (
+        "accelerators",
+        "accelerators_of",
+        "is_accelerator",
+    ),
+    "text.alarms": ("Alarms",),
+    "text.fixes": (
+        "FIXES",
+        "HOLD_QUOTA",
+        "STILL_HELD",
+    ),
+    "text.wording": ("span_text",),
+    "topology.node_filter": ("tolerates",),
+    "topology.placement_request": (
+        "Placement",
+        "PlacementRequest",
+        "Profile",
+    ),
+    "topology.placing": (
+        "levels_of",
+        "place",
+    ),
+    "topology.replacing": (
+        "ReplacementRequest",
+        "replace_node",
+    ),
+    "topology.topology_ledger": (
+        "TopologyLedger",
+        "usage_of",
+    ),
+}
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "BACKFILL",
+    "DEGRADED",
+    "EARLY_END",
+    "FIXES",
+    "HEALTH_SIGNALS",
+    "HOLD_QUOTA",
+    "HORIZON",
+    "IGNORE",
+    "LEAVING",
+    "LOST",
+    "OVERRUN_STATES",
+    "REVOKED",
+    "STILL_HELD",
+    "STOPPING",
+    "SUSPECT",
+    "Alarms",
+    "CycleRecord",
+    "Engine",
+    "ExpectedStart",
+    "Fault",
+    "HeadStart",
+    "IsolatedEngine",
+    "Outlook",
+    "Placement",
+    "PlacementRequest",
+    "Profile",
+    "ReplacementRequest",
+    "Requeued",
+    "Runtime",
+    "Stretch",
+    "TopologyLedger",
+    "accelerators",
+    "accelerators_of",
+    "flavors_of",
+    "is_accelerator",
+    "levels_of",
+    "outlook",
+    "place",
+    "replace_node",
+    "span_text",
+    "tolerates",
+    "usage_of",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    return value

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gangline.engine.cluster_intake import ClusterIntake
-from gangline.engine.headdelay import HeadStart
-from gangline.engine.intake import Intake
-from gangline.engine.lifecycle import Lifecycle
+from gangline.engine.backfill.head_delay import HeadStart
+from gangline.engine.cycle.cycle_record import CycleRecord
+from gangline.engine.cycle.pending_reasons import Parking, why
 from gangline.engine.model import (
     Change,
     Decision,
@@ -29,13 +28,15 @@ from gangline.engine.model import (
     Workload,
     WriteFailed,
 )
-from gangline.engine.parking import Parking, why
-from gangline.engine.record import CycleRecord
-from gangline.engine.recovery import Healing
+from gangline.engine.queues.cluster_queue import queue_of
+from gangline.engine.recovery.healing import Healing
 from gangline.engine.scheduler import Scheduler
-from gangline.engine.snapshot import Snapshot, as_assumed, facts, snapshot
-from gangline.engine.status import cluster_queue_status, local_queue_status
-from gangline.engine.store import Store
+from gangline.engine.state.cluster_intake import ClusterIntake
+from gangline.engine.state.engine_snapshot import Snapshot, as_assumed, facts, snapshot
+from gangline.engine.state.lifecycle import Lifecycle
+from gangline.engine.state.queue_summary import cluster_queue_status, local_queue_status
+from gangline.engine.state.store import Store
+from gangline.engine.state.workload_intake import Intake
 
 
 class Engine:
@@ -139,10 +140,11 @@ class Engine:
         if gang is None:
             return None
         explanation = why(gang, self._store)
-        if explanation is None or gang.queue is None:
+        queue = queue_of(gang)
+        if explanation is None or queue is None:
             return explanation
         message = explanation.message + self._scheduler.backfill.remark(gang)
-        return replace(explanation, message=message, position=gang.queue.pending.position(gang))
+        return replace(explanation, message=message, position=queue.pending.position(gang))
 
     def head_delay_seconds(self) -> dict[str, dict[str, float]]:
         """ClusterQueue -> cause (stopping, overdue, backfill) -> seconds for which its reserved heads waited for that alone."""

@@ -9,21 +9,22 @@ from hashlib import blake2b
 from sys import maxsize
 from typing import TypeAlias
 
-from gangline.engine.attempt import Attempt
-from gangline.engine.backfill import BackfillPlanner
-from gangline.engine.candidates import Known
-from gangline.engine.cycle import Nominations, TreeCycle
-from gangline.engine.explain import reason_of
-from gangline.engine.fair_victims import fair_victims
-from gangline.engine.gang import Gang
-from gangline.engine.lifecycle import required_checks
-from gangline.engine.messages import preemption_text
+from gangline.engine.backfill.backfill import BackfillPlanner
+from gangline.engine.cycle.attempt import Attempt
+from gangline.engine.cycle.cycle_record import CycleRecord, Requeued
+from gangline.engine.cycle.explanations import reason_of
+from gangline.engine.cycle.pending_messages import preemption_text
+from gangline.engine.cycle.tree_cycle import Nominations, TreeCycle
 from gangline.engine.model import Admission, Admit, Decision, Millis, Preempt
-from gangline.engine.preemption import Preemptor, Victim, classic_victims
-from gangline.engine.quota import Node
-from gangline.engine.record import CycleRecord, Requeued
-from gangline.engine.store import Store
-from gangline.engine.subject import DecisionError
+from gangline.engine.preemption.candidates import Known
+from gangline.engine.preemption.fair_victims import fair_victims
+from gangline.engine.preemption.preemptor import Preemptor, Victim, classic_victims
+from gangline.engine.queues.cluster_queue import cluster_queues_of, queue_of
+from gangline.engine.queues.workload_state import Gang
+from gangline.engine.quota.quota_ledger import Node
+from gangline.engine.state.lifecycle import required_checks
+from gangline.engine.state.store import Store
+from gangline.engine.text.decision_error import DecisionError
 
 #: Attempts per `run`: a huge backlog must not keep the caller from everything else for seconds.
 PATIENCE = 4_000
@@ -149,7 +150,7 @@ class Scheduler:
 
     def _cycle(self, root: Node, now: Millis, known: Nominations | None = None, most: int = maxsize) -> list[Attempt]:
         heads: list[Gang] = []
-        for queue in root.leaves():
+        for queue in cluster_queues_of(root):
             if queue.in_service and (gang := queue.pending.pop()) is not None:
                 heads.append(gang)
         if not heads:
@@ -212,7 +213,7 @@ def _admit(attempt: Attempt, now: Millis) -> Admit:
 
 
 def _preempt(attempt: Attempt, victim: Victim) -> Preempt:
-    gang, queue = attempt.gang, victim.gang.queue
+    gang, queue = attempt.gang, queue_of(victim.gang)
     message = preemption_text(
         victim.reason,
         uid=gang.uid,

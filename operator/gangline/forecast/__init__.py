@@ -7,6 +7,8 @@ forecaster.forecasts(uids, now)         # uid -> Forecast(q10, q50, q80, q90, q9
 model = train_in_process(url, Path("model.gz"), now)      # in a worker; then forecaster.use(model)
 
 Names are imported when they are first used: numpy and LightGBM cost 47 MB, which an operator without a model does without.
+
+More than a dozen modules: each is one step from finished runs to a forecast, and imports only those before it.
 """
 
 from __future__ import annotations

@@ -11,8 +11,9 @@ as there are runs to base it on. Small groups corrected on their own would cover
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from gangline.forecast.runs import StartedRun
 
 if TYPE_CHECKING:
     from gangline.forecast.shifts import Corrections, Floats, Ledger
@@ -24,18 +25,6 @@ REFRESH: Final = 1800.0  # seconds for which shifts are good
 def group_of(queue: str, gpus: int) -> str:
     """The group that a run is calibrated with: its queue and whether it is small (one GPU), a node's, or larger."""
     return f"{queue}/{'1' if gpus <= 1 else '8' if gpus <= 8 else 'more'}"
-
-
-@dataclass(slots=True)
-class Record:
-    """A run that has started: what was forecast for it (log seconds by level), and how long it took once that is known."""
-
-    uid: str
-    start: float
-    logs: tuple[float, ...]
-    finish: float = math.nan
-    target: float = math.nan  #: log seconds
-    group: str = ""  #: runs that may be wrong in a way of their own: a queue's of one size class
 
 
 class Calibrator:
@@ -50,7 +39,7 @@ class Calibrator:
     def __len__(self) -> int:
         return len(self._ledger) if self._ledger is not None else 0
 
-    def add(self, record: Record) -> None:
+    def add(self, record: StartedRun) -> None:
         """A run has started. Told twice, the first stays: it was forecast before it was known."""
         if record.uid in self._running:
             return

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from gangline.forecast import baselines, features, ladder, playback
-from gangline.forecast.calibration import Calibrator, Record, group_of
+from gangline.forecast.calibration import Calibrator, group_of
 from gangline.forecast.flavors import FlavorScale
 from gangline.forecast.guard import Guard, Verdict
 from gangline.forecast.quantiles import LEVELS, Forecast, Source, of_logs
-from gangline.forecast.runs import Run
+from gangline.forecast.runs import Run, StartedRun
 from gangline.forecast.tracker import Tracker
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ class Forecaster:
         for uid, at in self._unrecorded.items():
             asked = self._asked[uid]
             if asked.logs is not None:
-                self._calibrator.add(Record(uid, at, asked.logs, group=asked.group))
+                self._calibrator.add(StartedRun(uid, at, asked.logs, group=asked.group))
         self._unrecorded.clear()
 
     def asked(self, uid: str) -> tuple[list[float], float]:

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from gangline import files
 from gangline.forecast import features
 from gangline.forecast.boosting import Ensemble, lightgbm
-from gangline.forecast.calibration import Record
 from gangline.forecast.errors import ModelError
 from gangline.forecast.flavors import FlavorScale
 from gangline.forecast.quantiles import LEVELS
+from gangline.forecast.runs import StartedRun
 
 _FORMAT: Final = 1
 
@@ -48,7 +48,7 @@ class Model:
     hints: int  #: of them with a hint
     limits: int  #: of them with a limit
     validation: Validation | None
-    seeds: tuple[Record, ...] = field(repr=False, default=())  #: unseen runs with what was forecast for them
+    seeds: tuple[StartedRun, ...] = field(repr=False, default=())  #: unseen runs with what was forecast for them
 
     def predict(self, matrix: NDArray[np.float32] | Sequence[Sequence[float]]) -> NDArray[np.float64]:
         """Log seconds on the average flavor, not yet calibrated: one row per row of `matrix`, one column per level, rising."""
@@ -102,5 +102,5 @@ def _from_json(told: Mapping[str, Any]) -> Model:
         hints=int(told["hints"]),
         limits=int(told["limits"]),
         validation=Validation(**told["validation"]) if told["validation"] else None,
-        seeds=tuple(Record(uid, at, tuple(logs), *rest) for uid, at, logs, *rest in told["seeds"]),
+        seeds=tuple(StartedRun(uid, at, tuple(logs), *rest) for uid, at, logs, *rest in told["seeds"]),
     )

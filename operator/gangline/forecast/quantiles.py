@@ -4,7 +4,7 @@ Up to q95 the logarithm of the runtime is linear in the probability's normal sco
 bends. Beyond q95 it has a Pareto tail as steep as q80..q95: of a run that outlived its estimate, what is left is expected to grow
 with what has passed, which is what runaways do. All times are seconds.
 
-The engine decides by an arithmetic of its own on the same five numbers (`engine.runtime`), made of steps so that time alone
+The engine decides by an arithmetic of its own on the same five numbers (`engine.model.runtime`), made of steps so that time alone
 changes nothing; commands show what comes of that. This one is smooth: for single forecasts, and for evicted jobs in a replay.
 """
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from gangline import bounded
-from gangline.engine.accelerators import accelerators_of, is_accelerator
+from gangline.engine import accelerators_of, is_accelerator
 from gangline.engine.model import Workload
 from gangline.traces import TraceJob
 
@@ -177,3 +177,15 @@ def hint_seconds(expected: float | None, steps: int | None, seconds_per_step: fl
     if not math.isfinite(expected) or expected <= 0:
         raise ValueError(f"runtime hint must be a positive number of seconds, not {expected!r}")
     return expected
+
+
+@dataclass(slots=True)
+class StartedRun:
+    """A run that has started: what was forecast for it (log seconds by level), and how long it took once that is known."""
+
+    uid: str
+    start: float
+    logs: tuple[float, ...]
+    finish: float = math.nan
+    target: float = math.nan  #: log seconds
+    group: str = ""  #: runs that may be wrong in a way of their own: a queue's of one size class

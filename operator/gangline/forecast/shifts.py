@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gangline.forecast.quantiles import LEVELS
-
-if TYPE_CHECKING:
-    from gangline.forecast.calibration import Record
+from gangline.forecast.runs import StartedRun
 
 Floats = NDArray[np.float64]
 
@@ -109,7 +107,7 @@ class Ledger:
     def __len__(self) -> int:
         return min(self._number, self._length)
 
-    def append(self, record: Record) -> int:
+    def append(self, record: StartedRun) -> int:
         """Its number."""
         row = self._number % self._length
         self._start[row], self._finish[row], self._target[row] = record.start, record.finish, record.target

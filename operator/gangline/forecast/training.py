@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from gangline.forecast import dataset, features, flavors
 from gangline.forecast.boosting import Ensemble, lightgbm
-from gangline.forecast.calibration import Record, group_of
+from gangline.forecast.calibration import group_of
 from gangline.forecast.dataset import Table
 from gangline.forecast.errors import TooFewRunsError
 from gangline.forecast.flavors import FlavorScale
 from gangline.forecast.model import Model, Validation
 from gangline.forecast.quantiles import LEVELS
-from gangline.forecast.runs import Run
+from gangline.forecast.runs import Run, StartedRun
 from gangline.forecast.settings import DEFAULTS, Settings
 from gangline.forecast.shifts import censoring_weights
 from gangline.forecast.tracker import Tracker
@@ -110,7 +110,7 @@ def _validated(model: Model, unseen: Table) -> Model:
         return model
     logs = model.predict(unseen.matrix)
     seeds = tuple(
-        Record(
+        StartedRun(
             run.uid,
             run.start or 0.0,
             tuple(float(v) for v in row),

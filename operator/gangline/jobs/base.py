@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from gangline.api import names, recovery
+from gangline.api import names
+from gangline.api.read import swap_record
 from gangline.kube.resources import Resource
 
 Json: TypeAlias = dict[str, Any]
@@ -104,7 +105,7 @@ def checkpoints(job: Json, said: str | None = None) -> dict[str, str]:
 def node_loss(job: Json) -> dict[str, str]:
     """What the job itself says of lost pods, for its Workload: "Restart" where all of it must start anew then."""
     said = (job["metadata"].get("annotations") or {}).get(names.NODE_LOSS)
-    return {names.NODE_LOSS: said} if said in (recovery.REPLACE, recovery.RESTART) else {}
+    return {names.NODE_LOSS: said} if said in (swap_record.REPLACE, swap_record.RESTART) else {}
 
 
 class JobKind(Protocol):

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from gangline import bounded
-from gangline.api import merge, names
+from gangline.api import names
+from gangline.api.read import merge
 from gangline.jobs import base, podspec, said
 from gangline.jobs.base import Children, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, Said
 from gangline.kube.resources import JOBS, Resource

@@ -15,7 +15,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gangline.api import merge, names, recovery
+from gangline.api import names
+from gangline.api.read import merge, swap_record
 from gangline.jobs import podspec, said
 from gangline.jobs.base import Children, Delete, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, Said, checkpoints
 from gangline.jobs.job import INDEX_LABEL
@@ -94,7 +95,7 @@ class JobSet:
 
     def marks(self, job: Json) -> dict[str, str]:
         """JobSet restarts all of its Jobs when one has failed, and so do we; and it may want whole domains."""
-        found = {names.NODE_LOSS: recovery.RESTART, **checkpoints(job)}
+        found = {names.NODE_LOSS: swap_record.RESTART, **checkpoints(job)}
         whole = {
             _name(row): {"by": label, "count": _replicas(row)}
             for row, _ in _rows(job)

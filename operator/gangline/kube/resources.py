@@ -69,6 +69,11 @@ class ObjectKey(NamedTuple):
         return f"{self.resource}:{self.text}"
 
 
+def deleting(obj: Json) -> bool:
+    """It was told to go, and is not gone yet."""
+    return "deletionTimestamp" in obj["metadata"]
+
+
 def key_of(obj: Json) -> str:
     """The engine's identity of an object: `namespace/name`, or `name` for cluster-scoped kinds."""
     metadata = obj["metadata"]

@@ -3,4 +3,6 @@
 jobs = replayed(trace.jobs)
 result = simulate(jobs, Cluster(gpus=624), policy("easy"), predictor)
 metrics.of(result)
+
+More than a dozen modules: the simulator, what it plays, what is measured, and the report, a module each.
 """

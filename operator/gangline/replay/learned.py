@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gangline.engine.alarms import Alarms
+from gangline.engine import Alarms
 from gangline.engine.model import Millis, RuntimeForecast
 from gangline.forecast import Forecast, Forecaster, Run, TooFewRunsError, dataset, flavors, training
 from gangline.forecast.dataset import Table

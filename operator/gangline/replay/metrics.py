@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gangline.engine.headdelay import BACKFILL, EARLY_END
+from gangline.engine import BACKFILL, EARLY_END
 from gangline.replay.model import Outcome, Result
 
 Floats = NDArray[np.float64]

@@ -140,7 +140,7 @@ class Result:
     samples: Sequence[Sample] = ()
     decisions: int = 0
     seconds: float = 0.0  #: that the replay took
-    #: seconds for which heads could have started but for backfilled jobs, by cause (engine.headdelay)
+    #: seconds for which heads could have started but for backfilled jobs, by cause (engine.backfill.head_delay)
     head_delay: dict[str, float] = field(default_factory=dict[str, float])
     #: of each reserved head, by its number: the start that it was promised first, and its start
     promises: dict[int, tuple[Millis, Millis]] = field(default_factory=dict[int, tuple[Millis, Millis]])

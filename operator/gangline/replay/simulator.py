@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import Final
 
-from gangline.engine.engine import Engine
+from gangline.engine import Engine
 from gangline.engine.model import (
     Admission,
     Admit,

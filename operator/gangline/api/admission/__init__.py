@@ -2,6 +2,8 @@
 
 `default` completes an object as it is stored, `validate` says what is wrong with it; both look the kind up in `KINDS`.
 What a rule must know of the rest of the cluster it asks the `Context`.
+
+More than a dozen modules: one for each kind, and one for each rule that several kinds share.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from gangline.api.admission.model import (
     spec,
     text,
 )
-from gangline.engine.fixes import HOLD_QUOTA
+from gangline.engine import HOLD_QUOTA
 
 #: chances that make no sense at their ends: a runtime that is exceeded always, or never
 CHANCES: Final = (("backfill", "quantiles", "running"), ("backfill", "quantiles", "candidate"), ("overrun", "warnAt"))

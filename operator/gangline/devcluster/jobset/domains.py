@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, TypeAlias
 
-from gangline.api import parse, podspec
+from gangline.api.read import parse, podspec
 from gangline.devcluster.jobset.children import EXCLUSIVE, JOB_KEY, Child
+from gangline.engine import tolerates
 from gangline.engine.model import ForeignPod, Node
-from gangline.engine.topology_filter import tolerates
 
 Json: TypeAlias = dict[str, Any]
 

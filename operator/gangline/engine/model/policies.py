@@ -78,7 +78,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Overrun:
-    """What happens to workloads that run longer than forecast (QueuePolicy.spec.overrun); see engine.overrun."""
+    """What happens to workloads that run longer than forecast (QueuePolicy.spec.overrun); see engine.state.overrun."""
 
     warn_at: float = 0.9  # the quantile of its own forecast after which a workload counts as warned
     overdue_factor: float = 3.0  # overdue after this many times that
@@ -91,7 +91,7 @@ class VictimPolicy:
     """Who is stopped to make room, within what `PreemptionPolicy` allows (QueuePolicy.spec.preemption).
 
     `choice` is about those that gangs of the queue preempt; the rest protects the queue's own gangs from anybody, see
-    engine.protection.
+    engine.queues.protection.
     """
 
     choice: str = "Kueue"  # Kueue | LeastLostWork | FewestGangs

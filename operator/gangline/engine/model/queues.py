@@ -89,7 +89,7 @@ class ClusterQueue:
     terminating: bool = False
     #: labels of the object, by which a QueuePolicy may select it.
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    #: named fixes of Kueue quirks that a QueuePolicy turns on for it, in addition to `Settings.fixes`; see engine.fixes
+    #: named fixes of Kueue quirks that a QueuePolicy turns on for it, in addition to `Settings.fixes`; see engine.text.fixes
     fixes: frozenset[str] = frozenset()
     #: what a QueuePolicy says beyond Kueue; None = as Kueue
     ordering: Ordering | None = None

@@ -13,7 +13,7 @@ class RuntimeForecast:
     """How long a workload will run, from its start to its end, as quantiles; a fact like any other, replaced by newer ones.
 
     `quantiles` are (level, milliseconds) with rising levels. What it means for a run that has lasted a while is the
-    engine's arithmetic (`engine.runtime`): conditional on the time that it has taken, never in the past.
+    engine's arithmetic (`engine.model.runtime`): conditional on the time that it has taken, never in the past.
     """
 
     workload: str  # key

@@ -33,7 +33,7 @@ class PodsReadyPolicy:
 
 @dataclass(frozen=True, slots=True)
 class HealthPolicy:
-    """What differs from the engine's table of health signals (`engine.health`)."""
+    """What differs from the engine's table of health signals (`engine.nodes.health`)."""
 
     #: node condition type -> Lost | Suspect | LeavingSoon | DegradedDevice while it is True; Ignore = it says nothing
     conditions: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -50,6 +50,6 @@ class Settings:
     pods_ready: PodsReadyPolicy | None = PodsReadyPolicy()
     gates: Mapping[str, bool] = field(default_factory=dict[str, bool])
     ignore_undeclared_resources: bool = False
-    #: named fixes of Kueue quirks, per ClusterQueue name ("*" = all); see engine.fixes
+    #: named fixes of Kueue quirks, per ClusterQueue name ("*" = all); see engine.text.fixes
     fixes: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     health: HealthPolicy = HealthPolicy()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gangline.api import reading, recovery
+from gangline.api.read import reading, swap_record
 from gangline.jobs import workload
 from gangline.jobs.base import Json
 
@@ -60,8 +60,8 @@ def on_lost_node(job: Json) -> str:
     """What a lost node means, in the words of the Workload's annotation; "" = only the lost pods are made anew."""
     said = (job["spec"].get("restart") or {}).get("onNodeFailure") or "Swap"
     if said == "Swap":
-        return "" if _policy(job) == RESTART_POD else recovery.RESTART
-    return recovery.REQUEUE if said == "Restart" else recovery.FAIL
+        return "" if _policy(job) == RESTART_POD else swap_record.RESTART
+    return swap_record.REQUEUE if said == "Restart" else swap_record.FAIL
 
 
 def _limit(job: Json) -> int:

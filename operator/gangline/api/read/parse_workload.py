@@ -1,0 +1,346 @@
+"""Workloads from JSON (v1beta2) to the engine's facts: spec, status and admission."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import orjson
+
+from gangline import bounded
+from gangline.api import names, quantity
+from gangline.api.read import podspec, swap_record, topology_slices
+from gangline.api.read.reading import (
+    Json,
+    ParseError,
+    amounts,
+    child,
+    flag,
+    items,
+    labels,
+    millis,
+    needed,
+    number,
+    optional_millis,
+    optional_number,
+    root,
+    text,
+    texts,
+)
+from gangline.engine import model
+
+NO_CONDITION: Final[Json] = {}
+#: Pod sets by their JSON; a queue of 15,000 workloads has a few hundred different ones.
+_KNOWN: Final[dict[bytes, tuple[model.PodSet, ...]]] = {}
+_MOST_KNOWN: Final = 4096
+#: priorities are numbers of 32 bits
+_MOST_BOOST: Final = 2**31 - 1
+
+
+def workload(obj: Any) -> model.Workload:
+    """Spec and status as one fact. It holds an admission only while QuotaReserved is True."""
+    metadata, spec, status = child(root(obj), "metadata", ""), child(obj, "spec", ""), child(obj, "status", "")
+    annotations = labels(metadata, "annotations", "metadata")
+    found = conditions(status)
+    reserved = found.get(names.QUOTA_RESERVED, NO_CONDITION)
+    admitted = found.get(names.ADMITTED, NO_CONDITION)
+    evicted = found.get(names.EVICTED, NO_CONDITION)
+    ready = found.get(names.PODS_READY, NO_CONDITION)
+    requeued = found.get(names.REQUEUED)
+    requeue = child(status, "requeueState", "status")
+    pod_sets = _pod_sets(spec, swap_record.whole_domains(annotations))
+    record = swap_record.read(annotations)
+    held = _held(status, pod_sets) if is_true(reserved) else None
+    return model.Workload(
+        uid=text(metadata, "uid", "metadata"),
+        namespace=needed(metadata, "namespace", "metadata"),
+        name=needed(metadata, "name", "metadata"),
+        queue=text(spec, "queueName", "spec"),
+        pod_sets=pod_sets,
+        priority=number(spec, "priority", "spec"),
+        boost=_boost(annotations.get(names.PRIORITY_BOOST, "")),
+        created=millis(metadata, "creationTimestamp", "metadata"),
+        active=flag(spec, "active", "spec", True),
+        gates=_gates(annotations.get(names.ADMISSION_GATED_BY, "")),
+        max_execution_seconds=optional_number(spec, "maximumExecutionTimeSeconds", "spec"),
+        job_uid=labels(metadata, "labels", "metadata").get(names.JOB_UID, ""),
+        admission=held,
+        reserved_at=_since(reserved) if held else 0,
+        admitted=is_true(admitted),
+        admitted_at=_since(admitted) if is_true(admitted) else 0,
+        evicted=_reason_if_true(evicted),
+        evicted_at=_since(evicted) if is_true(evicted) else 0,
+        preempted=_reason_if_true(found.get(names.PREEMPTED, NO_CONDITION)),
+        pods_ready=is_true(ready),
+        pods_ready_at=_since(ready),
+        pods_were_ready=ready.get("status") == "False" and ready.get("reason") == "WaitForRecovery",
+        finished=is_true(found.get(names.FINISHED, NO_CONDITION)),
+        on_hold=reserved.get("status") == "False" and reserved.get("reason") == "OnHold",
+        requeued=None if requeued is None else is_true(requeued),
+        requeue_count=number(requeue, "count", "status.requeueState"),
+        requeue_at=optional_millis(requeue, "requeueAt", "status.requeueState"),
+        past_execution_seconds=number(status, "accumulatedPastExecutionTimeSeconds", "status"),
+        preemptions=_preemptions(status),
+        reclaimable=_counts(status, "reclaimablePods"),
+        checks=_checks(status),
+        unhealthy_nodes=tuple(
+            needed(failed, "name", f"status.unhealthyNodes[{i}]")
+            for i, failed in enumerate(items(status, "unhealthyNodes", "status"))
+        ),
+        checkpoint_seconds=_checkpoint(annotations.get(names.CHECKPOINT_INTERVAL, "")),
+        replaced=record.replaced,
+        avoid=record.avoid,
+        healed_at=record.at,
+        backfilled=is_true(found.get(names.BACKFILLED, NO_CONDITION)),
+        overrun=_reason_if_true(found.get(names.OVERRUN, NO_CONDITION)),
+        overran=found.get(names.OVERRUN, NO_CONDITION).get("reason") == "Overdue",
+        stalled=_reason_if_true(found.get(names.STALLED, NO_CONDITION)),
+        restarts_whole=annotations.get(names.NODE_LOSS, "") not in ("", swap_record.REPLACE),
+    )
+
+
+def holding(obj: Any) -> model.Workload | None:
+    """What it takes to count the quota of a workload that can't be read otherwise; None for one that holds none.
+
+    Its pod sets are those of its admission. Raises ParseError where not even that can be read.
+    """
+    metadata, status = child(root(obj), "metadata", ""), child(obj, "status", "")
+    found = conditions(status)
+    if not is_true(found.get(names.QUOTA_RESERVED, NO_CONDITION)) or is_true(found.get(names.FINISHED, NO_CONDITION)):
+        return None
+    admitted = found.get(names.ADMITTED, NO_CONDITION)
+    rows = items(child(status, "admission", "status"), "podSetAssignments", "status.admission")
+    bare = [{name: value for name, value in row.items() if name != "topologyAssignment"} for row in rows]
+    held = admission({**child(status, "admission", "status"), "podSetAssignments": bare})
+    return model.Workload(
+        uid=text(metadata, "uid", "metadata"),
+        namespace=needed(metadata, "namespace", "metadata"),
+        name=needed(metadata, "name", "metadata"),
+        queue=text(child(obj, "spec", ""), "queueName", "spec"),
+        pod_sets=tuple(_of_assignment(each) for each in held.pod_sets),
+        created=millis(metadata, "creationTimestamp", "metadata"),
+        admission=held,
+        reserved_at=_since(found[names.QUOTA_RESERVED]),
+        admitted=is_true(admitted),
+        admitted_at=_since(admitted) if is_true(admitted) else 0,
+        evicted=_reason_if_true(found.get(names.EVICTED, NO_CONDITION)),
+        pods_ready=True,
+    )
+
+
+def _of_assignment(assignment: model.PodSetAssignment) -> model.PodSet:
+    count = max(1, assignment.count)
+    return model.PodSet(assignment.name, count, {name: -(-size // count) for name, size in assignment.usage.items()})
+
+
+def _checkpoint(written: str) -> float | None:
+    """What is no duration does not count, see `_boost`."""
+    try:
+        return max(0.0, quantity.parse_duration(written)) or None if written else None
+    except quantity.QuantityError:
+        return None
+
+
+def _boost(written: str) -> int:
+    """What is not a number does not count: a wrong annotation must not hide a workload that holds quota."""
+    size = bounded.whole(written[1:] if written[:1] in ("+", "-") else written)
+    if size is None or size > _MOST_BOOST:
+        return 0
+    return -size if written.startswith("-") else size
+
+
+@bounded.parser(65_536, instead=("(too long a list)",), worst=(",", " ,", "a,", "a/b,"))
+def _gates(written: str) -> tuple[str, ...]:
+    """The controllers that hold it back. Of too long a list nothing is known but that it is one: it stays held back."""
+    return tuple(gate.strip() for gate in written.split(",") if gate.strip()) if written else ()
+
+
+def _pod_sets(spec: Json, whole: Mapping[str, tuple[str, int]]) -> tuple[model.PodSet, ...]:
+    """Equal pod sets are read once, and are one value afterwards, which makes comparing them cheap as well."""
+    bodies = items(spec, "podSets", "spec")
+    try:
+        content = orjson.dumps([bodies, whole])
+    except orjson.JSONEncodeError as error:
+        raise ParseError("spec.podSets", f"is not JSON: {error}") from None
+    known = _KNOWN.get(content)
+    if known is None:
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        known = _within_64_bits([_pod_set(body, f"spec.podSets[{i}]", whole) for i, body in enumerate(bodies)])
+        if len(content) <= podspec.MOST_KEPT:
+            _KNOWN[content] = known
+    return known
+
+
+def _within_64_bits(pod_sets: Sequence[model.PodSet]) -> tuple[model.PodSet, ...]:
+    """What one pod requests, so that all pods of the workload together request at most UNLIMITED."""
+    pods = sum(pod_set.count for pod_set in pod_sets)
+    most = model.UNLIMITED // max(1, pods)
+    return tuple(
+        replace(pod_set, requests={name: min(most, size) for name, size in pod_set.requests.items()})
+        if any(size > most for size in pod_set.requests.values())
+        else pod_set
+        for pod_set in pod_sets
+    )
+
+
+def _pod_set(body: Json, path: str, whole: Mapping[str, tuple[str, int]]) -> model.PodSet:
+    found = needs(child(child(body, "template", path), "spec", path), f"{path}.template.spec")
+    count = number(body, "count", path, 1)
+    if count < 0:
+        raise ParseError(f"{path}.count", f"{count} must not be negative")
+    name = text(body, "name", path, "main")
+    exclusive, domains = whole.get(name, ("", 0))
+    return model.PodSet(
+        name=name,
+        count=count,
+        requests=found.requests,
+        min_count=optional_number(body, "minCount", path),
+        node_selector=found.node_selector,
+        tolerations=found.tolerations,
+        affinity=found.affinity,
+        preferred_affinity=found.preferred_affinity,
+        topology=_topology_request(child(body, "topologyRequest", path), f"{path}.topologyRequest"),
+        shape=found.shape,
+        exclusive=exclusive,
+        domains=domains,
+    )
+
+
+def needs(spec: Json, path: str) -> podspec.PodNeeds:
+    """What pods with this spec need; `path` is where the spec stands."""
+    try:
+        return podspec.needs(spec)
+    except ParseError as error:
+        raise error.within(path) from None
+
+
+def _topology_request(body: Json, path: str) -> model.TopologyRequest | None:
+    if not body:
+        return None
+    request = model.TopologyRequest(
+        required=text(body, "required", path),
+        preferred=text(body, "preferred", path),
+        unconstrained=flag(body, "unconstrained", path, False),
+        slices=_slices(body, path),
+        group=text(body, "podSetGroupName", path),
+    )
+    return None if request == model.TopologyRequest() else request
+
+
+def _slices(body: Json, path: str) -> tuple[model.Slice, ...]:
+    key = "podsetSliceRequiredTopologyConstraints"
+    layers = [
+        (text(layer, "topology", f"{path}.{key}[{i}]"), number(layer, "size", f"{path}.{key}[{i}]", 1))
+        for i, layer in enumerate(items(body, key, path))
+    ]
+    level = text(body, "podSetSliceRequiredTopology", path)
+    if level and not layers:
+        layers = [(level, number(body, "podSetSliceSize", path, 1))]
+    if any(size < 1 for _, size in layers):
+        raise ParseError(path, "the size of a slice must be 1 or more")
+    return tuple(model.Slice(topology, size) for topology, size in layers)
+
+
+# --- status -----------------------------------------------------------------------------------------------------------
+
+
+def conditions(status: Json) -> dict[str, Json]:
+    found: dict[str, Json] = {}
+    for i, condition in enumerate(items(status, "conditions", "status")):
+        kind = condition.get("type")
+        if not isinstance(kind, str):
+            raise ParseError(f"status.conditions[{i}].type", "must be a string")
+        found[kind] = condition
+    return found
+
+
+def is_true(condition: Json) -> bool:
+    return condition.get("status") == "True"
+
+
+def _since(condition: Json) -> int:
+    return millis(condition, "lastTransitionTime", f"status.conditions[{condition.get('type')}]") if condition else 0
+
+
+def _reason_if_true(condition: Json) -> str:
+    return text(condition, "reason", "status.conditions") if condition.get("status") == "True" else ""
+
+
+def _counts(status: Json, key: str) -> dict[str, int]:
+    rows = items(status, key, "status")
+    return {
+        text(row, "name", f"status.{key}[{i}]"): number(row, "count", f"status.{key}[{i}]")
+        for i, row in enumerate(rows)
+    }
+
+
+def _preemptions(status: Json) -> int:
+    """How often it was preempted, whatever for: what Kueue counts in the statistics of its evictions."""
+    path = "status.schedulingStats"
+    rows = items(child(status, "schedulingStats", "status"), "evictions", path)
+    return sum(
+        number(row, "count", f"{path}.evictions[{i}]")
+        for i, row in enumerate(rows)
+        if row.get("reason") == names.PREEMPTED
+    )
+
+
+def _checks(status: Json) -> tuple[model.CheckState, ...]:
+    rows = items(status, "admissionChecks", "status")
+    return tuple(_check(row, f"status.admissionChecks[{i}]") for i, row in enumerate(rows))
+
+
+def _check(row: Json, path: str) -> model.CheckState:
+    return model.CheckState(
+        name=needed(row, "name", path),
+        state=text(row, "state", path, "Pending"),
+        message=text(row, "message", path),
+        at=millis(row, "lastTransitionTime", path),
+        requeue_after_seconds=optional_number(row, "requeueAfterSeconds", path),
+        retry_count=optional_number(row, "retryCount", path),
+    )
+
+
+# --- admission --------------------------------------------------------------------------------------------------------
+
+
+def _held(status: Json, pod_sets: Iterable[model.PodSet]) -> model.Admission | None:
+    body = child(status, "admission", "status")
+    return admission(body, {pod_set.name: pod_set.count for pod_set in pod_sets}) if body else None
+
+
+def admission(body: Json, counts: dict[str, int] | None = None, path: str = "status.admission") -> model.Admission:
+    """`status.admission` as the engine's value. `counts` are used where an assignment does not say how many pods.
+
+    The inverse of `render.admission`. Raises ParseError.
+    """
+    assignments = items(body, "podSetAssignments", path)
+    return model.Admission(
+        text(body, "clusterQueue", path),
+        tuple(_assignment(row, counts or {}, f"{path}.podSetAssignments[{i}]") for i, row in enumerate(assignments)),
+    )
+
+
+def _assignment(row: Json, counts: dict[str, int], path: str) -> model.PodSetAssignment:
+    name = text(row, "name", path, "main")
+    return model.PodSetAssignment(
+        name=name,
+        count=number(row, "count", path, counts.get(name, 0)),
+        flavors=labels(row, "flavors", path),
+        usage=amounts(row, "resourceUsage", path),
+        topology=_topology_assignment(child(row, "topologyAssignment", path), f"{path}.topologyAssignment"),
+        delayed_topology=text(row, "delayedTopologyRequest", path),
+    )
+
+
+def _topology_assignment(body: Json, path: str) -> model.TopologyAssignment | None:
+    if not body:
+        return None
+    levels = texts(body, "levels", path)
+    try:
+        domains = topology_slices.decode(body.get("slices") or [], len(levels))
+    except topology_slices.SlicesError as error:
+        raise ParseError(f"{path}.{error.path}", error.message) from None
+    return model.TopologyAssignment(levels, tuple(model.Domain(values, count) for values, count in domains))

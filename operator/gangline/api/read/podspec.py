@@ -1,0 +1,214 @@
+"""What a pod asks of its node, read from its spec the way Kubernetes reads it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+
+from gangline.api.read.reading import Json, ParseError, amounts, at, child, items, labels, number, root, text, texts
+from gangline.engine.model import UNLIMITED, Affinity, Expression, PreferredTerm, Taint, Toleration
+
+#: Resources that a pod may ask for as a whole, beside its containers.
+_POD_LEVEL: Final = ("cpu", "memory")
+_HUGE_PAGES: Final = "hugepages-"
+_SELECTOR_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+_NODE_OPERATORS: Final = _SELECTOR_OPERATORS | {"Gt", "Lt"}
+#: Fields of a pod's spec that decide where it can run and have no place of their own in the engine's words.
+_SHAPING: Final = ("hostNetwork", "resourceClaims", "runtimeClassName", "schedulerName", "topologySpreadConstraints")
+#: Known templates; a queue of 15,000 workloads has a few hundred different ones.
+_KNOWN: Final = 4096
+#: A template of more bytes is read each time: nobody can fill the memory with what is known.
+MOST_KEPT: Final = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PodNeeds:
+    """What decides where a pod can run: shared by all pod sets with an equal template."""
+
+    requests: dict[str, int]
+    node_selector: dict[str, str]
+    tolerations: tuple[Toleration, ...]
+    affinity: Affinity
+    preferred_affinity: tuple[PreferredTerm, ...]
+    shape: str
+
+
+def needs(spec: Json) -> PodNeeds:
+    """The needs of a pod with this spec. Equal specs are read once. Raises ParseError, its path relative to the spec."""
+    try:
+        raw = orjson.dumps(spec)
+    except orjson.JSONEncodeError as error:  # nested too deeply, or text that is no UTF-8
+        raise ParseError("", f"is not JSON: {error}") from None
+    return _known(raw) if len(raw) <= MOST_KEPT else _needs(spec)
+
+
+@lru_cache(maxsize=_KNOWN)
+def _known(raw: bytes) -> PodNeeds:
+    return _needs(root(orjson.loads(raw)))
+
+
+def _needs(spec: Json) -> PodNeeds:
+    affinity = child(spec, "affinity", "")
+    node_affinity = child(affinity, "nodeAffinity", "affinity")
+    return PodNeeds(
+        requests=requests(spec),
+        node_selector=dict(labels(spec, "nodeSelector", "")),
+        tolerations=tolerations(spec, "tolerations", ""),
+        affinity=_required(node_affinity, "affinity.nodeAffinity"),
+        preferred_affinity=_preferred(node_affinity, "affinity.nodeAffinity"),
+        shape=_shape(spec, affinity),
+    )
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+def requests(spec: Json) -> dict[str, int]:
+    """What one pod requests, per resource, in engine units.
+
+    The larger of what its containers and sidecars need together and what its init containers need at their highest;
+    resources given for the pod as a whole replace that; overhead comes on top. Requests default to limits.
+    """
+    running: dict[str, int] = {}
+    for i, container in enumerate(items(spec, "containers", "")):
+        _add(running, _container(container, f"containers[{i}]"))
+    sidecars: dict[str, int] = {}
+    starting: dict[str, int] = {}
+    for i, container in enumerate(items(spec, "initContainers", "")):
+        path = f"initContainers[{i}]"
+        needed = _container(container, path)
+        if text(container, "restartPolicy", path) == "Always":
+            _add(running, needed)
+            _add(sidecars, needed)
+        else:  # beside the sidecars that run by then
+            _raise_to(starting, {name: min(UNLIMITED, size + sidecars.get(name, 0)) for name, size in needed.items()})
+    _raise_to(running, starting)
+    running.update(_pod_level(spec, running))
+    _add(running, amounts(spec, "overhead", ""))
+    return running
+
+
+def _container(container: Json, path: str) -> dict[str, int]:
+    resources, path = child(container, "resources", path), f"{path}.resources"
+    requested = dict(amounts(resources, "requests", path))
+    for resource, limit in amounts(resources, "limits", path).items():
+        requested.setdefault(resource, limit)
+    return requested
+
+
+def _pod_level(spec: Json, aggregated: dict[str, int]) -> dict[str, int]:
+    """Resources of the pod as a whole; a limit counts only where nobody has a request."""
+    resources = child(spec, "resources", "")
+    limits = amounts(resources, "limits", "resources")
+    found = {resource: limit for resource, limit in limits.items() if resource not in aggregated}
+    found |= amounts(resources, "requests", "resources")
+    return {name: size for name, size in found.items() if name in _POD_LEVEL or name.startswith(_HUGE_PAGES)}
+
+
+def _add(total: dict[str, int], more: dict[str, int]) -> None:
+    for resource, size in more.items():
+        total[resource] = min(UNLIMITED, total.get(resource, 0) + size)
+
+
+def _raise_to(total: dict[str, int], other: dict[str, int]) -> None:
+    for resource, size in other.items():
+        if size > total.get(resource, -1):
+            total[resource] = size
+
+
+# --- selection --------------------------------------------------------------------------------------------------------
+
+
+def taints(parent: Json, key: str, path: str) -> tuple[Taint, ...]:
+    where = at(path, key)
+    return tuple(_taint(taint, f"{where}[{i}]") for i, taint in enumerate(items(parent, key, path)))
+
+
+def _taint(taint: Json, path: str) -> Taint:
+    effect = text(taint, "effect", path, "NoSchedule")
+    return Taint(text(taint, "key", path), text(taint, "value", path), effect)
+
+
+def tolerations(parent: Json, key: str, path: str) -> tuple[Toleration, ...]:
+    where = at(path, key)
+    return tuple(_toleration(row, f"{where}[{i}]") for i, row in enumerate(items(parent, key, path)))
+
+
+def _toleration(row: Json, path: str) -> Toleration:
+    operator = text(row, "operator", path) or "Equal"
+    return Toleration(text(row, "key", path), operator, text(row, "value", path), text(row, "effect", path))
+
+
+def selector(selector: Json, path: str) -> tuple[Expression, ...]:
+    """The conditions of a label selector."""
+    matched = labels(selector, "matchLabels", path)
+    exact = tuple(Expression(key, "In", (value,)) for key, value in matched.items())
+    return exact + _expressions(selector, "matchExpressions", path, _SELECTOR_OPERATORS)
+
+
+def _expressions(parent: Json, key: str, path: str, operators: frozenset[str]) -> tuple[Expression, ...]:
+    where = at(path, key)
+    return tuple(_expression(row, f"{where}[{i}]", operators) for i, row in enumerate(items(parent, key, path)))
+
+
+def _expression(row: Json, path: str, operators: frozenset[str]) -> Expression:
+    return Expression(text(row, "key", path), _operator(row, path, operators), texts(row, "values", path))
+
+
+def _operator(expression: Json, path: str, operators: frozenset[str]) -> str:
+    operator = text(expression, "operator", path)
+    if operator not in operators:
+        raise ParseError(f"{path}.operator", f'"{operator}" is not one of {", ".join(sorted(operators))}')
+    return operator
+
+
+def _required(node_affinity: Json, path: str) -> Affinity:
+    path = f"{path}.requiredDuringSchedulingIgnoredDuringExecution"
+    required = child(node_affinity, "requiredDuringSchedulingIgnoredDuringExecution", "affinity.nodeAffinity")
+    terms = items(required, "nodeSelectorTerms", path)
+    return tuple(_term(term, f"{path}.nodeSelectorTerms[{i}]") for i, term in enumerate(terms))
+
+
+def _preferred(node_affinity: Json, path: str) -> tuple[PreferredTerm, ...]:
+    key = "preferredDuringSchedulingIgnoredDuringExecution"
+    return tuple(
+        PreferredTerm(
+            number(term, "weight", f"{path}.{key}[{i}]"),
+            _term(child(term, "preference", f"{path}.{key}[{i}]"), f"{path}.{key}[{i}].preference"),
+        )
+        for i, term in enumerate(items(node_affinity, key, path))
+    )
+
+
+def _term(term: Json, path: str) -> tuple[Expression, ...]:
+    """Conditions on labels and, under the key metadata.name, on the node's name."""
+    found = _expressions(term, "matchExpressions", path, _NODE_OPERATORS)
+    return found + _expressions(term, "matchFields", path, _NODE_OPERATORS)
+
+
+# --- shape ------------------------------------------------------------------------------------------------------------
+
+
+def _shape(spec: Json, affinity: Json) -> str:
+    """A digest of what else decides where the pod can run; "" if nothing does."""
+    facts = {key: spec[key] for key in _SHAPING if spec.get(key)}
+    facts |= {key: affinity[key] for key in ("podAffinity", "podAntiAffinity") if affinity.get(key)}
+    facts |= dict(_container_facts(spec, "containers")) | dict(_container_facts(spec, "initContainers"))
+    if not facts:
+        return ""
+    return hashlib.blake2b(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
+
+
+def _container_facts(spec: Json, key: str) -> Iterator[tuple[str, Any]]:
+    """Ports on the host and claims on devices."""
+    for i, container in enumerate(items(spec, key, "")):
+        path = f"{key}[{i}]"
+        if ports := [port for port in items(container, "ports", path) if port.get("hostPort")]:
+            yield f"{path}.ports", ports
+        if claims := child(container, "resources", path).get("claims"):
+            yield f"{path}.claims", claims

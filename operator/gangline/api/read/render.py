@@ -1,0 +1,43 @@
+"""From the engine's decisions to the JSON that goes into a Workload's status (v1beta2)."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from gangline.api import quantity
+from gangline.api.read import topology_slices
+from gangline.engine import model
+
+Json: TypeAlias = dict[str, Any]
+
+
+def admission(value: model.Admission) -> Json:
+    """`status.admission`; the inverse of `parse.admission`."""
+    return {
+        "clusterQueue": value.cluster_queue,
+        "podSetAssignments": [_assignment(assignment) for assignment in value.pod_sets],
+    }
+
+
+def _assignment(value: model.PodSetAssignment) -> Json:
+    row: Json = {
+        "name": value.name,
+        "count": value.count,
+        "flavors": dict(value.flavors),
+        "resourceUsage": resources(value.usage),
+    }
+    if value.topology is not None:
+        row["topologyAssignment"] = topology_assignment(value.topology)
+    if value.delayed_topology:
+        row["delayedTopologyRequest"] = value.delayed_topology
+    return row
+
+
+def resources(amounts: model.Requests) -> dict[str, str]:
+    """Resource -> canonical quantity."""
+    return {resource: quantity.format(amount, resource) for resource, amount in amounts.items()}
+
+
+def topology_assignment(value: model.TopologyAssignment) -> Json:
+    domains = [(domain.values, domain.count) for domain in value.domains]
+    return {"levels": list(value.levels), "slices": topology_slices.encode(domains)}

@@ -1,0 +1,158 @@
+"""Pieces that several kinds share: names, quantities, times, conditions, selectors, tolerations."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import AfterValidator, Field, WithJsonSchema
+
+from gangline.api import quantity
+from gangline.api.schema.json_schema import ATOMIC_MAP, INT32, INT64, Keywords, Model, list_map
+
+DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+DNS_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+
+
+def _quantity(value: int | str) -> int | str:
+    quantity.parse(value)
+    return value
+
+
+def _duration(value: str) -> str:
+    quantity.parse_duration(value)
+    return value
+
+
+Int32: TypeAlias = Annotated[int, INT32]
+Int64: TypeAlias = Annotated[int, INT64]
+Count: TypeAlias = Annotated[int, Field(ge=0), INT32]
+PositiveInt32: TypeAlias = Annotated[int, Field(ge=1), INT32]
+Time: TypeAlias = Annotated[str, Keywords(format="date-time")]
+#: A name of an object: DNS-1123 subdomain.
+ObjectName: TypeAlias = Annotated[str, Field(max_length=253, pattern=DNS_SUBDOMAIN)]
+PodSetName: TypeAlias = Annotated[str, Field(max_length=63, pattern=DNS_LABEL)]
+#: A resource such as cpu or nvidia.com/gpu.
+ResourceName: TypeAlias = Annotated[str, Field(min_length=1, max_length=317)]
+#: An admission check's name, as Kueue limits it.
+CheckName: TypeAlias = Annotated[str, Field(min_length=1, max_length=316)]
+LabelKey: TypeAlias = Annotated[str, Field(min_length=1, max_length=317)]
+LabelValue: TypeAlias = Annotated[str, Field(max_length=63)]
+StopPolicy: TypeAlias = Literal["None", "Hold", "HoldAndDrain"]
+Quantity: TypeAlias = Annotated[
+    int | str,
+    AfterValidator(_quantity),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": quantity.PATTERN,
+            "x-kubernetes-int-or-string": True,
+        }
+    ),
+]
+Duration: TypeAlias = Annotated[
+    str, AfterValidator(_duration), Field(max_length=64), Keywords(pattern=quantity.DURATION_PATTERN)
+]
+#: A number between 0 and 1, written as a string because Kubernetes discourages floats.
+Fraction: TypeAlias = Annotated[str, Field(max_length=16, pattern=r"^(0(\.[0-9]+)?|1(\.0+)?)$")]
+#: An object whose inside is not checked: pod templates, which the API server checks where pods are made from them.
+Opaque: TypeAlias = Annotated[
+    dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+]
+ObjectMeta: TypeAlias = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
+
+
+class KubeObject(Model):
+    """What every object starts with."""
+
+    api_version: str | None = None
+    """Group and version of this representation of the object, such as kueue.x-k8s.io/v1beta2."""
+    kind: str | None = None
+    """Which kind of object this is, in CamelCase."""
+    metadata: ObjectMeta | None = None  # undescribed: the API server has its own schema for it and accepts no other
+
+
+class Condition(Model):
+    """One observed aspect of the object's state."""
+
+    type: Annotated[str, Field(max_length=316)]
+    """Which aspect, in CamelCase."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
+    observed_generation: Annotated[int, Field(ge=0), INT64] | None = None
+    """The metadata.generation that was judged."""
+    last_transition_time: Time
+    """When `status` last changed."""
+    reason: Annotated[str, Field(min_length=1, max_length=1024)]
+    """Why, in one CamelCase word that programs can match."""
+    message: Annotated[str, Field(max_length=32768)]
+    """Why, for people."""
+
+
+Conditions: TypeAlias = Annotated[list[Condition], Field(max_length=16), list_map("type")]
+
+
+class LabelSelectorRequirement(Model):
+    """One condition on a label."""
+
+    key: str
+    """The label's key."""
+    operator: str
+    """In, NotIn, Exists or DoesNotExist."""
+    values: list[str] | None = None
+    """What the label is compared with; empty for Exists and DoesNotExist."""
+
+
+class LabelSelector(Model):
+    """Selects objects by label; all conditions must hold. An empty selector selects everything."""
+
+    match_labels: dict[str, str] | None = None
+    """Labels and the exact values they must have."""
+    match_expressions: list[LabelSelectorRequirement] | None = None
+    """Further conditions on labels."""
+
+
+AtomicLabelSelector: TypeAlias = Annotated[LabelSelector, ATOMIC_MAP]
+
+
+class Taint(Model):
+    """A taint as nodes carry it: pods that do not tolerate it stay away."""
+
+    key: Annotated[str, Field(min_length=1, max_length=317)]
+    """The taint's key."""
+    value: LabelValue | None = None
+    """The taint's value."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+    """What happens to pods that do not tolerate it. PreferNoSchedule never keeps a workload off a flavor."""
+    time_added: Time | None = None
+    """When the taint was set."""
+
+
+class Toleration(Model):
+    """Lets pods run on nodes that carry a matching taint."""
+
+    key: Annotated[str, Field(max_length=317)] | None = None
+    """The taint's key; left out (with operator Exists) it matches every taint."""
+    operator: Literal["Equal", "Exists"] | None = None
+    """Equal (the default) compares the value too, Exists only the key."""
+    value: LabelValue | None = None
+    """The taint's value, for Equal."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """The taint's effect; left out it matches all effects."""
+    toleration_seconds: Int64 | None = None
+    """How long a NoExecute taint is tolerated; left out: forever."""
+
+
+class FairSharing(Model):
+    """How much this member counts when unused quota is shared out."""
+
+    weight: Quantity = "1"
+    """A member with weight 2 may borrow twice as much as one with weight 1 before it is the one that must wait or
+    give back. With weight 0 it borrows only what nobody else wants."""
+
+
+class FairSharingStatus(Model):
+    """Where this member stands in fair sharing."""
+
+    weighted_share: Int64
+    """The largest share, over all resources, of what it borrows against what its cohort can lend, in thousandths and
+    divided by its weight. 0: it does not borrow. 9223372036854775807: it borrows with weight 0."""

@@ -1,0 +1,176 @@
+"""The kinds that Gangline serves: names, versions, and what `kubectl get` prints of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from gangline.api import names
+from gangline.api.schema.common import KubeObject
+from gangline.api.schema.crdgen import Column, Kind, Version
+from gangline.api.schema.v1alpha1 import gpujob, queuepolicy
+from gangline.api.schema.v1beta1 import clusterqueue as clusterqueue1
+from gangline.api.schema.v1beta1 import config as config1
+from gangline.api.schema.v1beta1 import localqueue as localqueue1
+from gangline.api.schema.v1beta1 import workload as workload1
+from gangline.api.schema.v1beta2 import clusterqueue, config, localqueue, workload
+
+_DEPRECATED: Final = "This version is deprecated. Use v1beta2 instead."
+
+_AGE: Final = Column("Age", ".metadata.creationTimestamp", "date", description="Time since it was created")
+
+
+def _condition(name: str, description: str) -> Column:
+    return Column(name, f".status.conditions[?(@.type=='{name}')].status", description=description)
+
+
+_PENDING: Final = Column(
+    "Pending Workloads", ".status.pendingWorkloads", "integer", description="Number of workloads that wait"
+)
+_ADMITTED: Final = Column(
+    "Admitted Workloads",
+    ".status.admittedWorkloads",
+    "integer",
+    description="Number of admitted workloads that have not finished",
+)
+_CLUSTER_QUEUE_COLUMNS: Final = (
+    Column("Cohort", ".spec.cohortName", description="Cohort that it shares idle quota with"),
+    Column("Strategy", ".spec.queueingStrategy", priority=1, description="How workloads are ordered"),
+    _PENDING,
+    replace(_ADMITTED, priority=1),
+)
+_LOCAL_QUEUE_COLUMNS: Final = (
+    Column("ClusterQueue", ".spec.clusterQueue", description="ClusterQueue behind it"),
+    _PENDING,
+    _ADMITTED,
+)
+_WORKLOAD_COLUMNS: Final = (
+    Column("Queue", ".spec.queueName", description="LocalQueue that it waits in"),
+    Column("Reserved in", ".status.admission.clusterQueue", description="ClusterQueue that it holds quota of"),
+    _condition("Admitted", "Whether it may run"),
+    _condition("Finished", "Whether it has finished"),
+    _AGE,
+)
+_GPU_JOB_COLUMNS: Final = (
+    Column("Phase", ".status.phase", description="How it is"),
+    Column("Queue", r".metadata.labels.kueue\.x-k8s\.io/queue-name", description="LocalQueue that it waits in"),
+    Column("GPUs", ".status.gpus", "integer", description="GPUs of the whole gang"),
+    Column("Ready", ".status.ready", description="Ready pods of all pods"),
+    Column("Restarts", ".status.restarts", "integer", priority=1, description="How often the gang was restarted"),
+    Column("Expected Start", ".status.expectedStart.to", priority=1, description="When it will most likely run"),
+    _AGE,
+)
+_QUEUE_POLICY_COLUMNS: Final = (
+    Column("Profile", ".spec.profile", description="Where parts left out come from"),
+    Column("Order", ".spec.order.key", description="Who goes first"),
+    Column("Backfill", ".spec.backfill.depth", "integer", description="How many workloads get a reservation"),
+    _condition("Active", "Whether it is in force"),
+    Column("Queues", ".status.matched", priority=1, description="ClusterQueues it is in force for"),
+    _AGE,
+)
+
+
+def _both(new: Version, old: type[KubeObject] | None = None, **changes: object) -> tuple[Version, Version]:
+    """v1beta1 beside v1beta2; it has the same model unless `old` says otherwise."""
+    return new.older("v1beta1", old or new.model, _DEPRECATED, **changes), new
+
+
+CLUSTER_QUEUE: Final = Kind(
+    names.GROUP,
+    "ClusterQueue",
+    "clusterqueues",
+    _both(
+        Version("v1beta2", clusterqueue.ClusterQueue, _CLUSTER_QUEUE_COLUMNS),
+        clusterqueue1.ClusterQueue,
+        columns=(replace(_CLUSTER_QUEUE_COLUMNS[0], path=".spec.cohort"), *_CLUSTER_QUEUE_COLUMNS[1:]),
+    ),
+    short_names=("cq",),
+)
+LOCAL_QUEUE: Final = Kind(
+    names.GROUP,
+    "LocalQueue",
+    "localqueues",
+    _both(Version("v1beta2", localqueue.LocalQueue, _LOCAL_QUEUE_COLUMNS), localqueue1.LocalQueue),
+    namespaced=True,
+    short_names=("queue", "queues", "lq"),
+)
+WORKLOAD: Final = Kind(
+    names.GROUP,
+    "Workload",
+    "workloads",
+    _both(
+        Version("v1beta2", workload.Workload, _WORKLOAD_COLUMNS, selectable=(".status.admission.clusterQueue",)),
+        workload1.Workload,
+        selectable=(),  # fields selectable in all versions alike are refused while the versions' schemas differ
+    ),
+    namespaced=True,
+    short_names=("kwl", "kueueworkload", "kueueworkloads"),
+)
+RESOURCE_FLAVOR: Final = Kind(
+    names.GROUP,
+    "ResourceFlavor",
+    "resourceflavors",
+    _both(Version("v1beta2", config.ResourceFlavor)),
+    short_names=("flavor", "flavors", "rf"),
+    status=False,
+)
+COHORT: Final = Kind(names.GROUP, "Cohort", "cohorts", _both(Version("v1beta2", config.Cohort)), short_names=("co",))
+WORKLOAD_PRIORITY_CLASS: Final = Kind(
+    names.GROUP,
+    "WorkloadPriorityClass",
+    "workloadpriorityclasses",
+    _both(
+        Version(
+            "v1beta2",
+            config.WorkloadPriorityClass,
+            (Column("Value", ".value", "integer", description="The priority; higher goes first"),),
+        )
+    ),
+    short_names=("wpc",),
+    status=False,
+)
+ADMISSION_CHECK: Final = Kind(
+    names.GROUP,
+    "AdmissionCheck",
+    "admissionchecks",
+    _both(Version("v1beta2", config.AdmissionCheck), config1.AdmissionCheck),
+    short_names=("ac",),
+)
+TOPOLOGY: Final = Kind(
+    names.GROUP,
+    "Topology",
+    "topologies",
+    _both(Version("v1beta2", config.Topology), config1.Topology),
+    short_names=("topo",),
+    status=False,
+)
+GPU_JOB: Final = Kind(
+    names.OWN_GROUP,
+    "GPUJob",
+    "gpujobs",
+    (Version("v1alpha1", gpujob.GPUJob, _GPU_JOB_COLUMNS),),
+    namespaced=True,
+    short_names=("gj",),
+)
+QUEUE_POLICY: Final = Kind(
+    names.OWN_GROUP,
+    "QueuePolicy",
+    "queuepolicies",
+    (Version("v1alpha1", queuepolicy.QueuePolicy, _QUEUE_POLICY_COLUMNS),),
+    short_names=("qp",),
+)
+
+KINDS: Final = (
+    RESOURCE_FLAVOR,
+    COHORT,
+    CLUSTER_QUEUE,
+    LOCAL_QUEUE,
+    WORKLOAD,
+    WORKLOAD_PRIORITY_CLASS,
+    ADMISSION_CHECK,
+    TOPOLOGY,
+    GPU_JOB,
+    QUEUE_POLICY,
+)
+#: Kinds whose two versions differ in their fields: their CRDs need the conversion webhook.
+CONVERTED: Final = (CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, ADMISSION_CHECK)

@@ -1,0 +1,114 @@
+"""ClusterQueue in v1beta1, with the legacy recipe form that published manifests still use."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gangline.api.schema.common import CheckName, KubeObject, ObjectName, ResourceName, Time
+from gangline.api.schema.json_schema import LIST_SET, Cel, Model, list_map, rules
+from gangline.api.schema.v1beta2 import clusterqueue as v1beta2
+
+
+class ResourceGroup(Model):
+    """Resources that a pod set gets from the same flavor, and the flavors in the order they are tried."""
+
+    model_config = rules(
+        Cel(
+            "!has(self.coveredResources) || self.flavors.all(f, size(f.resources) == size(self.coveredResources))",
+            "every flavor must list exactly the resources in coveredResources",
+        )
+    )
+    covered_resources: Annotated[list[ResourceName], Field(min_length=1, max_length=v1beta2.MAX_PER_GROUP)] | None = (
+        None
+    )
+    """The resources of this group. Left out (legacy manifests): the resources that its flavors list."""
+    flavors: Annotated[
+        list[v1beta2.FlavorQuotas], Field(min_length=1, max_length=v1beta2.MAX_PER_GROUP), list_map("name")
+    ]
+    """The flavors that provide them, first choice first. A flavor is in one group only."""
+
+
+class ReclaimOutOfCohort(Model):
+    """Legacy form of preemption within the queue, found in published manifests."""
+
+    enable: bool = False
+    """True: a workload may preempt workloads of lower priority in this queue."""
+    reclaim_more_than_nominal_quota: bool = False
+    """Has no effect: a workload never gets more than nominal quota without a cohort."""
+
+
+class Preemption(v1beta2.Preemption):
+    """Which running workloads may be stopped to make room."""
+
+    reclaim_out_of_cohort: ReclaimOutOfCohort | None = None
+    """Legacy. Use withinClusterQueue: LowerPriority."""
+
+
+class FlavorFungibility(v1beta2.FlavorFungibility):
+    """When to go on to the next flavor instead of taking the one at hand."""
+
+    when_can_borrow: Literal["MayStopSearch", "TryNextFlavor", "Borrow"] = "MayStopSearch"  # pyright: ignore[reportIncompatibleVariableOverride]
+    """A workload fits this flavor only by borrowing: MayStopSearch (formerly Borrow) takes it, TryNextFlavor looks
+    further first."""
+    when_can_preempt: Literal["MayStopSearch", "TryNextFlavor", "Preempt"] = "TryNextFlavor"  # pyright: ignore[reportIncompatibleVariableOverride]
+    """A workload fits this flavor only by preempting: MayStopSearch (formerly Preempt) takes it, TryNextFlavor looks
+    further first."""
+
+
+class ClusterQueueSpec(v1beta2.ClusterQueueSpecBase):
+    """What the queue owns and how it gives it out."""
+
+    model_config = rules(
+        Cel(
+            "has(self.cohort) || !has(self.resourceGroups) || self.resourceGroups.all(g, "
+            "g.flavors.all(f, f.resources.all(r, !has(r.borrowingLimit))))",
+            "borrowingLimit must be nil when cohort is empty",
+        )
+    )
+    resource_groups: Annotated[list[ResourceGroup], Field(max_length=v1beta2.MAX_GROUPS)] | None = None
+    """The quotas, by groups of resources that come from the same flavors."""
+    cohort: ObjectName | None = None
+    """The cohort it shares idle quota with."""
+    flavor_fungibility: FlavorFungibility = FlavorFungibility()
+    """When to go on to the next flavor instead of borrowing or preempting in the one at hand."""
+    preemption: Preemption = Preemption()
+    """Which running workloads may be stopped to make room."""
+    admission_checks: Annotated[list[CheckName], Field(max_length=64), LIST_SET] | None = None
+    """Admission checks for all flavors. Use admissionChecksStrategy, which can also bind them to flavors."""
+
+
+class PendingWorkload(Model):
+    """A waiting workload."""
+
+    name: str
+    """Its name."""
+    namespace: str
+    """Its namespace."""
+
+
+class PendingWorkloadsStatus(Model):
+    """No longer filled in."""
+
+    cluster_queue_pending_workload: Annotated[list[PendingWorkload], Field(max_length=4000)] | None = None
+    """The first in line."""
+    last_change_time: Time
+    """When it changed."""
+
+
+class ClusterQueueStatus(v1beta2.ClusterQueueStatus):
+    """What the queue holds now."""
+
+    pending_workloads_status: PendingWorkloadsStatus | None = None
+    """No longer filled in: ask the visibility API or `gangline queue`."""
+
+
+class ClusterQueue(KubeObject):
+    """The quota of a team, and the rules by which its workloads get it. Users reach it through a LocalQueue in their
+    namespace."""
+
+    spec: ClusterQueueSpec | None = None
+    """What the queue owns and how it gives it out."""
+    status: ClusterQueueStatus | None = None
+    """What the queue holds now."""

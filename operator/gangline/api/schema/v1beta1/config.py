@@ -1,0 +1,39 @@
+"""AdmissionCheck and Topology in v1beta1; the other configuration kinds are the same in both versions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from gangline.api.schema.common import Int64, KubeObject
+from gangline.api.schema.json_schema import Cel, Model, checked
+from gangline.api.schema.v1beta2 import config as v1beta2
+
+
+class AdmissionCheckSpec(v1beta2.AdmissionCheckSpecBase):
+    """Who answers the check."""
+
+    retry_delay_minutes: Int64 = 15
+    """Has no effect."""
+
+
+class AdmissionCheck(KubeObject):
+    """A question that a controller must answer with yes before a workload with quota starts."""
+
+    spec: AdmissionCheckSpec | None = None
+    """Who answers the check."""
+    status: v1beta2.AdmissionCheckStatus | None = None
+    """Whether the check can be answered."""
+
+
+class TopologySpec(Model):
+    """The hierarchy."""
+
+    levels: Annotated[v1beta2.Levels, checked(*v1beta2.LEVEL_RULES, Cel("self == oldSelf", "field is immutable"))]
+    """From the widest (a block) to the narrowest (a rack, a node). They can't be changed."""
+
+
+class Topology(KubeObject):
+    """How nodes hang together, from far apart to close by, so that gangs can be placed close together."""
+
+    spec: TopologySpec | None = None
+    """The hierarchy."""

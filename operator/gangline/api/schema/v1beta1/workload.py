@@ -1,0 +1,104 @@
+"""Workload in v1beta1."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gangline.api.schema.common import Int32, KubeObject, LabelKey, ObjectName, PositiveInt32
+from gangline.api.schema.json_schema import Cel, Model, list_map, rules
+from gangline.api.schema.v1beta2 import workload as v1beta2
+
+
+class PodSetTopologyRequest(v1beta2.TopologyRequestBase):
+    """Where the pods should be, relative to each other."""
+
+
+class PodSet(v1beta2.PodSetBase):
+    """Pods that are all alike."""
+
+    model_config = rules(v1beta2.MIN_COUNT_RULE)
+    topology_request: PodSetTopologyRequest | None = None
+    """Where the pods should be, relative to each other."""
+
+
+class WorkloadSpec(v1beta2.WorkloadSpecBase):
+    """What the gang asks for."""
+
+    model_config = rules(
+        Cel("!has(self.priorityClassName) || has(self.priority)", "priority is required with priorityClassName")
+    )
+    pod_sets: Annotated[list[PodSet], Field(min_length=1, max_length=v1beta2.MAX_POD_SETS), list_map("name")] | None = (
+        None
+    )
+    """The pods, by groups that are alike. All get quota at the same time, or none."""
+    priority_class_name: ObjectName | None = None
+    """The class that the priority was taken from."""
+    priority_class_source: (
+        Literal["kueue.x-k8s.io/workloadpriorityclass", "scheduling.k8s.io/priorityclass", ""] | None
+    ) = None
+    """Which kind of class that is."""
+
+
+class TopologyDomain(Model):
+    """Pods in one domain."""
+
+    values: Annotated[list[Annotated[str, Field(max_length=63)]], Field(min_length=1, max_length=16)]
+    """The values of the levels' node labels."""
+    count: PositiveInt32
+    """How many pods."""
+
+
+class TopologyAssignment(Model):
+    """Which topology domains the pods go to."""
+
+    levels: Annotated[list[LabelKey], Field(min_length=1, max_length=16)]
+    """The node labels that name a domain, widest first; the hostname alone where that is the narrowest."""
+    domains: Annotated[list[TopologyDomain], Field(max_length=100_000)]
+    """The domains."""
+
+
+class PodSetAssignment(v1beta2.PodSetAssignmentBase):
+    """What one pod set got."""
+
+    topology_assignment: TopologyAssignment | None = None
+    """Where its pods go, if the flavor has a topology."""
+
+
+class Admission(Model):
+    """The quota it holds."""
+
+    cluster_queue: ObjectName
+    """The ClusterQueue that gave it."""
+    pod_set_assignments: Annotated[list[PodSetAssignment], Field(max_length=v1beta2.MAX_POD_SETS), list_map("name")]
+    """What each pod set got."""
+
+
+class WorkloadStatus(v1beta2.WorkloadStatusBase):
+    """The quota it holds and how far it has come."""
+
+    model_config = rules(*v1beta2.CLUSTER_NAME_RULES)
+    admission: Admission | None = None
+    """The quota it holds. Absent while it waits."""
+    accumulated_past_execution_time_seconds: Annotated[
+        Int32 | None, Field(alias="accumulatedPastExexcutionTimeSeconds")
+    ] = None
+    """How long it was admitted before its last eviction, in total. (Misspelt in this version.)"""
+
+
+_SAME_CLASS = (
+    "has(self.spec.priorityClassName) == has(oldSelf.spec.priorityClassName) && "
+    "(!has(self.spec.priorityClassName) || self.spec.priorityClassName == oldSelf.spec.priorityClassName || "
+    "has(self.spec.priorityClassSource) && self.spec.priorityClassSource == 'kueue.x-k8s.io/workloadpriorityclass')"
+)
+
+
+class Workload(KubeObject):
+    """One gang in the queue. Made for a job by its controller; `kubectl describe` it to see why the job waits."""
+
+    model_config = rules(*v1beta2.workload_rules(_SAME_CLASS))
+    spec: WorkloadSpec | None = None
+    """What the gang asks for."""
+    status: WorkloadStatus | None = None
+    """The quota it holds and how far it has come."""

@@ -1,0 +1,189 @@
+"""The small configuration kinds: Cohort, ResourceFlavor, Topology, AdmissionCheck, WorkloadPriorityClass."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from gangline.api.schema.common import (
+    Conditions,
+    FairSharing,
+    FairSharingStatus,
+    Int32,
+    KubeObject,
+    LabelValue,
+    ObjectName,
+    Taint,
+    Toleration,
+)
+from gangline.api.schema.json_schema import ATOMIC_MAP, Cel, Model, checked, rules
+from gangline.api.schema.v1beta2.clusterqueue import ResourceGroups
+
+HOSTNAME = "kubernetes.io/hostname"
+
+
+class CohortSpec(Model):
+    """Its place in the tree and the quota it brings itself."""
+
+    parent_name: ObjectName | None = None
+    """The cohort above. Left out: this one is the root of its tree. A cycle makes all its members inactive."""
+    resource_groups: ResourceGroups | None = None
+    """Quota that belongs to the cohort as a whole: all its members may borrow it."""
+    fair_sharing: FairSharing | None = None
+    """How much this cohort counts when its parent shares out idle quota."""
+
+
+class CohortStatus(Model):
+    """How the cohort stands."""
+
+    fair_sharing: FairSharingStatus | None = None
+    """Where the cohort stands in fair sharing."""
+
+
+class Cohort(KubeObject):
+    """A group of ClusterQueues, and of other cohorts, that lend each other what they leave idle."""
+
+    spec: CohortSpec | None = None
+    """Its place in the tree and the quota it brings itself."""
+    status: CohortStatus | None = None
+    """How the cohort stands."""
+
+
+_TOLERATION_RULE = Cel(
+    "self.all(t, has(t.key) && t.key != '' || has(t.operator) && t.operator == 'Exists')",
+    "operator must be Exists when key is empty, which means 'match all values and all keys'",
+)
+_VALUE_RULE = Cel(
+    "self.all(t, !(has(t.operator) && t.operator == 'Exists' && has(t.value)))",
+    "a value must be empty when operator is Exists",
+)
+_SECONDS_RULE = Cel(
+    "self.all(t, !has(t.tolerationSeconds) || has(t.effect) && t.effect == 'NoExecute')",
+    "effect must be NoExecute when tolerationSeconds is set",
+)
+
+Tolerations = Annotated[list[Toleration], Field(max_length=8), checked(_TOLERATION_RULE, _VALUE_RULE, _SECONDS_RULE)]
+
+
+class ResourceFlavorSpec(Model):
+    """Which nodes are meant."""
+
+    model_config = rules(
+        Cel(
+            "!has(self.topologyName) || has(self.nodeLabels) && size(self.nodeLabels) >= 1",
+            "at least one nodeLabel is required when topologyName is set",
+        ),
+        Cel(
+            "!has(oldSelf.topologyName) || has(self.topologyName) && self.topologyName == oldSelf.topologyName",
+            "topologyName is immutable once set",
+        ),
+    )
+    node_labels: Annotated[dict[str, LabelValue], Field(max_length=8), ATOMIC_MAP] | None = None
+    """Labels that the nodes of this flavor carry. Pods admitted with the flavor get them as node selector."""
+    node_taints: Annotated[list[Taint], Field(max_length=8)] | None = None
+    """Taints that the nodes of this flavor carry. Workloads that do not tolerate them do not get the flavor."""
+    tolerations: Tolerations | None = None
+    """Tolerations that pods get with the flavor, and that count against its taints."""
+    topology_name: ObjectName | None = None
+    """The Topology of the nodes: pods are then placed node by node, close together. It can't be changed once set."""
+
+
+class ResourceFlavor(KubeObject):
+    """A sort of nodes, such as one GPU model or spot machines, that quota is counted in."""
+
+    spec: ResourceFlavorSpec | None = None
+    """Which nodes are meant."""
+
+
+class TopologyLevel(Model):
+    """One level of the hierarchy."""
+
+    node_label: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=316,
+            pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)$",
+        ),
+    ]
+    """The node label whose value says which part of this level a node is in."""
+
+
+_UNIQUE_LEVELS = Cel("self.all(x, self.exists_one(y, x.nodeLabel == y.nodeLabel))", "levels must be unique")
+_HOSTNAME_LAST = Cel(
+    f"!self.exists(l, l.nodeLabel == '{HOSTNAME}') || self[size(self) - 1].nodeLabel == '{HOSTNAME}'",
+    f"the {HOSTNAME} label can only be used at the lowest level",
+)
+_LEVELS_MUTABLE = Cel(
+    f"self == oldSelf || [self, oldSelf].all(levels, levels[size(levels) - 1].nodeLabel == '{HOSTNAME}')",
+    f"levels can only be changed while the lowest level is {HOSTNAME}, before and after",
+)
+LEVEL_RULES = (_UNIQUE_LEVELS, _HOSTNAME_LAST)
+Levels = Annotated[list[TopologyLevel], Field(min_length=1, max_length=16)]
+
+
+class TopologySpec(Model):
+    """The hierarchy."""
+
+    levels: Annotated[Levels, checked(*LEVEL_RULES, _LEVELS_MUTABLE)]
+    """From the widest (a block) to the narrowest (a rack, a node)."""
+
+
+class Topology(KubeObject):
+    """How nodes hang together, from far apart to close by, so that gangs can be placed close together."""
+
+    spec: TopologySpec | None = None
+    """The hierarchy."""
+
+
+class AdmissionCheckParameters(Model):
+    """An object that tells the controller more."""
+
+    api_group: Annotated[str, Field(max_length=253)]
+    """Its API group."""
+    kind: Annotated[str, Field(max_length=63)]
+    """Its kind."""
+    name: Annotated[str, Field(max_length=63)]
+    """Its name."""
+
+
+class AdmissionCheckSpecBase(Model):
+    """What both versions of an AdmissionCheck's spec say alike."""
+
+    controller_name: Annotated[
+        str, Field(min_length=1, max_length=253), checked(Cel("self == oldSelf", "field is immutable"))
+    ]
+    """The controller that answers this check, such as kueue.x-k8s.io/provisioning-request. It can't be changed."""
+    parameters: AdmissionCheckParameters | None = None
+    """An object that tells the controller more."""
+
+
+class AdmissionCheckSpec(AdmissionCheckSpecBase):
+    """Who answers the check."""
+
+
+class AdmissionCheckStatus(Model):
+    """Whether the check can be answered."""
+
+    conditions: Conditions | None = None
+    """Active: whether a controller answers this check."""
+
+
+class AdmissionCheck(KubeObject):
+    """A question that a controller must answer with yes before a workload with quota starts."""
+
+    spec: AdmissionCheckSpec | None = None
+    """Who answers the check."""
+    status: AdmissionCheckStatus | None = None
+    """Whether the check can be answered."""
+
+
+class WorkloadPriorityClass(KubeObject):
+    """A named priority for workloads. It decides who waits and who is preempted, not how pods are scheduled. A job
+    names it in the label kueue.x-k8s.io/priority-class."""
+
+    value: Int32
+    """The priority; higher goes first."""
+    description: Annotated[str, Field(max_length=2048)] | None = None
+    """When to use this class."""

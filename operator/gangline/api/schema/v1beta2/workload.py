@@ -1,0 +1,436 @@
+"""Workload: one gang in the queue: its pods, its priority, its quota and how far it has come."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gangline.api.schema.common import (
+    CheckName,
+    Conditions,
+    Count,
+    Int32,
+    KubeObject,
+    LabelKey,
+    ObjectName,
+    Opaque,
+    PodSetName,
+    PositiveInt32,
+    Quantity,
+    Time,
+)
+from gangline.api.schema.json_schema import Cel, Model, list_map, rules
+from gangline.api.schema.v1beta2.config import Tolerations
+
+MAX_POD_SETS = 18
+
+_TopologyKey = Annotated[str, Field(max_length=63)]
+
+
+class PodTemplate(Model):
+    """A pod template. Its inside is checked where pods are made from it, not here."""
+
+    metadata: Opaque | None = None
+    """Labels and annotations of the pods."""
+    spec: Opaque | None = None
+    """The pods' spec."""
+
+
+class SliceConstraint(Model):
+    """One layer of slices."""
+
+    topology: _TopologyKey
+    """The level that each slice must fit in, as node label."""
+    size: PositiveInt32
+    """Pods per slice."""
+
+
+class TopologyRequestBase(Model):
+    """What both versions of a topology request say alike."""
+
+    required: _TopologyKey | None = None
+    """All pods must be in one domain of this level, given as node label."""
+    preferred: _TopologyKey | None = None
+    """All pods should be in one domain of this level; wider levels are tried when they do not fit."""
+    unconstrained: bool | None = None
+    """Pods may be placed on any nodes, but node by node."""
+    pod_index_label: LabelKey | None = None
+    """The pod label that holds a pod's index."""
+    sub_group_index_label: LabelKey | None = None
+    """The pod label that holds the index of the pod's subgroup, such as a replicated job."""
+    sub_group_count: Int32 | None = None
+    """How many subgroups there are."""
+    pod_set_group_name: Annotated[str, Field(max_length=256)] | None = None
+    """Pod sets of one group are placed together and get the same flavors."""
+    pod_set_slice_required_topology: _TopologyKey | None = None
+    """Each slice of the pods must be in one domain of this level."""
+    pod_set_slice_size: PositiveInt32 | None = None
+    """Pods per slice."""
+
+
+class PodSetTopologyRequest(TopologyRequestBase):
+    """Where the pods should be, relative to each other."""
+
+    podset_slice_required_topology_constraints: Annotated[list[SliceConstraint], Field(max_length=3)] | None = None
+    """Slices within slices, outermost first."""
+
+
+MIN_COUNT_RULE = Cel(
+    "!has(self.minCount) || self.minCount <= self.count", "minCount should be positive and less or equal to count"
+)
+
+
+class PodSetBase(Model):
+    """What both versions of a pod set say alike."""
+
+    name: PodSetName = "main"
+    """The pod set's name, unique in the workload."""
+    template: PodTemplate
+    """What each pod looks like."""
+    count: Count = 1
+    """How many pods."""
+    min_count: PositiveInt32 | None = None
+    """The workload may also start with fewer pods, down to this many. Only one pod set can say so."""
+
+
+class PodSet(PodSetBase):
+    """Pods that are all alike."""
+
+    model_config = rules(MIN_COUNT_RULE)
+    topology_request: PodSetTopologyRequest | None = None
+    """Where the pods should be, relative to each other."""
+
+
+class PriorityClassRef(Model):
+    """The class that the priority was taken from."""
+
+    model_config = rules(
+        Cel(
+            "(self.group == 'scheduling.k8s.io') == (self.kind == 'PriorityClass')",
+            "kind must be WorkloadPriorityClass for kueue.x-k8s.io and PriorityClass for scheduling.k8s.io",
+        )
+    )
+    group: Literal["kueue.x-k8s.io", "scheduling.k8s.io"]
+    """kueue.x-k8s.io for a WorkloadPriorityClass, scheduling.k8s.io for a PriorityClass."""
+    kind: Literal["WorkloadPriorityClass", "PriorityClass"]
+    """The kind of the class."""
+    name: Annotated[ObjectName, Field(min_length=1)]
+    """The name of the class."""
+
+
+class PreemptionGate(Model):
+    """Something that must agree before this workload may preempt others."""
+
+    name: Annotated[str, Field(min_length=1, max_length=316)]
+    """The gate's name."""
+
+
+class WorkloadSpecBase(Model):
+    """What both versions of a Workload's spec say alike."""
+
+    queue_name: ObjectName | None = None
+    """The LocalQueue it waits in. It can't be changed while quota is reserved."""
+    priority: Int32 | None = None
+    """Higher goes first. Taken from the priority class."""
+    active: bool = True
+    """False: never admit it, and evict it if it runs."""
+    maximum_execution_time_seconds: PositiveInt32 | None = None
+    """Deactivate it after it has been admitted for this long in total."""
+
+
+class WorkloadSpec(WorkloadSpecBase):
+    """What the gang asks for."""
+
+    model_config = rules(
+        Cel("!has(self.priorityClassRef) || has(self.priority)", "priority is required with priorityClassRef")
+    )
+    pod_sets: Annotated[list[PodSet], Field(min_length=1, max_length=MAX_POD_SETS), list_map("name")] | None = None
+    """The pods, by groups that are alike. All get quota at the same time, or none."""
+    priority_class_ref: PriorityClassRef | None = None
+    """The class that the priority was taken from."""
+    preemption_gates: Annotated[list[PreemptionGate], Field(max_length=8), list_map("name")] | None = None
+    """Until all of these are open the workload preempts nobody."""
+
+
+class IndividualValues(Model):
+    """One value per domain: prefix + root + suffix."""
+
+    prefix: Annotated[str, Field(max_length=63)] | None = None
+    """What all values begin with."""
+    suffix: Annotated[str, Field(max_length=63)] | None = None
+    """What all values end with."""
+    roots: Annotated[list[Annotated[str, Field(max_length=63)]], Field(max_length=100_000)]
+    """What is between, domain by domain."""
+
+
+class LevelValues(Model):
+    """The values of one level's node label, for all domains of the slice."""
+
+    universal: Annotated[str, Field(max_length=63)] | None = None
+    """The one value that all domains have."""
+    individual: IndividualValues | None = None
+    """A value for each domain."""
+
+
+class PodCounts(Model):
+    """How many pods go to each domain."""
+
+    universal: PositiveInt32 | None = None
+    """The one count that all domains have."""
+    individual: Annotated[list[PositiveInt32], Field(max_length=100_000)] | None = None
+    """A count for each domain."""
+
+
+class TopologyAssignmentSlice(Model):
+    """Some of the domains, written compactly."""
+
+    domain_count: PositiveInt32
+    """How many domains this slice describes."""
+    values_per_level: Annotated[list[LevelValues], Field(min_length=1, max_length=16)]
+    """One entry per level."""
+    pod_counts: PodCounts
+    """How many pods go to each domain."""
+
+
+class TopologyAssignment(Model):
+    """Which topology domains the pods go to."""
+
+    levels: Annotated[list[LabelKey], Field(min_length=1, max_length=16)]
+    """The node labels that name a domain, widest first; the hostname alone where that is the narrowest."""
+    slices: Annotated[list[TopologyAssignmentSlice], Field(max_length=1000)]
+    """The domains, in slices that are each written compactly."""
+
+
+class PodSetAssignmentBase(Model):
+    """What both versions of a pod set's admission say alike."""
+
+    name: PodSetName = "main"
+    """The pod set."""
+    flavors: dict[str, ObjectName] | None = None
+    """The flavor that each resource comes from."""
+    resource_usage: dict[str, Quantity] | None = None
+    """The quota held for all its pods together."""
+    count: Count | None = None
+    """How many pods it was admitted with."""
+    delayed_topology_request: Literal["Pending", "Ready"] | None = None
+    """Pending: its place is found once its nodes exist. Ready: they do."""
+
+
+class PodSetAssignment(PodSetAssignmentBase):
+    """What one pod set got."""
+
+    topology_assignment: TopologyAssignment | None = None
+    """Where its pods go, if the flavor has a topology."""
+
+
+class Admission(Model):
+    """The quota it holds."""
+
+    cluster_queue: ObjectName
+    """The ClusterQueue that gave it."""
+    pod_set_assignments: Annotated[list[PodSetAssignment], Field(max_length=MAX_POD_SETS), list_map("name")]
+    """What each pod set got."""
+
+
+class RequeueState(Model):
+    """How it waits after an eviction."""
+
+    count: Count | None = None
+    """How often it was put back."""
+    requeue_at: Time | None = None
+    """When it may be considered again."""
+
+
+class ReclaimablePod(Model):
+    """Pods that need their quota no more."""
+
+    name: PodSetName
+    """The pod set."""
+    count: Count
+    """How many of its pods have ended for good."""
+
+
+class PodSetUpdate(Model):
+    """What an admission check adds to the pods."""
+
+    name: PodSetName
+    """The pod set."""
+    labels: dict[str, str] | None = None
+    """Labels to add."""
+    annotations: dict[str, str] | None = None
+    """Annotations to add."""
+    node_selector: dict[str, str] | None = None
+    """Node selector to add."""
+    tolerations: Tolerations | None = None
+    """Tolerations to add."""
+
+
+class AdmissionCheckState(Model):
+    """What one admission check says."""
+
+    name: CheckName
+    """The AdmissionCheck."""
+    state: Literal["Pending", "Ready", "Retry", "Rejected"]
+    """Pending: no answer yet. Ready: yes. Retry: not now, give the quota back. Rejected: never."""
+    last_transition_time: Time
+    """When `state` last changed."""
+    message: Annotated[str, Field(max_length=32768)]
+    """Why."""
+    requeue_after_seconds: Count | None = None
+    """With Retry: how long to wait before the next try."""
+    retry_count: Count | None = None
+    """How often it said Retry."""
+    pod_set_updates: Annotated[list[PodSetUpdate], Field(max_length=MAX_POD_SETS)] | None = None
+    """What it adds to the pods."""
+
+
+class PodSetRequest(Model):
+    """What a pod set asks for, in total."""
+
+    name: PodSetName = "main"
+    """The pod set."""
+    resources: dict[str, Quantity] | None = None
+    """The requests of all its pods together."""
+
+
+class EvictionCount(Model):
+    """How often it was evicted for one reason."""
+
+    reason: Annotated[str, Field(max_length=316)]
+    """The reason."""
+    underlying_cause: Annotated[str, Field(max_length=316)]
+    """The reason behind the reason; may be empty."""
+    count: Count
+    """How often."""
+
+
+class SchedulingStats(Model):
+    """What happened to it so far."""
+
+    evictions: Annotated[list[EvictionCount], Field(max_length=256), list_map("reason", "underlyingCause")] | None = (
+        None
+    )
+    """Evictions, by reason."""
+
+
+class UnhealthyNode(Model):
+    """A node that failed."""
+
+    name: Annotated[str, Field(max_length=63)]
+    """The node."""
+
+
+class PreemptionGateState(PreemptionGate):
+    """What a preemption gate says."""
+
+    position: Literal["Closed", "Open"]
+    """Open: the workload may preempt as far as this gate is concerned."""
+    last_transition_time: Time
+    """When `position` last changed."""
+
+
+class WorkloadStatusBase(Model):
+    """What both versions of a Workload's status say alike."""
+
+    conditions: Conditions | None = None
+    """QuotaReserved, Admitted, PodsReady, Evicted, Preempted, Requeued, Finished and others."""
+    requeue_state: RequeueState | None = None
+    """How it waits after an eviction."""
+    reclaimable_pods: Annotated[list[ReclaimablePod], Field(max_length=MAX_POD_SETS), list_map("name")] | None = None
+    """Pods that need their quota no more though others still run."""
+    admission_checks: Annotated[list[AdmissionCheckState], Field(max_length=8), list_map("name")] | None = None
+    """What its admission checks say."""
+    resource_requests: Annotated[list[PodSetRequest], Field(max_length=MAX_POD_SETS), list_map("name")] | None = None
+    """While it waits: what it asked for when last considered, defaults and overheads included."""
+    scheduling_stats: SchedulingStats | None = None
+    """What happened to it so far."""
+    nominated_cluster_names: Annotated[list[Annotated[str, Field(max_length=256)]], Field(max_length=20)] | None = None
+    """Clusters that are asked to run it. Empty once clusterName is set."""
+    cluster_name: Annotated[str, Field(max_length=256)] | None = None
+    """The cluster that runs it."""
+    unhealthy_nodes: Annotated[list[UnhealthyNode], Field(max_length=8), list_map("name")] | None = None
+    """Failed nodes whose pods need another place."""
+
+
+CLUSTER_NAME_RULES = (
+    Cel(
+        "!has(oldSelf.clusterName) || !has(self.clusterName) || oldSelf.clusterName == self.clusterName",
+        "clusterName is immutable once set",
+    ),
+    Cel(
+        "!has(self.clusterName) || !has(self.nominatedClusterNames) || size(self.nominatedClusterNames) == 0",
+        "clusterName and nominatedClusterNames are mutually exclusive",
+    ),
+)
+
+
+class WorkloadStatus(WorkloadStatusBase):
+    """The quota it holds and how far it has come."""
+
+    model_config = rules(*CLUSTER_NAME_RULES)
+    admission: Admission | None = None
+    """The quota it holds. Absent while it waits."""
+    accumulated_past_execution_time_seconds: Int32 | None = None
+    """How long it was admitted before its last eviction, in total."""
+    preemption_gates: Annotated[list[PreemptionGateState], Field(max_length=8), list_map("name")] | None = None
+    """What its preemption gates say."""
+
+
+def _same(field: str) -> str:
+    return (
+        f"has(self.spec.{field}) == has(oldSelf.spec.{field}) && "
+        f"(!has(self.spec.{field}) || self.spec.{field} == oldSelf.spec.{field})"
+    )
+
+
+#: Quota was and stays reserved. The admission says so as well as the condition does, and is cheaper to look at.
+_HELD = " && ".join(f"has({side}.status) && has({side}.status.admission)" for side in ("oldSelf", "self"))
+_ADMITTED = " && ".join(
+    f"has({side}.status) && has({side}.status.conditions) && "
+    f"{side}.status.conditions.exists(c, c.type == 'Admitted' && c.status == 'True')"
+    for side in ("oldSelf", "self")
+)
+
+
+def workload_rules(same_priority_class: str) -> tuple[Cel, ...]:
+    """Rules on the whole object; templates are compared by the validating webhook, they are opaque here.
+
+    Every status write pays for them, so what is nearly always true stands first.
+    """
+    return (
+        Cel(
+            "!has(self.status) || !has(self.status.admission) || "
+            "size(self.status.admission.podSetAssignments) == size(self.spec.podSets)",
+            "podSetAssignments must have the same number of podSets as the spec",
+        ),
+        Cel(
+            f"!({_HELD}) || size(self.spec.podSets) == size(oldSelf.spec.podSets) && self.spec.podSets.all(p, "
+            "oldSelf.spec.podSets.exists(o, o.name == p.name && p.count <= o.count))",
+            "podSets are frozen while quota is reserved (a count may only shrink)",
+        ),
+        Cel(f"({_same('queueName')}) || !({_HELD})", "queueName is frozen while quota is reserved"),
+        Cel(f"({same_priority_class}) || !({_HELD})", "the priority class is frozen while quota is reserved"),
+        Cel(
+            f"({_same('maximumExecutionTimeSeconds')}) || !({_ADMITTED})",
+            "maximumExecutionTimeSeconds is frozen while admitted",
+        ),
+    )
+
+
+_SAME_CLASS = (
+    "has(self.spec.priorityClassRef) == has(oldSelf.spec.priorityClassRef) && (!has(self.spec.priorityClassRef) || "
+    "self.spec.priorityClassRef.kind == oldSelf.spec.priorityClassRef.kind && "
+    "(self.spec.priorityClassRef.kind == 'WorkloadPriorityClass' || "
+    "self.spec.priorityClassRef.name == oldSelf.spec.priorityClassRef.name))"
+)
+
+
+class Workload(KubeObject):
+    """One gang in the queue. Made for a job by its controller; `kubectl describe` it to see why the job waits."""
+
+    model_config = rules(*workload_rules(_SAME_CLASS))
+    spec: WorkloadSpec | None = None
+    """What the gang asks for."""
+    status: WorkloadStatus | None = None
+    """The quota it holds and how far it has come."""

@@ -1,0 +1,166 @@
+"""`gangline eta`: when those who wait will start, and how right that has been so far."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gangline.console.views import access, reach, table, world
+from gangline.console.views.lookup import find
+from gangline.console.views.snapshot import Snapshot, State, WorkloadView
+from gangline.console.views.table import Rows, age
+from gangline.console.views.times import Times, as_json, key_of, runtime_text, start_text, times, view_of
+from gangline.console.views.world import World
+from gangline.engine import Outlook
+
+
+@click.command("eta")
+@click.argument("job", metavar="[JOB]", required=False)
+@access.cluster_options
+@click.option("-A", "--all-namespaces", is_flag=True, help="Workloads of all namespaces.")
+@click.option("--accuracy", is_flag=True, help="How right the operator's forecasts and expected starts have been.")
+@click.option("-o", "--output", type=click.Choice(["json"]), default=None)
+def command(
+    job: str | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str | None,
+    all_namespaces: bool,
+    accuracy: bool,
+    output: str | None,
+) -> None:
+    """Say when JOB, or everybody who waits, will start: as likely as not before the first time, nine times in ten before
+    the second.
+
+    The cluster is read and the operator's own rules are played forward here, with its forecasts where it can be reached.
+    """
+    if accuracy:
+        _show_accuracy(access.run(_accuracy(kubeconfig, context)), output)
+        return
+    seen, here, views = access.run(_look(kubeconfig, context, namespace, all_namespaces, job))
+    waiting = [view for view in views if view.state is State.PENDING]
+    wanted = frozenset(map(key_of, waiting)) if job else None
+    ahead = here.outlook(wanted) if waiting else Outlook(here.now, {}, (), 0)
+    found = times(here, ahead, seen.workloads)
+    if output == "json":
+        click.echo(json.dumps([as_json(view, found.get(view.uid, Times())) for view in views], indent=2))
+        return
+    if not views:
+        click.echo("Nobody waits.", err=True)
+        return
+    show(views, found, here.now / 1000)
+    click.echo(f"({_source(here)})", err=True)
+
+
+async def _look(
+    kubeconfig: Path | None, context: str | None, namespace: str | None, everywhere: bool, job: str | None
+) -> tuple[Snapshot, World, list[WorkloadView]]:
+    async with access.client(kubeconfig, context) as api:
+        where = namespace or api.login.namespace
+        here = await world.load(api)
+    seen = view_of(here)
+    if job is None:
+        waiting = [v for v in seen.workloads if v.state is State.PENDING and (everywhere or v.namespace == where)]
+        return seen, here, waiting
+    found = find(seen, where, job)
+    if found is None:
+        raise click.ClickException(f"no job {job!r} in namespace {where}")
+    return seen, here, [found]
+
+
+# --- showing ------------------------------------------------------------------------------------------------------------
+
+
+def show(views: list[WorkloadView], found: Mapping[str, Times], now: float) -> None:
+    rows = _rows(views, found, now)
+    table.echo(rows)
+
+
+def _rows(views: list[WorkloadView], found: Mapping[str, Times], now: float) -> Rows:
+    header = ("NAMESPACE", "NAME", "QUEUE", "GPUS", "WAITED", "STARTS IN", "AT", "RUNS FOR", "BECAUSE")
+    cells: list[tuple[str, ...]] = []
+    for view in sorted(views, key=lambda v: (found.get(v.uid, Times()).start or float("inf"), v.created)):
+        known = found.get(view.uid, Times())
+        cells.append(
+            (
+                view.namespace,
+                view.job_name,
+                view.cluster_queue or f"{view.queue}?",
+                str(view.gpus) if view.gpus else "–",
+                age(now - view.created),
+                start_text(known, now),
+                _clock(known, now),
+                runtime_text(known.forecast, known.flavor),
+                _why(view, known),
+            )
+        )
+    return Rows(header, tuple(cells), (), frozenset({"GPUS", "WAITED"}))
+
+
+def _clock(known: Times, now: float) -> str:
+    if known.start is None:
+        return ""
+    at = time.localtime(known.start)
+    return time.strftime("%H:%M" if known.start - now < 86400 else "%a %H:%M" if known.start - now < 6e5 else "%F", at)
+
+
+def _why(view: WorkloadView, known: Times) -> str:
+    if view.state is not State.PENDING:
+        return f"it is {view.state.lower()}"
+    if known.start is None:
+        return table.why(view) or "no start is in sight"
+    return known.because
+
+
+def _source(here: World) -> str:
+    if here.from_operator:
+        return "with the operator's forecasts"
+    return "the operator could not be asked: forecasts are made here, from what has finished and what jobs say"
+
+
+# --- accuracy -----------------------------------------------------------------------------------------------------------
+
+
+async def _accuracy(kubeconfig: Path | None, context: str | None) -> dict[str, Any]:
+    async with access.client(kubeconfig, context) as api:
+        told = await reach.ask(api, "/accuracy")
+    if told is None:
+        raise click.ClickException(
+            "only the running operator knows how right it was, and it can't be reached from here"
+        )
+    return told
+
+
+def _show_accuracy(told: Mapping[str, Any], output: str | None) -> None:
+    if output == "json":
+        click.echo(json.dumps({key: value for key, value in told.items() if key != "cluster"}, indent=2))
+        return
+    runtimes, starts = told.get("runtimes") or [], told.get("starts") or {}
+    click.echo(told.get("model", {}).get("reason", ""))
+    if runtimes:
+        header = ("RUNTIME FORECAST BY", "RUNS", "WITHIN P50", "WITHIN P90", "TYPICAL FACTOR")
+        cells = tuple(
+            (
+                row["source"],
+                str(row["runs"]),
+                f"{row['within']['0.5']:.0%}",
+                f"{row['within']['0.9']:.0%}",
+                f"{row['factor']:.2f}×",
+            )
+            for row in runtimes
+        )
+        click.echo(f"\n{table.plain(Rows(header, cells, (), frozenset(header[1:])))}")
+    if starts.get("starts"):
+        click.echo(
+            f"\n{starts['starts']} expected starts came true or not: {starts['withinP50']:.0%} before their p50, "
+            f"{starts['withinP90']:.0%} before their p90; off by {age(starts['medianErrorSeconds'])} in the median"
+        )
+    if not runtimes and not starts.get("starts"):
+        click.echo("nothing that was forecast has come true yet")
+    elif told.get("since"):
+        click.echo(f"\ncounted since {time.strftime('%Y-%m-%d %H:%M', time.localtime(told['since']))}")

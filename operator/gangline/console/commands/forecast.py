@@ -1,0 +1,344 @@
+"""`gangline forecast`: fill the history, train on it, measure how good forecasts are, and look at one job's."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gangline import traces
+from gangline.console.commands.operator import DIRECTORY
+from gangline.console.options import Instant, Span
+from gangline.console.views.table import Rows, age, plain
+from gangline.forecast import (
+    Forecast,
+    Forecaster,
+    HistoryStore,
+    Model,
+    ModelError,
+    Run,
+    StoreError,
+    TooFewRunsError,
+    TrainingError,
+    from_trace,
+    load,
+    metrics,
+    train_in_process,
+)
+from gangline.forecast.dataset import known_at
+from gangline.forecast.evaluate import Report, Scores, Window, evaluate
+from gangline.forecast.worker import TIMEOUT
+
+_db = click.option(
+    "--db",
+    default=str(DIRECTORY / "history.db"),
+    envvar="GANGLINE_HISTORY",
+    show_envvar=True,
+    help="History: path of an SQLite file or any SQLAlchemy URL.",
+)
+_model = click.option(
+    "--model",
+    "model_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=DIRECTORY / "model.gz",
+    envvar="GANGLINE_MODEL",
+    show_envvar=True,
+    help="The model file.",
+)
+_format = click.option("--format", "format_", type=click.Choice(traces.FORMATS), default="auto", show_default=True)
+_output = click.option("-o", "--output", type=click.Choice(["json"]), default=None)
+
+
+@click.group("forecast")
+def command() -> None:
+    """How long jobs will run: learn it from history, measure it, look at it."""
+
+
+@command.command("import")
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@_format
+@_db
+@click.option("--keep-all", is_flag=True, help="Do not drop runs older than 180 days before the newest one.")
+def import_(files: tuple[Path, ...], format_: str, db: str, keep_all: bool) -> None:
+    """Put the jobs of trace FILES into the history. Importing again changes nothing."""
+    with _open(db) as store:
+        for file in files:
+            trace = _trace(file, format_)
+            written = _told(store.put)(map(from_trace, trace.jobs))
+            click.echo(f"{file}: {written} runs ({trace.format}){_skipped(trace)}")
+        newest = _told(store.runs)(limit=1)
+        if newest and not keep_all and (dropped := _told(store.prune)(newest[0].submit)):
+            click.echo(f"dropped {dropped} runs beyond the retention; --keep-all keeps them")
+        click.echo(f"the history holds {store.count()} runs")
+
+
+@command.command("train")
+@_db
+@_model
+@click.option("--until", type=Instant(), default=None, help="Learn only from what was known then (default: now).")
+@_output
+def train_(db: str, model_path: Path, until: float | None, output: str | None) -> None:
+    """Train the model on the history, in a process of its own."""
+    _open(db).close()  # a wrong URL should fail here, in words
+    begun = time.monotonic()
+    try:
+        model = train_in_process(db, model_path, time.time() if until is None else until, timeout=TIMEOUT)
+    except (TooFewRunsError, TrainingError, ModelError) as error:
+        raise click.ClickException(str(error)) from error
+    seconds = time.monotonic() - begun
+    if output == "json":
+        click.echo(json.dumps({"model": str(model_path), "seconds": seconds, **_model_json(model)}, indent=2))
+        return
+    click.echo(f"{model_path}: learned from {model.samples} runs in {seconds:.1f} s")
+    if (v := model.validation) is not None:
+        better = f"{1 - v.error / v.last_two:+.1%}" if v.last_two else "–"
+        click.echo(
+            f"on the {v.runs} latest runs, unseen: log error {v.error:.3f}, last-two {v.last_two:.3f} (better by {better})"
+        )
+        if v.worse:
+            click.echo("it is worse than the last-two baseline: forecasts will not use it")
+
+
+def _model_json(model: Model) -> dict[str, Any]:
+    v = model.validation
+    return {
+        "samples": model.samples,
+        "trained_at": model.trained_at,
+        "validation": v and {"runs": v.runs, "error": v.error, "last_two": v.last_two, "worse": v.worse},
+    }
+
+
+@command.command("eval")
+@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@_format
+@_db
+@click.option("--train-until", type=Instant(), required=True, help="The model knows nothing that came later.")
+@click.option("--from", "first", type=Instant(), default=None, help="First submission tested. [default: --train-until]")
+@click.option("--to", "last", type=Instant(), default=None, help="End of the test window. [default: the last run]")
+@click.option("--retrain-every", type=Span(), default=None, help="Train anew during the test, as an operator does.")
+@_output
+def eval_(
+    file: Path | None,
+    format_: str,
+    db: str,
+    train_until: float,
+    first: float | None,
+    last: float | None,
+    retrain_every: float | None,
+    output: str | None,
+) -> None:
+    """Measure forecasts on a trace FILE (default: the history): train up to a date, forecast what came after it."""
+    runs = _runs(file, format_, db)
+    if not runs:
+        raise click.ClickException("there are no runs to test on")
+    window = _window(runs, train_until, first, last, retrain_every)
+    try:
+        report = evaluate(runs, window, progress=lambda words: click.echo(f"· {words}", err=True))
+    except ValueError as error:  # TooFewRunsError is one
+        raise click.ClickException(str(error)) from error
+    click.echo(json.dumps(report.as_json(), indent=2) if output == "json" else render(report))
+
+
+def _window(
+    runs: list[Run], train_until: float, first: float | None, last: float | None, retrain_every: float | None
+) -> Window:
+    """What is tested. Raises click.ClickException, which names the option that leaves nothing to test."""
+    begin = train_until if first is None else first
+    end = math.nextafter(max(run.submit for run in runs), math.inf) if last is None else last
+    if begin < train_until:
+        raise click.ClickException(f"--from {_date(begin)} lies before --train-until {_date(train_until)}")
+    if not any(begin <= run.submit < end for run in runs):
+        submitted = [run.submit for run in runs]
+        known = f"runs were submitted from {_date(min(submitted))} to {_date(max(submitted))}"
+        option = "--train-until" if first is None else "--from"
+        raise click.ClickException(f"no run to test: {known}, and {option} is {_date(begin)}, --to {_date(end)}")
+    return Window(train_until, begin, end, retrain_every)
+
+
+@command.command("show")
+@click.argument("job")
+@_db
+@_model
+@_output
+def show(job: str, db: str, model_path: Path, output: str | None) -> None:
+    """The forecast for JOB (a uid, a name, or namespace/name) as of its submission, and what became of it."""
+    with _open(db) as store:
+        found = _told(store.find)(job)
+        if not found:
+            raise click.ClickException(f"no job {job!r} in the history")
+        run = found[0]
+        history = [r for r in _told(store.runs)() if r.submit <= run.submit and r.uid != run.uid]
+    now = time.time() if run.finish is None else run.submit
+    forecaster, note = _forecaster(model_path, history, run)
+    total = forecaster.forecast(run.uid, now)
+    assert total is not None  # the forecaster has just been told of it
+    known = forecaster.tracker.class_of(run)
+    verdict = forecaster.status(run.submit)
+    told = {
+        "uid": run.uid,
+        "job": "/".join(filter(None, (run.namespace, run.name))) or run.uid,
+        "forecast": dict(zip(metrics.names(), total.values, strict=True)),
+        "source": total.source,
+        "samples": total.samples,
+        "flavor": run.flavor or None,
+        "byFlavor": _by_flavor(forecaster, run, now),
+        "class": known and {"key": known[0], "finished": known[1].count, "median": math.exp(known[1].median())},
+        "took": run.seconds,
+        "model": note or verdict.reason,
+    }
+    click.echo(json.dumps(told, indent=2) if output == "json" else _show(told, total))
+
+
+def _by_flavor(forecaster: Forecaster, run: Run, now: float) -> dict[str, dict[str, float]]:
+    """The same on each flavor whose speed is known, for a job that does not run; empty where it makes no difference."""
+    if run.start is not None and run.finish is None:
+        return {}
+    there = {flavor: forecaster.forecast(run.uid, now, flavor) for flavor in sorted(forecaster.flavor_offsets)}
+    values = {flavor: each.values for flavor, each in there.items() if each is not None}
+    if len(set(values.values())) < 2:
+        return {}
+    return {flavor: dict(zip(metrics.names(), each, strict=True)) for flavor, each in values.items()}
+
+
+def _forecaster(model_path: Path, history: list[Run], run: Run) -> tuple[Forecaster, str]:
+    """A forecaster that knows what was known when the run was submitted; and why it has no model, where it has none."""
+    forecaster, note = Forecaster(), ""
+    forecaster.restore(known_at(r, run.submit) for r in history)
+    try:
+        model = load(model_path) if model_path.exists() else None
+    except ModelError as error:
+        raise click.ClickException(str(error)) from error
+    if model is not None and model.trained_at > run.submit and run.finish is not None:
+        model, note = None, "not used: it was trained after this job's submission and may have seen its end"
+    forecaster.use(model)
+    forecaster.submitted(run)
+    if run.start is not None and run.finish is None:
+        forecaster.started(run.uid, run.start, run.flavor)
+    return forecaster, note
+
+
+def _show(told: dict[str, Any], total: Forecast) -> str:
+    lines = [
+        f"{told['job']}  (uid {told['uid']})",
+        f"  forecast  {', '.join(f'{name} {age(value)}' for name, value in told['forecast'].items())}",
+        f"  source    {total.source}, {total.samples} runs",
+    ]
+    if told["flavor"] or told["byFlavor"]:
+        lines.append(f"  flavor    {told['flavor'] or 'not known yet: this is for the average one'}")
+    for flavor, there in told["byFlavor"].items():
+        lines.append(f"  on {flavor:<6} {', '.join(f'{name} {age(value)}' for name, value in there.items())}")
+    if told["class"]:
+        of = told["class"]
+        lines.append(f"  class     same {of['key']}: {of['finished']} finished, median {age(of['median'])}")
+    took = told["took"]
+    lines.append(f"  took      {'not finished' if took is None else age(took)}")
+    return "\n".join([*lines, f"  model     {told['model']}"])
+
+
+# --- report -----------------------------------------------------------------------------------------------------------
+
+
+def render(report: Report) -> str:
+    """What `eval` prints."""
+    window = report.window
+    sources = ", ".join(f"{name} {count}" for name, count in report.sources.items())
+    often = f", trained anew {report.models - 1} times" if report.models > 1 else ""
+    return "\n".join(
+        [
+            f"trained on {report.trained_on} runs known at {_date(window.train_until)}{often}; "
+            f"tested on {report.overall.forecast.runs} runs submitted from {_date(window.first)} to {_date(window.last)}",
+            f"sources: {sources}",
+            f"at the end: {report.verdict.reason}",
+            "",
+            "Point estimates (errors of natural logarithms; the forecast's is q50)",
+            plain(_points(report.overall)),
+            "",
+            "Quantiles",
+            plain(_quantiles(report.overall)),
+            "",
+            "By size and queue",
+            plain(_groups({**report.by_size, **report.by_queue})),
+        ]
+    )
+
+
+def _points(scores: Scores) -> Rows:
+    header = ("ESTIMATE", "RUNS", "LOG ERROR", "SPEARMAN", "WITHIN 2x", "TOO SHORT", "FORECAST BETTER BY")
+    cells: list[tuple[str, ...]] = []
+    for name, score in scores.points.items():
+        if score is None:
+            cells.append((name, "0", *("–",) * 5))
+            continue
+        gain = scores.gains.get(name)
+        better = "" if gain is None else f"{gain:+.1%}"
+        numbers = (f"{score.error:.3f}", f"{score.spearman:.3f}", f"{score.within_two:.1%}", f"{score.under:.1%}")
+        cells.append((name, str(score.runs), *numbers, better))
+    return Rows(header, tuple(cells), right=frozenset(header[1:]))
+
+
+def _quantiles(scores: Scores) -> Rows:
+    score = scores.forecast
+    cells = tuple((name, f"{score.coverage[name]:.3f}", f"{score.pinball[name]:.4f}") for name in score.coverage)
+    return Rows(("QUANTILE", "COVERAGE", "PINBALL"), cells, right=frozenset({"COVERAGE", "PINBALL"}))
+
+
+def _groups(groups: dict[str, Scores]) -> Rows:
+    header = (
+        "GROUP", "RUNS", "COVERAGE q50", "q80", "q90", "q95", "PINBALL q90", "LOG ERROR", "LAST-TWO", "CLASS MEDIAN", "SPEARMAN"
+    )  # fmt: skip
+    cells: list[tuple[str, ...]] = []
+    for name, scores in groups.items():
+        of, points = scores.forecast, scores.points
+        errors = (
+            f"{p.error:.3f}" if (p := points[which]) else "–" for which in ("forecast", "last-two", "class-median")
+        )
+        rank = f"{p.spearman:.3f}" if (p := points["forecast"]) else "–"
+        coverage = (f"{of.coverage[q]:.3f}" for q in ("q50", "q80", "q90", "q95"))
+        cells.append((name, str(of.runs), *coverage, f"{of.pinball['q90']:.4f}", *errors, rank))
+    return Rows(header, tuple(cells), right=frozenset(header[1:]))
+
+
+def _date(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+# --- input ------------------------------------------------------------------------------------------------------------
+
+
+def _open(db: str) -> HistoryStore:
+    return _told(HistoryStore)(db)
+
+
+def _told(call: Any) -> Any:
+    """The call, with the store's complaints as those of the command."""
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return call(*args, **kwargs)
+        except StoreError as error:
+            raise click.ClickException(str(error)) from error
+
+    return wrapped
+
+
+def _trace(file: Path, format_: str) -> traces.Trace:
+    try:
+        return traces.load(file, format_)
+    except traces.TraceError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _skipped(trace: traces.Trace) -> str:
+    return "".join(f"; {count} skipped: {reason}" for reason, count in trace.skipped.items())
+
+
+def _runs(file: Path | None, format_: str, db: str) -> list[Run]:
+    if file is not None:
+        return [from_trace(job) for job in _trace(file, format_).jobs]
+    with _open(db) as store:
+        return _told(store.runs)()

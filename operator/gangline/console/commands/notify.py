@@ -1,0 +1,94 @@
+"""`gangline notify`: what people are told about their jobs, and whether that arrives."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from gangline.console.views import access
+from gangline.control.notify.notices import ADDRESS, KINDS, Notice, compose
+from gangline.control.notify.outbox import DeliveryError, addressed, send_with_apprise, urls_of
+from gangline.kube.client import NotFound
+from gangline.kube.resources import QUEUE_POLICIES, SECRETS
+
+
+@click.group("notify")
+def command() -> None:
+    """What people are told about their jobs."""
+
+
+@command.command("test")
+@click.argument("policy", required=False)
+@click.option("--url", "urls", multiple=True, metavar="URL", help="An Apprise URL to try instead of those of a policy.")
+@click.option("--kind", type=click.Choice(KINDS), default="Finished", show_default=True, help="What the message says.")
+@click.option(
+    "--to", default="", metavar="ADDRESS", help="For {to}, as a job's annotation gangline.io/notify-to says it."
+)
+@click.option("-v", "--verbose", is_flag=True, help="Show what Apprise says of it, which may hold parts of URLs.")
+@access.cluster_options
+def test(
+    policy: str | None,
+    urls: tuple[str, ...],
+    kind: str,
+    to: str,
+    verbose: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str | None,
+) -> None:
+    """Send a test message to the receivers of the QueuePolicy POLICY, or to --url.
+
+    Exit status 1 if one of them did not take it.
+    """
+    if bool(policy) == bool(urls):
+        raise click.UsageError("give the name of a QueuePolicy, or --url")
+    if to and not ADDRESS.fullmatch(to):
+        raise click.BadParameter("must be an address, a channel or a number, without spaces", param_hint="--to")
+    if verbose:
+        logging.basicConfig(level=logging.DEBUG, format="  %(message)s")
+    if policy:
+        receivers = access.run(_receivers(policy, to, kubeconfig, context))
+    else:
+        receivers = [("--url", addressed(list(urls), to), "")]
+    message = compose([Notice(kind, "test", "Job test/hello", "This is only a test.", round(time.time() * 1000))])
+    failed = 0
+    for name, found, trouble in receivers:
+        if trouble or not found:
+            failed += 1
+            click.echo(f"{name}: {trouble or 'its URL asks for an address: give --to'}", err=True)
+        for number, url in enumerate(found, 1):
+            which = name if len(found) == 1 else f"{name}, URL {number}"
+            try:
+                send_with_apprise(url, message, quiet=not verbose)
+            except DeliveryError as error:
+                failed += 1
+                click.echo(f"{which}: {error}", err=True)
+            else:
+                click.echo(f"{which}: sent")
+    raise SystemExit(1 if failed else 0)
+
+
+async def _receivers(
+    policy: str, to: str, kubeconfig: Path | None, context: str | None
+) -> Sequence[tuple[str, list[str], str]]:
+    """Name, URLs and what is wrong, of every receiver of a policy."""
+    async with access.client(kubeconfig, context) as api:
+        rules = (await api.get(QUEUE_POLICIES, None, policy))["spec"].get("notify") or []
+        if not rules:
+            raise click.ClickException(f"QueuePolicy {policy} tells nobody: it has no spec.notify")
+        found: list[tuple[str, list[str], str]] = []
+        for rule in rules:
+            ref = rule["secretRef"]
+            name = f"Secret {ref.get('namespace', 'gangline-system')}/{ref['name']}"
+            try:
+                secret = await api.get(SECRETS, ref.get("namespace", "gangline-system"), ref["name"])
+                found.append((name, urls_of(secret.get("data") or {}, to), ""))
+            except NotFound:
+                found.append((name, [], "there is no such Secret"))
+            except DeliveryError as error:
+                found.append((name, [], str(error)))
+    return found

@@ -1,0 +1,168 @@
+"""`gangline run`: an example on a cluster of its own, watched live until all of it has run."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import click
+
+from gangline.console.commands.up import readable_errors, say
+from gangline.console.run import example as examples
+from gangline.console.run import promises
+from gangline.console.run.example import Example, ExampleError
+from gangline.console.run.progress import Tally
+from gangline.console.run.screen import Screen, screen
+from gangline.console.stack import stack
+from gangline.console.stack.stack import Stack, Wishes
+from gangline.console.views import table
+from gangline.console.views.snapshot import Snapshot
+from gangline.console.views.watch import Watch, changes, watching
+from gangline.control.audit.audit_log import FLUSH_EVERY
+from gangline.devcluster.connect import Choice
+from gangline.devcluster.nodes import create_pools
+from gangline.devcluster.progress import narrate
+from gangline.kube.client import ApiClient
+from gangline.kube.resources import JOB_SETS
+
+LOOK_EVERY = 1.0  # seconds between two looks when nothing changes: ages move on
+SETTLE = 3.0  # seconds that the queues' statuses get to tell of the last job's end
+EXIT_INTERRUPTED = 130
+
+
+class RunError(Exception):
+    """The example did not do what it should; the message says which job and why."""
+
+
+@click.command("run")
+@click.option(
+    "--example",
+    "name",
+    default="quickstart",
+    show_default=True,
+    help="Directory of manifests, or the name of an example that comes with Gangline.",
+)
+@click.option("--end", is_flag=True, help="End when all is done, on a terminal too.")
+@click.option(
+    "--timeout", default=300, show_default=True, type=click.IntRange(min=1), help="Seconds for the jobs to end."
+)
+def command(name: str, end: bool, timeout: int) -> None:
+    """Bring up a local cluster, run an example on it and show queues and workloads live.
+
+    On a terminal it stays up until Ctrl-C. In a pipe, or with --end, it ends when every job that can run has finished: exit
+    status 0, or 1 with the reason. Where a QueuePolicy backfills, that reserved jobs start when promised is part of it.
+    """
+    with readable_errors():
+        try:
+            example = examples.load(Path(name) if Path(name).is_dir() else examples.bundled(name))
+            _run(ExampleRun(example, patience=timeout, stay=sys.stdout.isatty() and not end))
+        except (ExampleError, RunError) as error:
+            raise click.ClickException(str(error)) from error
+
+
+def _run(run: ExampleRun) -> None:
+    try:
+        with stack.ended_by_signals(), run.standing() as standing:
+            say(f"\nPoint kubectl at it from another terminal:\n  {standing.connection.kubectl_hint}\n")
+            asyncio.run(run.show(standing))
+    except KeyboardInterrupt:
+        if not run.settled:
+            raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+
+
+class ExampleRun:
+    """One run of an example. `patience` is seconds for its jobs to end; `stay`: go on showing the cluster after that."""
+
+    def __init__(self, example: Example, *, patience: float, stay: bool) -> None:
+        self.settled = False
+        self._example = example
+        self._patience = patience
+        self._stay = stay
+        self._tally = Tally(frozenset(job.job_id for job in example.jobs))
+        self._before: Snapshot | None = None
+
+    def standing(self) -> AbstractContextManager[Stack]:
+        """What the example needs: JobSets need somebody who runs them."""
+        jobset = any(job.resource.kind == JOB_SETS.kind for job in self._example.jobs)
+        return stack.standing(Choice(source="local"), say, Wishes(jobset=jobset))
+
+    async def show(self, standing: Stack) -> None:
+        """Submits everything and shows what happens. Raises RunError, ExampleError or StartError."""
+        async with standing.connection.client() as api:
+            await self._prepare(api)
+            with screen() as shown:
+                async with watching(api) as watch:
+                    elapsed = await self._follow(standing, api, watch, shown)
+                    await self._conclude(standing, watch, shown, elapsed)
+                    while self._stay:
+                        await watch.wait(LOOK_EVERY)
+                        standing.services.check()
+                        self._look(watch, shown, elapsed)
+
+    async def _prepare(self, api: ApiClient) -> None:
+        pools = self._example.node_pools()
+        with narrate("Starting simulated nodes"):
+            nodes = await create_pools(api, pools)
+        say(f"✓ {len(nodes)} nodes: " + ", ".join(f"{pool.count} × {pool.name}" for pool in pools))
+        await examples.apply(api, self._example.settings)
+        kinds = ", ".join(dict.fromkeys(m.resource.kind for m in self._example.settings))
+        say(f"✓ {len(self._example.settings)} objects of {self._example.directory.name}/: {kinds}\n")
+
+    async def _follow(self, standing: Stack, api: ApiClient, watch: Watch, shown: Screen) -> float:
+        """Submits the jobs and shows what happens to them until all is settled; returns how many seconds that took."""
+        started = time.monotonic()
+        submitting = asyncio.create_task(examples.submit(api, self._example.jobs, started), name="submit the jobs")
+        try:
+            while True:
+                elapsed = time.monotonic() - started
+                seen = self._look(watch, shown, elapsed)
+                if submitting.done():
+                    submitting.result()
+                    if self._tally.settled(seen):
+                        return elapsed
+                if elapsed > self._patience:
+                    problems = "\n  ".join(self._tally.problems(seen))
+                    raise RunError(f"not finished after {self._patience:g} s (--timeout):\n  {problems}")
+                standing.services.check()
+                await watch.wait(LOOK_EVERY)
+        finally:
+            submitting.cancel()
+
+    def _look(self, watch: Watch, shown: Screen, elapsed: float) -> Snapshot:
+        seen = watch.now()
+        self._tally.update(seen, elapsed)
+        shown.show(seen, changes(self._before, seen), elapsed)
+        self._before = seen
+        return seen
+
+    async def _show_promises(self, standing: Stack, seen: Snapshot, shown: Screen) -> None:
+        """What was promised to reserved jobs, and what came of it. Raises RunError when a promise was broken."""
+        await asyncio.sleep(2 * FLUSH_EVERY)
+        told = await asyncio.to_thread(promises.kept, stack.record(standing.services), seen.workloads)
+        for line in told.lines:
+            shown.say(line)
+        if told.broken:
+            self.settled = False
+            raise RunError("a promise was broken:\n  " + "\n  ".join(told.broken))
+
+    async def _conclude(self, standing: Stack, watch: Watch, shown: Screen, elapsed: float) -> None:
+        """The last table and the result. Raises RunError when a job failed."""
+        deadline = time.monotonic() + SETTLE
+        while any(f.used for q in watch.now().queues for f in q.flavors) and time.monotonic() < deadline:
+            await watch.wait(0.5)
+        seen = self._look(watch, shown, elapsed)
+        if not self._stay:
+            shown.say(f"\n{table.plain(table.queue_rows(seen))}\n")
+        if problems := self._tally.problems(seen):
+            failed = "\n  ".join(problems)
+            raise RunError(f"{len(problems)} of {len(self._example.jobs)} jobs failed:\n  {failed}")
+        self.settled = True
+        for line in self._tally.summary(seen, elapsed):
+            shown.say(line)
+        if promises.matter(self._example):
+            await self._show_promises(standing, seen, shown)
+        if self._stay:
+            shown.say("\nThe cluster stays up for you to look around; Ctrl-C ends it.")

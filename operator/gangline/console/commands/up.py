@@ -1,0 +1,143 @@
+"""`gangline up`: a cluster with Gangline on it, for as long as the command runs (or in the background with --detach)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import click
+
+from gangline.console.stack import stack
+from gangline.console.stack.kinds_install import InstallError
+from gangline.console.stack.processes import Services, end
+from gangline.console.stack.stack import Stack, Wishes
+from gangline.devcluster.clusters import DEFAULT_NAME, NamedCluster
+from gangline.devcluster.connect import Choice, Source
+from gangline.devcluster.errors import DevClusterError
+from gangline.kube.client import ApiError
+from gangline.kube.config import LoginError
+
+
+@click.command("up")
+@click.option("--local", "source", flag_value="local", help="A real control plane on this machine, simulated nodes.")
+@click.option("--kind", "source", flag_value="kind", help="A kind cluster (needs Docker and kind).")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The cluster of this kubeconfig: it gets the kinds, the operator runs here.",
+)
+@click.option("--context", default=None, help="Context in the kubeconfig.")
+@click.option("--name", default=None, help="Local only: a control plane that is kept under this name.")
+@click.option(
+    "--webhook-url", default=None, help="With --kubeconfig: https://… under which the cluster reaches this machine."
+)
+@click.option("--no-jobset", is_flag=True, help="Local only: without the stand-in that runs JobSets.")
+@click.option(
+    "--track-fields", is_flag=True, help="Leave metadata.managedFields on Workloads; dearer for the API server."
+)
+@click.option("--detach", is_flag=True, help="Local only: return when all is up; `gangline down` ends it.")
+def command(
+    source: Source | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    name: str | None,
+    webhook_url: str | None,
+    no_jobset: bool,
+    track_fields: bool,
+    detach: bool,
+) -> None:
+    """Bring up a cluster with Gangline on it. Without an option: kind where Docker works, else --local.
+
+    Stays until Ctrl-C or SIGTERM and then ends what it has started.
+    """
+    remote = kubeconfig is not None or context is not None
+    if remote and source is not None:
+        raise click.UsageError(f"--kubeconfig and --context exclude --{source}")
+    if (name or detach) and (remote or source == "kind"):
+        raise click.UsageError("--name and --detach are for the local control plane")
+    if no_jobset and (remote or source == "kind"):
+        raise click.UsageError("--no-jobset is for the local control plane: elsewhere there is no stand-in")
+    if webhook_url is not None:
+        _check_webhook_url(webhook_url, remote)
+    wishes = Wishes(webhook_url, not no_jobset and not remote and source != "kind", track_fields)
+    with readable_errors():
+        if detach:
+            _detached(name or DEFAULT_NAME, wishes)
+        elif name:
+            _stay(lambda: stack.named(name, say, wishes))
+        else:
+            choice = Choice(source=source, kubeconfig=kubeconfig, context=context)
+            _stay(lambda: stack.standing(choice, say, wishes))
+
+
+@click.command("down")
+@click.option("--name", default=DEFAULT_NAME, show_default=True, help="The control plane's name.")
+@click.option("--keep-data", is_flag=True, help="Keep its objects for the next `up --name`.")
+def down(name: str, keep_data: bool) -> None:
+    """End what `gangline up --detach` left running, and remove its data."""
+    with readable_errors():
+        cluster = NamedCluster(name)
+        ended = end(cluster.directory / "services")
+        was_up = cluster.down(forget=not keep_data)
+    click.echo(f"{name} is down." if ended or was_up else f"There is no control plane {name!r}.")
+
+
+def _check_webhook_url(url: str, remote: bool) -> None:
+    if not remote:
+        raise click.UsageError("--webhook-url belongs to --kubeconfig: the other clusters find the way by themselves")
+    try:
+        stack.parse_webhook_url(url)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--webhook-url") from error
+
+
+def _detached(name: str, wishes: Wishes) -> None:
+    cluster = NamedCluster(name)
+    connection = stack.start_named(cluster, say)
+    services = Services(stack.services_directory(connection), detached=True)
+    try:
+        stack.bring_up(connection, services, say, wishes)
+    except BaseException:
+        services.stop()
+        raise
+    services.leave()
+    say(_hint(connection.kubectl_hint))
+    say(f"`gangline down --name {name}` ends it; logs are in {services.directory}")
+
+
+def _stay(bring_up: Callable[[], AbstractContextManager[Stack]]) -> None:
+    """Holds the stack up until Ctrl-C, or fails when one of its processes ends."""
+    ready = False
+    try:
+        with stack.ended_by_signals(), bring_up() as standing:
+            say(_hint(standing.connection.kubectl_hint))
+            say(f"Logs are in {standing.services.directory}. Ctrl-C ends it.")
+            ready = True
+            standing.services.hold()
+    except KeyboardInterrupt:
+        if not ready:
+            raise click.exceptions.Exit(130) from None
+        say("ended")
+
+
+def _hint(kubectl: str) -> str:
+    first = "kubectl apply -f examples/quickstart/ && gangline queue -A"
+    return f"\nPoint kubectl at it:\n  {kubectl}\nThen for example:\n  {first}\n"
+
+
+def say(text: str) -> None:
+    click.echo(text)
+    sys.stdout.flush()
+
+
+@contextmanager
+def readable_errors() -> Iterator[None]:
+    """What went wrong as a sentence and exit status 1, not as a traceback."""
+    try:
+        yield
+    except (DevClusterError, InstallError, LoginError) as error:
+        raise click.ClickException(str(error)) from error
+    except ApiError as error:
+        raise click.ClickException(f"the API server refused: {error}") from error

@@ -1,0 +1,64 @@
+"""`gangline vectors`: run recorded scenarios through the engine and say where it decides otherwise than Kueue did."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gangline.conformance import tas_vectors
+from gangline.conformance.scheduling_vectors import compare as compare_scheduling
+
+Json = dict[str, Any]
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def command(files: tuple[Path, ...]) -> None:
+    """Run recorded scenarios (scheduling or topology placement, .jsonl or .jsonl.gz) through the engine.
+
+    Prints per file how many scenarios agree in every recorded field, and for the others the first field that differs.
+    """
+    total = agreed = 0
+    for file in files:
+        count = good = 0
+        for number, (scenario, result) in enumerate(read(file), start=1):
+            difference = compare(scenario, result)
+            count += 1
+            if difference is None:
+                good += 1
+            else:
+                click.echo(f"{file.name}, line {number}, {scenario.get('name', 'unnamed')}: {difference}")
+        click.echo(f"{_name(file)}: {good} of {count} scenarios agree")
+        total, agreed = total + count, agreed + good
+    click.echo(f"total: {agreed} of {total} scenarios agree")
+    sys.exit(0 if agreed == total else 1)
+
+
+def compare(scenario: Json, result: Json) -> str | None:
+    """None if the engine agrees in every field, otherwise the first difference in words."""
+    if "levels" in scenario or "nodes" in scenario:
+        return tas_vectors.compare(scenario, result)
+    return compare_scheduling(scenario, result)
+
+
+def read(file: Path) -> Iterator[tuple[Json, Json]]:
+    """The scenarios of a file with what was recorded."""
+    with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                entry = json.loads(line)
+                yield entry["scenario"], entry["result"]
+            except (ValueError, KeyError, TypeError) as error:
+                raise click.ClickException(f"{file}, line {number}: not a recorded scenario: {error!r}") from error
+
+
+def _name(file: Path) -> str:
+    return file.name.removesuffix(".gz").removesuffix(".jsonl")

@@ -1,0 +1,1 @@
+"""An example on a cluster of its own: submitted, followed, and judged at its end."""

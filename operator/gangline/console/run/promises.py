@@ -1,0 +1,102 @@
+"""What was promised to reserved jobs in a run, and what came of it: read from the operator's own record, decided again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gangline.console.run.example import Example
+from gangline.console.views.snapshot import WorkloadView
+from gangline.console.views.times import key_of
+from gangline.control.audit import audit_check
+from gangline.control.audit.audit_check import Outcome
+from gangline.control.audit.fact_codec import FactError
+from gangline.engine import BACKFILL, EARLY_END, STOPPING, HeadStart
+from gangline.kube.resources import QUEUE_POLICIES
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    lines: tuple[str, ...]
+    broken: tuple[str, ...]  # what should not have happened, in words
+
+
+#: why a reserved job waits for one that was started before it
+_CAUSES: Final = {
+    BACKFILL: "while these overstayed",
+    EARLY_END: "while these were within their time",
+    STOPPING: "while these were ending",
+}
+
+
+def matter(example: Example) -> bool:
+    """Some queue of the example backfills, so that somebody is promised something."""
+    specs = [m.obj.get("spec") or {} for m in example.manifests if m.resource == QUEUE_POLICIES]
+    return any(spec.get("backfill") or spec.get("profile") == "Gangline" for spec in specs)
+
+
+def kept(record: Path, views: Iterable[WorkloadView]) -> Told:
+    """The operator's record, decided again and judged."""
+    outcome = Outcome()
+    try:
+        audit_check.check(audit_check.read(audit_check.files(record), outcome), outcome)
+    except (FactError, OSError) as error:
+        return Told((), (f"the operator's record cannot be read: {error}",))
+    jobs = {key_of(view): view.job for view in views}
+    return Told(tuple(_lines(outcome, jobs)), tuple(_broken(outcome, jobs)))
+
+
+def _lines(outcome: Outcome, jobs: Mapping[str, str]) -> list[str]:
+    lines: list[str] = []
+    for head in outcome.heads:
+        if head.promised is None:
+            continue
+        name, at = _named(head.workload, jobs), (head.started - outcome.first) / 1000
+        promised = (head.promised - outcome.first) / 1000
+        early = promised - at
+        word = f"{early:.1f} s earlier" if early >= 0 else f"{-early:.1f} s LATER"
+        if early < 0 and not _passed(outcome, head):
+            word = f"{-early:.1f} s later, because what ran in its place lasted longer than forecast"
+        lines.append(f"{name} was promised to start at {promised:.1f} s; it started at {at:.1f} s, {word}")
+    lines.append(f"started before a reserved job: {_list((key for _, key in outcome.early), jobs) or 'none'}")
+    lines.append(f"had to make room because it overstayed: {_list(outcome.revocations, jobs) or 'none'}")
+    said = ", ".join(
+        f"{sum(causes.get(cause, 0.0) for causes in outcome.head_delay.values()):.1f} s {words}"
+        for cause, words in _CAUSES.items()
+    )
+    lines.append(f"reserved jobs were kept waiting by jobs that were started before them for {said}")
+    lines.append(f"decided again from the record: {outcome.rounds} rounds, {outcome.differing} came out otherwise")
+    return lines
+
+
+def _broken(outcome: Outcome, jobs: Mapping[str, str]) -> list[str]:
+    broken = [
+        f"{_named(head.workload, jobs)} started {(head.started - (head.promised or 0)) / 1000:.1f} s later than promised"
+        for head in outcome.late
+        if _passed(outcome, head)
+    ]
+    if outcome.broken:
+        broken.append(
+            f"a reserved job waited {outcome.broken:.1f} s for jobs that its policy says it does not wait for"
+        )
+    if outcome.differing:
+        broken.append(f"{outcome.differing} rounds of decisions came out otherwise when they were decided again")
+    if not any(head.promised is not None for head in outcome.heads):
+        broken.append("no job was promised a start")
+    return broken
+
+
+def _passed(outcome: Outcome, head: HeadStart) -> bool:
+    """Somebody was started before this one, after the one that was reserved before it had started."""
+    before = [h.started for h in outcome.heads if h.cluster_queue == head.cluster_queue and h.started < head.started]
+    return any(max(before, default=0) <= at < head.started for at, _ in outcome.early)
+
+
+def _list(keys: Iterable[str], jobs: Mapping[str, str]) -> str:
+    return ", ".join(dict.fromkeys(_named(key, jobs) for key in keys))
+
+
+def _named(key: str, jobs: Mapping[str, str]) -> str:
+    return jobs.get(key, key)

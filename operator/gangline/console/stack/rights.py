@@ -1,0 +1,204 @@
+"""What operator and webhooks may do on a cluster, and no more: one table, and the RBAC manifests made of it.
+
+A process that lacks a right says so in its log, with the API server's words. `tests/cluster` runs every operator and the webhooks
+with these rights alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from gangline.api import names
+from gangline.api.admission.jobs import QUEUED_OWNERS
+from gangline.api.schema.kinds import CONVERTED
+from gangline.control.process import leader_endpoint
+from gangline.control.process.lease import LEASE
+from gangline.control.visibility import api_service, discovery, front_proxy
+from gangline.control.visibility.access_review import REVIEWS
+from gangline.kube import field_tracking
+from gangline.kube import resources as kube
+from gangline.kube.resources import Resource
+from gangline_webhooks import registration
+from gangline_webhooks.certificate_store import SECRET
+
+Json: TypeAlias = dict[str, Any]
+
+READ: Final = ("get", "list", "watch")
+_GROUP: Final = "rbac.authorization.k8s.io"
+_LABELS: Final = {"app.kubernetes.io/part-of": "gangline"}
+#: the Role of every cluster by which extension API servers learn whom to trust
+_TRUST: Final = f"{front_proxy.CONFIG_MAP}-reader"
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """Verbs on a kind, or on a subresource of it; with `names`, on the objects of these names alone."""
+
+    resource: Resource
+    verbs: tuple[str, ...]
+    subresource: str = ""
+    names: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A service account of `gangline-system`: its rights in all namespaces, and those in its own."""
+
+    name: str
+    purpose: str
+    everywhere: tuple[Right, ...]
+    at_home: tuple[Right, ...]
+
+
+def _status(*resources: Resource) -> Iterable[Right]:
+    return (Right(resource, ("patch",), "status") for resource in resources)
+
+
+def _owned_by(*resources: Resource) -> Iterable[Right]:
+    """Objects that hold up the deletion of their owner may be made: where the cluster asks for that right."""
+    return (Right(resource, ("update",), "finalizers") for resource in resources)
+
+
+OPERATOR: Final = Account(
+    "gangline-operator",
+    "What `gangline operator` needs.",
+    everywhere=(
+        # what decides, and what it decides on
+        Right(kube.COHORTS, READ),
+        Right(kube.LOCAL_QUEUES, READ),
+        Right(kube.ADMISSION_CHECKS, READ),
+        Right(kube.TOPOLOGIES, READ),
+        Right(kube.WORKLOAD_PRIORITY_CLASSES, READ),
+        Right(kube.QUEUE_POLICIES, READ),
+        Right(kube.PRIORITY_CLASSES, READ),
+        Right(kube.NAMESPACES, READ),
+        Right(kube.NODES, READ),
+        # … whose finalizers are taken off when nobody uses them any more
+        Right(kube.CLUSTER_QUEUES, (*READ, "patch")),
+        Right(kube.RESOURCE_FLAVORS, (*READ, "patch")),
+        Right(kube.WORKLOADS, (*READ, "create", "patch", "delete")),
+        # jobs are held and let go; a GPUJob has Jobs and a Service of its own
+        Right(kube.JOBS, (*READ, "create", "patch", "delete")),
+        Right(kube.JOB_SETS, (*READ, "patch")),
+        Right(kube.GPU_JOBS, (*READ, "patch")),
+        Right(kube.SERVICES, (*READ, "create")),
+        # pods are let go to their places, and deleted when they are lost with their node
+        Right(kube.PODS, (*READ, "patch", "delete")),
+        *_status(kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES, kube.WORKLOADS),
+        *_status(kube.QUEUE_POLICIES, kube.GPU_JOBS, kube.JOBS),
+        *_owned_by(kube.JOBS, kube.JOB_SETS, kube.GPU_JOBS),
+        Right(kube.EVENTS, ("create", "patch")),
+        # whether the webhooks have made it
+        Right(kube.MUTATING_POLICIES, ("get",), names=(field_tracking.NAME,)),
+        Right(kube.MUTATING_POLICY_BINDINGS, ("get",), names=(field_tracking.NAME,)),
+        # Kueue's visibility API: who may see it, and how API servers find it
+        Right(REVIEWS, ("create",)),
+        Right(
+            api_service.API_SERVICES,
+            ("get", "create", "patch", "delete"),
+            names=tuple(f"{version}.{discovery.GROUP}" for version in discovery.VERSIONS),
+        ),
+    ),
+    at_home=(
+        Right(kube.LEASES, ("create",)),  # nobody knows the name of what is still to be created
+        Right(kube.LEASES, ("get", "update"), names=(LEASE,)),
+        Right(kube.CONFIG_MAPS, ("create", "patch"), names=(leader_endpoint.CONFIG_MAP,)),
+        Right(kube.SERVICES, ("create", "patch"), names=(api_service.SERVICE,)),
+        Right(api_service.ENDPOINTS, ("create", "patch"), names=(api_service.SERVICE,)),
+        Right(api_service.ENDPOINT_SLICES, ("create", "patch"), names=(api_service.SERVICE,)),
+    ),
+)
+
+WEBHOOKS: Final = Account(
+    "gangline-webhooks",
+    "What `gangline webhooks` needs.",
+    everywhere=(
+        Right(kube.LOCAL_QUEUES, ("get",)),
+        Right(kube.WORKLOAD_PRIORITY_CLASSES, ("get",)),
+        # whether an owner of a job waits in a queue
+        *(Right(Resource(group, "", f"{kind.lower()}s"), ("get",)) for group, kind in sorted(QUEUED_OWNERS)),
+        Right(kube.MUTATING_WEBHOOKS, ("create",)),
+        Right(kube.MUTATING_WEBHOOKS, ("get", "update", "delete"), names=(registration.NAME,)),
+        Right(kube.VALIDATING_WEBHOOKS, ("create",)),
+        Right(kube.VALIDATING_WEBHOOKS, ("get", "update", "delete"), names=(registration.NAME,)),
+        Right(kube.MUTATING_POLICIES, ("create",)),
+        Right(kube.MUTATING_POLICIES, ("get",), names=(field_tracking.NAME,)),
+        Right(kube.MUTATING_POLICY_BINDINGS, ("create",)),
+        Right(kube.MUTATING_POLICY_BINDINGS, ("get",), names=(field_tracking.NAME,)),
+        Right(kube.CUSTOM_RESOURCE_DEFINITIONS, ("get", "patch"), names=tuple(kind.name for kind in CONVERTED)),
+    ),
+    at_home=(
+        Right(kube.SECRETS, ("create",)),
+        Right(kube.SECRETS, ("get", "update"), names=(SECRET,)),
+    ),
+)
+
+ACCOUNTS: Final = (OPERATOR, WEBHOOKS)
+
+
+# --- manifests ----------------------------------------------------------------------------------------------------------
+
+
+def manifests(notify_secrets: Sequence[str] = ()) -> list[Json]:
+    """The namespace, both accounts, their roles and bindings, in the order in which they can be applied.
+
+    `notify_secrets`: the Secrets that QueuePolicies name, each as `namespace/name`, or `name` in Gangline's own namespace. The
+    operator can read these and no others: beside them may lie keys that nobody needs to know, those of the webhooks for one.
+    """
+    made: list[Json] = [{"apiVersion": "v1", **_head("Namespace", names.SYSTEM_NAMESPACE)}]
+    for account in ACCOUNTS:
+        made += [
+            {"apiVersion": "v1", **_head("ServiceAccount", account.name, names.SYSTEM_NAMESPACE)},
+            *_granted(account.name, account, account.everywhere),
+            *_granted(account.name, account, account.at_home, names.SYSTEM_NAMESPACE),
+        ]
+    made.append(_binding(f"{OPERATOR.name}-trust", OPERATOR, "Role", _TRUST, front_proxy.NAMESPACE))
+    by_namespace: dict[str, list[str]] = {}
+    for secret in dict.fromkeys(notify_secrets):
+        namespace, _, name = secret.rpartition("/")
+        by_namespace.setdefault(namespace or names.SYSTEM_NAMESPACE, []).append(name)
+    for namespace, secrets in by_namespace.items():
+        named = Right(kube.SECRETS, ("get",), names=tuple(secrets))
+        made += _granted(f"{OPERATOR.name}-secrets", OPERATOR, [named], namespace)
+    return made
+
+
+def _granted(name: str, account: Account, rights: Iterable[Right], namespace: str = "") -> list[Json]:
+    """A role with these rights, in one namespace or (without) in all, and its binding to the account."""
+    kind = "Role" if namespace else "ClusterRole"
+    head = _head(kind, name, namespace)
+    head["metadata"]["annotations"] = {"kubernetes.io/description": account.purpose}
+    role = {"apiVersion": f"{_GROUP}/v1", **head, "rules": _rules(rights)}
+    return [role, _binding(name, account, kind, name, namespace)]
+
+
+def _binding(name: str, account: Account, kind: str, role: str, namespace: str = "") -> Json:
+    return {
+        "apiVersion": f"{_GROUP}/v1",
+        **_head("RoleBinding" if namespace else "ClusterRoleBinding", name, namespace),
+        "roleRef": {"apiGroup": _GROUP, "kind": kind, "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": account.name, "namespace": names.SYSTEM_NAMESPACE}],
+    }
+
+
+def _rules(rights: Iterable[Right]) -> list[Json]:
+    """Kinds of one group with the same verbs share a rule."""
+    grouped: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for right in rights:
+        grouped.setdefault((right.resource.group, right.verbs, right.names), []).append(right.text)
+    rules: list[Json] = []
+    for (group, verbs, only), resources in grouped.items():
+        rule: Json = {"apiGroups": [group], "resources": resources, "verbs": list(verbs)}
+        rules.append({**rule, "resourceNames": list(only)} if only else rule)
+    return rules
+
+
+def _head(kind: str, name: str, namespace: str = "") -> Json:
+    where = {"namespace": namespace} if namespace else {}
+    return {"kind": kind, "metadata": {"name": name, **where, "labels": dict(_LABELS)}}

@@ -1,0 +1,83 @@
+"""Reading a cluster for people: the options every reading command shares, and errors that say what to do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from gangline.console.views.snapshot import Snapshot, snapshot
+from gangline.kube import config
+from gangline.kube.client import ApiClient, ApiError, Forbidden, NotFound, Unauthorized, Unavailable
+from gangline.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Json, Resource
+
+T = TypeVar("T")
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--kubeconfig`, `--context` and `-n`, as kubectl has them."""
+    for option in (
+        click.option("-n", "--namespace", default=None, help="Namespace (default: the context's)."),
+        click.option("--context", default=None, help="Context in the kubeconfig."),
+        click.option(
+            "--kubeconfig",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help="Default: $KUBECONFIG, ~/.kube/config, the pod's service account.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@asynccontextmanager
+async def client(kubeconfig: Path | None, context: str | None) -> AsyncIterator[ApiClient]:
+    """An open client. Raises click.ClickException for a kubeconfig that leads nowhere."""
+    try:
+        login = config.load(kubeconfig, context)
+    except config.LoginError as error:
+        raise click.ClickException(f"{error}\nIs there a cluster? `gangline up` makes a local one.") from error
+    async with ApiClient(login) as opened:
+        yield opened
+
+
+def run(work: Awaitable[T]) -> T:
+    """Runs a command's coroutine; API errors become one readable line and exit status 1."""
+
+    async def guarded() -> T:
+        try:
+            return await work
+        except ApiError as error:
+            raise click.ClickException(_say(error)) from error
+
+    return asyncio.run(guarded())
+
+
+def _say(error: ApiError) -> str:
+    match error:
+        case Unavailable():
+            return f"the API server does not answer: {error.message}"
+        case Unauthorized():
+            return f"the API server does not accept these credentials: {error.message}"
+        case NotFound():
+            return f"{error.message}\nIs Gangline installed on this cluster? `gangline up` installs it."
+        case _:
+            return str(error)
+
+
+async def look(api: ApiClient, namespace: str) -> Snapshot:
+    """All workloads and queues; only those of `namespace` where the user may not see more."""
+    workloads, local_queues, cluster_queues = await asyncio.gather(
+        _visible(api, WORKLOADS, namespace), _visible(api, LOCAL_QUEUES, namespace), _visible(api, CLUSTER_QUEUES, None)
+    )
+    return snapshot(workloads, cluster_queues, local_queues)
+
+
+async def _visible(api: ApiClient, resource: Resource, fallback: str | None) -> list[Json]:
+    try:
+        return (await api.list(resource)).items
+    except Forbidden:
+        return (await api.list(resource, fallback)).items if fallback else []

@@ -1,0 +1,65 @@
+"""Finds the running operator with nothing but a kubeconfig, and asks it.
+
+The leader says in a ConfigMap where it listens. A process beside the cluster is asked directly; one in a pod through the API
+server's proxy. That it is the right one is told by the UID of the cluster's kube-system namespace, which it repeats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from gangline.api import names
+from gangline.control.process.leader_endpoint import CONFIG_MAP
+from gangline.kube import resources as kube
+from gangline.kube.client import ApiClient
+from gangline.kube.errors import ApiError
+from gangline.kube.resources import Json
+from gangline.kube.transport import Call
+
+#: an operator that does not answer within this time is not waited for, in seconds
+PATIENCE = 5.0
+_HERE = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+async def forecasts(api: ApiClient) -> Json | None:
+    """The operator's estimates by workload (`namespace/name`), and how flavors compare; None where it can't be reached."""
+    return await ask(api, "/forecasts")
+
+
+async def ask(api: ApiClient, path: str) -> Json | None:
+    """What the operator of this cluster answers; None where it can't be reached."""
+    try:
+        where = (await api.get(kube.CONFIG_MAPS, names.SYSTEM_NAMESPACE, CONFIG_MAP)).get("data") or {}
+        cluster = (await api.get(kube.NAMESPACES, None, "kube-system"))["metadata"]["uid"]
+    except ApiError:
+        return None
+    for attempt in (_directly, _through_proxy):
+        try:
+            async with asyncio.timeout(PATIENCE):
+                answer = await attempt(api, where, path)
+        except (TimeoutError, aiohttp.ClientError, ApiError, OSError, ValueError):
+            continue
+        if answer is not None and answer.get("cluster") == cluster:
+            return answer
+    return None
+
+
+async def _directly(api: ApiClient, where: Json, path: str) -> Json | None:
+    url = where.get("url") or ""
+    if urlsplit(url).hostname not in _HERE:  # what stands in a ConfigMap must not send people anywhere else
+        return None
+    async with aiohttp.ClientSession() as session, session.get(url + path) as response:
+        return json.loads(await response.text()) if response.status == 200 else None
+
+
+async def _through_proxy(api: ApiClient, where: Json, path: str) -> Json | None:
+    pod, port = where.get("pod"), where.get("port")
+    if not pod or not port:
+        return None
+    namespace = where.get("namespace", names.SYSTEM_NAMESPACE)
+    proxied = f"/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy{path}"
+    return await api.json(Call("get", kube.PODS, "GET", proxied))

@@ -1,0 +1,373 @@
+"""What people look at, as plain values: read once from the cluster's JSON, rendered by `table`, `lines` and `why`.
+
+Pure functions only. Objects are Workloads, ClusterQueues and LocalQueues as the API server serves them in v1beta2.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from gangline.api import names, quantity
+from gangline.console.views.reasons import preemption
+from gangline.engine import accelerators
+
+Json: TypeAlias = dict[str, Any]
+Amounts: TypeAlias = Mapping[str, int]
+
+EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
+
+
+class State(StrEnum):
+    PENDING = "Pending"
+    RESERVED = "Reserved"  # holds quota, waits for its admission checks
+    STARTING = "Starting"  # admitted, its pods are not all ready yet
+    RUNNING = "Running"
+    STOPPING = "Stopping"  # evicted, its pods are still going
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    INACTIVE = "Inactive"  # spec.active=false: it will not be admitted
+
+
+HOLDING = frozenset({State.RESERVED, State.STARTING, State.RUNNING, State.STOPPING})
+FINISHED = frozenset({State.SUCCEEDED, State.FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadView:
+    """One Workload and the job it stands for. Times are seconds since the epoch."""
+
+    namespace: str
+    name: str
+    uid: str
+    job_kind: str
+    job_name: str
+    job_uid: str
+    queue: str
+    cluster_queue: str  # "" when its LocalQueue does not exist
+    priority: int
+    pods: int
+    amounts: Amounts  # all that it asks for, or holds once it is admitted
+    flavors: tuple[str, ...]
+    held: Mapping[tuple[str, str], int]  # (flavor, resource) -> amount
+    created: float
+    since: float  # when its state began
+    state: State
+    reason: str
+    message: str
+    evicted: str = ""  # why it is stopping, or lost its place while it waits for a new one
+    position: int | None = None  # 0-based among the pending of its ClusterQueue
+    warnings: tuple[str, ...] = ()  # what is not as it should be with its run
+
+    @property
+    def gpus(self) -> int:
+        return accelerators(self.amounts)
+
+    @property
+    def never_fits(self) -> bool:
+        """It asks for more than its queue could ever give, everything idle: waiting won't help."""
+        return self.state is State.PENDING and self.reason == EXCEEDS_MAX_QUOTA
+
+    @property
+    def job(self) -> str:
+        return f"{self.job_kind.lower()}/{self.job_name}"
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorView:
+    flavor: str
+    resource: str
+    nominal: int
+    used: int
+    borrowed: int
+    borrowing_limit: int | None
+    lending_limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """One ClusterQueue."""
+
+    name: str
+    cohort: str
+    strategy: str
+    flavors: tuple[FlavorView, ...]
+    pending: int
+    admitted: int
+    active: bool
+    reason: str  # of its Active condition
+    message: str
+
+    def flavor(self, flavor: str, resource: str) -> FlavorView | None:
+        return next((f for f in self.flavors if f.flavor == flavor and f.resource == resource), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    workloads: tuple[WorkloadView, ...]
+    queues: tuple[QueueView, ...]
+
+    def queue(self, name: str) -> QueueView | None:
+        return next((queue for queue in self.queues if queue.name == name), None)
+
+    def pending(self, cluster_queue: str) -> list[WorkloadView]:
+        """The pending workloads of a ClusterQueue, first in line first."""
+        waiting = [w for w in self.workloads if w.cluster_queue == cluster_queue and w.position is not None]
+        return sorted(waiting, key=lambda w: w.position or 0)
+
+    def cohort_of(self, queue: QueueView) -> list[QueueView]:
+        """The ClusterQueues that share quota with this one, itself included."""
+        return [q for q in self.queues if q.name == queue.name or (q.cohort and q.cohort == queue.cohort)]
+
+
+def snapshot(workloads: Iterable[Json], cluster_queues: Iterable[Json], local_queues: Iterable[Json]) -> Snapshot:
+    routes = {(_meta(q, "namespace"), _meta(q, "name")): _at(q, "spec.clusterQueue", "") for q in local_queues}
+    views = [workload_view(w, routes) for w in workloads]
+    queues = sorted((queue_view(q) for q in cluster_queues), key=lambda q: (q.cohort, q.name))
+    return Snapshot(tuple(_with_positions(views)), tuple(queues))
+
+
+# --- workloads --------------------------------------------------------------------------------------------------------
+
+
+def workload_view(obj: Json, routes: Mapping[tuple[str, str], str]) -> WorkloadView:
+    namespace, queue = _meta(obj, "namespace"), _at(obj, "spec.queueName", "")
+    state, reason, message, since = judge(obj)
+    owner = _owner(obj)
+    held = _held(obj)
+    admitted_to = _at(obj, "status.admission.clusterQueue", "")
+    return WorkloadView(
+        namespace=namespace,
+        name=_meta(obj, "name"),
+        uid=_meta(obj, "uid"),
+        job_kind=owner.get("kind", "Workload"),
+        job_name=owner.get("name", _meta(obj, "name")),
+        job_uid=owner.get("uid", ""),
+        queue=queue,
+        cluster_queue=admitted_to or routes.get((namespace, queue), ""),
+        priority=_at(obj, "spec.priority", 0) or 0,
+        pods=sum(p.get("count", 1) for p in _at(obj, "spec.podSets", [])),
+        amounts=_sum_by_resource(held) if held else requested(obj),
+        flavors=tuple(sorted({flavor for flavor, _ in held})),
+        held=held,
+        created=seconds(_meta(obj, "creationTimestamp")),
+        since=since,
+        state=state,
+        reason=reason,
+        message=message,
+        evicted=_eviction(obj) if state in (State.PENDING, State.STOPPING) else "",
+        warnings=_warnings(obj),
+    )
+
+
+def _warnings(obj: Json) -> tuple[str, ...]:
+    """It runs longer than forecast, hangs, or leaves its GPUs idle."""
+    overrun, stalled = condition(obj, names.OVERRUN), condition(obj, names.STALLED)
+    rows = [row for row in (overrun, stalled) if is_true(row)]
+    if stalled.get("status") == "False" and stalled.get("reason") == "Idle":
+        rows.append(stalled)
+    return tuple(row.get("message", "") for row in rows)
+
+
+def judge(obj: Json) -> tuple[State, str, str, float]:
+    """State, reason, message and since when, from the conditions of a Workload."""
+    created = seconds(_meta(obj, "creationTimestamp"))
+    finished, evicted = condition(obj, names.FINISHED), condition(obj, names.EVICTED)
+    reserved, admitted = condition(obj, names.QUOTA_RESERVED), condition(obj, names.ADMITTED)
+    ready = condition(obj, names.PODS_READY)
+    if is_true(finished):
+        state = (
+            State.FAILED if finished.get("reason") not in ("Succeeded", "WorkloadSliceReplaced") else State.SUCCEEDED
+        )
+        return state, *_words(finished, created)
+    if is_true(reserved) and is_true(evicted):
+        return State.STOPPING, *_words(evicted, created)
+    if is_true(admitted):
+        running = is_true(ready) and _since(ready) >= _since(admitted)  # else it speaks of an earlier start
+        state = State.RUNNING if running else State.STARTING
+        return state, *_words(ready if running else admitted, created)
+    if is_true(reserved):
+        return State.RESERVED, *_words(admitted or reserved, created)
+    if _at(obj, "spec.active", True) is False:
+        return State.INACTIVE, *_words(evicted or reserved, created)
+    return State.PENDING, *_words(reserved, created)
+
+
+def _eviction(obj: Json) -> str:
+    preempted, evicted = condition(obj, names.PREEMPTED), condition(obj, names.EVICTED)
+    cause = preempted if is_true(preempted) else evicted
+    return f"{cause.get('reason', '')}: {cause.get('message', '')}" if is_true(cause) else ""
+
+
+def condition(obj: Json, kind: str) -> Json:
+    """The condition of this type, {} when there is none."""
+    return next((c for c in _at(obj, "status.conditions", []) if c.get("type") == kind), {})
+
+
+def is_true(cond: Json) -> bool:
+    return cond.get("status") == "True"
+
+
+def requested(obj: Json) -> dict[str, int]:
+    """What the pods of a Workload ask for, by resource, in the engine's units."""
+    total: dict[str, int] = defaultdict(int)
+    for pod_set in _at(obj, "spec.podSets", []):
+        for resource, amount in pod_requests(_at(pod_set, "template.spec", {})).items():
+            total[resource] += amount * pod_set.get("count", 1)
+    return dict(total)
+
+
+def pod_requests(spec: Json) -> dict[str, int]:
+    """What one pod asks for: its containers together, or its largest init container where that is more."""
+    together: dict[str, int] = defaultdict(int)
+    for container in spec.get("containers") or []:
+        for resource, amount in _container_requests(container).items():
+            together[resource] += amount
+    for container in spec.get("initContainers") or []:
+        for resource, amount in _container_requests(container).items():
+            together[resource] = max(together[resource], amount)
+    return dict(together)
+
+
+def _container_requests(container: Json) -> dict[str, int]:
+    resources = container.get("resources") or {}
+    merged = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {resource: _amount(text, resource) for resource, text in merged.items()}
+
+
+def _held(obj: Json) -> dict[tuple[str, str], int]:
+    held: dict[tuple[str, str], int] = defaultdict(int)
+    for assignment in _at(obj, "status.admission.podSetAssignments", []):
+        flavors, usage = assignment.get("flavors") or {}, assignment.get("resourceUsage") or {}
+        for resource, flavor in flavors.items():
+            held[flavor, resource] += _amount(usage.get(resource, 0), resource)
+    return dict(held)
+
+
+def _sum_by_resource(held: Mapping[tuple[str, str], int]) -> dict[str, int]:
+    total: dict[str, int] = defaultdict(int)
+    for (_, resource), amount in held.items():
+        total[resource] += amount
+    return dict(total)
+
+
+def _with_positions(views: list[WorkloadView]) -> list[WorkloadView]:
+    """Number the pending of each ClusterQueue in Kueue's order: priority, then age; sort all by queue and state."""
+    lines: dict[str, list[WorkloadView]] = defaultdict(list)
+    for view in views:
+        if view.state is State.PENDING and view.cluster_queue:
+            lines[view.cluster_queue].append(view)
+    positions = {
+        view.uid: index
+        for line in lines.values()
+        for index, view in enumerate(sorted(line, key=lambda v: (-v.priority, v.created, v.uid)))
+    }
+    jobs = {view.uid: view.job for view in views}
+    told = [replace(view, position=positions.get(view.uid), evicted=_named(view.evicted, jobs)) for view in views]
+    return sorted(told, key=_display_order)
+
+
+def _named(eviction: str, jobs: Mapping[str, str]) -> str:
+    """Says the job where Kueue's message says a UID."""
+    found = preemption(eviction)
+    return f"preempted for {jobs.get(found.uid, 'a job that is gone')} ({found.cause})" if found else eviction
+
+
+def _display_order(view: WorkloadView) -> tuple[int, str, int, float, str]:
+    """What runs first, then what waits, queue by queue and in line, then what has ended."""
+    if view.state in HOLDING:
+        return (0, view.cluster_queue, -view.priority, view.since, view.uid)
+    if view.state in FINISHED or view.state is State.INACTIVE:
+        return (2, view.cluster_queue, 0, view.since, view.uid)
+    return (1, view.cluster_queue, view.position or 0, view.created, view.uid)
+
+
+# --- ClusterQueues ----------------------------------------------------------------------------------------------------
+
+
+def queue_view(obj: Json) -> QueueView:
+    active = condition(obj, names.ACTIVE)
+    return QueueView(
+        name=_meta(obj, "name"),
+        cohort=_at(obj, "spec.cohortName", ""),
+        strategy=_at(obj, "spec.queueingStrategy", "BestEffortFIFO"),
+        flavors=tuple(_flavor_views(obj)),
+        pending=_at(obj, "status.pendingWorkloads", 0),
+        admitted=_at(obj, "status.admittedWorkloads", 0),
+        active=is_true(active),
+        reason=active.get("reason", "Unknown"),
+        message=active.get("message", "no condition yet: is the operator running?"),
+    )
+
+
+def _flavor_views(obj: Json) -> Iterable[FlavorView]:
+    usage = {
+        (flavor["name"], used["name"]): used
+        for flavor in _at(obj, "status.flavorsReservation", [])
+        for used in flavor.get("resources", [])
+    }
+    for group in _at(obj, "spec.resourceGroups", []):
+        for flavor in group.get("flavors", []):
+            for quota in flavor.get("resources", []):
+                resource = quota["name"]
+                used = usage.get((flavor["name"], resource), {})
+                yield FlavorView(
+                    flavor=flavor["name"],
+                    resource=resource,
+                    nominal=_amount(quota.get("nominalQuota", 0), resource),
+                    used=_amount(used.get("total", 0), resource),
+                    borrowed=_amount(used.get("borrowed", 0), resource),
+                    borrowing_limit=_limit(quota, "borrowingLimit", resource),
+                    lending_limit=_limit(quota, "lendingLimit", resource),
+                )
+
+
+def _amount(value: object, resource: str) -> int:
+    """0 for what is no quantity: one odd object must not hide all others."""
+    try:
+        return quantity.parse(str(value), resource)
+    except quantity.QuantityError:
+        return 0
+
+
+def _limit(quota: Json, field: str, resource: str) -> int | None:
+    return None if quota.get(field) is None else _amount(quota[field], resource)
+
+
+# --- small readers ----------------------------------------------------------------------------------------------------
+
+
+def seconds(timestamp: str | None) -> float:
+    """Seconds since the epoch of an RFC 3339 timestamp; 0.0 when there is none."""
+    return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
+
+
+def _words(cond: Json, default: float) -> tuple[str, str, float]:
+    return cond.get("reason", ""), cond.get("message", ""), _since(cond) or default
+
+
+def _since(cond: Json) -> float:
+    return seconds(cond.get("lastTransitionTime"))
+
+
+def _owner(obj: Json) -> Json:
+    owners: list[Json] = _at(obj, "metadata.ownerReferences", [])
+    return next((o for o in owners if o.get("controller")), owners[0] if owners else {})
+
+
+def _meta(obj: Json, field: str) -> str:
+    return (obj.get("metadata") or {}).get(field, "")
+
+
+def _at(obj: Json, path: str, default: Any) -> Any:
+    """The value at a dotted path, `default` where any step is missing or null."""
+    value: Any = obj
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, dict) else None
+        if value is None:
+            return default
+    return value

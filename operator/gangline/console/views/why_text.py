@@ -1,0 +1,232 @@
+"""Why a workload is where it is, in words: pure functions from a snapshot to the lines that `gangline why` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from gangline.console.views.reasons import Obstacle, count, parse
+from gangline.console.views.snapshot import HOLDING, FlavorView, QueueView, Snapshot, State, WorkloadView
+from gangline.console.views.table import age, amount, why
+
+NAMED = 5  # workloads that are named in one line before "and n more"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    label: str
+    text: str
+
+
+def explain(view: WorkloadView, snapshot: Snapshot, now: float) -> list[Line]:
+    """What a user wants to know of one workload, most important first."""
+    lines = [Line("state", _standing(view, snapshot, now)), Line("asks for", _asks(view))]
+    if view.state is State.PENDING:
+        lines += _pending(view, snapshot, now)
+    elif text := why(view):
+        lines.append(Line("because", text))
+    return lines + [Line("warning", text) for text in view.warnings]
+
+
+def _standing(view: WorkloadView, snapshot: Snapshot, now: float) -> str:
+    words = f"{view.state} for {age(now - (view.created if view.state is State.PENDING else view.since))}"
+    if view.position is not None:
+        line = len(snapshot.pending(view.cluster_queue))
+        words += f", {ordinal(view.position + 1)} of {line} waiting in ClusterQueue {view.cluster_queue}"
+    elif view.cluster_queue:
+        words += f" in ClusterQueue {view.cluster_queue}"
+    queue = snapshot.queue(view.cluster_queue)
+    words += f" (cohort {queue.cohort})" if queue and queue.cohort else ""
+    return f"{words}; it will never fit" if view.never_fits else words
+
+
+def _asks(view: WorkloadView) -> str:
+    asked = ", ".join(f"{amount(n, resource)} {resource}" for resource, n in sorted(view.amounts.items()))
+    pods = f"{view.pods} pod{'' if view.pods == 1 else 's'}"
+    return f"{asked or 'nothing'} in {pods}, all at once; priority {view.priority}"
+
+
+def _pending(view: WorkloadView, snapshot: Snapshot, now: float) -> Iterator[Line]:
+    message = parse(view.message)
+    queue = snapshot.queue(view.cluster_queue)
+    yield Line("because", f"{why(view)}")
+    if view.evicted:
+        yield Line("before", f"it ran and lost its place: {view.evicted}")
+    if queue:
+        for flavor in _flavors_of_interest(queue, message.obstacles):
+            yield Line("quota", _quota(flavor, queue, snapshot))
+    if ahead := _ahead(view, snapshot):
+        yield Line("ahead", some(f"{w.job} ({_size(w)}, priority {w.priority})" for w in ahead))
+    if queue:
+        yield from _holders(view, queue, snapshot, message.obstacles, now)
+    yield Line("needs", needs(view, snapshot))
+
+
+# --- what would have to happen ----------------------------------------------------------------------------------------
+
+_REMEDIES = {
+    "AdmissionGated": "whoever set the annotation kueue.x-k8s.io/admission-gated-by has to take its name out of it",
+    "Deactivated": "spec.active of its Workload has to be set to true again",
+    "OnHold": "whoever put it on hold has to let it go",
+    "Suspended": "the queue is stopped: an administrator has to set its stopPolicy back to None",
+    "WaitingForPodsReady": "the workloads admitted before it have to have all their pods ready",
+    "WaitingForPreemptedWorkloads": "the pods of the preempted workloads have to end; then it starts",
+    "TopologyPlacementFailed": "enough nodes that are close together have to become free",
+    "PendingEvaluation": "nothing: it is looked at as soon as its turn comes",
+}
+
+
+def needs(view: WorkloadView, snapshot: Snapshot) -> str:
+    """One sentence on what has to change before this pending workload starts."""
+    queue = snapshot.queue(view.cluster_queue)
+    if queue is None:
+        return _missing_queue(view)
+    if not queue.active:
+        return f"ClusterQueue {queue.name} has to become active: {queue.message}"
+    if view.never_fits:
+        return _smaller(view, queue)
+    obstacles = parse(view.message).obstacles
+    short = [o for o in obstacles if o.kind == "short"]
+    if view.reason != "WaitingForPreemptedWorkloads" and short:
+        return _releases(view, queue, snapshot, short)
+    if view.reason == "NoMatchingFlavor":
+        return "its node selector, affinity or tolerations have to match a flavor of its ClusterQueue"
+    return _REMEDIES.get(view.reason, "it is looked at again whenever something that it could use becomes free")
+
+
+def _missing_queue(view: WorkloadView) -> str:
+    if not view.cluster_queue:
+        wanted = f"a LocalQueue {view.queue!r} in namespace {view.namespace}"
+        return f"{wanted}, or another name in the job's label kueue.x-k8s.io/queue-name"
+    return f"ClusterQueue {view.cluster_queue}, which its LocalQueue {view.queue} names, has to be created"
+
+
+def _smaller(view: WorkloadView, queue: QueueView) -> str:
+    ways: list[str] = []
+    for o in parse(view.message).obstacles:
+        if o.kind != "too-big":
+            continue
+        flavor = queue.flavor(o.flavor, o.resource)
+        limit = " and the borrowingLimit" if flavor and flavor.borrowing_limit is not None else ""
+        ways.append(
+            f"at most {count(o.amount, o.resource)} of {o.flavor} "
+            f"(it asks {amount(o.requested, o.resource)}); an administrator can raise the nominalQuota{limit}"
+        )
+    return "to ask for less: " + (" — or ".join(ways) or view.message)
+
+
+def _releases(view: WorkloadView, queue: QueueView, snapshot: Snapshot, short: Sequence[Obstacle]) -> str:
+    """Any flavor will do for a pod set, but every pod set needs one."""
+    ways: dict[str, list[str]] = {}
+    for o in short:
+        ways.setdefault(o.pod_set, []).append(_release(view, queue, snapshot, o))
+    told = {pod_set: " — or ".join(each) for pod_set, each in ways.items()}
+    if len(told) == 1:
+        return next(iter(told.values()))
+    return "; and ".join(f"for {pod_set}: {text}" for pod_set, text in told.items())
+
+
+def _release(view: WorkloadView, queue: QueueView, snapshot: Snapshot, o: Obstacle) -> str:
+    missing = f"{count(o.amount, o.resource, more=True)} of {o.flavor} free"
+    holders = holding(view, queue, snapshot, o.flavor, o.resource)
+    enough = [w for w in holders if w.held[o.flavor, o.resource] >= o.amount]
+    if enough:
+        least = min(enough, key=lambda w: (w.held[o.flavor, o.resource], w.since))
+        return f"{missing}: the end of {least.job} ({amount(least.held[o.flavor, o.resource], o.resource)}) would do"
+    together, freed = 0, 0
+    for holder in holders:
+        together, freed = together + 1, freed + holder.held[o.flavor, o.resource]
+        if freed >= o.amount:
+            return f"{missing}: the end of its {together} largest holders would do"
+    return missing
+
+
+def holding(view: WorkloadView, queue: QueueView, snapshot: Snapshot, flavor: str, resource: str) -> list[WorkloadView]:
+    """The workloads whose end could make room for this one in a flavor, largest first.
+
+    Those of its own queue always; those of the cohort unless it is the queue's borrowing limit that stands in the way.
+    """
+    own_only = _limit_binds(queue, snapshot, flavor, resource)
+    queues = {queue.name} if own_only else {q.name for q in snapshot.cohort_of(queue)}
+    found = [
+        w
+        for w in snapshot.workloads
+        if w.state in HOLDING and w.cluster_queue in queues and w.held.get((flavor, resource), 0) and w.uid != view.uid
+    ]
+    return sorted(found, key=lambda w: (-w.held[flavor, resource], w.since, w.uid))
+
+
+def _limit_binds(queue: QueueView, snapshot: Snapshot, flavor: str, resource: str) -> bool:
+    """Whether the borrowing limit leaves the queue no more room than the cohort does."""
+    own = queue.flavor(flavor, resource)
+    if own is None or own.borrowing_limit is None:
+        return False
+    shares = [f for q in snapshot.cohort_of(queue) if (f := q.flavor(flavor, resource))]
+    free = sum(f.nominal for f in shares) - sum(f.used for f in shares)
+    return own.nominal + own.borrowing_limit - own.used <= free
+
+
+# --- who and how much -------------------------------------------------------------------------------------------------
+
+
+def _flavors_of_interest(queue: QueueView, obstacles: Sequence[Obstacle]) -> list[FlavorView]:
+    wanted = {(o.flavor, o.resource) for o in obstacles if o.flavor and o.resource}
+    return [f for f in queue.flavors if (f.flavor, f.resource) in wanted]
+
+
+def _quota(flavor: FlavorView, queue: QueueView, snapshot: Snapshot) -> str:
+    def say(value: int) -> str:
+        return amount(value, flavor.resource)
+
+    words = f"{flavor.flavor}: {queue.name} uses {say(flavor.used)} of its {count(flavor.nominal, flavor.resource)}"
+    if flavor.borrowed:
+        words += f" ({say(flavor.borrowed)} borrowed)"
+    if flavor.borrowing_limit is not None:
+        words += f", may borrow {say(flavor.borrowing_limit)}"
+    if queue.cohort:
+        shares = [f for q in snapshot.cohort_of(queue) if (f := q.flavor(flavor.flavor, flavor.resource))]
+        words += (
+            f"; cohort {queue.cohort} uses {say(sum(f.used for f in shares))} of {say(sum(f.nominal for f in shares))}"
+        )
+    return words
+
+
+def _ahead(view: WorkloadView, snapshot: Snapshot) -> list[WorkloadView]:
+    return snapshot.pending(view.cluster_queue)[: view.position] if view.position else []
+
+
+def _holders(
+    view: WorkloadView, queue: QueueView, snapshot: Snapshot, obstacles: Sequence[Obstacle], now: float
+) -> Iterator[Line]:
+    seen: set[tuple[str, str]] = set()
+    for o in obstacles:
+        if o.kind != "short" or (o.flavor, o.resource) in seen:
+            continue
+        seen.add((o.flavor, o.resource))
+        holders = holding(view, queue, snapshot, o.flavor, o.resource)
+        if holders:
+            named = some(_holder(w, o, queue, now) for w in holders)
+            yield Line("held by", f"{o.flavor}: {named}")
+
+
+def _holder(w: WorkloadView, o: Obstacle, queue: QueueView, now: float) -> str:
+    foreign = "" if w.cluster_queue == queue.name else f" of {w.cluster_queue}"
+    return (
+        f"{w.job}{foreign} ({amount(w.held[o.flavor, o.resource], o.resource)}, {w.state.lower()} {age(now - w.since)})"
+    )
+
+
+def _size(w: WorkloadView) -> str:
+    return f"{w.gpus} GPU{'' if w.gpus == 1 else 's'}" if w.gpus else f"{w.pods} pods"
+
+
+def some(words: Iterable[str], limit: int = NAMED) -> str:
+    """The first few, and how many more."""
+    items = list(words)
+    more = len(items) - limit
+    return ", ".join(items[:limit]) + (f" and {more} more" if more > 0 else "")
+
+
+def ordinal(n: int) -> str:
+    ending = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n}{ending}"

@@ -1,0 +1,222 @@
+"""Decides an audit record again: the same facts must lead to the same decisions, and nothing that was started early may have
+kept a reserved head waiting against the policy of its queue."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from gangline.control.audit import audit_log, fact_codec
+from gangline.control.audit.audit_log import Begin, Entry, Gap, Round
+from gangline.engine import BACKFILL, REVOKED, Engine, HeadStart, model
+
+Json: TypeAlias = dict[str, Any]
+
+#: policies with which no reserved head may be kept waiting by backfill
+PROMISED: Final = frozenset({"Overdue", "Any"})
+#: differences that are told one by one
+TOLD: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A round that came out otherwise. Decisions as `Kind workload`."""
+
+    now: model.Millis
+    recorded: tuple[str, ...]  # but not decided again
+    repeated: tuple[str, ...]  # but not in the record
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of deciding a record again. Times are milliseconds, head delays seconds."""
+
+    runs: int = 0
+    rounds: int = 0
+    facts: int = 0
+    first: model.Millis = 0
+    last: model.Millis = 0
+    decisions: Counter[str] = field(default_factory=Counter[str])
+    #: when workloads were backfilled, and which
+    early: list[tuple[model.Millis, str]] = field(default_factory=list[tuple[model.Millis, str]])
+    revocations: list[str] = field(default_factory=list[str])  # workloads whose backfill was revoked, in order
+    differing: int = 0  # rounds
+    differences: list[Difference] = field(default_factory=list[Difference])
+    #: ClusterQueue -> cause -> seconds
+    head_delay: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
+    heads: list[HeadStart] = field(default_factory=list[HeadStart])  # the last that started from a reservation
+    revoke: dict[str, str] = field(default_factory=dict[str, str])  # ClusterQueue -> what its policy says of revoking
+    unreadable: int = 0  # lines: a process that was killed leaves one behind at most
+    partial: bool = False  # the record begins in the midst of a run
+    gaps: int = 0  # entries that could not be written: from each on to the next beginning nothing is decided again
+
+    @property
+    def broken(self) -> float:
+        """Seconds for which heads were delayed by what their queue's policy says that they are not delayed by."""
+        delays = ((queue, cause, s) for queue, causes in self.head_delay.items() for cause, s in causes.items())
+        return sum(s for queue, cause, s in delays if cause == BACKFILL and self.revoke.get(queue, "") in PROMISED)
+
+    @property
+    def late(self) -> list[HeadStart]:
+        """Heads that started later than they were first promised, whoever was to blame."""
+        return [head for head in self.heads if head.promised is not None and head.started > head.promised]
+
+    @property
+    def holds(self) -> bool:
+        """Every decision came out as recorded, and no head was delayed by what its policy promises it is not."""
+        return not self.differing and self.broken == 0
+
+    def as_json(self) -> Json:
+        return {
+            "holds": self.holds,
+            "runs": self.runs,
+            "rounds": self.rounds,
+            "facts": self.facts,
+            "from": self.first,
+            "to": self.last,
+            "decisions": dict(sorted(self.decisions.items())),
+            "backfilled": len(self.early),
+            "revoked": len(self.revocations),
+            "roundsThatDiffer": self.differing,
+            "headDelaySeconds": self.head_delay,
+            "headDelaySecondsAgainstPolicy": self.broken,
+            "revoke": self.revoke,
+            "reservedHeadsStarted": len(self.heads),
+            "reservedHeadsStartedLate": len(self.late),
+            "unreadableLines": self.unreadable,
+            "beginsWithinARun": self.partial,
+            "gaps": self.gaps,
+        }
+
+
+def files(path: Path) -> list[Path]:
+    """The record and what was put aside of it, oldest first."""
+    aside = [p for p in path.parent.glob(f"{path.name}.*") if p.suffix[1:].isdigit()]
+    return [*sorted(aside, key=lambda p: -int(p.suffix[1:])), path]
+
+
+def read(paths: Iterable[Path], outcome: Outcome) -> Iterator[Entry]:
+    """The entries of several files, one after the other. Raises facts.FactError naming file and line; OSError."""
+    for path in paths:
+        lines = deque(path.read_bytes().splitlines())
+        number = 0
+        while lines:
+            line, number = lines.popleft(), number + 1
+            if not line.strip():
+                continue
+            try:
+                yield audit_log.from_line(line)
+            except fact_codec.FactError as error:
+                if line.endswith(b"}"):
+                    raise fact_codec.FactError(f"{path}, line {number}: {error}") from error
+                outcome.unreadable += 1  # cut off when the process was killed
+
+
+def check(entries: Iterable[Entry], outcome: Outcome) -> Outcome:
+    """Play everything to an engine of the same kind; `outcome` is filled in."""
+    replayed = _Replayed(outcome)
+    for entry in entries:
+        replayed.take(entry)
+    replayed.end()
+    return outcome
+
+
+class _Replayed:
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+        self._engine: Engine | None = None
+        self._run = ""
+        self._serial = -1
+        self._known = 0  # so many facts are no news
+        self._from_facts = False
+
+    def take(self, entry: Entry) -> None:
+        match entry:
+            case Begin():
+                self._begin(entry)
+            case Round():
+                self._decide(entry)
+            case Gap():
+                self._outcome.gaps += 1
+                self.end()
+            case _:
+                self._observe(entry)
+
+    def end(self) -> None:
+        """Count what the engine says of the heads; a run is over."""
+        if self._engine is None:
+            return
+        self._outcome.heads += self._engine.head_starts()
+        for queue, causes in self._engine.head_delay_seconds().items():
+            total = self._outcome.head_delay.setdefault(queue, {})
+            for cause, seconds in causes.items():
+                total[cause] = total.get(cause, 0.0) + seconds
+        self._engine = None
+
+    def _begin(self, entry: Begin) -> None:
+        goes_on = entry.run == self._run and entry.serial == self._serial + 1 and self._engine is not None
+        self._known = entry.known if goes_on else 0
+        if not goes_on:
+            self.end()
+            self._engine = Engine(entry.settings)
+            self._outcome.runs += 1
+            self._from_facts = entry.serial > 0
+            self._outcome.partial = self._outcome.partial or self._from_facts
+        self._run, self._serial = entry.run, entry.serial
+
+    def _observe(self, change: model.Change) -> None:
+        if self._known:
+            self._known -= 1
+        elif self._engine is not None:
+            match change:
+                case model.Put(model.ClusterQueue(name=name, backfill=model.Backfill(revoke=revoke))):
+                    self._outcome.revoke[name] = revoke
+                case _:
+                    pass
+            self._engine.observe(change)
+            self._outcome.facts += 1
+
+    def _decide(self, entry: Round) -> None:
+        if self._engine is None:
+            return
+        outcome = self._outcome
+        outcome.first = outcome.first or entry.now
+        outcome.last = entry.now
+        outcome.rounds += 1
+        for decision in entry.decisions:
+            outcome.decisions[type(decision).__name__] += 1
+            if isinstance(decision, model.Admit) and decision.backfilled:
+                outcome.early.append((entry.now, decision.workload))
+            if isinstance(decision, model.Preempt) and decision.reason == REVOKED:
+                outcome.revocations.append(decision.workload)
+        repeated = tuple(self._engine.decide(entry.now, entry.room))
+        if (
+            self._from_facts
+        ):  # an engine that began with facts alone does not know what it has said to whom, and since when
+            recorded, repeated = _without_words(entry.decisions), _without_words(repeated)
+        else:
+            recorded = entry.decisions
+        if recorded != repeated:
+            outcome.differing += 1
+            if len(outcome.differences) < TOLD:
+                outcome.differences.append(_difference(entry.now, recorded, repeated))
+
+
+def _without_words(decisions: tuple[model.Decision, ...]) -> tuple[model.Decision, ...]:
+    return tuple(decision for decision in decisions if not isinstance(decision, model.Park | model.Warn))
+
+
+def _difference(
+    now: model.Millis, recorded: tuple[model.Decision, ...], repeated: tuple[model.Decision, ...]
+) -> Difference:
+    missing = tuple(_name(decision) for decision in recorded if decision not in repeated)
+    extra = tuple(_name(decision) for decision in repeated if decision not in recorded)
+    return Difference(now, missing, extra)
+
+
+def _name(decision: model.Decision) -> str:
+    about = decision.about if isinstance(decision, model.Warn) else decision.workload
+    return f"{type(decision).__name__} {about}"

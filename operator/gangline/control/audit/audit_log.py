@@ -1,0 +1,228 @@
+"""A record of what the engine was told and what it decided, enough to decide it all again.
+
+One line of JSON each: the beginning of a run, a fact, or a round of decisions with its time. Lines are written by a thread of
+their own; what the loop pays is an append to a list. A file that has grown too large is put aside, and the next one begins with
+everything that is known, so that each can be read without those before it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, TypeAlias
+
+import orjson
+
+import gangline
+from gangline import bounded, files
+from gangline.control.audit import fact_codec
+from gangline.engine import IsolatedEngine, model
+
+log = logging.getLogger(__name__)
+
+Json: TypeAlias = dict[str, Any]
+
+#: what has happened is on the disk after this time, in seconds
+FLUSH_EVERY: Final = 0.5
+#: a file larger than this is put aside, in bytes …
+MAX_BYTES: Final = 64 * 2**20
+#: … and so many of those are kept
+KEPT: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """From here on a new engine decides (`serial` 0), or the same one goes on in a new file, which first says all it knows."""
+
+    run: str
+    serial: int
+    at: model.Millis
+    settings: model.Settings
+    known: int = 0  # so many facts follow that say what the engine knew already
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One call of `decide`, and what came of it."""
+
+    now: model.Millis
+    decisions: tuple[model.Decision, ...]
+    room: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Something that could not be written was here: what follows can't be decided again before the next beginning."""
+
+    why: str
+
+
+Entry: TypeAlias = Begin | Round | Gap | model.Put | model.Gone | model.WriteFailed
+
+
+def to_line(entry: Entry) -> bytes:
+    match entry:
+        case Begin(run, serial, at, settings, known):
+            body: Json = {"run": run, "serial": serial, "at": at, "known": known}
+            body |= {"settings": fact_codec.to_json(settings), "version": gangline.__version__}
+        case Round(now, decisions, room):
+            body = {
+                "now": now,
+                "room": room,
+                "decided": [fact_codec.decision_to_json(decision) for decision in decisions],
+            }
+        case Gap(why):
+            body = {"gap": why}
+        case _:
+            body = {"fact": fact_codec.change_to_json(entry)}
+    return orjson.dumps(body) + b"\n"
+
+
+def from_line(line: bytes) -> Entry:
+    """Raises facts.FactError."""
+    try:
+        body = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise fact_codec.FactError(f"not JSON: {error}") from error
+    match body:
+        case {"fact": change}:
+            return fact_codec.change_from_json(change)
+        case {"gap": str(why)}:
+            return Gap(why)
+        case {"now": int(now), "decided": list(decided)}:
+            return Round(now, tuple(fact_codec.decision_from_json(entry) for entry in decided), body.get("room"))
+        case {"run": str(run), "serial": int(serial), "at": int(at), "known": int(known), "settings": dict(settings)}:
+            return Begin(run, serial, at, fact_codec.from_json(model.Settings, settings), known)
+        case _:
+            raise fact_codec.FactError("no line of an audit record")
+
+
+class AuditLog:
+    """Appends entries to a file, in a thread. What cannot be written is dropped, and said so once."""
+
+    def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, kept: int = KEPT) -> None:
+        self.lost = 0  #: how often an entry could not be written
+        self._path = path
+        self._max_bytes = max_bytes
+        self._kept = kept
+        self._waiting: deque[Entry] = deque()
+        self._size = path.stat().st_size if path.exists() else 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
+        self._thread.start()
+
+    @property
+    def full(self) -> bool:
+        """It is time for a new file: the next entry should be a Begin that says all that is known."""
+        return self._size > self._max_bytes
+
+    @property
+    def backlog(self) -> int:
+        """Entries that are not on the disk yet."""
+        return len(self._waiting)
+
+    def add(self, entry: Entry) -> None:
+        self._waiting.append(entry)
+
+    def begin_anew(self, entries: Iterable[Entry]) -> None:
+        """Put the file aside and begin another one with these."""
+        self._size = 0
+        self._waiting.extend(entries)
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join(5)
+
+    def _run(self) -> None:
+        try:
+            file = files.append(self._path)
+            if self._size:
+                file.write(b"\n")  # whoever wrote here before may have been killed within a line
+        except OSError as error:
+            log.error("no audit record: %s", error)
+            return
+        stopping = False
+        while not stopping:
+            stopping = self._stop.wait(FLUSH_EVERY)
+            try:
+                file = self._write(file)
+            except OSError as error:
+                if not self.lost:
+                    log.error("the audit record has a gap: %s", error)
+                self.lost += 1
+            except Exception:  # the thread goes on, whatever it is
+                log.exception("the audit record has a gap")
+                self.lost += 1
+        file.close()
+
+    def _write(self, file: IO[bytes]) -> IO[bytes]:
+        while self._waiting:
+            entry = self._waiting.popleft()
+            if isinstance(entry, Begin) and entry.serial:
+                file.close()
+                rotate(self._path, self._kept)
+                file = files.append(self._path)
+            self._size += file.write(self._line(entry))
+        file.flush()
+        return file
+
+    def _line(self, entry: Entry) -> bytes:
+        """What can't be written costs that entry alone: a line says that it is missing."""
+        try:
+            return to_line(entry)
+        except Exception as error:
+            self.lost += 1
+            why = bounded.shown(f"{type(error).__name__}: {error}")
+            log.error("the audit record has a gap: a %s could not be written: %s", type(entry).__name__, why)
+            return to_line(Gap(why))
+
+
+def rotate(path: Path, kept: int) -> None:
+    """FILE becomes FILE.1, FILE.1 becomes FILE.2 and so on; beyond `kept` they are deleted."""
+    for number in range(kept, 0, -1):
+        older = path.with_name(f"{path.name}.{number}")
+        newer = path.with_name(f"{path.name}.{number - 1}") if number > 1 else path
+        if newer.exists():
+            newer.replace(older)
+
+
+class RecordedEngine(IsolatedEngine):
+    """An engine that writes down what it is told and what it decides."""
+
+    def __init__(self, settings: model.Settings, record: AuditLog, *, at: model.Millis) -> None:
+        super().__init__(settings)
+        self._record = record
+        self._run = uuid.uuid4().hex
+        self._serial = 0
+        self._at = at
+        record.add(Begin(self._run, 0, at, settings))
+
+    def observe(self, change: model.Change) -> None:
+        super().observe(change)
+        if not self.leaves_out(change):
+            self._record.add(change)
+
+    def decide(self, now: model.Millis, room: int | None = None) -> list[model.Decision]:
+        self._at = now
+        decisions = super().decide(now, room)
+        self._record.add(Round(now, tuple(decisions), room))
+        if self._record.full:
+            self._write_anew()
+        return decisions
+
+    def _begin_anew(self) -> None:
+        """It is another engine from here on, which knows less."""
+        super()._begin_anew()
+        self._run, self._serial = uuid.uuid4().hex, 0
+        self._write_anew()
+
+    def _write_anew(self) -> None:
+        """Another file, which begins with all that is known."""
+        self._serial += 1
+        known = self.facts()
+        self._record.begin_anew([Begin(self._run, self._serial, self._at, self.settings, len(known)), *known])

@@ -1,0 +1,302 @@
+"""From each engine decision to the writes that make it true, and to what users are told about it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, TypeAlias, assert_never
+
+from gangline.api import names
+from gangline.api.read import conditions
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.notify.notices import Notices
+from gangline.control.operator_metrics import Metrics
+from gangline.control.recovery.swaps import Recoveries
+from gangline.control.status import status_changes
+from gangline.control.writes.events import EventRecorder
+from gangline.control.writes.outgoing import Priority
+from gangline.control.writes.writes import Writes
+from gangline.engine import OVERRUN_STATES, Engine, model
+from gangline.kube import resources as kube
+from gangline.kube.resources import ObjectKey
+
+Json: TypeAlias = dict[str, Any]
+
+#: Why a workload waits is written at most this often per workload, in seconds …
+PENDING_PERIOD = 10.0
+#: … and first after this, so that one that is admitted at once costs no write for having waited.
+PENDING_DELAY = 1.0
+
+
+class Decisions:
+    def __init__(
+        self, mirror: Mirror, writes: Writes, engine: Engine, recorder: EventRecorder, metrics: Metrics
+    ) -> None:
+        self._mirror = mirror
+        self._writes = writes
+        self._engine = engine
+        self._recorder = recorder
+        self._metrics = metrics
+        #: carries out what concerns lost nodes; set by whoever owns both
+        self.recoveries: Recoveries | None = None
+        #: tells people; set by whoever owns it
+        self.notices: Notices | None = None
+        self._pending_written: dict[str, float] = {}  # workload -> time.monotonic() of the last pending reason
+
+    def carry_out(self, decision: model.Decision) -> None:
+        match decision:
+            case model.Admit():
+                self._admit(decision)
+            case model.Park():
+                self._park(decision)
+            case model.Preempt():
+                self._preempt(decision)
+            case model.Evict():
+                self._evict(decision)
+            case model.Requeue():
+                self._requeue(decision)
+            case model.AskChecks():
+                self._ask_checks(decision)
+            case model.CompleteAdmission():
+                self._complete_admission(decision)
+            case model.Swap():
+                self._swap(decision)
+            case model.Heal():
+                self._heal(decision)
+            case model.Warn():
+                self._warn(decision)
+            case _:
+                assert_never(decision)
+
+    # --- admission ---
+
+    def _admit(self, decision: model.Admit) -> None:
+        self._pending_written.pop(decision.workload, None)
+        raw = self._mirror.get(kube.WORKLOADS, decision.workload)
+        change = status_changes.admit(decision, pods_follow=raw is not None and self._mirror.job_of(raw) is not None)
+        self._assume(decision, "admission", change, Priority.ADMISSION, self._tell_admitted)
+
+    def _tell_admitted(self, decision: model.Admit, before: Json, after: Json) -> None:
+        queue = decision.admission.cluster_queue
+        waited = max(0, decision.at - _queued_since(before)) // 1000
+        reserved = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}s"
+        self._recorder.record(after, "Normal", "QuotaReserved", reserved)
+        if decision.admitted:
+            self._recorder.record(
+                after, "Normal", "Admitted", f"Admitted by ClusterQueue {queue}, wait time since reservation was 0s"
+            )
+            self._notify("Admitted", after, f"Admitted by ClusterQueue {queue} after a wait of {waited}s")
+            if self.notices is not None:
+                self.notices.forget(decision.workload)
+        self._metrics.reserved(queue, waited, admitted=decision.admitted)
+
+    def _ask_checks(self, decision: model.AskChecks) -> None:
+        self._assume(decision, "admission", status_changes.ask_checks(decision), Priority.ADMISSION, lambda *_: None)
+
+    def _complete_admission(self, decision: model.CompleteAdmission) -> None:
+        self._assume(decision, "admission", status_changes.complete_admission, Priority.ADMISSION, self._tell_completed)
+
+    def _tell_completed(self, decision: model.CompleteAdmission, before: Json, after: Json) -> None:
+        queue = after["status"]["admission"]["clusterQueue"]
+        reserved = conditions.find(after["status"]["conditions"], names.QUOTA_RESERVED) or {}
+        admitted = conditions.find(after["status"]["conditions"], names.ADMITTED) or {}
+        waited = _seconds_between(reserved, admitted)
+        self._recorder.record(
+            after, "Normal", "Admitted", f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s"
+        )
+        self._notify("Admitted", after, f"Admitted by ClusterQueue {queue}, {waited}s after its quota was reserved")
+        self._metrics.admitted(queue, waited)
+
+    def _swap(self, decision: model.Swap) -> None:
+        change = status_changes.replace_admission(decision)
+        self._assume(decision, "admission", change, Priority.ADMISSION, lambda *_: None)
+
+    # --- eviction ---
+
+    def _preempt(self, decision: model.Preempt) -> None:
+        self._assume(decision, "evict", status_changes.preempt(decision), Priority.LIFECYCLE, self._tell_preempted)
+        self._release_unowned(decision.workload)
+
+    def _tell_preempted(self, decision: model.Preempt, before: Json, after: Json) -> None:
+        self._recorder.record(after, "Normal", "EvictedDueToPreempted", decision.message)
+        self._recorder.record(after, "Normal", "Preempted", decision.message)
+        preemptor = self._mirror.get(kube.WORKLOADS, decision.by)
+        if preemptor is not None:
+            self._recorder.record(
+                preemptor, "Normal", "PreemptedWorkload", f"Preempted {decision.workload} ({decision.reason})"
+            )
+        self._notify("Preempted", after, f"{decision.message}. Its pods have {grace_of(after)}s to stop")
+        self._metrics.evicted(after, "Preempted")
+
+    def _evict(self, decision: model.Evict) -> None:
+        if decision.deactivate:
+            self._deactivate(decision)
+        elif decision.avoid and self.recoveries is not None:
+            self.recoveries.give_up(decision)
+        else:
+            self.evict(decision)
+
+    def evict(self, decision: model.Evict) -> None:
+        """Write an eviction that is not a preemption."""
+        change = status_changes.evict(decision)
+        self._assume(decision, "evict", change, Priority.LIFECYCLE, self._tell_evicted)
+        self._release_unowned(decision.workload)
+
+    def _deactivate(self, decision: model.Evict) -> None:
+        """`spec.active=false` first: the eviction follows from it, also if we die in between."""
+        workload = self._mirror.get(kube.WORKLOADS, decision.workload)
+        if workload is None:
+            return
+        meta = workload["metadata"]
+
+        def inactive(_: Json | None) -> None:
+            self._assume(decision, "evict", status_changes.evict(decision), Priority.LIFECYCLE, self._tell_evicted)
+            self._release_unowned(decision.workload)
+
+        self._writes.send(
+            ObjectKey.of(kube.WORKLOADS, workload),
+            "patch",
+            {"metadata": {"resourceVersion": meta["resourceVersion"]}, "spec": {"active": False}},
+            priority=Priority.LIFECYCLE,
+            doubt=True,
+            done=inactive,
+            failed=lambda _: self._engine.observe(model.WriteFailed(decision.workload)),
+        )
+
+    def _tell_evicted(self, decision: model.Evict, before: Json, after: Json) -> None:
+        reason = f"EvictedDueTo{decision.reason}" + (
+            f"DueTo{decision.underlying_cause}" if decision.underlying_cause else ""
+        )
+        self._recorder.record(after, "Normal", reason, decision.message)
+        self._notify("Evicted", after, decision.message)
+        self._metrics.evicted(after, decision.reason, decision.underlying_cause)
+        if decision.underlying_cause == "MaximumExecutionTimeExceeded":
+            self._metrics.overrun("Limit")
+
+    def _release_unowned(self, workload: str) -> None:
+        """No job stands behind it, so nothing has to stop: eviction and release are one write."""
+        raw = self._mirror.get(kube.WORKLOADS, workload)
+        if raw is not None and not raw["metadata"].get("ownerReferences"):
+            self.release(workload)
+
+    def release(self, workload: str) -> None:
+        self._writes.change(workload, "release", status_changes.release, priority=Priority.LIFECYCLE)
+
+    # --- nodes that fail ---
+
+    def _heal(self, decision: model.Heal) -> None:
+        if self.recoveries is not None:
+            self.recoveries.heal(decision)
+
+    def _warn(self, decision: model.Warn) -> None:
+        state = OVERRUN_STATES.get(decision.reason) if decision.kind == "Workload" else None
+        if state is not None:
+            self._overran(decision, state)
+            return
+        about = self._mirror.get(kube.BY_KIND[decision.kind], decision.about)
+        if about is not None:
+            self._recorder.record(about, "Warning", decision.reason, decision.message)
+
+    # --- runs that outlast their forecast ---
+
+    def _overran(self, decision: model.Warn, state: str) -> None:
+        """A condition says so, so that it is said once, whatever becomes of this process."""
+
+        def written(answer: Json | None) -> None:
+            if answer is not None:
+                self._recorder.record(answer, "Warning", decision.reason, f"It {decision.message}")
+                self._metrics.overrun(state)
+                self._notify("Overrun", answer, f"It {decision.message}")
+
+        change = status_changes.overrun(state, f"It {decision.message}")
+        self._writes.change(decision.about, "overrun", change, priority=Priority.LIFECYCLE, done=written)
+
+    # --- waiting ---
+
+    def _requeue(self, decision: model.Requeue) -> None:
+        self._assume(decision, "requeue", status_changes.requeue(decision), Priority.LIFECYCLE, lambda *_: None)
+
+    def _park(self, decision: model.Park) -> None:
+        explanation = decision.explanation
+
+        def tell(answer: Json | None) -> None:
+            if answer is not None:
+                self._recorder.record(answer, "Warning", explanation.reason, explanation.message)
+
+        self._explain(decision.workload, status_changes.park(explanation), tell)
+
+    def misconfigured(self, workload: str, message: str) -> None:
+        """A Workload that can't be read: it waits, and its condition names the field."""
+        explanation = model.Explanation("Misconfigured", f"resources validation failed: {message}")
+        self._explain(workload, status_changes.park(explanation), lambda _: None)
+
+    def _explain(self, workload: str, change: status_changes.Change, done: Any) -> None:
+        now = time.monotonic()
+        not_before = max(now + PENDING_DELAY, self._pending_written.get(workload, 0.0) + PENDING_PERIOD)
+
+        def written(answer: Json | None) -> None:
+            if answer is not None:
+                self._pending_written[workload] = time.monotonic()
+            done(answer)
+
+        self._writes.change(
+            workload, "pending", change, priority=Priority.PENDING_REASON, not_before=not_before, done=written
+        )
+
+    def forget(self, workload: str) -> None:
+        """The workload is gone: so is what is kept of it."""
+        self._pending_written.pop(workload, None)
+
+    # --- common ---
+
+    def _notify(self, kind: str, workload: Json, text: str) -> None:
+        if self.notices is not None:
+            self.notices.tell(kind, workload, text)
+
+    def _assume(
+        self,
+        decision: Any,
+        slot: str,
+        change: status_changes.Change,
+        priority: Priority,
+        tell: Any,
+    ) -> None:
+        """Write what the engine already counts on; if it can't be written, the engine is told to think again."""
+        key: str = decision.workload
+        raw = self._mirror.get(kube.WORKLOADS, key)
+        if raw is None or raw["metadata"]["uid"] != decision.uid:
+            return  # the engine hears of that by itself
+        before = raw.get("status", {}) | {"metadata": raw["metadata"]}
+
+        def done(answer: Json | None) -> None:
+            if answer is not None:
+                tell(decision, before, answer)
+
+        self._writes.change(
+            key,
+            slot,
+            change,
+            priority=priority,
+            doubt=True,
+            done=done,
+            failed=lambda _: self._engine.observe(model.WriteFailed(key)),
+        )
+
+
+def grace_of(workload: Json) -> int:
+    """How long its pods may take to stop, in seconds."""
+    specs = (pod_set["template"].get("spec") or {} for pod_set in workload["spec"].get("podSets") or ())
+    return max((spec.get("terminationGracePeriodSeconds", 30) for spec in specs), default=30)
+
+
+def _queued_since(before: Json) -> int:
+    """When the workload last entered its queue, in ms: its creation, or the last time it was put back."""
+    requeued = conditions.find(before.get("conditions"), names.REQUEUED)
+    times = [conditions.millis_of(before["metadata"].get("creationTimestamp"))]
+    if requeued is not None and requeued["status"] == "True":
+        times.append(conditions.millis_of(requeued.get("lastTransitionTime")))
+    return max(times)
+
+
+def _seconds_between(first: Json, second: Json) -> int:
+    then = conditions.millis_of(first.get("lastTransitionTime"))
+    return max(0, conditions.millis_of(second.get("lastTransitionTime")) - then) // 1000

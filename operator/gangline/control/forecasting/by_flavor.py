@@ -1,0 +1,68 @@
+"""Where a workload that waits may run, and how long it would take there, where that makes a difference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from gangline.control.mirror.mirror import Mirror
+from gangline.engine import flavors_of, is_accelerator, model
+from gangline.forecast import Forecast, Forecaster
+from gangline.kube import resources as kube
+
+#: an estimate whose q50 or q90 moved by less than this share is not told again
+MATERIAL: Final = 0.05
+
+
+def offered(mirror: Mirror, value: model.Workload) -> list[str]:
+    """The flavors of its queue for the accelerators that it asks for: one of them it will get."""
+    queue = mirror.get(kube.LOCAL_QUEUES, f"{value.namespace}/{value.queue}")
+    cluster_queue = mirror.get(kube.CLUSTER_QUEUES, queue["spec"].get("clusterQueue", "")) if queue else None
+    if cluster_queue is None:
+        return []
+    asked = {resource for pods in value.pod_sets for resource in pods.requests if is_accelerator(resource)}
+    found = {
+        flavor["name"]
+        for group in cluster_queue["spec"].get("resourceGroups") or ()
+        if asked.intersection(group["coveredResources"])
+        for flavor in group["flavors"]
+    }
+    return sorted(found)
+
+
+def estimates(
+    mirror: Mirror, forecaster: Forecaster, waiting: Mapping[str, Forecast], now: float
+) -> dict[str, dict[str, Forecast]]:
+    """Of these that wait (by key, with their estimate on any flavor), what is expected on each flavor that they may get.
+
+    Left out are those for whom it makes no difference. `now` in Unix seconds.
+    """
+    if not forecaster.compares_flavors:
+        return {}
+    keys: dict[str, str] = {}  # by uid
+    asked: dict[str, list[str]] = {}  # uids by flavor
+    for key in waiting:
+        value = mirror.workload_value(key)
+        flavors = offered(mirror, value) if value is not None else []
+        if value is not None and len(flavors) > 1:
+            keys[value.uid] = key
+            for flavor in flavors:
+                asked.setdefault(flavor, []).append(value.uid)
+    found: dict[str, dict[str, Forecast]] = {}
+    for flavor, uids in sorted(asked.items()):
+        for uid, estimate in forecaster.forecasts(uids, now, flavor, conditional=False).items():
+            found.setdefault(keys[uid], {})[flavor] = estimate
+    return {key: there for key, there in found.items() if any(differs(waiting[key], each) for each in there.values())}
+
+
+def slowest(there: Mapping[str, Forecast], admission: model.Admission | None) -> str:
+    """The flavor at whose pace a workload that is admitted like this works; "" where no estimate is told apart."""
+    known = [flavor for flavor in flavors_of(admission) if flavor in there]
+    return max(known, key=lambda flavor: there[flavor].q50, default="")
+
+
+def differs(old: Forecast | None, new: Forecast) -> bool:
+    """By so much that it is worth telling."""
+    if old is None or old.source != new.source:
+        return True
+    return any(abs(b - a) > MATERIAL * a for a, b in ((old.q50, new.q50), (old.q90, new.q90)))

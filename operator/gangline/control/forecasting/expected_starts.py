@@ -1,0 +1,295 @@
+"""When the waiting will start, as it looks now: kept for whoever asks, and written to the status of GPUJobs.
+
+The outlook is made in a process of its own, from everything that the engine knows; here it costs a copy of that. It is made only
+while a GPUJob waits or somebody asked lately, and so seldom that it takes a small part of one core.
+
+A status is written when it first can say something, and then only when the start moved by more than five minutes and a tenth of
+the wait, or the forecast by more than a tenth, at most once a minute. Workloads without a GPUJob cost no write at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+import statistics
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from gangline.api.read import conditions
+from gangline.control.forecasting.simulation_process import in_process, request
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.writes.outgoing import Priority
+from gangline.control.writes.writes import Writes
+from gangline.engine import Engine, ExpectedStart, Outlook, model
+from gangline.forecast import Forecast
+from gangline.kube import resources as kube
+from gangline.kube.resources import ObjectKey
+
+log = logging.getLogger(__name__)
+
+Json: TypeAlias = dict[str, Any]
+
+#: an outlook is good for so long, in seconds, …
+FRESH: Final = 5.0
+#: … or for so many times as long as it took, …
+SHARE: Final = 10.0
+#: … and where nothing has changed, for so long: what takes longer than was thought moves it all the same
+STALE: Final = 60.0
+#: somebody who asked wants to know for so long
+INTEREST: Final = 120.0
+#: seconds that may be spent on an outlook beyond its first course, on one course, and altogether
+COURSES: Final = 1.0
+PATIENCE: Final = 60.0
+HORIZON: Final = 7 * 86_400_000  # milliseconds
+#: a start that moved less than this, in milliseconds, and less than this share of the wait, is not told again
+MOVED: Final = 300_000
+MOVED_SHARE: Final = 0.1
+#: so is a forecast that changed by less than this share
+CHANGED_SHARE: Final = 0.1
+#: one status is written at most this often, in seconds
+PERIOD: Final = 60.0
+#: so many statuses are written at a time
+BATCH: Final = 20
+#: the schema's limit
+MAX_BECAUSE: Final = 1024
+
+
+@dataclass(slots=True)
+class Accuracy:
+    """How the first expectation for each workload turned out; `errors` are the latest. Times in milliseconds."""
+
+    starts: int = 0
+    within_p50: int = 0
+    within_p90: int = 0
+    errors: deque[int] = field(default_factory=lambda: deque[int](maxlen=1000))
+
+    def came_true(self, expected: ExpectedStart, started: model.Millis) -> None:
+        self.starts += 1
+        self.within_p50 += started <= expected.p50
+        self.within_p90 += expected.p90 is not None and started <= expected.p90
+        self.errors.append(abs(started - expected.p50))
+
+    def clear(self) -> None:
+        self.restore(0, 0, 0, ())
+
+    def restore(self, starts: int, within_p50: int, within_p90: int, errors: Iterable[int]) -> None:
+        """Go on from what was counted before."""
+        self.starts, self.within_p50, self.within_p90 = int(starts), int(within_p50), int(within_p90)
+        self.errors.clear()
+        self.errors.extend(map(int, errors))
+
+    def as_json(self) -> Json:
+        count = max(1, self.starts)
+        return {
+            "starts": self.starts,
+            "withinP50": self.within_p50 / count,
+            "withinP90": self.within_p90 / count,
+            "medianErrorSeconds": statistics.median(self.errors) / 1000 if self.errors else 0.0,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the status of a GPUJob says. Times in milliseconds; `at` in monotonic seconds."""
+
+    p50: model.Millis | None
+    p90: model.Millis | None
+    estimate: Forecast | None
+    at: float
+
+
+class Expected:
+    """`estimate` gives what is forecast for a workload; `foresee` makes an outlook from its request, blocking."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        mirror: Mirror,
+        writes: Writes,
+        *,
+        now: Callable[[], int],
+        estimate: Callable[[str], Forecast | None],
+        clock: Callable[[], float] = time.monotonic,
+        foresee: Callable[[bytes], Outlook] | None = None,
+    ) -> None:
+        self.starts: Mapping[str, ExpectedStart] = {}
+        self.accuracy = Accuracy()
+        self._engine = engine
+        self._mirror = mirror
+        self._writes = writes
+        self._now = now
+        self._estimate = estimate
+        self._clock = clock
+        self._foresee = foresee or in_process
+        #: whether somebody beside GPUJobs wants to know, and who is told of every start that is foreseen
+        self.wanted: Callable[[], bool] = lambda: False
+        self.foreseen: Callable[[str, ExpectedStart], None] = lambda workload, start: None
+        self._first: dict[str, ExpectedStart] = {}
+        self._changed = True
+        self._made = self._good_until = self._asked_until = float("-inf")
+        self._told: dict[str, _Told] = {}  # key of a GPUJob -> what its status says
+
+    # --- in -----------------------------------------------------------------------------------------------------------
+
+    def note(self, change: model.Change) -> None:
+        """A fact that the engine was told of."""
+        match change:
+            case model.Put(model.Node() | model.Namespace()):
+                return  # said again and again, and seldom of consequence
+            case model.Put(model.Workload(admission=admission) as value) if admission is not None:
+                first = self._first.pop(value.key, None)
+                if first is not None:
+                    self.accuracy.came_true(first, value.admitted_at or self._now())
+            case model.Gone(kind, key) if kind is model.Workload:
+                self._first.pop(key, None)
+            case _:
+                pass
+        self._changed = True
+
+    def ask(self) -> None:
+        """Somebody wants to know."""
+        self._asked_until = self._clock() + INTEREST
+
+    # --- the outlook --------------------------------------------------------------------------------------------------
+
+    @property
+    def due(self) -> bool:
+        """It is time for another outlook."""
+        now = self._clock()
+        if now < self._good_until or not (self._changed or now > self._made + STALE):
+            return False
+        return now < self._asked_until or self._gpujob_waits() or self.wanted()
+
+    def _gpujob_waits(self) -> bool:
+        for job in self._mirror.objects[kube.GPU_JOBS].values():
+            workload = self._workload_of(job)
+            if workload is not None and workload.admission is None and not workload.finished:
+                return True
+        return False
+
+    async def look(self) -> None:
+        """Make an outlook, off the loop."""
+        begun, self._changed = self._clock(), False
+        facts, settings, now = self._engine.facts(), self._engine.settings, self._now()
+        try:
+            seen = await asyncio.to_thread(
+                lambda: self._foresee(
+                    request(facts, settings, now, horizon=HORIZON, seconds=COURSES, patience=PATIENCE)
+                )
+            )
+        except (OSError, subprocess.SubprocessError, pickle.PickleError, EOFError) as error:
+            log.warning("no outlook: %s", error)
+        else:
+            self._take(seen)
+        self._made = self._clock()
+        self._good_until = self._made + max(FRESH, SHARE * (self._made - begun))
+
+    def _take(self, seen: Outlook) -> None:
+        self.starts = {key: start for key, start in seen.starts.items() if self._waits(key)}
+        for key, start in self.starts.items():
+            self._first.setdefault(key, start)
+            self.foreseen(key, start)
+
+    def _waits(self, key: str) -> bool:
+        value = self._mirror.workload_value(key)
+        return value is not None and value.admission is None and not value.finished
+
+    # --- statuses -----------------------------------------------------------------------------------------------------
+
+    def flush(self) -> int:
+        """Write the statuses that have something new to say. Returns how many."""
+        jobs = self._mirror.objects[kube.GPU_JOBS]
+        for gone in [key for key in self._told if key not in jobs]:
+            del self._told[gone]
+        sent = 0
+        for key, job in jobs.items():
+            if sent >= BATCH:
+                break
+            try:
+                sent += self._tell(key, job)
+            except Exception:  # its status was written by somebody else: the others are told all the same
+                log.exception("%s: its status can't be told when it starts", key)
+                self._told[key] = _Told(None, None, None, self._clock())
+        return sent
+
+    def _tell(self, key: str, job: Json) -> bool:
+        told = self._told.get(key)
+        if told is not None and self._clock() - told.at < PERIOD:
+            return False
+        workload = self._workload_of(job)
+        if workload is None or workload.finished:
+            return False
+        told = told or _said(job)
+        estimate = self._estimate(workload.key)
+        start = None if workload.admission is not None else self.starts.get(workload.key)
+        status: Json = {}
+        if estimate is not None and _changed(told.estimate, estimate):
+            status["forecast"] = forecast_status(estimate)
+        if start is not None and self._moved(told, start):
+            status["expectedStart"] = start_status(start)
+        if not status:
+            return False
+        p50, p90 = (start.p50, start.p90) if start is not None else (told.p50, told.p90)
+        self._told[key] = _Told(p50, p90, estimate, self._clock())
+        target = ObjectKey.of(kube.GPU_JOBS, job)
+        self._writes.send(target, "status", {"status": status}, priority=Priority.STATUS, slot="forecast")
+        return True
+
+    def _workload_of(self, job: Json) -> model.Workload | None:
+        for raw in self._mirror.workloads_of(job):
+            return self._mirror.workload_value(kube.key_of(raw))
+        return None
+
+    def _moved(self, told: _Told, start: ExpectedStart) -> bool:
+        if told.p50 is None:
+            return True
+        least = max(MOVED, MOVED_SHARE * (start.p50 - self._now()))
+        if abs(start.p50 - told.p50) > least or (start.p90 is None) != (told.p90 is None):
+            return True
+        return start.p90 is not None and told.p90 is not None and abs(start.p90 - told.p90) > 2 * least
+
+
+def _said(job: Json) -> _Told:
+    """What the status says already, from before this process began."""
+    status = job.get("status") or {}
+    start, forecast = status.get("expectedStart") or {}, status.get("forecast")
+    estimate = None
+    if forecast is not None:
+        p50, p90 = float(forecast["p50"]), float(forecast["p90"])
+        estimate = Forecast(p50, p50, p90, p90, p90, forecast["source"], forecast.get("samples", 0))
+    return _Told(
+        conditions.millis_of(start.get("from")) or None,
+        conditions.millis_of(start.get("to")) or None,
+        estimate,
+        float("-inf"),
+    )
+
+
+def forecast_status(estimate: Forecast) -> Json:
+    """`status.forecast` of a GPUJob, in seconds."""
+    return {
+        "p50": round(estimate.q50),
+        "p90": round(estimate.q90),
+        "source": estimate.source,
+        "samples": estimate.samples,
+    }
+
+
+def start_status(start: ExpectedStart) -> Json:
+    """`status.expectedStart` of a GPUJob."""
+    return {
+        "from": conditions.timestamp(start.p50),
+        "to": conditions.timestamp(start.p90) if start.p90 is not None else None,
+        "because": start.because[:MAX_BECAUSE] or None,
+    }
+
+
+def _changed(before: Forecast | None, after: Forecast) -> bool:
+    if before is None or before.source != after.source:
+        return True
+    return any(abs(b - a) > CHANGED_SHARE * a for a, b in ((before.q50, after.q50), (before.q90, after.q90)))

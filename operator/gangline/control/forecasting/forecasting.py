@@ -1,0 +1,340 @@
+"""Forecasts in the running operator: remembers, follows the workloads, trains now and then, and says how well it does.
+
+Start: what the history holds is played to a new forecaster in a thread, the model that was trained last is loaded, and from then
+on the facts that have gathered are taken in. Until then the engine decides without estimates, which only makes it cautious.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from gangline.control.forecasting.expected_starts import Expected
+from gangline.control.forecasting.history_store import History
+from gangline.control.forecasting.runtime_facts import Forecasts, Record
+from gangline.control.forecasting.tallies import Tallies
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.writes.events import EventRecorder
+from gangline.control.writes.writes import Writes
+from gangline.engine import Engine, model
+from gangline.forecast import Forecaster, Run, Verdict
+from gangline.kube import resources as kube
+
+log = logging.getLogger(__name__)
+
+Json: TypeAlias = dict[str, Any]
+
+#: facts that arrive within this time are taken in together, in seconds
+GATHER: Final = 0.05
+#: the loop is kept for so long at a time, in seconds …
+SLICE: Final = 0.004
+#: … and then given to others for so long
+PAUSE: Final = 0.01
+#: estimates are looked at this often when nothing arrives, in seconds
+LOOK_EVERY: Final = 1.0
+#: training begins so long after the start, and again after so long
+TRAIN_FIRST: Final = 60.0
+TRAIN_EVERY: Final = 6 * 3600.0
+#: the model is compared with the baseline this often, in seconds
+JUDGE_EVERY: Final = 60.0
+#: whoever asks waits so long at most for estimates that are being made, in seconds
+SETTLE: Final = 3.0
+#: what was counted of the accuracy is kept this often, in seconds
+KEEP_EVERY: Final = 30.0
+#: so many runs that ended are kept by a process that does not lead, in case that it will
+MAX_UNWRITTEN: Final = 20_000
+#: what waits to be written may take so long at the end, in seconds
+PATIENCE: Final = 5.0
+
+
+class Forecasting:
+    """One per operator. `leading` tells whether this process may write history; `wake` is called when estimates moved.
+
+    `synced` returns when everything was listed once: before, a workload may be seen without the job that says how long it runs.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        mirror: Mirror,
+        writes: Writes,
+        recorder: EventRecorder,
+        *,
+        history: str,
+        model_file: Path,
+        use_model: bool = True,
+        now: Callable[[], int],
+        leading: Callable[[], bool],
+        wake: Callable[[], None],
+        synced: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.history = History(history, model_file)
+        self._use_model = use_model
+        self._mirror = mirror
+        self._recorder = recorder
+        self._now = now
+        self._leading = leading
+        self._wake = wake
+        self._synced = synced
+        self._arrived = asyncio.Event()
+        self._trusted: bool | None = None
+        self._unwritten: dict[str, Run] = {}  # seen to end while another process led
+        #: a model lies on the disk that was not read: that takes 50 MB, so it is left until somebody wants forecasts
+        self._unread = False
+        self.ready = asyncio.Event()  #: the past is known
+        self.training_seconds = 0.0
+        self.forecasts = Forecasts(
+            mirror,
+            engine.observe,
+            now=now,
+            forecaster=Forecaster(enabled=use_model),
+            store=self._keep,
+            noted=self._arrived.set,
+        )
+        self.expected = Expected(engine, mirror, writes, now=now, estimate=self.forecasts.estimate)
+        self.tallies = Tallies(
+            self.history,
+            self.forecasts.records,
+            self.expected.accuracy,
+            cluster=mirror.cluster_id,
+            now=now,
+            judged=self.forecasts.forecaster.judged,
+        )
+        self._led = asyncio.Event()
+
+    # --- in -----------------------------------------------------------------------------------------------------------
+
+    def note(self, change: model.Change) -> None:
+        self.forecasts.note(change)
+        self.expected.note(change)
+
+    def ask(self) -> None:
+        """Somebody wants estimates, whether or not a policy needs them."""
+        self.forecasts.ask()
+        self.expected.ask()
+        self._arrived.set()
+
+    async def settled(self) -> None:
+        """Returns once everything that is known now has an estimate, or after a few seconds."""
+        await self.ready.wait()
+        for _ in range(round(SETTLE / PAUSE)):
+            if not self.forecasts.behind:
+                return
+            await asyncio.sleep(PAUSE)
+
+    def lead(self) -> None:
+        """From now on this process keeps the history. What it saw end before is handed in as well: who led may have died."""
+        for run in self._unwritten.values():
+            self.history.put(run)
+        self._unwritten.clear()
+        self._led.set()
+
+    def _keep(self, run: Run) -> None:
+        if self._leading():
+            self.history.put(run)
+            return
+        self._unwritten[run.uid] = run
+        if len(self._unwritten) > MAX_UNWRITTEN:
+            del self._unwritten[next(iter(self._unwritten))]
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Runs until cancelled. Nothing that goes wrong with the history or the model ends it."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.history.run(), name="history")
+                await self._recall()
+                await self._synced()
+                await self.tallies.load()
+                self._judge_on_the_past()
+                if self._use_model:
+                    group.create_task(self._learn(), name="training")
+                    group.create_task(self._watch_model(), name="verdict")
+                group.create_task(self._follow(), name="forecasts")
+                group.create_task(self._expect(), name="expected starts")
+                group.create_task(self._count(), name="accuracy")
+        except Exception:
+            log.exception("forecasts ended; decisions go on without them")
+
+    async def close(self) -> None:
+        """Hand in what has ended, and write it."""
+        if self.ready.is_set():
+            self.forecasts.work(SLICE * 100)
+        if self._leading():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE):
+                    await self.tallies.save()
+        await self.history.close(PATIENCE)
+
+    async def _recall(self) -> None:
+        runs = await self.history.recall()
+        forecaster = self.forecasts.forecaster
+        if runs:
+            await asyncio.to_thread(forecaster.restore, runs)
+        self.forecasts.stored.update(run.uid for run in runs)
+        self._unread = self._use_model
+        await self._read_model()
+        self.ready.set()
+        log.info("forecasts: %d finished runs remembered; %s", len(runs), self.verdict().reason)
+
+    async def _read_model(self) -> None:
+        """Use the model that was trained last, where anybody wants forecasts."""
+        if not (self._unread and self.forecasts.wanted):
+            return
+        self._unread = False
+        if (learned := await self.history.model()) is not None:
+            self.forecasts.use(learned)
+            self._judge_on_the_past()
+            log.info("forecasts: a model of %d runs is in use", learned.samples)
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_EVERY):
+                    await self._arrived.wait()
+                await asyncio.sleep(GATHER)
+            except TimeoutError:
+                pass
+            self._arrived.clear()
+            try:
+                await self._turn()
+            except Exception:
+                log.exception("a forecast failed; decisions go on without it")
+                await asyncio.sleep(LOOK_EVERY)
+
+    async def _turn(self) -> None:
+        """Take in what has arrived and tell what follows, a slice at a time."""
+        await self._read_model()
+        moved = 0
+        while True:
+            left = self.forecasts.work(SLICE)
+            if not left:
+                moved += self.forecasts.tell()
+            if not self.forecasts.behind:
+                break
+            await asyncio.sleep(PAUSE)
+        if moved:
+            self._wake()
+
+    async def _expect(self) -> None:
+        """Keep expected starts, and tell the GPUJobs."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            if not self._leading() or self.forecasts.behind:
+                continue
+            try:
+                if self.expected.due:
+                    await self.expected.look()
+                self.expected.flush()
+            except Exception:
+                log.exception("expected starts could not be kept")
+                await asyncio.sleep(JUDGE_EVERY)
+
+    async def _count(self) -> None:
+        """Keep how right all this is, from the moment on from which this process leads."""
+        await self._led.wait()
+        loaded = False
+        while True:
+            loaded = loaded or await self.tallies.load()
+            if loaded:
+                await self.tallies.save()
+            await asyncio.sleep(KEEP_EVERY)
+
+    def _judge_on_the_past(self) -> None:
+        """A model that was found wanting before a restart is no better after it."""
+        if self.forecasts.forecaster.model is None or not self.tallies.judgement:
+            return
+        rows, self.tallies.judgement = self.tallies.judgement, []
+        try:
+            self.forecasts.forecaster.judge_on(rows)
+        except (TypeError, ValueError) as error:
+            log.warning("what was kept of the model's errors can't be read: %r", error)
+
+    def accuracy(self) -> Json:
+        """How right all this has been, for people."""
+        verdict = self.verdict()
+        return {
+            "since": self.tallies.since or None,
+            "model": {"used": verdict.trusted, "reason": verdict.reason},
+            "runtimes": accuracy_as_json(self.forecasts.records),
+            "starts": self.expected.accuracy.as_json(),
+        }
+
+    # --- learning -----------------------------------------------------------------------------------------------------
+
+    async def _learn(self) -> None:
+        trained_at = self.history.trained_at
+        age = self._now() / 1000 - trained_at if trained_at is not None else TRAIN_EVERY
+        await asyncio.sleep(max(TRAIN_FIRST, TRAIN_EVERY - age))
+        while True:
+            await self.train()
+            await asyncio.sleep(TRAIN_EVERY)
+
+    async def _watch_model(self) -> None:
+        while True:
+            self.say_verdict()
+            await asyncio.sleep(JUDGE_EVERY)
+
+    async def train(self) -> None:
+        """Learn from the history as it is now, in a process of its own."""
+        if not self._leading():
+            return
+        begun = time.monotonic()
+        if await self.history.train():
+            self.training_seconds = time.monotonic() - begun
+            log.info("forecasts: a model was trained in %.1f s", self.training_seconds)
+            self._unread = True
+            await self._read_model()
+
+    def verdict(self) -> Verdict:
+        """Whether the model is in use, and why."""
+        if self._unread and self.history.trained_at is not None:
+            reason = "the model is read once anybody wants forecasts: a QueuePolicy, a GPUJob, or who asks"
+            return Verdict(False, math.nan, math.nan, 0, reason)
+        return self.forecasts.forecaster.status(self._now() / 1000)
+
+    def say_verdict(self) -> None:
+        """Tell people when the model switches itself off, or on again: in the log, and at every QueuePolicy."""
+        verdict = self.verdict()
+        if self.forecasts.forecaster.model is None or verdict.trusted == self._trusted:
+            return
+        first, self._trusted = self._trusted is None, verdict.trusted
+        if first and verdict.trusted:
+            return
+        log.log(logging.INFO if verdict.trusted else logging.WARNING, "forecasts: %s", verdict.reason)
+        kind, reason = ("Normal", "ForecastModelInUse") if verdict.trusted else ("Warning", "ForecastModelOff")
+        for policy in self._mirror.objects[kube.QUEUE_POLICIES].values():
+            self._recorder.record(policy, kind, reason, verdict.reason)
+
+
+# --- what others may ask ------------------------------------------------------------------------------------------------
+
+
+def as_json(forecasts: Forecasts) -> Json:
+    """Estimates of whole runtimes in seconds, by workload; and `byFlavor`, where it matters and is not decided yet."""
+    told: Json = {}
+    for key, estimate in forecasts.estimates().items():
+        told[key] = {"quantiles": list(estimate.values), "source": estimate.source, "samples": estimate.samples}
+        if by_flavor := forecasts.by_flavor(key):
+            told[key]["byFlavor"] = {flavor: list(there.values) for flavor, there in by_flavor.items()}
+    return told
+
+
+def accuracy_as_json(records: Mapping[str, Record]) -> list[Json]:
+    """How forecasts turned out, by source: runs, the share within each quantile, the typical factor between both."""
+    return [
+        {
+            "source": source,
+            "runs": record.ended,
+            "within": {f"{level:g}": count / max(1, record.ended) for level, count in record.below.items()},
+            "factor": math.exp(record.log_error / max(1, record.ended)),
+        }
+        for source, record in sorted(records.items())
+    ]

@@ -1,0 +1,65 @@
+"""A Workload and its job, as the forecaster wants to know them. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from gangline.api import names
+from gangline.api.read import conditions
+from gangline.engine import accelerators, model
+from gangline.forecast.runs import MIN_SECONDS, Run, from_workload
+from gangline.jobs.base import Said
+
+Json: TypeAlias = dict[str, Any]
+
+
+def run_of(workload: model.Workload, raw: Json, job: Json | None, said: Said) -> Run:
+    """The run as it is known now; `raw` is the Workload as the API server has it, `job` what owns it, if that is known."""
+    container = _main_container(raw, workload)
+    limits = [limit for limit in (said.limit, workload.max_execution_seconds) if limit]
+    return from_workload(
+        workload,
+        name=_job_name(raw),
+        user=((job or raw)["metadata"].get("labels") or {}).get(names.USER, ""),
+        image=container.get("image") or "",
+        command=[*_words(container.get("command")), *_words(container.get("args"))],
+        limit=min(limits, default=None),
+        hint=said.expected,
+        finished_at=finished_at(raw) if workload.finished else None,
+    )
+
+
+def finished_at(raw: Json) -> float | None:
+    """When its job ended, in Unix seconds; None while it has not."""
+    row = conditions.find((raw.get("status") or {}).get("conditions"), names.FINISHED)
+    if row is None or row.get("status") != "True":
+        return None
+    return conditions.millis_of(row.get("lastTransitionTime")) / 1000
+
+
+def log_of(seconds: float) -> float:
+    """The natural logarithm of a runtime, which is taken to be a second at least."""
+    return math.log(max(seconds, MIN_SECONDS))
+
+
+def _job_name(raw: Json) -> str:
+    meta = raw["metadata"]
+    owner = next((ref for ref in meta.get("ownerReferences", ()) if ref.get("controller")), None)
+    return owner["name"] if owner is not None else meta["name"]
+
+
+def _main_container(raw: Json, workload: model.Workload) -> Json:
+    """The first container of the pod set that asks for most; what a gang is for is told by its workers."""
+    pod_sets: Sequence[Json] = raw["spec"].get("podSets") or ()
+    if not pod_sets:
+        return {}
+    sizes = [accelerators(pods.requests) * pods.count for pods in workload.pod_sets]
+    largest = max(range(len(pod_sets)), key=lambda i: sizes[i]) if len(sizes) == len(pod_sets) else 0
+    spec = (pod_sets[largest].get("template") or {}).get("spec") or {}
+    return next(iter(spec.get("containers") or ()), {})
+
+
+def _words(value: Any) -> list[str]:
+    return [str(word) for word in value] if isinstance(value, list) else []

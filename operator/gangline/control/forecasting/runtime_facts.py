@@ -1,0 +1,398 @@
+"""What is known of how long workloads run: facts from the mirror in, estimates to the engine out.
+
+Of a workload that waits in a queue with several flavors, what is told has an estimate for each of them as well, where it is
+known to take longer on some than on others: where it will run is decided when its turn comes. Once it runs, there is one.
+
+Nothing here is on the way of a decision. A fact is only noted when it arrives; `work` takes what was noted to the forecaster in
+slices, and `tell` asks it for estimates in batches. The engine is told of an estimate that is new or has changed by so much that
+it matters, and only while somebody wants to know: a QueuePolicy, a GPUJob, or a person who asked lately.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from gangline.control.forecasting import by_flavor, run_facts
+from gangline.control.forecasting.by_flavor import differs
+from gangline.control.mirror.mirror import JOB_KINDS, Mirror
+from gangline.engine import model
+from gangline.forecast import LEVELS, Forecast, Forecaster, Run
+from gangline.forecast.runs import flavor_of
+from gangline.jobs.base import Said
+from gangline.kube import resources as kube
+
+if TYPE_CHECKING:
+    from gangline.forecast import Model
+
+log = logging.getLogger(__name__)
+
+Json: TypeAlias = dict[str, Any]
+
+#: so many estimates are made at a time
+BATCH: Final = 250
+#: so many are made anew at a time, after something was learned
+REFRESH: Final = 50
+#: what a run's end is compared with was said within this time of its start, in seconds
+AT_START: Final = 60.0
+#: somebody who asked for estimates wants to know for so long, in seconds
+INTEREST: Final = 600.0
+
+_UNSAID: Final = Said()
+_NO_FLAVORS: Final[Mapping[str, Forecast]] = {}
+
+
+@dataclass(slots=True)
+class _Open:
+    """A workload that has not ended, as the forecaster knows it."""
+
+    uid: str
+    basis: tuple[object, ...]  # what its run was made of: another one is told
+    start: float | None = None
+    estimate: Forecast | None = None  # of its whole runtime, as told last
+    by_flavor: Mapping[str, Forecast] = field(default_factory=dict[str, Forecast])  # where it may run, as told last
+    at_start: Forecast | None = None  # what was told when it started: what its end is compared with
+
+
+@dataclass(slots=True)
+class Record:
+    """How estimates of one source turned out."""
+
+    ended: int = 0
+    below: dict[float, int] = field(default_factory=lambda: dict.fromkeys(LEVELS, 0))  # runs that took no longer
+    log_error: float = 0.0  # sum of |ln(runtime / q50)|
+
+
+@dataclass(frozen=True, slots=True)
+class _News:
+    """The last word about a workload that was not taken in yet; no value = it is gone."""
+
+    value: model.Workload | None
+    raw: Json | None
+
+
+class Forecasts:
+    """Times that go to the forecaster are Unix seconds, those of the engine milliseconds."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        observe: Callable[[model.Change], None],
+        *,
+        now: Callable[[], int],
+        forecaster: Forecaster | None = None,
+        store: Callable[[Run], None] = lambda run: None,
+        noted: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`store` gets every run that ended; `noted` is called when there is something to work on."""
+        self.forecaster = forecaster or Forecaster()
+        self.records: dict[str, Record] = {}
+        #: uids of finished runs that were handed to the store: all that were there at the start, and since then those whose
+        #: Workloads are still to be seen
+        self.stored: set[str] = set()
+        self._ended: dict[str, str] = {}  # key of a finished Workload that is still there -> its uid
+        #: of a workload: somebody else told the engine how long it runs, and better
+        self.knows_better: Callable[[str], bool] = lambda key: False
+        self._mirror = mirror
+        self._observe = observe
+        self._now = now
+        self._store = store
+        self._noted = noted
+        self._news: dict[str, _News] = {}
+        self._open: dict[str, _Open] = {}
+        self._unasked: dict[str, None] = {}  # keys, in the order of their arrival
+        self._round: Iterator[str] = iter(())  # those whose estimates are made anew, one after the other
+        self._learned = False
+        self._asked_until = 0.0
+        self._was_wanted = False
+
+    # --- in -----------------------------------------------------------------------------------------------------------
+
+    def note(self, change: model.Change) -> None:
+        """A fact that the engine was told of. Costs next to nothing."""
+        match change:
+            case model.Put(model.Workload() as value):
+                self._put_aside(value)
+            case model.Gone(kind, key) if kind is model.Workload:
+                news = self._news.get(key)
+                if news is None or news.value is None or not news.value.finished:
+                    self._news[key] = _News(None, None)
+                self._noted()
+            case _:
+                pass
+
+    def note_job(self, job: Json) -> None:
+        """A job changed: what it says of its runtime may have."""
+        for workload in self._mirror.workloads_of(job):
+            value = self._mirror.workload_value(kube.key_of(workload))
+            if value is not None:
+                self._put_aside(value)
+
+    def _put_aside(self, value: model.Workload) -> None:
+        before = self._news.get(value.key)
+        if before is not None and before.value is not None and before.value.uid != value.uid:
+            self._take(value.key, before)
+        self._news[value.key] = _News(value, self._mirror.get(kube.WORKLOADS, value.key))
+        self._noted()
+
+    def work(self, budget: float) -> bool:
+        """Take in what was noted, for at most `budget` seconds. Returns whether something is left."""
+        deadline = time.perf_counter() + budget
+        while self._news:
+            key = next(iter(self._news))
+            news = self._news.pop(key)
+            try:
+                self._take(key, news)
+            except Exception:  # one workload must not keep all others from their forecasts
+                log.exception("%s: nothing is forecast of it, and nothing learned", key)
+            if time.perf_counter() > deadline:
+                break
+        return bool(self._news)
+
+    def _take(self, key: str, news: _News) -> None:
+        value = news.value
+        if key in self._ended and (value is None or value.uid != self._ended[key]):
+            self.stored.discard(self._ended.pop(key))
+        known = self._open.get(key)
+        if known is not None and (value is None or value.uid != known.uid):
+            self._forget(key, known)
+            known = None
+        if value is None or news.raw is None:
+            return
+        if value.finished:
+            self._finish(value, news.raw, known)
+        else:
+            self._follow(value, news.raw, known)
+
+    def _follow(self, value: model.Workload, raw: Json, known: _Open | None) -> None:
+        job = self._job(raw)
+        said = _said(job)
+        basis = (said, value.max_execution_seconds, value.queue, raw["spec"].get("podSets"))
+        if known is None or known.basis != basis:
+            run = run_facts.run_of(value, raw, job[1] if job else None, said)
+            if not run.flavor:
+                offered = by_flavor.offered(self._mirror, value)
+                run = replace(run, flavor=offered[0] if len(offered) == 1 else "")
+            self.forecaster.submitted(run, ask=self._was_wanted)
+            self.forecaster.renew([value.uid] if known is not None else [])
+            before = known or _Open(value.uid, basis)
+            known = self._open[value.key] = _Open(value.uid, basis, before.start, before.estimate, before.by_flavor)
+            self._unasked[value.key] = None
+        start = value.admitted_at / 1000 if value.admitted else None
+        if start == known.start:
+            return
+        if known.start is not None:
+            self.forecaster.stopped(value.uid)
+        known.start, known.at_start = start, None
+        if start is not None:
+            flavor = flavor_of(value)
+            self.forecaster.started(value.uid, start, flavor)
+            known.at_start = known.by_flavor.get(flavor, known.estimate)
+            self._unasked[value.key] = None  # on its flavor it may take longer, or shorter
+
+    def _finish(self, value: model.Workload, raw: Json, known: _Open | None) -> None:
+        if known is None:
+            self._finish_unseen(value, raw)
+            return
+        run = self.forecaster.finished(value.uid, run_facts.finished_at(raw) or self._now() / 1000)
+        self._judge(known, run)
+        self._close(value.key)
+        self._learned = True
+        if run is not None:
+            self._remember(value)
+            self._store(run)
+
+    def _remember(self, value: model.Workload) -> None:
+        """It is not learned from again, for as long as it can be seen again."""
+        raw = self._mirror.get(kube.WORKLOADS, value.key)
+        if raw is not None and raw["metadata"]["uid"] == value.uid:
+            self.stored.add(value.uid)
+            self._ended[value.key] = value.uid
+
+    def _finish_unseen(self, value: model.Workload, raw: Json) -> None:
+        """It had ended before it was seen: after a restart, what the store has is not learned from twice."""
+        learned = value.uid in self.stored
+        self._remember(value)
+        if learned:
+            return
+        job = self._job(raw)
+        run = run_facts.run_of(value, raw, job[1] if job else None, _said(job))
+        if run.start is None or run.finish is None:
+            return
+        self.forecaster.submitted(run, ask=False)
+        self.forecaster.started(run.uid, run.start, run.flavor)
+        self.forecaster.finished(run.uid, run.finish)
+        self._store(run)
+
+    def _forget(self, key: str, known: _Open) -> None:
+        self.forecaster.forget(known.uid)
+        self._close(key)
+
+    def _close(self, key: str) -> None:
+        known = self._open.pop(key)
+        self._unasked.pop(key, None)
+        if known.estimate is not None:
+            self._observe(model.Gone(model.RuntimeForecast, key))
+
+    def _judge(self, known: _Open, run: Run | None) -> None:
+        if run is None or run.seconds is None or known.at_start is None:
+            return
+        record = self.records.setdefault(known.at_start.source, Record())
+        record.ended += 1
+        record.log_error += abs(run.log_seconds - run_facts.log_of(known.at_start.q50))
+        for level, value in zip(LEVELS, known.at_start.values, strict=True):
+            record.below[level] += run.seconds <= value
+
+    def _job(self, raw: Json) -> tuple[kube.Resource, Json] | None:
+        ref = self._mirror.job_of(raw)
+        job = self._mirror.get(*ref) if ref is not None else None
+        return (ref[0], job) if ref is not None and job is not None else None
+
+    # --- out ----------------------------------------------------------------------------------------------------------
+
+    def ask(self) -> None:
+        """Somebody wants to know: estimates are made for a while, whether or not a policy needs them."""
+        self._asked_until = self._now() / 1000 + INTEREST
+        self._begin()
+
+    def _begin(self) -> None:
+        """From now on somebody wants to know: everything open needs an estimate."""
+        if not self._was_wanted:
+            self._was_wanted = True
+            self._unasked.update(dict.fromkeys(self._open))
+
+    @property
+    def wanted(self) -> bool:
+        """Whether estimates are of use to anybody."""
+        objects = self._mirror.objects
+        if objects[kube.QUEUE_POLICIES] or objects[kube.GPU_JOBS]:
+            return True
+        return self._now() / 1000 < self._asked_until
+
+    @property
+    def behind(self) -> bool:
+        """Some workload has no estimate yet although it should."""
+        return bool(self._news) or (bool(self._unasked) and self.wanted)
+
+    def tell(self) -> int:
+        """Make a batch of estimates: those that are missing, then those made longest ago. Returns how many were told."""
+        if not self.wanted:
+            self._was_wanted = False
+            return 0
+        self._begin()
+        keys = list(islice(self._unasked, BATCH))
+        for key in keys:
+            del self._unasked[key]
+        if not keys:
+            keys = self._due_again()
+        return self._estimate(keys)
+
+    def tell_all(self) -> None:
+        """Take in and estimate everything that is known. Blocks for as long as it takes: not for the deciding process."""
+        while self.work(1.0):
+            pass
+        self.ask()
+        self._estimate(list(self._open))
+        self._unasked.clear()
+
+    def _due_again(self) -> list[str]:
+        """The next of the round, which begins whenever something was learned: it may have changed their estimates."""
+        found = list(islice(self._round, REFRESH))
+        if not found and self._learned:
+            self._learned = False
+            self._round = iter(list(self._open))
+            found = list(islice(self._round, REFRESH))
+        self.forecaster.renew(self._open[key].uid for key in found if key in self._open)
+        return found
+
+    def use(self, learned: Model | None) -> None:
+        """Forecast with another model from now on, or with none."""
+        self.forecaster.use(learned)
+        self._learned = True
+
+    def _estimate(self, keys: Iterable[str]) -> int:
+        opened = {key: self._open[key] for key in keys if key in self._open}
+        uids = [known.uid for known in opened.values()]
+        now = self._now() / 1000
+        estimates = self.forecaster.forecasts(uids, now, conditional=False)
+        waiting = {
+            key: estimates[known.uid] for key, known in opened.items() if known.start is None and known.uid in estimates
+        }
+        elsewhere = by_flavor.estimates(self._mirror, self.forecaster, waiting, now)
+        told = 0
+        for key, known in opened.items():
+            estimate, there = estimates.get(known.uid), elsewhere.get(key, _NO_FLAVORS)
+            if estimate is not None and not self.knows_better(key) and _moved(known, estimate, there):
+                self._tell(key, known, estimate, there)
+                told += 1
+            if known.at_start is None and known.start is not None and now - known.start < AT_START:
+                known.at_start = known.estimate
+        return told
+
+    def _tell(self, key: str, known: _Open, estimate: Forecast, there: Mapping[str, Forecast]) -> None:
+        known.estimate, known.by_flavor = estimate, there
+        self._observe(model.Put(fact(key, estimate, there)))
+
+    def tell_again(self, key: str) -> None:
+        """Whoever knew better does so no more."""
+        known = self._open.get(key)
+        if known is not None:
+            known.estimate, known.by_flavor = None, _NO_FLAVORS
+            self._unasked[key] = None
+            self._noted()
+
+    def take(self, key: str, estimate: Forecast, there: Mapping[str, Forecast] = _NO_FLAVORS) -> None:
+        """Somebody who knows better says how long a workload runs, on any flavor and on each that it may get."""
+        known = self._open.get(key)
+        if known is not None:
+            self._tell(key, known, estimate, there)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def estimate(self, key: str) -> Forecast | None:
+        """What was told last of a workload's whole runtime."""
+        known = self._open.get(key)
+        return known.estimate if known is not None else None
+
+    def estimates(self) -> Mapping[str, Forecast]:
+        """The same of all that have not ended, by key."""
+        return {key: known.estimate for key, known in self._open.items() if known.estimate is not None}
+
+    def by_flavor(self, key: str) -> Mapping[str, Forecast]:
+        """The same for each flavor that it may get; empty where that is not known, or makes no difference."""
+        known = self._open.get(key)
+        return known.by_flavor if known is not None else _NO_FLAVORS
+
+    def waiting(self) -> int:
+        """Facts that were noted and not taken in."""
+        return len(self._news)
+
+
+def fact(key: str, estimate: Forecast, there: Mapping[str, Forecast] = _NO_FLAVORS) -> model.RuntimeForecast:
+    """An estimate in the engine's words; `there` is the same for each flavor that it may get, where that matters."""
+    return model.RuntimeForecast(
+        workload=key,
+        quantiles=_quantiles(estimate),
+        source=estimate.source,
+        samples=estimate.samples,
+        by_flavor={flavor: _quantiles(each) for flavor, each in there.items()},
+    )
+
+
+def _quantiles(estimate: Forecast) -> tuple[tuple[float, model.Millis], ...]:
+    return tuple((level, max(1, round(value * 1000))) for level, value in zip(LEVELS, estimate.values, strict=True))
+
+
+def _said(job: tuple[kube.Resource, Json] | None) -> Said:
+    return JOB_KINDS[job[0]].said(job[1]) if job is not None else _UNSAID
+
+
+def _moved(known: _Open, estimate: Forecast, there: Mapping[str, Forecast]) -> bool:
+    """It says something else than what was told last."""
+    if differs(known.estimate, estimate) or known.by_flavor.keys() != there.keys():
+        return True
+    return any(differs(known.by_flavor[flavor], each) for flavor, each in there.items())

@@ -1,0 +1,111 @@
+"""How right forecasts and expected starts have been, over the lives of many processes: counted here, kept in the history.
+
+One leads and counts; who begins to lead goes on from what was kept last. Kept twice a minute and at the end: what is lost with a
+process that is killed is at most half a minute.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from gangline.control.forecasting.expected_starts import Accuracy
+from gangline.control.forecasting.history_store import History
+from gangline.control.forecasting.runtime_facts import Record
+from gangline.forecast import LEVELS, StoreError
+
+log = logging.getLogger(__name__)
+
+Json: TypeAlias = dict[str, Any]
+
+#: of what is kept: another shape gets another number, and begins anew
+_SHAPE: Final = 1
+
+
+@dataclass(slots=True)
+class Tallies:
+    """`records` and `accuracy` are counted by others, and added to here. `cluster` tells clusters apart that share a database."""
+
+    history: History
+    records: dict[str, Record]
+    accuracy: Accuracy
+    cluster: Callable[[], str]
+    now: Callable[[], int]
+    #: by how much the model and its baseline have been off: kept for whoever judges the model
+    judged: Callable[[], list[list[float]]] = list
+    #: when it was begun to count, in Unix seconds
+    since: float = 0.0
+    #: what an earlier process said of that: until a model is in use, which is judged by it as well
+    judgement: list[list[float]] = field(default_factory=list[list[float]])
+    _loaded: bool = False
+    _kept: bytes = b""
+
+    async def load(self) -> bool:
+        """Go on from what was kept; what was counted here so far, whoever led has counted as well. False: try again."""
+        try:
+            text = await self.history.kept(self._name())
+        except StoreError:
+            return False
+        self.records.clear()
+        self.accuracy.clear()
+        self.since = self.now() / 1000
+        if text is not None:
+            self._take(text)
+        self._loaded = True
+        return True
+
+    def _take(self, text: str) -> None:
+        try:
+            told = orjson.loads(text)
+            if told["shape"] != _SHAPE:
+                return
+            records = {source: _record(row) for source, row in told["runtimes"].items()}
+            starts = told["starts"]
+            self.accuracy.restore(starts["starts"], starts["within_p50"], starts["within_p90"], starts["errors"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            log.warning("what was kept of the accuracy can't be read, and counting begins anew: %r", error)
+            return
+        self.records.update(records)
+        self.since = told["since"]
+        if not self._loaded:
+            self.judgement = told["judged"]
+
+    async def save(self) -> None:
+        """Keep what has been counted, if anything has since. Tried again the next time where the database refuses it."""
+        if not self._loaded:
+            return
+        text = orjson.dumps(self._told())
+        if text == self._kept:
+            return
+        try:
+            await self.history.keep(self._name(), text.decode())
+        except StoreError as error:
+            log.info("the accuracy could not be kept: %s", error)
+            return
+        self._kept = text
+
+    def _told(self) -> Json:
+        records = {source: asdict(record) for source, record in sorted(self.records.items())}
+        for row in records.values():
+            row["below"] = [row["below"][level] for level in LEVELS]
+        counted = self.accuracy
+        starts = {
+            "starts": counted.starts,
+            "within_p50": counted.within_p50,
+            "within_p90": counted.within_p90,
+            "errors": list(counted.errors),
+        }
+        judged = self.judged() or self.judgement
+        return {"shape": _SHAPE, "since": self.since, "runtimes": records, "starts": starts, "judged": judged}
+
+    def _name(self) -> str:
+        return f"accuracy/{self.cluster()}"
+
+
+def _record(row: Json) -> Record:
+    below = dict(zip(LEVELS, map(int, row["below"]), strict=True))
+    return Record(int(row["ended"]), below, float(row["log_error"]))

@@ -1,0 +1,440 @@
+"""What the cluster says, as last seen: the raw objects, who belongs to whom, and the engine's view of each.
+
+The mirror is fed by one consumer, in order. Each object goes in whole; out come engine changes (`model.Change`) and the set of
+jobs that have to be planned again. An object that can't be read is kept out of the engine with an error that names the field;
+the last good reading of a configuration object stays in force, so that one typo does not stop a queue.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import orjson
+
+from gangline.api import names
+from gangline.api.read import conditions, parse, policy_reader
+from gangline.control.isolation.time_limit import limited
+from gangline.engine import model
+from gangline.jobs import KINDS, kind_of, owners
+from gangline.jobs import workload as workloads
+from gangline.jobs.base import Children, JobError, JobKind
+from gangline.kube import resources as kube
+from gangline.kube.resources import Resource, key_of
+
+log = logging.getLogger(__name__)
+
+Json: TypeAlias = dict[str, Any]
+JobRef: TypeAlias = tuple[Resource, str]
+
+#: Resources whose objects the engine reads, and how. The key of each is its engine key.
+READERS: dict[Resource, tuple[type[model.Item], Callable[[Json], model.Item]]] = {
+    kube.RESOURCE_FLAVORS: (model.Flavor, parse.flavor),
+    kube.COHORTS: (model.Cohort, parse.cohort),
+    kube.CLUSTER_QUEUES: (model.ClusterQueue, parse.cluster_queue),
+    kube.LOCAL_QUEUES: (model.LocalQueue, parse.local_queue),
+    kube.ADMISSION_CHECKS: (model.AdmissionCheck, parse.admission_check),
+    kube.TOPOLOGIES: (model.Topology, parse.topology),
+    kube.NAMESPACES: (model.Namespace, parse.namespace),
+    kube.NODES: (model.Node, parse.node),
+    kube.WORKLOADS: (model.Workload, parse.workload),
+}
+
+#: Resources that only the plans read.
+PLAIN: tuple[Resource, ...] = (
+    kube.QUEUE_POLICIES,
+    kube.WORKLOAD_PRIORITY_CLASSES,
+    kube.PRIORITY_CLASSES,
+    kube.SERVICES,
+)
+
+#: Kinds that are few and change rarely: in them, what is null is left out once and for all, as in Kubernetes' own kinds.
+CONFIGURATION: frozenset[Resource] = frozenset(
+    {*PLAIN, *READERS} - {kube.SERVICES, kube.WORKLOADS, kube.NODES, kube.NAMESPACES}
+)
+
+JOB_KINDS: dict[Resource, JobKind] = {kind.resource: kind for kind in KINDS}
+
+#: Resources that a cluster may lack, such as one that has Kueue's CRDs but not yet ours: there are none of them then.
+OPTIONAL: frozenset[Resource] = frozenset({kube.QUEUE_POLICIES, *(kind.resource for kind in KINDS if kind.optional)})
+
+#: A label selector that keeps foreign objects out of memory where every object of ours carries the label.
+SELECTORS: dict[Resource, str] = {kube.SERVICES: names.GPUJOB_LABEL}
+
+
+#: Owners of owners are followed so far up.
+MOST_OWNERS = 10
+#: How many different pod sets are kept to be shared.
+MAX_SHAPES = 4096
+
+
+def resources() -> list[Resource]:
+    """Everything that has to be watched."""
+    return [*READERS, *PLAIN, *JOB_KINDS]
+
+
+def controller_uid(obj: Json) -> str | None:
+    for ref in obj["metadata"].get("ownerReferences", ()):
+        if ref.get("controller"):
+            return ref["uid"]
+    return None
+
+
+def without_nulls(value: Any) -> Any:
+    """The same JSON, but no object in it has a field that is null."""
+    if isinstance(value, dict):
+        return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _has_owner_to_come(job: Json) -> bool:
+    """The controller of `job` is of a kind that is watched."""
+    owners = job["metadata"].get("ownerReferences", ())
+    return any(ref.get("controller") and kind_of(ref["apiVersion"], ref["kind"]) for ref in owners)
+
+
+def _is_placed(workload: Json) -> bool:
+    assignments = (workload.get("status", {}).get("admission") or {}).get("podSetAssignments") or ()
+    return any("topologyAssignment" in assignment for assignment in assignments)
+
+
+def _has_finished(workload: Json) -> bool:
+    return conditions.is_true(workload["status"].get("conditions"), names.FINISHED)
+
+
+@dataclass(slots=True)
+class Mirror:
+    """The store. `observe` receives engine changes; `complain` receives (object, error) for what can't be read."""
+
+    observe: Callable[[model.Change], None]
+    complain: Callable[[Json, Exception], None] = field(default=lambda obj, error: None)
+    #: receives each Workload that was deleted or has finished, as it was before
+    departed: Callable[[Json], None] = field(default=lambda workload: None)
+    labels_to_copy: Sequence[str] = ()
+    objects: dict[Resource, dict[str, Json]] = field(default_factory=dict)
+    #: where the pods of admitted jobs are told to report their progress to; "" = they are told nothing
+    progress_url: str = ""
+    #: jobs to plan again
+    dirty: set[JobRef] = field(default_factory=set)
+    #: workloads that no job plans for, or that may have lost theirs
+    loose: set[str] = field(default_factory=set)
+    #: a QueuePolicy or a ClusterQueue changed since the policies' statuses were last written
+    policies_changed: bool = False
+    #: workloads that came, or whose jobs did: pods may belong to them
+    arrived: set[str] = field(default_factory=set)
+    #: workloads with placed pods that changed
+    placed: set[str] = field(default_factory=set)
+    #: workloads with a record of lost nodes that changed, and nodes that changed
+    recovering: set[str] = field(default_factory=set)
+    touched_nodes: set[str] = field(default_factory=set)
+    #: False holds Topologies back from the engine: before the pods are known it would take occupied room for free
+    pods_known: bool = False
+    #: ClusterQueues and ResourceFlavors that are being deleted
+    _ending: set[tuple[Resource, str]] = field(default_factory=set)
+    _owned: dict[str, set[tuple[Resource, str]]] = field(default_factory=dict)  # owner uid -> what it owns
+    _by_uid: dict[str, JobRef] = field(default_factory=dict)  # uid of a job -> the job
+    _values: dict[str, model.Workload] = field(default_factory=dict)
+    _shapes: dict[bytes, list[Json]] = field(default_factory=dict)  # pod sets by their JSON
+
+    def __post_init__(self) -> None:
+        for resource in resources():
+            self.objects.setdefault(resource, {})
+
+    # --- in ---
+
+    def upsert(self, resource: Resource, obj: Json, *, decides: bool = True, assumed: bool = False) -> None:
+        """Take the newest version of an object.
+
+        `decides=False` keeps it from the engine, which knows better for now. `assumed=True` tells the engine in any case: it
+        assumed something of the object since it was last told.
+        """
+        key = key_of(obj)
+        old = self.objects[resource].get(key)
+        if (
+            old is not None
+            and not assumed
+            and old["metadata"]["resourceVersion"] == obj["metadata"].get("resourceVersion")
+        ):
+            return  # the answer to a write of ours and the watch's echo of it are the same news
+        obj["metadata"].pop("managedFields", None)
+        for part in ("spec", "status"):  # may be absent, or null, where everything in them is optional
+            if obj.get(part) is None:
+                obj[part] = {}
+            elif resource in CONFIGURATION:
+                obj[part] = without_nulls(obj[part])
+            elif None in obj[part].values():
+                obj[part] = {name: value for name, value in obj[part].items() if value is not None}
+        if resource == kube.WORKLOADS:
+            self._share(obj)
+        if old is not None and old["metadata"]["uid"] != obj["metadata"]["uid"]:
+            self.remove(resource, key)
+            old = None
+        self.objects[resource][key] = obj
+        self._index(resource, key, old, obj)
+        if old is None and resource in JOB_KINDS:  # its children may have come before it, and waited
+            self.dirty.update(ref for ref in self._owned.get(obj["metadata"]["uid"], ()) if ref[0] in JOB_KINDS)
+        if old is None and resource == kube.WORKLOADS:
+            self.arrived.add(key)
+        elif old is None and resource in JOB_KINDS:
+            for uid in (obj["metadata"]["uid"], *self.controllers_of(obj)):
+                self.arrived.update(name for kind, name in self._owned.get(uid, ()) if kind == kube.WORKLOADS)
+        if decides:
+            self._read(resource, key, obj, assumed=assumed)
+        if old is not None and resource == kube.WORKLOADS and _has_finished(obj) and not _has_finished(old):
+            self.departed(old)
+        self._mark(resource, key, obj)
+
+    def remove(self, resource: Resource, key: str) -> None:
+        old = self.objects[resource].pop(key, None)
+        if old is None:
+            return
+        self._index(resource, key, old, None)
+        self._mark(resource, key, old)
+        if resource in READERS:
+            self._values.pop(key, None) if resource == kube.WORKLOADS else None
+            self.observe(model.Gone(READERS[resource][0], key))
+        if resource == kube.WORKLOADS:
+            self.departed(old)
+
+    def know_pods(self) -> None:
+        """Every pod has been told: flavors with a topology may be used."""
+        if not self.pods_known:
+            self.pods_known = True
+            for key, topology in self.objects[kube.TOPOLOGIES].items():
+                self._read(kube.TOPOLOGIES, key, topology)
+
+    def _share(self, workload: Json) -> None:
+        """Workloads of one shape, of which there may be thousands, keep one copy of their pod sets."""
+        pod_sets = workload["spec"].get("podSets")
+        if pod_sets:
+            if len(self._shapes) >= MAX_SHAPES:
+                self._shapes.clear()
+            workload["spec"]["podSets"] = self._shapes.setdefault(orjson.dumps(pod_sets), pod_sets)
+
+    def settle(self, resource: Resource, key: str) -> None:
+        """What the engine assumed of an object came to nothing: tell it again what is true."""
+        obj = self.objects[resource].get(key)
+        if obj is not None:
+            self._read(resource, key, obj, assumed=True)
+
+    def _read(self, resource: Resource, key: str, obj: Json, *, assumed: bool = False) -> None:
+        reader = READERS.get(resource)
+        if reader is None or (resource == kube.TOPOLOGIES and not self.pods_known):
+            return
+        try:
+            item = limited(lambda: reader[1](obj))
+        except Exception as error:  # whatever it is: the last good reading stands
+            self.complain(obj, error)
+            if resource == kube.WORKLOADS and key not in self._values:
+                self._count_quota(key, obj)
+            return
+        if isinstance(item, model.ClusterQueue):
+            try:
+                item = policy_reader.with_policy(item, self.policy_of(obj))
+            except Exception as error:
+                self.complain(self.policy_of(obj) or obj, error)
+        if isinstance(item, model.Workload):
+            if not assumed and self._values.get(key) == item:  # a label or a message changed: nothing that decides
+                return
+            self._values[key] = item
+        self.observe(model.Put(item))
+
+    def _count_quota(self, key: str, obj: Json) -> None:
+        """A Workload that could never be read may hold quota all the same, which nobody else may be given."""
+        try:
+            held = parse.holding(obj)
+        except parse.ParseError as error:
+            log.warning("%s: its quota is not counted: %s", key, error)
+            return
+        if held is not None:
+            self._values[key] = held
+            self.observe(model.Put(held))
+
+    def _index(self, resource: Resource, key: str, old: Json | None, new: Json | None) -> None:
+        before = controller_uid(old) if old else None
+        after = controller_uid(new) if new else None
+        if before != after and before is not None:
+            owned = self._owned.get(before, set())
+            owned.discard((resource, key))
+            if not owned:
+                self._owned.pop(before, None)
+        if after is not None and resource in (kube.WORKLOADS, kube.SERVICES, *JOB_KINDS):
+            self._owned.setdefault(after, set()).add((resource, key))
+        if resource in JOB_KINDS:
+            if new is not None:
+                self._by_uid[new["metadata"]["uid"]] = (resource, key)
+            elif old is not None:
+                self._by_uid.pop(old["metadata"]["uid"], None)
+
+    def take_ending(self) -> list[tuple[Resource, str]]:
+        """Configuration objects that wait for their last user to go; asked for after every round."""
+        self._ending = {(resource, key) for resource, key in self._ending if key in self.objects[resource]}
+        return sorted(self._ending, key=lambda pair: pair[1])
+
+    def _mark(self, resource: Resource, key: str, obj: Json) -> None:
+        """Which jobs have to be planned again because `obj` changed."""
+        if resource in JOB_KINDS:
+            self.dirty.add((resource, key))
+            if key not in self.objects[resource]:  # gone: its workloads have lost their job
+                self.loose.update(
+                    name for kind, name in self._owned.get(obj["metadata"]["uid"], ()) if kind == kube.WORKLOADS
+                )
+        if resource == kube.QUEUE_POLICIES:
+            for name, queue in self.objects[kube.CLUSTER_QUEUES].items():
+                self._read(kube.CLUSTER_QUEUES, name, queue)
+        if resource in (kube.QUEUE_POLICIES, kube.CLUSTER_QUEUES):
+            self.policies_changed = True
+        if resource == kube.NODES:
+            self.touched_nodes.add(key)
+        if resource == kube.WORKLOADS:
+            if names.RECOVERY in (obj["metadata"].get("annotations") or ()):
+                self.recovering.add(key)
+            if _is_placed(obj):
+                self.placed.add(key)
+        if resource in (kube.CLUSTER_QUEUES, kube.RESOURCE_FLAVORS) and "deletionTimestamp" in obj["metadata"]:
+            self._ending.add((resource, key))
+        if resource in JOB_KINDS or resource in (kube.WORKLOADS, kube.SERVICES):
+            owner = self._by_uid.get(controller_uid(obj) or "")
+            if owner is not None:
+                self.dirty.add(owner)
+            elif resource == kube.WORKLOADS:
+                self.loose.add(key)
+        elif resource in (kube.WORKLOAD_PRIORITY_CLASSES, kube.PRIORITY_CLASSES):
+            self.dirty.update(self.jobs())
+
+    def drop_marks(self) -> None:
+        """Forget which objects have to be looked at that are no more: a standby looks at none, perhaps for months."""
+        self.dirty = {ref for ref in self.dirty if ref[1] in self.objects[ref[0]]}
+        for waiting in (self.loose, self.placed, self.recovering):
+            waiting.intersection_update(self.objects[kube.WORKLOADS])
+
+    # --- out ---
+
+    def get(self, resource: Resource, key: str) -> Json | None:
+        return self.objects[resource].get(key)
+
+    def cluster_id(self) -> str:
+        """The uid of kube-system, which no other cluster has; "" as long as it is not known."""
+        found = self.get(kube.NAMESPACES, "kube-system")
+        return found["metadata"]["uid"] if found is not None else ""
+
+    def policy_of(self, queue: Json) -> Json | None:
+        """The QueuePolicy in force for a ClusterQueue."""
+        return policy_reader.in_force(self.objects[kube.QUEUE_POLICIES].values(), queue)
+
+    def workload_value(self, key: str) -> model.Workload | None:
+        return self._values.get(key)
+
+    def jobs(self) -> Iterator[JobRef]:
+        for resource in JOB_KINDS:
+            for key in self.objects[resource]:
+                yield resource, key
+
+    def job_of(self, workload: Json) -> JobRef | None:
+        return self._by_uid.get(controller_uid(workload) or "")
+
+    def workloads_of(self, job: Json) -> list[Json]:
+        return list(self._owned_by(job, kube.WORKLOADS))
+
+    def children_of(self, job: Json) -> Children:
+        jobs = [child for resource in JOB_KINDS for child in self._owned_by(job, resource)]
+        return Children(jobs=jobs, services=list(self._owned_by(job, kube.SERVICES)))
+
+    def _owned_by(self, job: Json, resource: Resource) -> Iterator[Json]:
+        for kind, key in sorted(self._owned.get(job["metadata"]["uid"], ()), key=lambda pair: pair[1]):
+            if kind == resource:
+                yield self.objects[kind][key]
+
+    def owner_of(self, obj: Json) -> JobRef | None:
+        """The job that controls an object, if it is known and of the same namespace."""
+        ref = self._by_uid.get(controller_uid(obj) or "")
+        if ref is None or self.objects[ref[0]][ref[1]]["metadata"]["namespace"] != obj["metadata"].get("namespace"):
+            return None
+        return ref
+
+    def controllers_of(self, obj: Json) -> list[str]:
+        """The uids of the jobs that control an object, the nearest first, at most 10 levels up."""
+        found: list[str] = []
+        while len(found) < MOST_OWNERS and (ref := self.owner_of(obj)) is not None:
+            obj = self.objects[ref[0]][ref[1]]
+            found.append(obj["metadata"]["uid"])
+        return found
+
+    def managed_ancestor(self, job: Json) -> bool:
+        """A job kind of ours that names a queue (or itself runs others, like GPUJob) owns this one, at most 10 levels up.
+
+        So may an owner that has not been seen yet. The job waits for it; where it no longer exists, Kubernetes is about to
+        delete the job as well.
+        """
+        for _ in range(10):
+            ref = self.owner_of(job)
+            if ref is None:
+                return _has_owner_to_come(job) and controller_uid(job) not in self._by_uid
+            owner = self.objects[ref[0]][ref[1]]
+            if not owners.creates(owner, job):
+                return False  # it only says so
+            job = owner
+            if JOB_KINDS[ref[0]].owns_children or workloads.queue_name(job):
+                return True
+        return False
+
+    # --- steps.Lookups ---
+
+    def flavor(self, name: str) -> Json | None:
+        return self.objects[kube.RESOURCE_FLAVORS].get(name)
+
+    def patience(self, queue: str) -> int | None:
+        """For how many seconds pods of a ClusterQueue stay on a node that fails; None: as Kubernetes has it."""
+        found = self.recovery_of(queue)
+        return found.toleration_seconds if found.enabled else None
+
+    def recovery_of(self, queue: str) -> model.Recovery:
+        """What is done for a ClusterQueue's gangs when nodes fail: what its policy says, else the usual."""
+        found = self.objects[kube.CLUSTER_QUEUES].get(queue)
+        return (policy_reader.recovery(self.policy_of(found)) if found is not None else None) or model.Recovery()
+
+    def selects_nodes(self, labels: Mapping[str, str]) -> bool:
+        """Some node has all these labels."""
+        nodes = self.objects[kube.NODES].values()
+        return any(labels.items() <= (node["metadata"].get("labels") or {}).items() for node in nodes)
+
+    def node_of(self, host: str) -> Json | None:
+        """The node that calls itself so: mostly that is its name."""
+        nodes = self.objects[kube.NODES]
+        return nodes.get(host) or next((node for name, node in nodes.items() if self.host_name(name) == host), None)
+
+    def leaves_to_kubernetes(self) -> bool:
+        """Some policy switches recovery off."""
+        policies_of = self.objects[kube.QUEUE_POLICIES].values()
+        return any((policy["spec"].get("recovery") or {}).get("enabled") is False for policy in policies_of)
+
+    def placed_workloads(self) -> list[str]:
+        """Those whose admission names topology domains."""
+        return [key for key, workload in self.objects[kube.WORKLOADS].items() if _is_placed(workload)]
+
+    def host_name(self, node: str) -> str:
+        """What a node calls itself in its labels."""
+        found = self.objects[kube.NODES].get(node) or {"metadata": {}}
+        return (found["metadata"].get("labels") or {}).get("kubernetes.io/hostname", node)
+
+    def priority(self, job: Json, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
+        """By the label, else the pods' PriorityClass (`workload.priority_source`), else the cluster's default one, else 0."""
+        ref = workloads.priority_source(job, pod_sets, lambda reference: self._class(reference) is not None)
+        if ref is None:
+            default = next((c for c in self.objects[kube.PRIORITY_CLASSES].values() if c.get("globalDefault")), None)
+            if default is None:
+                return 0, None
+            name = default["metadata"]["name"]
+            return default["value"], {"group": kube.PRIORITY_CLASSES.group, "kind": "PriorityClass", "name": name}
+        found = self._class(ref)
+        if found is None:
+            ours = ref["kind"] == kube.WORKLOAD_PRIORITY_CLASSES.kind
+            where = f"metadata.labels[{names.PRIORITY_CLASS}]" if ours else "priorityClassName"
+            raise JobError(f'{ref["kind"]} "{ref["name"]}" not found', where)
+        return found["value"], ref
+
+    def _class(self, reference: Json) -> Json | None:
+        """The object behind a `priorityClassRef`."""
+        return self.objects[kube.BY_KIND[reference["kind"]]].get(reference["name"])

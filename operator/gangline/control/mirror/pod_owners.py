@@ -1,0 +1,104 @@
+"""Which gang a pod belongs to: its annotation names a Workload, and its owners have to prove it.
+
+Anybody who may create pods can write any annotation. So a pod counts as one of a gang only where the chain of its controllers,
+each of which exists, has that uid and is in the pod's namespace, leads to the owner of the Workload. A pod without that proof is
+taken for a stranger's; it is looked at again when an owner or the Workload comes. A pod that was proven stays its gang's until it
+ends or has no controller any more, whatever is written on it then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from gangline.api import names
+from gangline.control.mirror.mirror import Mirror, controller_uid
+from gangline.kube import resources as kube
+from gangline.kube.resources import key_of
+
+Json: TypeAlias = dict[str, Any]
+
+
+def claim(pod: Json) -> str | None:
+    """The key of the Workload that the pod says it belongs to."""
+    meta = pod["metadata"]
+    name = (meta.get("annotations") or {}).get(names.WORKLOAD_ANNOTATION)
+    return f"{meta['namespace']}/{name}" if name else None
+
+
+@dataclass(slots=True)
+class PodOwners:
+    """The pods that were proven to belong to a gang, and those that only say so."""
+
+    mirror: Mirror
+    #: uid of a pod -> its Workload
+    _proven: dict[str, str] = field(default_factory=dict[str, str])
+    #: pod -> its newest version, and claimed Workload -> the pods that claim it in vain
+    _unproven: dict[str, Json] = field(default_factory=dict[str, Json])
+    _claims: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    _uids: dict[str, str] = field(default_factory=dict[str, str])
+    #: Workloads that pods claim in vain, or no longer, since this was last taken
+    changed: set[str] = field(default_factory=set[str])
+
+    def gang_of(self, pod: Json) -> str | None:
+        """The key of the Workload that the pod belongs to, None for a stranger's; takes note of it."""
+        key, uid, claimed = key_of(pod), pod["metadata"].get("uid", ""), claim(pod)
+        self.forget(key)
+        found = self._proven.get(uid) if controller_uid(pod) is not None else None
+        if found is None and claimed is not None and self._is_proof(pod, claimed):
+            found = claimed
+        if found is not None:
+            self._proven[uid] = found
+            self._uids[key] = uid
+        elif claimed is not None:
+            self._unproven[key] = pod
+            self._claims.setdefault(claimed, set()).add(key)
+            self.changed.add(claimed)
+        return found
+
+    def claimants(self, workload: str) -> list[Json]:
+        """The pods that say in vain that they belong to the Workload."""
+        return [self._unproven[key] for key in sorted(self._claims.get(workload, ()))]
+
+    def forget(self, key: str, *, gone: bool = False) -> None:
+        pod = self._unproven.pop(key, None)
+        if pod is not None:
+            claimed = claim(pod) or ""
+            self.changed.add(claimed)
+            self._claims[claimed].discard(key)
+            if not self._claims[claimed]:
+                del self._claims[claimed]
+        if gone:
+            self._proven.pop(self._uids.pop(key, ""), None)
+
+    def provable(self) -> list[Json]:
+        """Pods that have to be looked at again, since owners or Workloads have come."""
+        arrived, self.mirror.arrived = self.mirror.arrived, set()
+        keys = {key for workload in arrived for key in self._claims.get(workload, ())}
+        return [self._unproven[key] for key in sorted(keys)]
+
+    def _is_proof(self, pod: Json, claimed: str) -> bool:
+        workload = self.mirror.get(kube.WORKLOADS, claimed)
+        owner = controller_uid(workload) if workload is not None else None
+        if owner is None or not self._made_by_its_job(pod):
+            return False
+        return owner in self.mirror.controllers_of(pod)
+
+    def _made_by_its_job(self, pod: Json) -> bool:
+        """A Job counts and tidies only pods that its selector selects, whatever their owner references say."""
+        ref = self.mirror.owner_of(pod)
+        if ref is None or ref[0] != kube.JOBS:
+            return ref is not None
+        selector = (self.mirror.objects[ref[0]][ref[1]]["spec"].get("selector") or {}).get("matchLabels") or {}
+        return selector.items() <= (pod["metadata"].get("labels") or {}).items()
+
+
+def in_gang(pod: Json, workload: str | None) -> Json:
+    """The pod as if its annotation named this Workload, or none."""
+    if claim(pod) == workload:
+        return pod
+    meta = pod["metadata"]
+    said = {name: text for name, text in (meta.get("annotations") or {}).items() if name != names.WORKLOAD_ANNOTATION}
+    if workload is not None:
+        said[names.WORKLOAD_ANNOTATION] = workload.partition("/")[2]
+    return {**pod, "metadata": {**meta, "annotations": said}}

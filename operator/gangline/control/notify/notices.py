@@ -1,0 +1,223 @@
+"""Who is told what about their jobs: from something that happened to the messages and the receivers it is for.
+
+A policy names receivers for its queues; a job may opt out or choose (annotation `gangline.io/notify`), and give an address of its
+own (`gangline.io/notify-to`) to receivers that ask for one. `notify_outbox` delivers.
+
+What is told was true and written before. Nothing is told twice because of a restart, and what was not delivered when the process
+ended is lost: at most once, where a receiver answers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from gangline.api import names, quantity
+from gangline.control.mirror.mirror import Mirror
+from gangline.engine import span_text
+from gangline.engine.model import Millis
+from gangline.kube import resources as kube
+from gangline.kube.resources import key_of
+
+Json: TypeAlias = dict[str, Any]
+
+#: what one may be told, in the words of QueuePolicy.spec.notify.events
+KINDS: Final = (
+    *("Admitted", "StartMoved", "Overrun", "Idle", "Stalled"),
+    *("Preempted", "Evicted", "Swapped", "Finished", "Failed"),
+)
+#: kinds that are no good news
+WARNINGS: Final = frozenset({"Overrun", "Idle", "Stalled", "Preempted", "Evicted", "Failed"})
+#: what may stand for {to}: an address, a channel, a phone number; nothing that could change the rest of a URL
+ADDRESS: Final = re.compile(r"[A-Za-z0-9@._+#-]{1,254}")
+#: characters of what people wrote (names, reasons) in one line of a message
+MOST_SHOWN: Final = 1000
+#: what a job's annotation says to be left alone
+NOTHING: Final = frozenset({"none", "off", "false"})
+
+_WORDS: Final = {
+    "Admitted": "was admitted",
+    "StartMoved": "starts at another time",
+    "Overrun": "runs longer than forecast",
+    "Idle": "does not use its GPUs",
+    "Stalled": "seems to hang",
+    "Preempted": "is preempted",
+    "Evicted": "was evicted",
+    "Swapped": "goes on on other nodes",
+    "Finished": "has finished",
+    "Failed": "has failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One thing that is told. `subject` names the job: `GPUJob team/llama`."""
+
+    kind: str
+    queue: str  # ClusterQueue
+    subject: str
+    text: str
+    at: Millis
+
+    @property
+    def title(self) -> str:
+        return f"{self.subject} {_WORDS[self.kind]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """A Secret with the addresses, and the job's own address. What both are the same for is bundled together."""
+
+    namespace: str
+    name: str
+    to: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How often a receiver is written to. Seconds."""
+
+    digest: float = 0.0
+    max_per_hour: int = 60
+
+
+#: called with the receiver, how often it wants to hear, and what it is told
+Deliver: TypeAlias = Callable[[Receiver, Terms, Notice], None]
+
+
+class Notices:
+    """Costs a look at the policies where nobody is to be told."""
+
+    def __init__(self, mirror: Mirror, deliver: Deliver, *, now: Callable[[], Millis]) -> None:
+        self._mirror = mirror
+        self._deliver = deliver
+        self._now = now
+        #: somebody was told that a workload's start moved: for those who look at events
+        self.moved: Callable[[Json, str], None] = lambda workload, text: None
+        #: workload -> receiver -> the expected start that it was told, or that was seen first
+        self._starts: dict[str, dict[Receiver, Millis]] = {}
+
+    def tell(self, kind: str, workload: Json, text: str) -> None:
+        """Tell everybody whom it concerns. Never blocks, never raises for what users wrote."""
+        for receiver, terms, _ in self._audience(kind, workload):
+            queue = self._queue_of(workload)
+            self._deliver(receiver, terms, Notice(kind, queue, self._subject(workload), _cut(text), self._now()))
+
+    def expects(self, workload: Json, start: Millis, because: str = "") -> None:
+        """It is now expected to start then. Told when that is far from what was told last."""
+        said: list[str] = []
+        for receiver, terms, rule in self._audience("StartMoved", workload):
+            told = self._starts.setdefault(key_of(workload), {})
+            known = told.setdefault(receiver, start)
+            least = round(quantity.parse_duration(rule.get("startMovedBy", "30m")) * 1000)
+            if abs(start - known) < least:
+                continue
+            told[receiver] = start
+            said.append(self._moved(known, start, because))
+            notice = Notice("StartMoved", self._queue_of(workload), self._subject(workload), said[-1], self._now())
+            self._deliver(receiver, terms, notice)
+        if said:
+            self.moved(workload, said[0])
+
+    def _moved(self, known: Millis, start: Millis, because: str) -> str:
+        text = f"{'later' if start > known else 'earlier'} by {_minutes(abs(start - known))}: now expected in "
+        return text + _minutes(max(0, start - self._now())) + (f" ({because})" if because else "")
+
+    def forget(self, workload: str) -> None:
+        """It started, or is gone: its expected start is of no use any more."""
+        self._starts.pop(workload, None)
+
+    def wants(self, kind: str) -> bool:
+        """Whether any policy has somebody told of this kind."""
+        policies = self._mirror.objects[kube.QUEUE_POLICIES].values()
+        return any(kind in rule.get("events", ()) for policy in policies for rule in policy["spec"].get("notify") or ())
+
+    # --- whom ---
+
+    def _audience(self, kind: str, workload: Json) -> Iterator[tuple[Receiver, Terms, Json]]:
+        if not self._mirror.objects[kube.QUEUE_POLICIES]:
+            return
+        rules = self._rules(workload)
+        if not any(kind in rule.get("events", ()) for rule in rules):
+            return
+        wish = self._annotation(workload, names.NOTIFY)
+        if wish.lower() in NOTHING or (wish and kind not in wish.replace(",", " ").split()):
+            return
+        address = self._annotation(workload, names.NOTIFY_TO)
+        to = address if ADDRESS.fullmatch(address) else ""
+        for rule in rules:
+            if kind in rule.get("events", ()):
+                secret = rule["secretRef"]
+                receiver = Receiver(secret.get("namespace", names.SYSTEM_NAMESPACE), secret["name"], to)
+                yield receiver, _terms(rule), rule
+
+    def _rules(self, workload: Json) -> Sequence[Json]:
+        queue = self._mirror.get(kube.CLUSTER_QUEUES, self._queue_of(workload))
+        policy = self._mirror.policy_of(queue) if queue is not None else None
+        return (policy["spec"].get("notify") or ()) if policy is not None else ()
+
+    def _queue_of(self, workload: Json) -> str:
+        admission = (workload.get("status") or {}).get("admission")
+        if admission:
+            return admission["clusterQueue"]
+        key = f"{workload['metadata']['namespace']}/{workload['spec'].get('queueName', '')}"
+        local = self._mirror.get(kube.LOCAL_QUEUES, key)
+        return local["spec"]["clusterQueue"] if local is not None else ""
+
+    def _annotation(self, workload: Json, name: str) -> str:
+        """On the job or, where there is none, on the Workload."""
+        job = self._job(workload)
+        return (((job or workload)["metadata"].get("annotations")) or {}).get(name, "").strip()
+
+    def _job(self, workload: Json) -> Json | None:
+        ref = self._mirror.job_of(workload)
+        return self._mirror.get(*ref) if ref is not None else None
+
+    def _subject(self, workload: Json) -> str:
+        owners = workload["metadata"].get("ownerReferences") or ()
+        owner = next((ref for ref in owners if ref.get("controller")), None)
+        if owner is None:
+            return f"Workload {key_of(workload)}"
+        return _cut(f"{owner['kind']} {workload['metadata']['namespace']}/{owner['name']}")
+
+
+def _cut(text: str) -> str:
+    """So much of it as a message shows."""
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
+
+
+def _terms(rule: Json) -> Terms:
+    return Terms(quantity.parse_duration(rule.get("digest", "0s")), rule.get("maxPerHour", 60))
+
+
+def _minutes(time: Millis) -> str:
+    return span_text(round(time / 60_000) * 60_000) if time >= 30_000 else "0m"
+
+
+# --- what a message looks like ----------------------------------------------------------------------------------------
+
+#: A digest names so many; of the others it says how many there are.
+MOST_LINES: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    title: str
+    body: str
+    warning: bool
+
+
+def compose(notices: Sequence[Notice]) -> Message:
+    """One message for one or more notices, the oldest first."""
+    warning = any(notice.kind in WARNINGS for notice in notices)
+    if len(notices) == 1:
+        notice = notices[0]
+        return Message(notice.title, f"{notice.text}\nClusterQueue: {notice.queue}", warning)
+    counts = {kind: sum(notice.kind == kind for notice in notices) for kind in KINDS}
+    listed = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    lines = [f"{notice.title}: {notice.text}" for notice in notices[:MOST_LINES]]
+    if len(notices) > MOST_LINES:
+        lines.append(f"… and {len(notices) - MOST_LINES} more")
+    return Message(f"Gangline: {listed}", "\n".join(lines), warning)

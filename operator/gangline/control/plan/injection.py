@@ -1,0 +1,81 @@
+"""What an admission adds to the pods of its job: labels and tolerations of flavors, gates, identity."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from gangline.api import names
+from gangline.api.read import swap_record
+from gangline.control.plan.plan_steps import Lookups
+from gangline.control.recovery import domain_gates
+from gangline.jobs.base import PodSetInfo
+
+Json: TypeAlias = dict[str, Any]
+
+
+def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
+    """What the admission of `workload` adds to each pod set: flavor labels and tolerations, check updates, identity."""
+    status, meta = workload["status"], workload["metadata"]
+    record = swap_record.of(workload)
+    patience = _patience(lookups.patience(status["admission"]["clusterQueue"]))
+    avoid = sorted(lookups.host_name(node) for node in record.avoid)
+    whole = swap_record.whole_domains(meta.get("annotations") or {})
+    updates: dict[str, list[Json]] = {}
+    for check in status.get("admissionChecks", ()):
+        for update in check.get("podSetUpdates", ()):
+            updates.setdefault(update["name"], []).append(update)
+    infos: list[PodSetInfo] = []
+    for assignment in status["admission"]["podSetAssignments"]:
+        name = assignment["name"]
+        selector: dict[str, str] = {}
+        tolerations: list[Json] = []
+        labels = {
+            names.PODSET: name,
+            names.CLUSTER_QUEUE_LABEL: status["admission"]["clusterQueue"],
+            names.LOCAL_QUEUE_LABEL: workload["spec"]["queueName"],
+        }
+        annotations = {names.WORKLOAD_ANNOTATION: meta["name"]}
+        if record.attempt:
+            annotations[names.ATTEMPT] = str(record.attempt)
+        for flavor_name in dict.fromkeys(assignment.get("flavors", {}).values()):
+            spec = (lookups.flavor(flavor_name) or {}).get("spec", {})
+            selector.update(spec.get("nodeLabels", {}))
+            tolerations.extend(spec.get("tolerations", ()))
+        bound = bool(selector) and lookups.selects_nodes(selector)
+        for update in updates.get(name, ()):
+            selector.update(update.get("nodeSelector", {}))
+            tolerations.extend(update.get("tolerations", ()))
+            labels.update(update.get("labels", {}))
+            annotations.update(update.get("annotations", {}))
+        if lookups.progress_url:
+            where = f"{meta['namespace']}/{meta['name']}/{meta['uid']}"
+            annotations[names.PROGRESS_URL] = f"{lookups.progress_url}/progress/{where}"
+        labels = {key: value for key, value in labels.items() if len(value) <= 63}  # a longer name is no label value
+        placed = "topologyAssignment" in assignment or "delayedTopologyRequest" in assignment
+        if placed:
+            labels[names.TAS_LABEL] = "true"
+        gates = [{"name": names.TOPOLOGY_GATE}] if placed else []
+        if name in whole and bound:
+            gates.append(dict(domain_gates.GATE))
+        infos.append(
+            PodSetInfo(
+                name=name,
+                count=assignment.get("count", 0),
+                node_selector=selector,
+                tolerations=tolerations,
+                labels=labels,
+                annotations=annotations,
+                scheduling_gates=gates,
+                patience=patience,
+                avoid=avoid,
+            )
+        )
+    return infos
+
+
+def _patience(seconds: int | None) -> list[Json]:
+    """Tolerations for what Kubernetes says of nodes that fail."""
+    if seconds is None:
+        return []
+    same: Json = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+    return [{"key": f"node.kubernetes.io/{state}", **same} for state in ("not-ready", "unreachable")]

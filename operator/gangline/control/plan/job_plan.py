@@ -1,0 +1,296 @@
+"""What to do about one job: from the job, its Workload and what it owns, to the next writes. Pure.
+
+The plan is level-triggered: it looks at what is, never at what happened, and names only the next step. After every write the
+job is planned again with what came of it, so that a crash between any two steps loses nothing. The order of the rules is
+that of Kueue's job reconciler (see `plan`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from gangline.api import names
+from gangline.api.read import conditions, swap_record
+from gangline.control.plan.injection import pod_set_infos
+from gangline.control.plan.plan_steps import (
+    ChangeStatus,
+    CreateWorkload,
+    DeleteWorkload,
+    JobView,
+    Lookups,
+    Note,
+    Own,
+    PatchJob,
+    PatchWorkload,
+    Step,
+)
+from gangline.control.status import status_changes
+from gangline.jobs import workload as workloads
+from gangline.jobs.base import Expires, JobError, JobWrite, LeavesBehind, Patch, PodSetInfo
+from gangline.kube.resources import deleting
+
+Json: TypeAlias = dict[str, Any]
+
+_LIMIT = "maximumExecutionTimeSeconds"
+
+
+# --- reading a Workload -----------------------------------------------------------------------------------------------
+
+
+def has(workload: Json, condition: str) -> bool:
+    return conditions.is_true(workload.get("status", {}).get("conditions"), condition)
+
+
+def reserved(workload: Json) -> bool:
+    return "admission" in workload.get("status", {}) and has(workload, names.QUOTA_RESERVED)
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+def plan(view: JobView, lookups: Lookups) -> list[Step]:
+    """The next steps for one job; [] when nothing is to be done until something changes."""
+    job, kind = view.job, view.kind
+    if view.managed_ancestor:
+        return []
+    if not workloads.queue_name(job) and not view.workloads:
+        return _unqueued(view)
+    if deleting(job):
+        return _let_go(view)
+    outcome = kind.finished(job)
+    workload, surplus = _choose(view)
+    steps: list[Step] = [DeleteWorkload(extra) for extra in surplus if not deleting(extra)]
+    if workload is None:
+        return steps + ([] if outcome else _without_workload(view, lookups))
+    if has(workload, names.FINISHED):
+        return steps + drop_finalizer(workload) + ([] if outcome else _finished_elsewhere(view, workload))
+    if outcome is not None:
+        return [
+            *steps,
+            ChangeStatus(workload, "finish", status_changes.finish(outcome.success, outcome.message)),
+            Note("Normal", "FinishedWorkload", f"Workload '{_key(workload)}' is declared finished"),
+        ]
+    if deleting(workload):
+        return steps + _stop_then(view, workload, lambda: drop_finalizer(workload))
+    return steps + _with_workload(view, workload, lookups)
+
+
+def _key(obj: Json) -> str:
+    return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+
+
+def _unqueued(view: JobView) -> list[Step]:
+    """A job that names no queue is not ours, except that a kind of our own still has to run it."""
+    if not view.kind.owns_children or deleting(view.job):
+        return []
+    held = view.kind.is_suspended(view.job)
+    infos = None if held else [PodSetInfo(row["name"], row["count"]) for row in view.kind.pod_sets(view.job)]
+    return _steps(view.kind.sync(view.job, infos, view.children))
+
+
+def _let_go(view: JobView) -> list[Step]:
+    """The job is being deleted: its quota goes back when its last pod has gone."""
+    if view.lingering or view.kind.is_active(view.job, view.children):
+        return []
+    return [step for workload in view.workloads for step in drop_finalizer(workload)]
+
+
+def leaving(job: Json, workload: Json) -> bool:
+    """The job is to stop, or to go, and its Workload holds quota until it has."""
+    return deleting(job) or deleting(workload) or (has(workload, names.EVICTED) and reserved(workload))
+
+
+def drop_finalizer(workload: Json) -> list[PatchWorkload]:
+    """Let the Workload go, if it is being deleted, or be deleted later without asking us."""
+    finalizers: list[str] = workload["metadata"].get("finalizers", [])
+    if names.IN_USE_FINALIZER not in finalizers:
+        return []
+    rest = [f for f in finalizers if f != names.IN_USE_FINALIZER]
+    return [PatchWorkload(workload, {"metadata": {"finalizers": rest or None}})]
+
+
+def _choose(view: JobView) -> tuple[Json | None, list[Json]]:
+    """The Workload that speaks for the job, and those that are too many: the one with quota, else the oldest, stays."""
+    if not view.workloads:
+        return None, []
+    order = sorted(
+        view.workloads,
+        key=lambda w: (deleting(w), not reserved(w), w["metadata"].get("creationTimestamp", ""), w["metadata"]["name"]),
+    )
+    return order[0], order[1:]
+
+
+def _without_workload(view: JobView, lookups: Lookups) -> list[Step]:
+    """Hold the job, wait until none of its pods runs, then queue it."""
+    kind, job = view.kind, view.job
+    if not kind.is_suspended(job):
+        return _stop(view, kind.pod_sets(job)) + _sync(view, None)
+    if kind.is_active(job, view.children):
+        return _sync(view, None)
+    pod_sets = kind.pod_sets(job)
+    queue = workloads.queue_name(job) or ""
+    priority, class_ref = lookups.priority(job, pod_sets)
+    body = workloads.build(
+        kind,
+        job,
+        pod_sets,
+        queue=queue,
+        priority=priority,
+        priority_class_ref=class_ref,
+        labels_to_copy=lookups.labels_to_copy,
+    )
+    return [
+        CreateWorkload(body),
+        Note("Normal", "CreatedWorkload", f"Created Workload: {_key(body)}"),
+        *_sync(view, None),
+    ]
+
+
+def _with_workload(view: JobView, workload: Json, lookups: Lookups) -> list[Step]:
+    kind, job = view.kind, view.job
+    suspended = kind.is_suspended(job)
+    admitted = has(workload, names.ADMITTED) and reserved(workload)
+
+    if has(workload, names.EVICTED) and reserved(workload):
+        return _expire(view, workload) or _stop_then(
+            view, workload, lambda: [ChangeStatus(workload, "release", status_changes.release)]
+        )
+    if not admitted and not suspended:
+        return _stop(view, workload["spec"]["podSets"]) + _sync(view, None)
+    pod_sets = kind.pod_sets(job)
+    if not workloads.equivalent(workload, pod_sets, job):
+        return _changed_shape(view, workload, pod_sets)
+    if not admitted:
+        return _follow(view, workload, pod_sets, lookups) + _sync(view, None)
+    if not suspended and _is_outdated(view, workload):
+        return _stop(view, workload["spec"]["podSets"]) + _sync(view, None) + _not_ready(workload)
+    infos = pod_set_infos(workload, lookups)
+    if suspended:
+        return _start(view, workload, infos)
+    return _running(view, workload, infos)
+
+
+def _is_outdated(view: JobView, workload: Json) -> bool:
+    """Nodes were lost, and the job still runs an attempt before the one that makes good for that."""
+    running = view.kind.attempt(view.job)
+    return running is not None and running < swap_record.of(workload).attempt
+
+
+def _expire(view: JobView, workload: Json) -> list[Step]:
+    """Its time is up: a kind of our own fails for it, where others are only held, as Kueue does it."""
+    evicted = conditions.find(workload["status"]["conditions"], names.EVICTED) or {}
+    if not isinstance(view.kind, Expires) or evicted.get("reason") != "DeactivatedDueToMaximumExecutionTimeExceeded":
+        return []
+    patch = view.kind.expire(view.job, evicted["lastTransitionTime"])
+    return [PatchJob(patch)] if patch is not None else []
+
+
+def _start(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]:
+    if view.held_back or view.kind.is_active(view.job, view.children):  # pods of an earlier run still end
+        return _not_ready(workload)
+    if outdated := _outdated_children(view, infos):
+        return _steps(outdated)
+    try:
+        patch = view.kind.start(view.job, infos)
+    except JobError as error:
+        return [
+            ChangeStatus(workload, "finish", status_changes.finish_because("FailedToStart", str(error))),
+            Note("Warning", "FailedToStart", str(error)),
+        ]
+    queue = workload["status"]["admission"]["clusterQueue"]
+    started: list[Step] = []
+    if patch is not None:
+        started = [PatchJob(patch), Note("Normal", "Started", f"Admitted by clusterQueue {queue}")]
+    return started
+
+
+def _not_ready(workload: Json) -> list[Step]:
+    """All of it starts again: until then it does not count as running."""
+    if not has(workload, names.PODS_READY):
+        return []
+    return [ChangeStatus(workload, "pods-ready", status_changes.pods_ready(False))]
+
+
+def _outdated_children(view: JobView, infos: list[PodSetInfo]) -> Sequence[JobWrite]:
+    """What is left of an earlier run and would keep this one from starting as it was admitted."""
+    if not isinstance(view.kind, LeavesBehind):
+        return ()
+    return view.kind.outdated_children(view.job, infos, view.children)
+
+
+def _running(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]:
+    kind, job = view.kind, view.job
+    steps = _sync(view, infos)
+    ready = kind.pods_ready(job) and not view.torn
+    known = conditions.find(workload["status"].get("conditions"), names.PODS_READY)
+    if known is None or (known["status"] == "True") != ready:
+        steps.append(ChangeStatus(workload, "pods-ready", status_changes.pods_ready(ready)))
+    done = kind.reclaimable(job)
+    before = {row["name"]: row["count"] for row in workload["status"].get("reclaimablePods", ())}
+    if any(count > before.get(name, 0) for name, count in done.items()):
+        steps.append(ChangeStatus(workload, "reclaim", status_changes.reclaim(done)))
+    return steps
+
+
+def _changed_shape(view: JobView, workload: Json, pod_sets: list[Json]) -> list[Step]:
+    """The user changed the job: a waiting Workload follows, one that holds quota is given up and the job queues anew."""
+    if view.kind.is_suspended(view.job) and not reserved(workload):
+        return [
+            PatchWorkload(workload, {"spec": {"podSets": pod_sets} | _changed_limit(workload, view.job)}),
+            Note("Normal", "UpdatedWorkload", f"Updated not matching Workload for suspended job: {_key(workload)}"),
+        ]
+    return [
+        *_stop(view, workload["spec"]["podSets"]),
+        DeleteWorkload(workload),
+        Note("Normal", "DeletedWorkload", f"Deleted not matching Workload: {_key(workload)}"),
+    ]
+
+
+def _changed_limit(workload: Json, job: Json) -> Json:
+    limit = workloads.max_execution_seconds(job)
+    return {} if limit == workload["spec"].get(_LIMIT) else {_LIMIT: limit}
+
+
+def _follow(view: JobView, workload: Json, pod_sets: list[Json], lookups: Lookups) -> list[Step]:
+    """A waiting Workload follows its job to another queue or priority class, and in what it says of itself."""
+    if reserved(workload):
+        return []
+    job, spec = view.job, workload["spec"]
+    change: Json = {}
+    if (queue := workloads.queue_name(job)) and queue != spec.get("queueName"):
+        change["queueName"] = queue
+    priority, class_ref = lookups.priority(job, pod_sets)
+    if priority != spec.get("priority", 0) or class_ref != spec.get("priorityClassRef"):
+        change |= {"priority": priority, "priorityClassRef": class_ref}
+    body: Json = {"spec": change} if change else {}
+    if marks := workloads.changed_marks(view.kind, workload, job):
+        body["metadata"] = {"annotations": marks}
+    return [PatchWorkload(workload, body)] if body else []
+
+
+def _finished_elsewhere(view: JobView, workload: Json) -> list[Step]:
+    """Somebody declared the Workload finished while the job had not: it must not run without quota."""
+    return [] if view.kind.is_suspended(view.job) else _stop(view, workload["spec"]["podSets"]) + _sync(view, None)
+
+
+def _stop_then(view: JobView, workload: Json, after: Callable[[], Sequence[Step]]) -> list[Step]:
+    """Stop the job and take back what admission injected; once it is held and none of its pods runs, go on with `after`."""
+    kind, job = view.kind, view.job
+    stopping = _stop(view, workload["spec"]["podSets"])
+    if stopping or not kind.is_suspended(job) or view.lingering or kind.is_active(job, view.children):
+        return stopping + _sync(view, None)
+    return [*_sync(view, None), *after()]
+
+
+def _stop(view: JobView, pod_sets: Sequence[Json]) -> list[Step]:
+    patch = view.kind.stop(view.job, pod_sets)
+    return [PatchJob(patch)] if patch is not None else []
+
+
+def _sync(view: JobView, infos: Sequence[PodSetInfo] | None) -> list[Step]:
+    return _steps(view.kind.sync(view.job, infos, view.children)) if view.kind.owns_children else []
+
+
+def _steps(writes: Sequence[JobWrite]) -> list[Step]:
+    return [PatchJob(write) if isinstance(write, Patch) else Own(write) for write in writes]

@@ -1,0 +1,113 @@
+"""What a plan is made from, and what it is made of: one job as it was last seen, and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from gangline.control.status import status_changes
+from gangline.control.writes.events import EventType
+from gangline.jobs.base import Children, Create, Delete, JobKind, Patch
+
+Json: TypeAlias = dict[str, Any]
+
+
+class Lookups(Protocol):
+    """What the plan needs to know of the rest of the cluster."""
+
+    @property
+    def labels_to_copy(self) -> Sequence[str]:
+        """Labels of jobs that their Workloads get too."""
+        ...
+
+    @property
+    def progress_url(self) -> str:
+        """Where pods report their progress to, "" = nowhere."""
+        ...
+
+    def flavor(self, name: str) -> Json | None: ...
+    def patience(self, queue: str) -> int | None:
+        """For how many seconds pods of a ClusterQueue stay on a node that fails; None: as Kubernetes has it."""
+        ...
+
+    def host_name(self, node: str) -> str: ...
+    def selects_nodes(self, labels: Mapping[str, str]) -> bool:
+        """Some node has all these labels."""
+        ...
+
+    def priority(self, job: Json, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
+        """Priority and `priorityClassRef` of a job. Raises JobError when the class it names does not exist."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job with everything that belongs to it, as last seen."""
+
+    kind: JobKind
+    job: Json
+    workloads: Sequence[Json]
+    children: Children
+    #: a managed job further up owns this one: that one's Workload counts, not one of its own
+    managed_ancestor: bool = False
+    #: pods of an earlier attempt of the gang are still there
+    held_back: bool = False
+    #: a pod of the gang is on a node that nobody hears from
+    torn: bool = False
+    #: pods that were told to go still run
+    lingering: bool = False
+
+
+# --- steps -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PatchJob:
+    patch: Patch
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """Create or delete an object that the job owns."""
+
+    write: Create | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class CreateWorkload:
+    body: Json
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteWorkload:
+    workload: Json
+
+
+@dataclass(frozen=True, slots=True)
+class PatchWorkload:
+    """Merge patch on metadata or spec."""
+
+    workload: Json
+    body: Json
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeStatus:
+    """Change a Workload's status; `slot` names what is changed, so that a newer change of it replaces an older one."""
+
+    workload: Json
+    slot: str
+    change: status_changes.Change
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """An event on the job."""
+
+    kind: EventType
+    reason: str
+    message: str
+
+
+Step: TypeAlias = PatchJob | Own | CreateWorkload | DeleteWorkload | PatchWorkload | ChangeStatus | Note

@@ -1,0 +1,478 @@
+"""The operator process, put together: login, reflectors, controller, leader election, metrics, and kopf around it.
+
+Start: every kind is listed and the engine rebuilt from it; only then does this process stand for election. On becoming leader
+it lists everything once more before the first decision, so that nothing the previous leader wrote is missing.
+End: stop deciding, let the writes under way finish, give the lease back. Losing the lease ends the process at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+import gangline
+from gangline import files
+from gangline.api import names
+from gangline.api.read import policy_reader
+from gangline.control.audit.audit_log import AuditLog, RecordedEngine
+from gangline.control.controller import Controller, wall_millis
+from gangline.control.forecasting.forecast_metrics import ForecastMetrics
+from gangline.control.mirror import mirror
+from gangline.control.operator_metrics import Metrics
+from gangline.control.process import kopf_shell, memory
+from gangline.control.process.leader_endpoint import publish
+from gangline.control.process.lease import LEASE, Elector, default_identity
+from gangline.control.process.shutdown import in_order
+from gangline.control.stall import progress_reports
+from gangline.control.stall.progress_reports import BadReportError
+from gangline.control.status import policy_status
+from gangline.control.visibility import aggregated_api
+from gangline.control.visibility.pending_view import Visibility
+from gangline.control.writes.events import EventRecorder
+from gangline.control.writes.outgoing import Priority
+from gangline.control.writes.writer import Writer
+from gangline.engine import IsolatedEngine, model
+from gangline.kube import config, field_tracking
+from gangline.kube import resources as kube
+from gangline.kube.client import ApiClient
+from gangline.kube.errors import AlreadyExists, ApiError, NotFound
+from gangline.kube.reflector import Reflector, ReflectorGroup
+from gangline.kube.resources import Resource
+from gangline.kube.transport import tell_refusals
+from gangline.telemetry import Source
+from gangline.tls.connections import of_aiohttp, runner_of
+
+if TYPE_CHECKING:
+    from gangline.control.forecasting.forecasting import Forecasting
+
+log = logging.getLogger(__name__)
+
+#: A kind that is not served, because its product is not installed, is looked for this often, in seconds.
+ABSENT_RETRY = 5.0
+#: So long the first decision waits for the list of pods, in seconds.
+PODS_WITHIN = 30.0
+#: What is under way may take this long to finish at the end, in seconds.
+DRAIN = 10.0
+#: … and messages to people this long.
+FAREWELL = 3.0
+#: The body of a report has to come within this time, in seconds.
+BODY_WITHIN = 5.0
+#: No step of the end may take longer than this, in seconds, whatever hangs.
+STEP = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastOptions:
+    """Where finished runs are kept (an SQLAlchemy URL or the path of an SQLite file), and what is learned from them."""
+
+    history: str
+    model_file: Path
+    use_model: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    kubeconfig: Path | None = None
+    context: str | None = None
+    leader_election: bool = True
+    namespace: str = names.SYSTEM_NAMESPACE
+    identity: str = field(default_factory=default_identity)
+    #: host and port of /metrics, /healthz and /readyz; port 0 chooses one
+    listen: tuple[str, int] = ("127.0.0.1", 0)
+    #: written once the process is ready: {"pid", "port"}
+    ready_file: Path | None = None
+    settings: model.Settings = field(default_factory=model.Settings)
+    labels_to_copy: tuple[str, ...] = ()
+    max_writes: int = 24
+    #: None = nothing is forecast and nothing remembered
+    forecasts: ForecastOptions | None = None
+    #: what devices say of running pods; None = nothing is known
+    telemetry: Source | None = None
+    #: where the pods of admitted jobs report their progress to: the URL by which they reach `listen`; "" = they are not told
+    progress_url: str = ""
+    #: Kueue's visibility API through the API server; None = not served
+    visibility: aggregated_api.Options | None = None
+    #: leave managedFields on Workloads (`gangline.kube.field_tracking`)
+    track_fields: bool = False
+    #: every fact and every decision is written there; None = nowhere
+    audit: Path | None = None
+
+
+class Operator:
+    """One process. `run()` returns the exit status."""
+
+    def __init__(self, options: Options, client: ApiClient) -> None:
+        self.options = options
+        self.metrics = Metrics()
+        self.audit = AuditLog(options.audit) if options.audit is not None else None
+        self.engine = (
+            RecordedEngine(options.settings, self.audit, at=wall_millis())
+            if self.audit
+            else IsolatedEngine(options.settings)
+        )
+        self.stop = asyncio.Event()
+        self.failed: BaseException | None = None
+        self.leading = asyncio.Event()
+        self._client = client
+        self._lost = False
+        self._port = 0
+        self._serving = asyncio.Event()
+        self._watch: asyncio.Future[None] | None = None
+        self._elector: Elector | None = None
+        self.writer = Writer(client, max_concurrency=options.max_writes, gate=self._may_write)
+        self.metrics.count_requests(lambda: client.requests, lambda: self.writer.counts)
+        self.metrics.count_head_delay(self._head_delay)
+        self.recorder = EventRecorder(self.writer, instance=options.identity)
+        self.controller = Controller(
+            client,
+            self.writer,
+            self.engine,
+            self.recorder,
+            self.metrics,
+            fair_sharing=options.settings.fair_sharing is not None,
+            labels_to_copy=options.labels_to_copy,
+            telemetry=options.telemetry,
+        )
+        quarantine = self.controller.quarantine
+        self.metrics.count_troubles(lambda: quarantine.failures, quarantine.count)
+        self.controller.mirror.progress_url = options.progress_url.rstrip("/")
+        self.reflectors = ReflectorGroup()
+        self.forecasting = self._make_forecasting(options.forecasts) if options.forecasts is not None else None
+        self.controller.forecasting = self.forecasting
+        if self.forecasting is not None:
+            self.forecasting.forecasts.knows_better = self.controller.stalls.knows_better
+            self.controller.stalls.withdraw = self.forecasting.forecasts.tell_again
+            self.forecasting.expected.wanted = lambda: (
+                self.leading.is_set() and self.controller.notices.wants("StartMoved")
+            )
+            self.forecasting.expected.foreseen = self.controller.foresees
+        self.visibility = Visibility(self.controller, self.forecasting)
+        self.aggregated = (
+            aggregated_api.AggregatedApi(client, self.visibility, options.visibility, options.namespace)
+            if options.visibility is not None
+            else None
+        )
+        self._pods = Reflector(client, kube.PODS)
+        self._by_resource: dict[Resource, Reflector] = {}
+        for resource in mirror.resources():
+            reflector = Reflector(
+                client,
+                resource,
+                label_selector=mirror.SELECTORS.get(resource, ""),
+                optional=resource in mirror.OPTIONAL,
+                absent_retry=ABSENT_RETRY,
+            )
+            self._by_resource[resource] = self.reflectors.add(reflector, self.controller.sink(resource))
+
+    def _make_forecasting(self, chosen: ForecastOptions) -> Forecasting | None:
+        """None where this machine lacks what it takes: admission goes on without."""
+        try:
+            from gangline.control.forecasting.forecasting import Forecasting
+        except ImportError as error:
+            log.warning("nothing is forecast: %s", error)
+            return None
+        forecasting = Forecasting(
+            self.engine,
+            self.controller.mirror,
+            self.controller.writes,
+            self.recorder,
+            history=chosen.history,
+            model_file=chosen.model_file,
+            use_model=chosen.use_model,
+            now=wall_millis,
+            leading=lambda: self.leading.is_set() and not self._lost,
+            wake=self.controller.wake,
+            synced=self.reflectors.wait_synced,
+        )
+        self.metrics.registry.register(ForecastMetrics(forecasting))
+        return forecasting
+
+    def _head_delay(self) -> Mapping[tuple[str, ...], float]:
+        queues = self.controller.mirror.objects[kube.CLUSTER_QUEUES].values()
+        backfilling = [
+            queue["metadata"]["name"]
+            for queue in queues
+            if policy_reader.backfill(self.controller.mirror.policy_of(queue)) is not None
+        ]
+        return policy_status.head_delays(self.engine.head_delay_seconds(), backfilling)
+
+    async def run(self) -> int:
+        tasks = [
+            self._guard(self.reflectors.run(), "reflectors"),
+            self._guard(self.controller.run(), "controller"),
+            self._guard(self._pods.run(self.controller.sink(kube.PODS)), "pods"),
+            self._guard(self._govern(), "leadership"),
+            self._guard(memory.give_back(), "memory"),
+            self._guard(self.controller.stalls.run(lambda: self.leading.is_set() and not self._lost), "stalls"),
+        ]
+        if self.forecasting is not None:
+            tasks.append(self._guard(self.forecasting.run(), "forecasts"))
+        if self.aggregated is not None:
+            tasks.append(self._guard(self._aggregate(self.aggregated), "visibility"))
+        if not self.options.track_fields:
+            tasks.append(self._guard(self._end_field_tracking(), "field tracking"))
+        handlers = kopf_shell.registry(
+            self._client.login, self._witness, startup=self._startup, cleanup=lambda: self._cleanup(tasks)
+        )
+        try:
+            await kopf_shell.run(handlers, self.stop)
+        finally:
+            await self._cleanup(tasks)
+        if self.failed is not None:
+            log.error("the operator ended: %s", self.failed)
+            return 1
+        return 0
+
+    def _guard(self, work: object, name: str) -> asyncio.Task[None]:
+        """A part of the process without which the rest makes no sense: when it ends, all ends."""
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work, name=name)  # type: ignore[arg-type]
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.error("%s failed", name, exc_info=error)
+                self.failed = self.failed or error
+                self.stop.set()
+
+        task.add_done_callback(ended)
+        return task
+
+    # --- life cycle ---
+
+    async def _startup(self) -> None:
+        """Listed, rebuilt, serving: from now on this process may be called ready."""
+        while not self.reflectors.synced:
+            try:
+                async with asyncio.timeout(10):
+                    await self.reflectors.wait_synced()
+            except TimeoutError:
+                missing = ", ".join(str(resource) for resource in self.reflectors.missing())
+                log.info("waiting for the first list of %s", missing)
+        self._tell_of_absent_kinds()
+        memory.settle()
+        port = self._port = await self._serve()
+        self._serving.set()
+        if self.options.ready_file is not None:
+            files.write(self.options.ready_file, json.dumps({"pid": os.getpid(), "port": port}))
+        log.info("ready as %s, http://%s:%d", self.options.identity, self.options.listen[0], port)
+
+    def _tell_of_absent_kinds(self) -> None:
+        """Kueue's kinds are enough to admit workloads; that ours are missing may still be an oversight."""
+        absent = [resource for resource, reflector in self._by_resource.items() if reflector.absent]
+        if ours := [resource for resource in absent if resource.group == names.OWN_GROUP]:
+            log.warning(
+                "there are no %s until their CRDs are installed (gangline crds | kubectl apply -f -)",
+                " or ".join(map(str, ours)),
+            )
+
+    async def _aggregate(self, api: aggregated_api.AggregatedApi) -> None:
+        """The leader alone knows the queue."""
+        await self.leading.wait()
+        if self.options.leader_election is False:
+            await ensure_namespace(self._client, self.options.namespace)
+        await api.run()
+
+    async def _end_field_tracking(self) -> None:
+        await self.leading.wait()
+        await field_tracking.end(self._client)
+
+    async def _govern(self) -> None:
+        """Wait until everything is known, then lead whenever the lease is ours."""
+        await self.reflectors.wait_synced()
+        if not self.options.leader_election:
+            await self._take_the_lead()
+            await asyncio.Event().wait()
+        await ensure_namespace(self._client, self.options.namespace)
+        started = asyncio.Event()
+        elector = self._elector = Elector(
+            self._client,
+            namespace=self.options.namespace,
+            name=LEASE,
+            identity=self.options.identity,
+            on_started=started.set,
+        )
+        candidacy = asyncio.ensure_future(elector.run())
+        try:
+            await started.wait()
+            await self._take_the_lead()
+            await candidacy  # returns when the lease is lost
+            self._lose_the_lead()
+        finally:
+            elector.stop()
+            await candidacy
+
+    async def _take_the_lead(self) -> None:
+        log.info("leading: listing once more before the first decision")
+        for reflector in self.reflectors:
+            reflector.synced.clear()
+            reflector.restart("leading", relist=True)
+        await self.reflectors.wait_synced()
+        self.controller.absorb()
+        await self._know_pods()
+        self.controller.lead()
+        self.leading.set()
+        self.metrics.leader.set(1)
+        log.info("leading")
+        if self.forecasting is not None:
+            await self._serving.wait()
+            await publish(self._client, self.options.namespace, self.options.listen[0], self._port)
+
+    async def _know_pods(self) -> None:
+        """The first decision waits for the pods, but not for ever."""
+        try:
+            async with asyncio.timeout(PODS_WITHIN):
+                await self._pods.synced.wait()
+        except TimeoutError:
+            log.warning("pods are not known after %g s: leading without them", PODS_WITHIN)
+        self.controller.absorb()
+
+    def _may_write(self) -> bool:
+        """Only while the lease is ours for certain: a leader that lost touch stops before another may begin."""
+        return not self._lost and (self._elector is None or self._elector.leading())
+
+    def _lose_the_lead(self) -> None:
+        self._lost = True
+        self.controller.retire()
+        self.writer.abort()
+        self.metrics.leader.set(0)
+        self.failed = self.failed or RuntimeError("the lease was lost to another process")
+        self.stop.set()
+
+    async def _cleanup(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Stop deciding, flush, let go of the lease. May be called twice. Whatever fails, the process ends: without a lease it
+        is of no use to anybody."""
+        self.stop.set()  # kopf waits 5 s for whoever still waits for it
+        self.controller.retire()
+        if not self._lost:
+            async with in_order("writes", STEP):
+                if not await self.writer.drain(DRAIN, least=Priority.LIFECYCLE):
+                    log.warning("some writes were still under way after %g s", DRAIN)
+        if self.aggregated is not None:
+            async with in_order("visibility", STEP):
+                await self.aggregated.close()
+        async with in_order("notifications", STEP):
+            await self.controller.outbox.close(FAREWELL)
+        async with in_order("stalls", STEP):
+            await self.controller.stalls.close()
+        self.writer.abort()
+        if self.forecasting is not None:
+            async with in_order("forecasts", STEP):
+                await self.forecasting.close()
+        if self.audit is not None:
+            async with in_order("audit", STEP):
+                await asyncio.to_thread(self.audit.close)
+        if self._watch is not None:
+            self._watch.cancel()
+        for task in reversed(tasks):  # the elector gives its lease back when it is cancelled
+            task.cancel()
+            await asyncio.wait((task,), timeout=STEP)
+
+    def _witness(self, resource: Resource, key: str, version: str) -> None:
+        self._by_resource[resource].expect(key, version)
+
+    # --- what others may ask ---
+
+    def app(self) -> web.Application:
+        """/metrics, /healthz (the loop runs), /readyz (all kinds are known), reports, forecasts."""
+        app = web.Application(client_max_size=progress_reports.LONGEST)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/healthz", _ok)
+        app.router.add_get("/readyz", _ok)
+        self.visibility.add_to(app)
+        app.router.add_post("/progress/{namespace}/{name}/{uid}", self._progress)
+        return app
+
+    async def _serve(self) -> int:
+        """Returns the port."""
+        runner = runner_of(self.app())
+        await runner.setup()
+        if runner.server is not None:
+            self._watch = asyncio.ensure_future(of_aiohttp(runner.server).run())
+        site = web.TCPSite(runner, *self.options.listen)
+        await site.start()
+        return runner.addresses[0][1]
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        self.metrics.queues(self.engine, sorted(self.controller.mirror.objects[kube.CLUSTER_QUEUES]))
+        return web.Response(body=await self.metrics.text(), content_type="text/plain")
+
+    async def _progress(self, request: web.Request) -> web.Response:
+        """What `gangline.progress` posts."""
+        if not self.leading.is_set():
+            return _said(503, "this process does not lead")
+        where = request.match_info
+        try:
+            report = progress_reports.load(await _body(request))
+            self.controller.stalls.report(where["namespace"], where["name"], where["uid"], report)
+        except _TooLargeError:
+            return _said(413, f"a report has at most {progress_reports.LONGEST} bytes")
+        except TimeoutError:
+            return _said(408, f"the report did not come within {BODY_WITHIN:g} s")
+        except (BadReportError, ValueError) as error:
+            return _said(400, str(error))
+        except LookupError as error:
+            return _said(404, str(error))
+        return web.Response(status=204)
+
+
+class _TooLargeError(Exception):
+    pass
+
+
+async def _body(request: web.Request) -> bytes:
+    """A report, however it is sent. Raises _TooLargeError and TimeoutError."""
+    read = bytearray()
+    async with asyncio.timeout(BODY_WITHIN):
+        async for chunk in request.content.iter_any():
+            read += chunk
+            if len(read) > progress_reports.LONGEST:
+                raise _TooLargeError
+    return bytes(read)
+
+
+def _said(status: int, text: str) -> web.Response:
+    return web.Response(status=status, text=text)
+
+
+async def _ok(_: web.Request) -> web.Response:
+    return web.Response(text="ok")
+
+
+async def ensure_namespace(client: ApiClient, name: str) -> None:
+    """The namespace that Gangline keeps its own objects in exists. Tried until the API server takes it."""
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    while True:
+        try:
+            await _get_or_create(client, name, body)
+            return
+        except AlreadyExists:
+            return
+        except ApiError as error:
+            log.warning("namespace %s: %s", name, error)
+            await asyncio.sleep(1)
+
+
+async def _get_or_create(client: ApiClient, name: str, namespace: dict[str, object]) -> None:
+    """Whoever may not create namespaces finds it made."""
+    try:
+        await client.get(kube.NAMESPACES, None, name)
+    except NotFound:
+        await client.create(kube.NAMESPACES, None, namespace)
+
+
+async def serve(options: Options, *, connections: Callable[[int], int] = lambda writes: writes + 40) -> int:
+    """Log in and run until told to end. Returns the exit status; raises config.LoginError."""
+    login = config.load(options.kubeconfig, options.context)
+    room = connections(options.max_writes)
+    agent = (
+        f"gangline/{gangline.__version__} ({options.identity})"  # the API server's audit log tells replicas apart by it
+    )
+    async with ApiClient(login, connections=room, observe=tell_refusals(log.warning), user_agent=agent) as client:
+        return await Operator(options, client).run()

@@ -1,0 +1,168 @@
+"""Pods that can't end, because nobody can reach their node: who may do without them, and when they are deleted by force.
+
+A pod that was told to go stays Terminating until its node says that it ended, which a dead node never does; its Job, and whoever
+waits for that Job, would hang with it. Two ways out:
+
+- *It is left behind*: it loses its owner and the labels by which its gang finds it, so that the gang goes on without it. It is
+  not deleted: its node ends it when it returns, or Kubernetes when the node is gone.
+- *It is deleted by force*, only where it can't be running any more: its node is gone, or marked out of service by somebody who
+  knows. On a node that is merely out of reach it may still run: then only with the consent of the queue's policy.
+
+Queues whose policy switches recovery off are left to Kubernetes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Final, TypeAlias
+
+from gangline.api import names
+from gangline.api.read import conditions
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.pod_index import Footprints, GangPod
+from gangline.control.writes.events import EventRecorder
+from gangline.control.writes.outgoing import Priority, Write
+from gangline.control.writes.writer import Writer
+from gangline.engine import model
+from gangline.kube import resources as kube
+from gangline.kube.resources import ObjectKey
+
+Json: TypeAlias = dict[str, Any]
+
+OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+#: a node that is not ready for less than this may be back in a moment, in milliseconds
+PATIENCE: Final = 2_000
+#: with consent, a pod gets this much longer than its own grace period, in milliseconds
+MERCY: Final = 2_000
+#: what could not be done is tried again after this, in milliseconds
+RETRY: Final = 1_000
+TRACKING_FINALIZER: Final = "batch.kubernetes.io/job-tracking"
+#: by these a gang, its Jobs and its Service find their pods
+_TIES: Final = (
+    *("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"),
+    *("jobset.sigs.k8s.io/job-key", "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/jobset-uid"),
+    *(names.GPUJOB_LABEL, names.PODSET, names.TAS_LABEL),
+)
+
+
+def out_of_reach_since(node: Json | None) -> int | None:
+    """Since when nobody can tell the node's pods anything, in ms; 0 for a node that is no more, None for one that answers."""
+    if node is None:
+        return 0
+    if gone_for_certain(node):
+        return 0
+    ready = conditions.find((node.get("status") or {}).get("conditions"), "Ready")
+    if ready is None or ready.get("status") == "True":
+        return None
+    return conditions.millis_of(ready.get("lastTransitionTime"))
+
+
+def gone_for_certain(node: Json | None) -> str:
+    """Why no pod can be running on the node any more, in a few words; "" where one might."""
+    if node is None:
+        return "its node is gone"
+    taints = (node.get("spec") or {}).get("taints") or ()
+    return "its node is out of service" if any(taint.get("key") == OUT_OF_SERVICE for taint in taints) else ""
+
+
+def lingering(pods: Iterable[GangPod], jobs: Collection[str], node_of: Callable[[str], Json | None]) -> bool:
+    """A pod of one of these Jobs is still on a node that answers: what it holds is not free, though its Job counts it no longer.
+
+    Pods that only claim to be of the gang keep nothing from anybody.
+    """
+    return any(
+        pod.node and not pod.ended and pod.job in jobs and out_of_reach_since(node_of(pod.node)) is None for pod in pods
+    )
+
+
+def left_behind(pod: GangPod) -> Json:
+    """The merge patch that frees its gang of a pod."""
+    rest = [finalizer for finalizer in pod.finalizers if finalizer != TRACKING_FINALIZER]
+    return {
+        "metadata": {
+            "uid": pod.uid,
+            "ownerReferences": None,
+            "finalizers": rest or None,
+            "labels": dict.fromkeys(_TIES),
+            "annotations": {
+                names.WORKLOAD_ANNOTATION: None,
+                names.EXCLUSIVE_TOPOLOGY: None,  # JobSet takes every pod that has it for one that its others must follow
+                names.LEFT_BEHIND: pod.workload,
+            },
+        }
+    }
+
+
+class Fencing:
+    """`policy` says what holds for the queue of a Workload; None: there is no such Workload."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        footprints: Footprints,
+        writer: Writer,
+        recorder: EventRecorder,
+        policy: Callable[[str], model.Recovery | None],
+    ) -> None:
+        self._mirror = mirror
+        self._footprints = footprints
+        self._writer = writer
+        self._recorder = recorder
+        self._policy = policy
+        self._troubled: set[str] = set()
+        #: when to look again if nothing happens before
+        self.due: int | None = None
+
+    def act(self, now: int) -> None:
+        """Look at all pods of gangs on nodes out of reach, and do what is due."""
+        nodes = self._mirror.objects[kube.NODES]
+        touched = self._mirror.touched_nodes | self._footprints.touched_nodes
+        self._mirror.touched_nodes, self._footprints.touched_nodes = set(), set()
+        self._troubled |= {name for name in touched if out_of_reach_since(nodes.get(name)) is not None}
+        times: list[int] = []
+        for name in sorted(self._troubled):
+            pods, since = self._footprints.on(name), out_of_reach_since(nodes.get(name))
+            if not pods or since is None:
+                self._troubled.discard(name)
+            elif since + PATIENCE > now:
+                times.append(since + PATIENCE)
+            else:
+                times += self._judge(pods, nodes.get(name), now)
+        self.due = min(times, default=None)
+
+    def _judge(self, pods: Iterable[GangPod], node: Json | None, now: int) -> Iterable[int]:
+        """When to look again at each pod."""
+        certain = gone_for_certain(node)
+        for pod in pods:
+            policy = self._policy(pod.workload)
+            if not pod.terminating or pod.ended or policy is None or not policy.enabled:
+                continue
+            key = ObjectKey.parse(kube.PODS, pod.key)
+            if self._writer.pending(key):
+                yield now + RETRY
+            elif certain:
+                self._delete(pod, key, certain)
+                yield now + RETRY
+            elif policy.force_delete:
+                over = pod.due + MERCY
+                if over <= now:
+                    self._delete(pod, key, "by consent of the queue's policy")
+                yield max(over, now + RETRY)
+            else:
+                self._leave(pod, key)
+                yield now + RETRY
+
+    def _delete(self, pod: GangPod, key: ObjectKey, why: str) -> None:
+        body = {"uid": pod.uid, "grace_seconds": 0}
+        self._writer.submit(Write(key, "delete", body, priority=Priority.START_STOP))
+        self._say(pod, "PodDeletedByForce", f"Pod {pod.key} on node {pod.node} was deleted by force: {why}")
+
+    def _leave(self, pod: GangPod, key: ObjectKey) -> None:
+        write = Write(key, "patch", left_behind(pod), priority=Priority.START_STOP, on_done=self._footprints.upsert)
+        self._writer.submit(write)
+        self._say(pod, "PodLeftBehind", f"Pod {pod.key} can't be ended: node {pod.node} is out of reach")
+
+    def _say(self, pod: GangPod, reason: str, note: str) -> None:
+        workload = self._mirror.get(kube.WORKLOADS, pod.workload)
+        if workload is not None:
+            self._recorder.record(workload, "Warning", reason, note)

@@ -1,0 +1,402 @@
+"""Carrying out what the engine decides when nodes fail, and telling how it went.
+
+Every swap is written down first, in the record that the Workload carries (`api.read.swap_record`); everything else follows
+from the record and what is seen of the pods, so that a crash at any instant loses nothing:
+
+- *Replace*: the lost pods are deleted, and their Job makes new ones. They are not the job's failures: before it is deleted a
+  pod loses the finalizer by which its Job would count it as one.
+- *Restart*: the record names the attempt that the gang has to be in; the job's plan stops and starts it on the same admission.
+- *Requeue*: the gang is evicted, too. It is recovered when it runs again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from gangline.api import names
+from gangline.api.read import conditions, swap_record
+from gangline.api.read.swap_record import REPLACE, REQUEUE, RESTART, Record, Swap
+from gangline.control.isolation.quarantine import Quarantine
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.pod_index import Footprints, GangPod
+from gangline.control.operator_metrics import Metrics
+from gangline.control.recovery.fencing import TRACKING_FINALIZER, out_of_reach_since
+from gangline.control.status import status_changes
+from gangline.control.writes.events import EventRecorder
+from gangline.control.writes.outgoing import Priority, Write
+from gangline.control.writes.writer import Writer
+from gangline.control.writes.writes import Writes
+from gangline.engine import model
+from gangline.jobs.gpujob import status as gpujob_status
+from gangline.kube import resources as kube
+from gangline.kube.resources import ObjectKey
+
+Json: TypeAlias = dict[str, Any]
+#: what a write of the record makes of the one that is there; the same record = nothing
+Amend: TypeAlias = Callable[[Record], Record]
+#: called with the Workload once its record is written, or with None where it said so already
+Written: TypeAlias = Callable[[Json | None], None]
+
+SLOT: Final = "recovery"
+#: A gang that was told to start anew is left alone for so long, in milliseconds, unless it loses more nodes.
+SETTLING: Final = 20_000
+
+
+class Recoveries:
+    """`note_failure` tells the engine that a decision could not be written."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        footprints: Footprints,
+        writes: Writes,
+        writer: Writer,
+        recorder: EventRecorder,
+        metrics: Metrics,
+        note_failure: Callable[[str], None],
+        now: Callable[[], int],
+        quarantine: Quarantine,
+    ) -> None:
+        self._quarantine = quarantine
+        self._mirror = mirror
+        self._footprints = footprints
+        self._writes = writes
+        self._writer = writer
+        self._recorder = recorder
+        self._metrics = metrics
+        self._note_failure = note_failure
+        self._now = now
+        #: called with the Workload and a sentence when its gang runs again on other nodes
+        self.told: Callable[[Json, str], None] = lambda workload, text: None
+        #: evicts a gang
+        self.evict: Callable[[model.Evict], None] = lambda decision: None
+        self._created: dict[str, int] = {}  # Workload -> when its pods were complete again
+        self._closing: set[str] = set()
+        self._serial = itertools.count()
+        self._out_of_reach: set[str] = set()
+
+    # --- decisions ----------------------------------------------------------------------------------------------------
+
+    def heal(self, decision: model.Heal) -> None:
+        raw = self._mirror.get(kube.WORKLOADS, decision.workload)
+        if raw is None or raw["metadata"]["uid"] != decision.uid:
+            return  # the engine hears of that by itself
+        record = swap_record.of(raw)
+        if not decision.lost and record.current is not None and decision.at < record.at + SETTLING:
+            return  # its pods are still on their way
+        wish = (raw["metadata"].get("annotations") or {}).get(names.NODE_LOSS)
+        if wish == swap_record.FAIL and self._fail(raw, decision):
+            return
+        if wish == REQUEUE:
+            self._requeue(decision)
+            return
+        swap = self._swap(
+            decision.workload, decision.how, decision.cause, decision.lost, decision.detected_at, decision.at
+        )
+        self._begin(decision.workload, swap, decision.message, doubt=True)
+
+    def _fail(self, workload: Json, decision: model.Heal) -> bool:
+        """The job wants to fail with its nodes. False for a kind that can't."""
+        ref = self._mirror.job_of(workload)
+        job = self._mirror.get(*ref) if ref is not None and ref[0] == kube.GPU_JOBS else None
+        if job is None:
+            return False
+        patch = gpujob_status.lost(job, decision.message, conditions.timestamp(decision.at))
+        if patch is not None:
+            key = ObjectKey.of(kube.GPU_JOBS, job)
+            self._writes.send(key, "status", patch.body, priority=Priority.LIFECYCLE, slot=SLOT)
+        return True
+
+    def _requeue(self, decision: model.Heal) -> None:
+        """The job wants to be queued again rather than to be healed in place."""
+        self.give_up(
+            model.Evict(decision.workload, decision.uid, "NodeFailures", decision.message, avoid=decision.lost)
+        )
+
+    def give_up(self, decision: model.Evict) -> None:
+        """A gang is evicted because of nodes that failed it: they are written down first, so that it comes back elsewhere."""
+        raw = self._mirror.get(kube.WORKLOADS, decision.workload)
+        if raw is None or raw["metadata"]["uid"] != decision.uid:
+            return  # the engine hears of that by itself
+        now = self._now()
+        cause = decision.underlying_cause or decision.reason
+        swap = self._swap(decision.workload, REQUEUE, cause, decision.avoid, now, now)
+        swap = replace(swap, admitted=admitted_since(raw))
+        self._begin(decision.workload, swap, decision.message, doubt=True, then=lambda: self.evict(decision))
+
+    def _swap(self, workload: str, how: str, cause: str, lost: tuple[str, ...], detected: int, at: int) -> Swap:
+        nodes = {pod.node for pod in self._footprints.of(workload) if pod.node and pod.alive}
+        return Swap(how, cause, lost, detected, at, kept=tuple(sorted(nodes - set(lost))))
+
+    def _begin(
+        self, workload: str, swap: Swap, message: str, *, doubt: bool, then: Callable[[], None] = lambda: None
+    ) -> None:
+        self._created.pop(workload, None)
+
+        def begun(answer: Json | None) -> None:
+            then()
+            if answer is None:
+                return
+            now_open = swap_record.of(answer).current or swap
+            self._recorder.record(answer, "Warning", "NodesLost", message)
+            change = status_changes.swapping(now_open, message)
+            self._writes.change(workload, SLOT, change, priority=Priority.LIFECYCLE)
+            self._tell_owner(answer, swap.how, message, swap.decided)
+
+        self._write(workload, lambda record: record.with_loss(swap), begun, doubt=doubt)
+
+    def _write(self, workload: str, amend: Amend, done: Written, *, doubt: bool) -> None:
+        """Change the record of a Workload, on its newest version."""
+
+        def body() -> Json | None:
+            raw = self._mirror.get(kube.WORKLOADS, workload)
+            if raw is None:
+                return None
+            before = swap_record.of(raw)
+            after = amend(before)
+            if after == before:
+                return None
+            said = {names.RECOVERY: swap_record.write(after)}
+            return {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"], "annotations": said}}
+
+        def answered(answer: Json | None) -> None:
+            self._closing.discard(workload)
+            done(answer)
+
+        def failed(_: Exception) -> None:
+            self._closing.discard(workload)
+            self._mirror.recovering.add(workload)
+            if doubt:
+                self._note_failure(workload)
+
+        self._writes.send(
+            ObjectKey.parse(kube.WORKLOADS, workload),
+            "patch",
+            body,
+            priority=Priority.START_STOP,
+            slot=f"{SLOT}{next(self._serial)}",  # none takes the place of another: each is an event of its own
+            doubt=doubt,
+            done=answered,
+            failed=failed,
+        )
+
+    # --- what follows from the record ---------------------------------------------------------------------------------
+
+    def torn(self, workload: str) -> bool:
+        """A pod of the gang is on a node that nobody hears from: whatever is said of the pod, the gang does not run."""
+        if not self._out_of_reach:
+            return False
+        if not any(pod.alive and pod.node in self._out_of_reach for pod in self._footprints.of(workload)):
+            return False
+        raw = self._mirror.get(kube.WORKLOADS, workload)
+        admission = (raw.get("status", {}).get("admission") or {}) if raw is not None else {}
+        return self._mirror.recovery_of(admission.get("clusterQueue", "")).enabled
+
+    def _note_nodes(self) -> None:
+        """The jobs with pods on nodes that nobody hears from any more, or again, are looked at anew."""
+        for node in self._mirror.touched_nodes:
+            pods = self._footprints.on(node)
+            known = self._mirror.get(kube.NODES, node)
+            out = out_of_reach_since(known) is not None and (known is not None or bool(pods))
+            if out == (node in self._out_of_reach):
+                continue
+            self._out_of_reach ^= {node}
+            for workload in {pod.workload for pod in pods}:
+                raw = self._mirror.get(kube.WORKLOADS, workload)
+                if raw is not None and (owner := self._mirror.job_of(raw)) is not None:
+                    self._mirror.dirty.add(owner)
+
+    def follow(self, now: int) -> None:
+        """Bring every open swap of which something has changed one step further."""
+        self._note_nodes()
+        changed = self._mirror.recovering | self._footprints.dirty
+        self._mirror.recovering, self._footprints.dirty = set(), set()
+        for workload in sorted(changed):
+            self._quarantine.attempt(
+                "following its recovery", kube.WORKLOADS, workload, partial(self._follow_up, workload, now)
+            )
+
+    def _follow_up(self, workload: str, now: int) -> None:
+        raw = self._mirror.get(kube.WORKLOADS, workload)
+        record = swap_record.of(raw) if raw is not None else Record()
+        if raw is None or not record.log:
+            self._created.pop(workload, None)
+            return
+        self._say(workload, raw, record.log[-1])
+        if record.current is None:
+            self._created.pop(workload, None)
+        elif _runs(raw):
+            self._follow(workload, raw, record, record.current, now)
+
+    def _say(self, workload: str, raw: Json, swap: Swap) -> None:
+        """The condition tells what the record does. Mostly it does already: it is written with the record, or right after."""
+        said = conditions.find(raw.get("status", {}).get("conditions"), names.RECOVERED)
+        if said is not None and (said["status"] == "True") != swap.open:
+            return
+        if self._writes.pending(kube.WORKLOADS, workload):
+            self._mirror.recovering.add(workload)
+            return
+        change = status_changes.swapping(swap, missing(swap)) if swap.open else _recovered(swap)
+        self._writes.change(workload, SLOT, change, priority=Priority.STATUS)
+
+    def _follow(self, workload: str, raw: Json, record: Record, swap: Swap, now: int) -> None:
+        if swap.how == REQUEUE and swap.admitted and swap.admitted == admitted_since(raw):
+            self._evict(workload, raw, swap)
+            return
+        pods = self._footprints.of(workload)
+        if swap.how == RESTART:
+            if (owner := self._mirror.job_of(raw)) is not None:
+                self._mirror.dirty.add(owner)  # its plan may have waited for pods of the attempt before
+        else:
+            for pod in pods:
+                if pod.alive and is_lost(pod, swap):
+                    self._remove(pod)
+        fresh = [pod for pod in pods if pod.alive and is_fresh(pod, record, swap)]
+        wanted = wanted_pods(raw)
+        if len(fresh) < wanted:
+            self._created.pop(workload, None)
+            return
+        self._created.setdefault(workload, now)
+        if sum(pod.ready for pod in fresh) >= wanted and workload not in self._closing:
+            self._close(workload, swap, fresh, now)
+
+    def _evict(self, workload: str, raw: Json, swap: Swap) -> None:
+        """It was to be evicted, and is not: whoever wrote that down died, or somebody else wrote in between."""
+        if self._writes.in_doubt(kube.WORKLOADS, workload):
+            self._mirror.recovering.add(workload)
+        else:
+            uid, message = raw["metadata"]["uid"], missing(swap)
+            self.evict(model.Evict(workload, uid, "NodeFailures", message, avoid=swap.lost))
+
+    def _remove(self, pod: GangPod) -> None:
+        """Delete a lost pod, once its Job can't count it as a failure any more."""
+        key = ObjectKey.parse(kube.PODS, pod.key)
+        if self._writer.pending(key):
+            self._mirror.recovering.add(pod.workload)  # the watch may have been quicker than the answer
+            return
+        if TRACKING_FINALIZER not in pod.finalizers:
+            self._writer.submit(Write(key, "delete", {"uid": pod.uid}, priority=Priority.START_STOP))
+            return
+        rest = [finalizer for finalizer in pod.finalizers if finalizer != TRACKING_FINALIZER]
+        body = {"metadata": {"uid": pod.uid, "finalizers": rest or None}}
+
+        def done(answer: Json) -> None:
+            self._footprints.upsert(answer)
+            self._mirror.recovering.add(pod.workload)
+
+        self._writer.submit(Write(key, "patch", body, priority=Priority.START_STOP, on_done=done))
+
+    def _close(self, workload: str, swap: Swap, fresh: Iterable[GangPod], now: int) -> None:
+        """The gang runs again: that ends the swap."""
+        fresh = list(fresh)
+        nodes = {pod.node for pod in fresh}
+        closed = replace(
+            swap,
+            created=self._created.get(workload, max((pod.created for pod in fresh), default=now)),
+            running=now,
+            to=tuple(sorted(nodes - set(swap.kept)))[: swap_record.MOST_NODES],
+            kept=(),
+        )
+
+        def amend(record: Record) -> Record:
+            return record.with_current(closed) if record.current == swap else record
+
+        def done(answer: Json | None) -> None:
+            self._created.pop(workload, None)
+            if answer is None:
+                return
+            message = describe(closed)
+            self._recorder.record(answer, "Normal", "Recovered", message)
+            self.told(answer, message)
+            self._writes.change(workload, SLOT, _recovered(closed), priority=Priority.STATUS)
+            queue = (answer["status"].get("admission") or {}).get("clusterQueue", "")
+            self._metrics.recovered(queue, closed.stages())
+
+        self._closing.add(workload)
+        self._write(workload, amend, done, doubt=False)
+
+    def _tell_owner(self, workload: Json, how: str, message: str, at: int) -> None:
+        """A GPUJob's own status says what happened to it."""
+        ref = self._mirror.job_of(workload)
+        job = self._mirror.get(*ref) if ref is not None else None
+        if ref is None or job is None or ref[0] != kube.GPU_JOBS:
+            return
+        patch = gpujob_status.interrupted(job, swap_record.of(workload).swaps, how, message, conditions.timestamp(at))
+        key = ObjectKey.of(kube.GPU_JOBS, job)
+        self._writes.send(key, "status", patch.body, priority=Priority.STATUS, slot=SLOT)
+
+
+def _runs(workload: Json) -> bool:
+    """It is admitted, and nobody is taking that away."""
+    status = workload.get("status", {})
+    rows = status.get("conditions")
+    here = "admission" in status and conditions.is_true(rows, names.ADMITTED)
+    return here and not conditions.is_true(rows, names.EVICTED) and not conditions.is_true(rows, names.FINISHED)
+
+
+def admitted_since(workload: Json) -> int:
+    """When its admission began, in milliseconds; 0 without one."""
+    row = conditions.find(workload["status"].get("conditions"), names.ADMITTED)
+    return conditions.millis_of(row.get("lastTransitionTime")) if row is not None and row["status"] == "True" else 0
+
+
+def is_lost(pod: GangPod, swap: Swap) -> bool:
+    """It was on a node when that failed. One that came there later was put there by somebody who knew."""
+    left = swap.left_at(pod.node)
+    return left is not None and pod.created <= left
+
+
+def is_fresh(pod: GangPod, record: Record, swap: Swap) -> bool:
+    """It belongs to the gang as it is after the swap."""
+    if swap.how == RESTART:
+        return pod.attempt >= record.attempt
+    if swap.how == REQUEUE and pod.created < swap.decided // 1000 * 1000:
+        return False
+    return not is_lost(pod, swap)
+
+
+def wanted_pods(workload: Json) -> int:
+    """How many pods an admitted gang has, less those that ended for good."""
+    status = workload["status"]
+    ended: Mapping[str, int] = {row["name"]: row["count"] for row in status.get("reclaimablePods") or ()}
+    rows = status["admission"].get("podSetAssignments") or ()
+    return sum(max(0, row.get("count", 0) - ended.get(row.get("name", "main"), 0)) for row in rows)
+
+
+def holds_back(workload: Json, pods: Iterable[GangPod]) -> bool:
+    """Pods of an attempt before the one that the record asks for are still there: the next one must not begin."""
+    record = swap_record.of(workload)
+    swap = record.current
+    if swap is None or swap.how != RESTART:
+        return False
+    return any(pod.attempt < record.attempt and not pod.ended for pod in pods)
+
+
+def missing(swap: Swap) -> str:
+    """One sentence about a swap that is under way."""
+    return f"Lost {_list(swap.lost) or 'pods'} ({swap.cause})"
+
+
+def _recovered(swap: Swap) -> status_changes.Change:
+    return status_changes.recovered(swap, describe(swap))
+
+
+def describe(swap: Swap) -> str:
+    """One sentence about a swap that is over."""
+    took = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in swap.stages().items() if name != "total")
+    away = f" from {_list(swap.lost)}" if swap.lost else ""
+    there = f" to {_list(swap.to)}" if swap.to else ""
+    total = swap.stages().get("total", 0.0)
+    return f"{_HOW[swap.how]}{away} ({swap.cause}){there} in {total:.1f} s: {took}"
+
+
+_HOW: Final = {REPLACE: "Lost pods moved", RESTART: "The gang moved", REQUEUE: "The gang was queued again and moved"}
+
+
+def _list(nodes: tuple[str, ...]) -> str:
+    few = ", ".join(nodes[:4])
+    return few if len(nodes) <= 4 else f"{few} and {len(nodes) - 4} more"

@@ -1,0 +1,382 @@
+"""Watches running gangs for hangs, where a QueuePolicy asks for it: takes reports and readings, judges, and acts.
+
+Nothing happens, and nothing is kept but reports, while no policy asks. What was concluded stands in the Workload's Stalled
+condition, so that a restart repeats nothing; only the evidence is gathered anew. Of the actions, this module carries out Notify
+and Restart; Requeue is the engine's, which reads it from the condition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from gangline.api import names, quantity
+from gangline.api.read import conditions, policy_reader
+from gangline.api.read.policy_reader import StallPolicy
+from gangline.control.isolation.quarantine import Quarantine
+from gangline.control.mirror.mirror import JOB_KINDS, Mirror
+from gangline.control.mirror.pod_index import Footprints
+from gangline.control.notify.notices import Notices
+from gangline.control.operator_metrics import Metrics
+from gangline.control.stall import progress_reports, stall_verdict
+from gangline.control.stall.pod_telemetry import PodVitals, with_vitals
+from gangline.control.stall.progress_reports import BadReportError, Beat, Progress
+from gangline.control.stall.stall_verdict import RUNNING, STALLED, Evidence, Verdict, Watch
+from gangline.control.status import status_changes
+from gangline.control.writes.events import EventRecorder
+from gangline.control.writes.outgoing import Priority
+from gangline.control.writes.writes import Writes
+from gangline.engine import model
+from gangline.jobs.base import Restarts
+from gangline.kube import resources as kube
+from gangline.kube.resources import ObjectKey
+from gangline.telemetry import Reading, Source, SourceError
+
+log = logging.getLogger(__name__)
+
+Json: TypeAlias = dict[str, Any]
+
+#: Runs are looked at this often in the time in which something may be concluded …
+LOOKS: Final = 5
+#: … but no more and no less often than this, in seconds.
+SOONEST, LATEST = 1.0, 30.0
+#: Without a policy, it is looked for one this often, in seconds.
+IDLE_PERIOD: Final = 5.0
+#: so many workloads are looked at before others get their turn
+AT_ONCE: Final = 200
+#: what a job's annotation says to be left alone
+OPTED_OUT: Final = frozenset({"none", "off", "false"})
+#: The engine is told of an estimate that a run's own pace gives when its q50 moved by this share, and at most this often.
+MATERIAL, PACE_PERIOD = 0.05, 10_000
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run of one workload: it ends with its admission."""
+
+    uid: str
+    admitted_at: model.Millis
+    #: since when this process listens for its reports
+    since: model.Millis
+    watch: Watch = field(default_factory=Watch)
+    progress: Progress | None = None
+    #: the last annotation read, of the job ("") and of pods
+    read: dict[str, str] = field(default_factory=dict[str, str])
+    told: model.RuntimeForecast | None = None
+    told_at: model.Millis = 0
+
+
+class StallWatch:
+    def __init__(
+        self,
+        mirror: Mirror,
+        writes: Writes,
+        footprints: Footprints,
+        observe: Callable[[model.Change], None],
+        recorder: EventRecorder,
+        metrics: Metrics,
+        notices: Notices,
+        *,
+        now: Callable[[], model.Millis],
+        quarantine: Quarantine,
+        source: Source | None = None,
+    ) -> None:
+        self._quarantine = quarantine
+        #: called with a workload of which the estimate by its own pace holds no more
+        self.withdraw: Callable[[str], None] = lambda workload: None
+        self._mirror = mirror
+        self._writes = writes
+        self._footprints = footprints
+        self._observe = observe
+        self._recorder = recorder
+        self._metrics = metrics
+        self._notices = notices
+        self._now = now
+        self._source = source
+        self._runs: dict[str, _Run] = {}
+        self._vitals: dict[str, PodVitals] = {}
+        self._source_failed = False
+
+    # --- whether anybody asks ---
+
+    def policies(self) -> dict[str, StallPolicy]:
+        """ClusterQueue -> what its policy says of stalls; empty where none says anything."""
+        if not self._asked():
+            return {}
+        found: dict[str, StallPolicy] = {}
+        for name, queue in self._mirror.objects[kube.CLUSTER_QUEUES].items():
+            chosen = policy_reader.stall(self._mirror.policy_of(queue))
+            if chosen is not None:
+                found[name] = chosen
+        return found
+
+    def _asked(self) -> bool:
+        return any("stall" in policy["spec"] for policy in self._mirror.objects[kube.QUEUE_POLICIES].values())
+
+    # --- what is reported ---
+
+    def report(self, namespace: str, name: str, uid: str, body: Any) -> None:
+        """Take a report that was posted for a Workload. Who knows its uid may report for it.
+
+        Raises BadReportError for one that can't be read, LookupError where no such workload runs.
+        """
+        value = self._mirror.workload_value(f"{namespace}/{name}")
+        if value is None or value.uid != uid or not value.admitted:
+            raise LookupError(f"no such workload is running: {namespace}/{name}")
+        self._take(value, progress_reports.read(body, self._now()))
+
+    def note_pod(self, pod: Json) -> None:
+        """A pod may report by its annotation."""
+        said = (pod["metadata"].get("annotations") or {}).get(names.PROGRESS)
+        workload = (pod["metadata"].get("annotations") or {}).get(names.WORKLOAD_ANNOTATION)
+        if not said or not workload:
+            return
+        value = self._mirror.workload_value(f"{pod['metadata']['namespace']}/{workload}")
+        if value is not None and value.admitted:
+            self._read_annotation(value, pod["metadata"]["name"], said)
+
+    def _read_annotation(self, value: model.Workload, pod: str, said: str) -> None:
+        """The same text again is no news."""
+        run = self._run_of(value)
+        if run.read.get(pod) == said:
+            return
+        run.read[pod] = said
+        try:
+            beat = progress_reports.read_annotation(said, self._now())
+        except BadReportError as error:
+            log.info("%s: annotation %s: %s", value.key, names.PROGRESS, error)
+            return
+        self._take(value, beat if beat.pod else Beat(beat.at, beat.step, beat.total, beat.phase, pod))
+
+    def _run_of(self, value: model.Workload) -> _Run:
+        run = self._runs.get(value.key)
+        if run is None or run.uid != value.uid or run.admitted_at != value.admitted_at:
+            watch = Watch(STALLED, self._now()) if value.stalled else Watch()
+            run = self._runs[value.key] = _Run(value.uid, value.admitted_at, self._now(), watch)
+        return run
+
+    def _take(self, value: model.Workload, beat: Beat) -> None:
+        run = self._run_of(value)
+        if run.progress is None:
+            run.progress = Progress.begin(beat)
+        else:
+            run.progress.take(beat)
+        self._tell_pace(value, run, run.progress, beat.at)
+
+    def _tell_pace(self, value: model.Workload, run: _Run, progress: Progress, now: model.Millis) -> None:
+        """Its own pace says best how long it still takes."""
+        if now - run.told_at < PACE_PERIOD or not self._mirror.objects[kube.QUEUE_POLICIES]:
+            return
+        forecast = progress.forecast(value.key, value.admitted_at)
+        if forecast is not None and _moved(run.told, forecast):
+            run.told, run.told_at = forecast, now
+            self._observe(model.Put(forecast))
+
+    def knows_better(self, workload: str) -> bool:
+        """The engine was told by this module how long it runs."""
+        run = self._runs.get(workload)
+        return run is not None and run.told is not None
+
+    # --- the loop ---
+
+    async def run(self, leading: Callable[[], bool]) -> None:
+        """Runs until cancelled."""
+        while True:
+            chosen = self.policies() if leading() else {}
+            await asyncio.sleep(_period(chosen.values()) if chosen else IDLE_PERIOD)
+            self._tidy()
+            if not chosen or not leading():
+                continue
+            try:
+                self.take_readings(await self._readings())
+                keys = list(self._mirror.objects[kube.WORKLOADS])
+                for first in range(0, len(keys), AT_ONCE):
+                    self.look(chosen, keys[first : first + AT_ONCE])
+                    await asyncio.sleep(0)  # decisions go first
+            except Exception:
+                log.exception("running workloads could not be looked at")
+
+    async def close(self) -> None:
+        if self._source is not None:
+            await self._source.close()
+
+    async def _readings(self) -> list[Reading]:
+        if self._source is None:
+            return []
+        try:
+            found = await self._source.read()
+        except SourceError as error:
+            if not self._source_failed:
+                log.warning("telemetry: %s; stalls are judged without", error)
+            self._source_failed = True
+            return []
+        self._source_failed = False
+        return found
+
+    def take_readings(self, readings: list[Reading]) -> None:
+        for reading in readings:
+            self._vitals.setdefault(reading.key, PodVitals()).take(reading)
+
+    def _tidy(self) -> None:
+        """Forget runs that are over, and pods that are gone."""
+        for key, run in list(self._runs.items()):
+            value = self._mirror.workload_value(key)
+            if value is None or value.uid != run.uid or not value.admitted or value.finished:
+                del self._runs[key]
+                if run.told is not None:
+                    self._observe(model.Gone(model.RuntimeForecast, key))
+                    self.withdraw(key)
+        horizon = self._now() - 3_600_000
+        for key in [key for key, vitals in self._vitals.items() if vitals.at < horizon]:
+            del self._vitals[key]
+
+    def look(self, chosen: dict[str, StallPolicy], workloads: Iterable[str]) -> None:
+        """Judge those of the workloads that run in queues that ask for it."""
+        for key in workloads:
+            value = self._mirror.workload_value(key)
+            if value is None or not value.admitted or value.admission is None or value.evicted or value.finished:
+                continue
+            policy = chosen.get(value.admission.cluster_queue)
+            if policy is not None and value.pods_ready:
+                attempt = partial(self._judge, value, policy)
+                self._quarantine.attempt("looking whether it hangs", kube.WORKLOADS, key, attempt)
+
+    def _judge(self, value: model.Workload, policy: StallPolicy) -> None:
+        raw = self._mirror.get(kube.WORKLOADS, value.key)
+        if raw is None or self._writes.in_doubt(kube.WORKLOADS, value.key):
+            return
+        job = self._job(raw)
+        annotations = ((job or raw)["metadata"].get("annotations")) or {}
+        if annotations.get(names.STALL, "").lower() in OPTED_OUT:
+            return
+        if said := annotations.get(names.PROGRESS):
+            self._read_annotation(value, "", said)
+        run, now = self._run_of(value), self._now()
+        if value.stalled and _since_stalled(raw) < value.pods_ready_at:
+            run.watch = Watch()
+            self._is_over(value, "Restarted", "Its pods have started anew since")
+            return
+        verdict = stall_verdict.judge(self._evidence(value, run, job, now), policy)
+        if run.watch.follow(verdict, policy, now):
+            if run.watch.state == STALLED:
+                self._act(value, raw, job, policy, verdict)
+            elif run.watch.state == RUNNING and value.stalled:
+                self._is_over(value, "Recovered", "It shows signs of life again")
+        if verdict.idle and run.watch.state == RUNNING:
+            self._idle(value, raw, verdict)
+
+    def _evidence(self, value: model.Workload, run: _Run, job: Json | None, now: model.Millis) -> Evidence:
+        progress, admission = run.progress, value.admission
+        pods = sum(p.count - value.reclaimable.get(p.name, 0) for p in admission.pod_sets) if admission else 0
+        started = max(value.pods_ready_at, value.admitted_at)
+        evidence = Evidence(
+            running_for=now - started,
+            unheard=now - max(started, run.since),
+            silence=progress.silence(now) if progress is not None else None,
+            heartbeat=_promised(job),
+            median_step=progress.median_step if progress is not None else None,
+            quiet=progress.quiet if progress is not None else False,
+            pods=max(1, pods),
+            overdue=value.overrun == "Overdue",
+        )
+        vitals = (self._vitals.get(pod.key) for pod in self._footprints.of(value.key) if pod.alive)
+        return with_vitals(evidence, [found for found in vitals if found is not None], now)
+
+    def _job(self, raw: Json) -> Json | None:
+        ref = self._mirror.job_of(raw)
+        return self._mirror.get(*ref) if ref is not None else None
+
+    # --- what is done ---
+
+    def _act(self, value: model.Workload, raw: Json, job: Json | None, policy: StallPolicy, verdict: Verdict) -> None:
+        action = policy.action
+        if action != "Notify" and _times_stalled(raw) >= policy.max_actions:
+            action = "Notify"
+        restart = self._restart(raw, job, verdict.says) if action == "Restart" else None
+        if action == "Restart" and restart is None:
+            action = "Requeue"
+        follows = {"Notify": "", "Restart": "; it is restarted", "Requeue": "; it is stopped and queued again"}[action]
+        message = f"It hangs: {verdict.says}{follows}"
+
+        def done(answer: Json | None) -> None:
+            if answer is None:
+                return
+            self._recorder.record(answer, "Warning", "Stalled", message)
+            self._metrics.stalled(action)
+            self._notices.tell("Stalled", answer, message)
+            if restart is not None:
+                self._writes.send(*restart, priority=Priority.START_STOP, slot="restart")
+
+        change = status_changes.stalled(True, action, message)
+        self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE, done=done)
+
+    def _restart(self, raw: Json, job: Json | None, why: str) -> tuple[ObjectKey, Any, Json] | None:
+        """The write that restarts the gang where it is; None where its kind, or its own limit, does not allow it."""
+        ref = self._mirror.job_of(raw)
+        kind = JOB_KINDS[ref[0]] if ref is not None else None
+        if ref is None or job is None or not isinstance(kind, Restarts):
+            return None
+        patch = kind.restart(job, "Stalled", f"It hung: {why}", conditions.timestamp(self._now()))
+        if patch is None:
+            return None
+        version = {"metadata": {"resourceVersion": job["metadata"]["resourceVersion"]}}
+        return ObjectKey.of(ref[0], job), "status", {**version, **patch.body}
+
+    def _is_over(self, value: model.Workload, reason: str, message: str) -> None:
+        change = status_changes.stalled(False, reason, message)
+        self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE)
+
+    def _idle(self, value: model.Workload, raw: Json, verdict: Verdict) -> None:
+        """Alive, but its GPUs do nothing: said once per run, for that is what somebody pays for."""
+        row = conditions.find((raw.get("status") or {}).get("conditions"), names.STALLED)
+        if row is not None and (row["status"] == "True" or row["reason"] == status_changes.IDLE):
+            return
+        message = f"It holds GPUs that it does not use: {verdict.says}"
+
+        def done(answer: Json | None) -> None:
+            if answer is not None:
+                self._recorder.record(answer, "Warning", "IdleGPUs", message)
+                self._notices.tell("Idle", answer, message)
+
+        change = status_changes.stalled(False, status_changes.IDLE, message)
+        self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE, done=done)
+
+
+def _since_stalled(raw: Json) -> model.Millis:
+    row = conditions.find((raw.get("status") or {}).get("conditions"), names.STALLED) or {}
+    return conditions.millis_of(row.get("lastTransitionTime"))
+
+
+def _times_stalled(raw: Json) -> int:
+    """How often it was evicted for a stall so far."""
+    rows = ((raw.get("status") or {}).get("schedulingStats") or {}).get("evictions") or ()
+    return sum(row.get("count", 0) for row in rows if row.get("reason") == "Stalled")
+
+
+def _promised(job: Json | None) -> model.Millis | None:
+    """How often it wants to report: `spec.progress.heartbeat` of a GPUJob, or the annotation. What can't be read is none."""
+    if job is None:
+        return None
+    annotated = (job["metadata"].get("annotations") or {}).get(names.HEARTBEAT)
+    text = ((job.get("spec") or {}).get("progress") or {}).get("heartbeat") or annotated
+    try:
+        return round(quantity.parse_duration(text) * 1000) if text else None
+    except quantity.QuantityError:
+        return None
+
+
+def _moved(old: model.RuntimeForecast | None, new: model.RuntimeForecast) -> bool:
+    if old is None:
+        return True
+    before, after = dict(old.quantiles)[0.5], dict(new.quantiles)[0.5]
+    return abs(after - before) > MATERIAL * before
+
+
+def _period(chosen: Any) -> float:
+    """Seconds between two looks: short enough for the shortest time that a policy names."""
+    shortest = min(min(policy.after, max(policy.grace, 1), max(policy.startup, 1)) for policy in chosen)
+    return min(LATEST, max(SOONEST, shortest / 1000 / LOOKS))

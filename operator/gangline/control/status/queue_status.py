@@ -1,0 +1,72 @@
+"""ClusterQueue and LocalQueue statuses: rendered from the engine's ledger, written at most once a second per object.
+
+What a status says is computed when it is written, not when it became stale, so a burst of admissions costs one write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from gangline.api import names, quantity
+from gangline.api.read import conditions
+from gangline.engine import model
+
+Json: TypeAlias = dict[str, Any]
+
+
+def cluster_queue_status(status: model.QueueStatus, old: Json, *, now: int, generation: int, fair: bool) -> Json:
+    """`status` of a ClusterQueue (v1beta2), keeping condition times of `old`."""
+    new = _common(status, _active(status, old, now, generation), borrowed=True)
+    if fair:
+        new["fairSharing"] = {"weightedShare": status.weighted_share}
+    return {**{key: value for key, value in old.items() if key not in _OURS}, **new}
+
+
+def local_queue_status(status: model.QueueStatus, old: Json, *, now: int, generation: int) -> Json:
+    new = _common(status, _active(status, old, now, generation), borrowed=False)
+    if status.consumed_at:  # admission fair sharing: the history must survive a restart
+        consumed = {name: quantity.format(round(amount), name) for name, amount in sorted(status.consumed.items())}
+        history = {"consumedResources": consumed, "lastUpdate": conditions.timestamp(status.consumed_at)}
+        new["fairSharing"] = {**old.get("fairSharing", {}), "admissionFairSharingStatus": history}
+    return {**{key: value for key, value in old.items() if key not in _OURS}, **new}
+
+
+def _common(status: model.QueueStatus, rows: conditions.Conditions, *, borrowed: bool) -> Json:
+    return {
+        "conditions": rows,
+        "pendingWorkloads": status.pending,
+        "reservingWorkloads": status.reserving,
+        "admittedWorkloads": status.admitted,
+        "flavorsReservation": _flavors(status.reservation, borrowed=borrowed),
+        "flavorsUsage": _flavors(status.usage, borrowed=borrowed),
+    }
+
+
+_OURS = frozenset(
+    {
+        "conditions",
+        "pendingWorkloads",
+        "reservingWorkloads",
+        "admittedWorkloads",
+        "flavorsReservation",
+        "flavorsUsage",
+    }
+)
+
+
+def _active(status: model.QueueStatus, old: Json, now: int, generation: int) -> conditions.Conditions:
+    rows = [dict(row) for row in old.get("conditions", ())]
+    conditions.put(rows, names.ACTIVE, status.active, status.reason, status.message, now=now, generation=generation)
+    return rows
+
+
+def _flavors(rows: Sequence[model.ResourceUsage], *, borrowed: bool) -> list[Json]:
+    """Grouped by flavor in the queue's order: `[{name, resources: [{name, total, borrowed}]}]`."""
+    flavors: dict[str, list[Json]] = {}
+    for row in rows:
+        entry: Json = {"name": row.resource, "total": quantity.format(row.total, row.resource)}
+        if borrowed:
+            entry["borrowed"] = quantity.format(row.borrowed, row.resource)
+        flavors.setdefault(row.flavor, []).append(entry)
+    return [{"name": name, "resources": resources} for name, resources in flavors.items()]

@@ -1,0 +1,244 @@
+"""Kueue's visibility API as part of the cluster's own: served over TLS to the API server's aggregator, by the leader.
+
+What the API server passes on is answered for the user whom it names, if that user may see it (a SubjectAccessReview). Nobody else
+is: whoever does not come through the aggregator gets a 401.
+
+The certificate is made in this process, and published with its CA where the process registers itself (`api_service`); no key is
+ever stored. Whom to trust is read again each minute, so that the API server may change its own CA.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+
+import orjson
+from aiohttp import web
+
+from gangline.control.visibility import discovery, front_proxy
+from gangline.control.visibility.access_review import Access, Reviews
+from gangline.control.visibility.api_service import SERVICE, Address, Registration
+from gangline.control.visibility.front_proxy import FrontProxyError, Trust, UnauthenticatedError, User
+from gangline.control.visibility.pending_view import NoQueueError, Page, PageError, Visibility, as_response
+from gangline.kube.client import ApiClient
+from gangline.kube.errors import ApiError
+from gangline.tls import certificates
+from gangline.tls.certificates import Certificates, service_names
+from gangline.tls.connections import of_aiohttp, runner_of
+from gangline.tls.context import LiveContext
+from gangline.tls.listening import bound
+
+log = logging.getLogger(__name__)
+
+Json: TypeAlias = dict[str, Any]
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+#: seconds between two looks at whom to trust and whether the certificate is to be renewed …
+PERIOD: Final = 60.0
+#: … after a failure …
+RETRY: Final = 2.0
+#: … and between two looks at whether everything is registered as it was
+REGISTER_EVERY: Final = 600.0
+#: seconds that an idle connection is kept; longer than the API server keeps its own, so that it closes first
+KEEP_ALIVE: Final = 120.0
+_USER: Final = web.RequestKey("user", User)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Where to listen (port 0 chooses one), and the name or address by which API servers reach this process."""
+
+    listen: tuple[str, int]
+    host: str
+
+
+class AggregatedApi:
+    """Binds its port at once, so that a port that is taken is told at the start; listens from `run()` on."""
+
+    def __init__(self, client: ApiClient, visibility: Visibility, options: Options, namespace: str) -> None:
+        """Raises OSError where the address is taken."""
+        self._client = client
+        self._visibility = visibility
+        self._options = options
+        self._names = service_names(SERVICE, namespace)
+        self._reviews = Reviews(client)
+        self._registration = Registration(client, discovery.GROUP, discovery.VERSIONS, namespace)
+        self._socket: socket.socket | None = bound(*options.listen)
+        self.port: int = self._socket.getsockname()[1]
+        self._trust: Trust | None = None
+        self._held: Certificates | None = None
+        self._runner: web.AppRunner | None = None
+        self._site: web.SockSite | None = None
+        self._watch: asyncio.Future[None] | None = None
+        self._registered_at = float("-inf")
+        self._trouble = ""
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve, registered, until cancelled. What goes wrong is logged once and tried again: admission goes on without."""
+        while True:
+            try:
+                await self._upkeep()
+            except (ApiError, FrontProxyError, OSError) as error:
+                self._complain(str(error))
+                await asyncio.sleep(RETRY)
+                continue
+            self._trouble = ""
+            await asyncio.sleep(PERIOD)
+
+    async def close(self) -> None:
+        """Take back the registration and stop. May be called twice."""
+        held, self._held = self._held, None
+        if held is not None:
+            await self._registration.withdraw(held.bundle)
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._runner is not None:
+            await self._runner.cleanup()
+        if self._socket is not None:
+            self._socket.close()
+
+    async def _upkeep(self) -> None:
+        trust = await front_proxy.read(self._client)
+        now = datetime.now(UTC)
+        held = self._held or certificates.create(self._names, now)
+        held = certificates.renewed(held, self._names, now) or held
+        if (trust, held) != (self._trust, self._held):
+            await self._listen(trust, held)
+        if time.monotonic() > self._registered_at + REGISTER_EVERY:
+            await self._registration.ensure(Address(self._options.host, self.port), held.bundle)
+            self._registered_at = time.monotonic()
+            log.info("%s is served at %s:%d", discovery.GROUP, self._options.host, self.port)
+
+    async def _listen(self, trust: Trust, held: Certificates) -> None:
+        """Listen anew: connections that stand keep what they were opened with."""
+        context = _context(trust, held)
+        if self._runner is None:
+            self._runner = runner_of(self.app(), keepalive_timeout=KEEP_ALIVE)
+            await self._runner.setup()
+            if self._runner.server is not None:
+                self._watch = asyncio.ensure_future(of_aiohttp(self._runner.server, KEEP_ALIVE).run())
+        if self._site is not None:
+            await self._site.stop()
+            self._socket = None
+        self._socket = self._socket or bound(self._options.listen[0], self.port)
+        site = web.SockSite(self._runner, self._socket, ssl_context=context)
+        await site.start()
+        self._site, self._trust, self._held = site, trust, held
+        self._registered_at = float("-inf")
+
+    def _complain(self, trouble: str) -> None:
+        if trouble != self._trouble:
+            log.warning("%s is not served: %s", discovery.GROUP, trouble)
+        self._trouble = trouble
+
+    # --- what is asked ------------------------------------------------------------------------------------------------
+
+    def app(self) -> web.Application:
+        app = web.Application(middlewares=[_status, self._authenticate])
+        documents: dict[str, Json] = {
+            "/apis": discovery.group_list(),
+            f"/apis/{discovery.GROUP}": discovery.group(),
+            "/openapi/v2": discovery.openapi_v2(),
+            "/openapi/v3": discovery.openapi_v3_index(),
+        }
+        for version in discovery.VERSIONS:
+            root = f"/apis/{discovery.GROUP}/{version}"
+            documents |= {
+                root: discovery.resource_list(version),
+                f"/openapi/v3{root}": discovery.openapi_v3(version),
+            }
+            for plural in discovery.RESOURCES:
+                app.router.add_get(discovery.path(version, plural), self._pending(version, plural))
+        for path, document in documents.items():
+            app.router.add_get(path, _says(document))
+        return app
+
+    @web.middleware
+    async def _authenticate(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        transport, trust = request.transport, self._trust
+        if trust is None or transport is None:
+            raise web.HTTPServiceUnavailable(text="not serving yet")
+        try:
+            request[_USER] = trust.user(transport.get_extra_info("peercert"), request.headers.items())
+        except UnauthenticatedError as error:
+            raise web.HTTPUnauthorized(text=str(error)) from None
+        return await handler(request)
+
+    def _pending(self, version: str, plural: str) -> Handler:
+        async def answer(request: web.Request) -> web.Response:
+            name, namespace = request.match_info["name"], request.match_info.get("namespace", "")
+            user = request[_USER]
+            access = Access(discovery.GROUP, version, plural, discovery.SUBRESOURCE, name, namespace)
+            if not await self._reviews.allowed(user, access):
+                raise web.HTTPForbidden(text=f'{plural} "{name}" is forbidden: User "{user.name}" cannot {access}')
+            try:
+                page = Page.of(request.query)
+                items = await self._visibility.pending(name, namespace, page)
+            except PageError as error:
+                raise web.HTTPBadRequest(text=str(error)) from None
+            except NoQueueError:
+                raise web.HTTPNotFound(text=f'{plural} "{name}" not found') from None
+            head = {"kind": discovery.SUMMARY, "apiVersion": f"{discovery.GROUP}/{version}", "metadata": {}}
+            return as_response({**head, "items": items})
+
+        return answer
+
+
+def _says(document: Json) -> Handler:
+    body = orjson.dumps(document)
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=body, content_type="application/json")
+
+    return answer
+
+
+_REASONS: Final = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    503: "ServiceUnavailable",
+}
+
+
+@web.middleware
+async def _status(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every failure is a Status, as an API server says it."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        return _failure(error.status, error.text or error.reason)
+    except ApiError as error:
+        log.warning("%s: who may see it could not be asked: %s", request.path, error)
+        return _failure(500, "the API server did not say whether this is allowed")
+    except Exception:
+        log.exception("%s failed", request.path)
+        return _failure(500, "internal error; the operator's log says more")
+
+
+def _failure(code: int, message: str) -> web.Response:
+    body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+    return as_response({**body, "message": message, "reason": _REASONS.get(code, "InternalError"), "code": code}, code)
+
+
+def _context(trust: Trust, held: Certificates) -> ssl.SSLContext:
+    """A client certificate is asked for, and verified where one is shown; who shows none is told so in words."""
+    live = LiveContext()
+    live.load(held.serving)
+    live.context.verify_mode = ssl.CERT_OPTIONAL
+    try:
+        live.context.load_verify_locations(cadata=trust.authority)
+    except ssl.SSLError as error:
+        raise FrontProxyError(f"{front_proxy.CONFIG_MAP}: requestheader-client-ca-file: {error}") from error
+    return live.context

@@ -1,0 +1,187 @@
+"""What the operator tells of the queue and of time: who waits where, as Kueue's visibility API says it, and what is forecast."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import orjson
+from aiohttp import web
+
+from gangline import bounded
+from gangline.control.controller import Controller
+from gangline.kube import resources as kube
+
+if TYPE_CHECKING:
+    from gangline.control.forecasting.forecasting import Forecasting
+
+Json: TypeAlias = dict[str, Any]
+
+#: items of one answer, where the question names no number, and at most
+DEFAULT_LIMIT: Final = 1000
+MAX_LIMIT: Final = 100_000
+#: an order is good for so many times as long as it took to make, and at most for so many seconds
+SHARE: Final = 20.0
+LONGEST_GOOD: Final = 5.0
+#: so many of those who wait are looked at before others get their turn
+AT_ONCE: Final = 1000
+
+
+class PageError(ValueError):
+    """The question names a page that there can't be; the text names the parameter."""
+
+
+class NoQueueError(LookupError):
+    """There is no such queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Which of those who wait are asked for."""
+
+    offset: int = 0
+    limit: int = DEFAULT_LIMIT
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Page:
+        """From the parameters of a URL. Raises PageError."""
+
+        def number(name: str, default: int) -> int:
+            said = query.get(name)
+            if not said:
+                return default
+            found = bounded.whole(said.removeprefix("-"))
+            if found is None:
+                raise PageError(f"{name} must be a whole number, not {bounded.shown(said)}")
+            return 0 if said.startswith("-") else found
+
+        return cls(number("offset", 0), min(MAX_LIMIT, number("limit", DEFAULT_LIMIT)))
+
+
+class Visibility:
+    """Answers from the mirror and the engine of one process. Where an answer is not Kueue's, `cluster` says whose it is."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        forecasting: Forecasting | None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._controller = controller
+        self._forecasting = forecasting
+        self._clock = clock
+        #: ClusterQueue -> who waits, and until when that is good
+        self._orders: dict[str, tuple[list[str], float]] = {}
+
+    # --- forecasts, over plain HTTP -----------------------------------------------------------------------------------
+
+    def add_to(self, app: web.Application) -> None:
+        app.router.add_get("/forecasts", self._forecasts)
+        app.router.add_get("/accuracy", self._accuracy)
+
+    async def _forecasts(self, _: web.Request) -> web.Response:
+        """Every estimate of a whole runtime. Whoever asks has them made for a while, also where no policy needs them."""
+        forecasting = self._forecasting
+        if forecasting is None:
+            return self._told({"forecasts": None})
+        from gangline.control.forecasting.forecasting import as_json
+
+        forecasting.ask()
+        await forecasting.settled()
+        offsets = forecasting.forecasts.forecaster.flavor_offsets
+        return self._told({"forecasts": as_json(forecasting.forecasts), "flavorOffsets": dict(offsets)})
+
+    async def _accuracy(self, _: web.Request) -> web.Response:
+        """How right forecasts and expected starts have been."""
+        forecasting = self._forecasting
+        if forecasting is None:
+            return self._told({"message": "nothing is forecast here"}, 404)
+        return self._told(forecasting.accuracy())
+
+    def _told(self, body: Json, status: int = 200) -> web.Response:
+        return as_response({"cluster": self._controller.mirror.cluster_id(), **body}, status)
+
+    # --- who waits ----------------------------------------------------------------------------------------------------
+
+    async def pending(self, queue: str, namespace: str, page: Page) -> list[Json]:
+        """Who waits in a ClusterQueue (no `namespace`) or a LocalQueue, in its order. Raises NoQueueError."""
+        mirror = self._controller.mirror
+        if not namespace:
+            if mirror.get(kube.CLUSTER_QUEUES, queue) is None:
+                raise NoQueueError(queue)
+            return await self._listed(queue, page)
+        local = mirror.get(kube.LOCAL_QUEUES, f"{namespace}/{queue}")
+        if local is None:
+            raise NoQueueError(queue)
+        return await self._listed(local["spec"].get("clusterQueue", ""), page, only=f"{namespace}/{queue}")
+
+    async def _listed(self, cluster_queue: str, page: Page, *, only: str = "") -> list[Json]:
+        """The page of those who wait in a ClusterQueue, or of those of them who came through one LocalQueue."""
+        if self._forecasting is not None:
+            self._forecasting.ask()
+        places: Counter[str] = Counter()
+        items: list[Json] = []
+        for position, key in enumerate(self._order(cluster_queue)):
+            if position % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)
+            value = self._controller.mirror.workload_value(key)
+            if value is None:
+                continue
+            local_queue = f"{value.namespace}/{value.queue}"
+            place = places[local_queue]
+            places[local_queue] += 1
+            if (only and local_queue != only) or (place if only else position) < page.offset:
+                continue
+            if len(items) >= page.limit:
+                break
+            item = self._item(key)
+            item |= {
+                "priority": value.priority + value.boost,
+                "localQueueName": value.queue,
+                "positionInClusterQueue": position,
+                "positionInLocalQueue": place,
+            }
+            items.append(item)
+        return items
+
+    def _order(self, cluster_queue: str) -> list[str]:
+        """Who waits in a ClusterQueue, in its order. Putting many in order takes time that decisions need as well: the longer
+        it took, the longer it is good, so that whoever asks often has at most a twentieth of it."""
+        now = self._clock()
+        order, good_until = self._orders.get(cluster_queue, ([], now))
+        if now < good_until:
+            return order
+        order = self._controller.engine.pending(cluster_queue)
+        done = self._clock()
+        self._orders = {name: known for name, known in self._orders.items() if now < known[1]}
+        self._orders[cluster_queue] = (order, done + min(LONGEST_GOOD, SHARE * (done - now)))
+        return order
+
+    def _item(self, key: str) -> Json:
+        """What is known of one of them; `forecast` and `expectedStart` are ours, the rest is Kueue's."""
+        meta = (self._controller.mirror.get(kube.WORKLOADS, key) or {"metadata": {}})["metadata"]
+        fields = ("name", "namespace", "ownerReferences", "creationTimestamp")
+        item: Json = {"metadata": {field: meta[field] for field in fields if field in meta}}
+        if self._forecasting is None:
+            return item
+        estimate = self._forecasting.forecasts.estimate(key)
+        if estimate is not None:
+            item["forecast"] = {
+                "p50Seconds": round(estimate.q50),
+                "p90Seconds": round(estimate.q90),
+                "source": estimate.source,
+                "samples": estimate.samples,
+            }
+        if (start := self._forecasting.expected.starts.get(key)) is not None:
+            from gangline.control.forecasting.expected_starts import start_status
+
+            item["expectedStart"] = start_status(start)
+        return item
+
+
+def as_response(body: Json, status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(body), content_type="application/json", status=status)

@@ -1,0 +1,263 @@
+"""Events for people (`kubectl describe`), by events.k8s.io/v1: few, deduplicated, never in the way of real writes.
+
+The same statement about the same object within `window` seconds becomes one Event with a count, brought up to date at
+most every `refresh` seconds. Only `in_flight` events are handed to the writer at a time; beyond `backlog` more the
+oldest are dropped and counted: under pressure the newest matter.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from gangline.control.writes.outgoing import Priority, Write
+from gangline.control.writes.writer import Writer
+from gangline.kube.client import AlreadyExists, ApiError, Json, ObjectKey
+from gangline.kube.resources import EVENTS
+
+EventType: TypeAlias = Literal["Normal", "Warning"]
+
+#: limits of the API, in bytes
+NOTE_LIMIT = 1024
+NAME_LIMIT = 253
+WORD_LIMIT = 128
+
+
+class _Statement(NamedTuple):
+    """What is said about what; saying it again within the window only counts."""
+
+    uid: str
+    kind: str
+    namespace: str
+    name: str
+    type: EventType
+    reason: str
+    note: str
+
+
+@dataclass(slots=True)
+class _Series:
+    """One statement: how often it was made, and how much of that the server knows. The event is made when it is sent."""
+
+    key: ObjectKey
+    statement: _Statement
+    action: str
+    #: of the object that it is about
+    api_version: str
+    resource_version: str
+    started: float
+    #: seconds since the epoch
+    first_seen: float
+    last_seen: float
+    count: int = 1
+    sent: int = 0
+    written: int = 0
+    queued: bool = False
+    failed: bool = False
+
+
+class EventRecorder:
+    """`recorded`, `written`, `failed` and `dropped` count events since the start.
+
+    `clock` is in monotonic seconds and the same as the writer's `not_before`.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        *,
+        controller: str = "gangline.io/operator",
+        instance: str = "",
+        window: float = 360.0,
+        refresh: float = 60.0,
+        backlog: int = 1000,
+        in_flight: int = 32,
+        series_limit: int = 4096,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.recorded = self.written = self.failed = self.dropped = 0
+        self._writer = writer
+        self._controller = controller
+        self._instance = (instance or os.environ.get("HOSTNAME") or socket.gethostname())[:WORD_LIMIT]
+        self._window = window
+        self._refresh = refresh
+        self._backlog = backlog
+        self._in_flight_limit = in_flight
+        self._series_limit = series_limit
+        self._clock = clock
+        self._series: OrderedDict[_Statement, _Series] = OrderedDict()
+        self._waiting: deque[_Series] = deque()
+        self._in_flight = 0
+        self._serial = 0
+
+    def record(self, regarding: Mapping[str, Any], type: EventType, reason: str, note: str, action: str = "") -> None:
+        """Say something about an object (anything with apiVersion, kind and metadata). Never blocks, never raises.
+
+        `reason` and `action` are machine-readable words in UpperCamelCase (`action` defaults to the reason); `note` is
+        for people and is cut at 1,024 bytes.
+        """
+        self.recorded += 1
+        now = self._clock()
+        self._forget_old(now)
+        metadata: Mapping[str, Any] = regarding.get("metadata") or {}
+        statement = _Statement(
+            metadata.get("uid", ""),
+            regarding.get("kind", ""),
+            metadata.get("namespace", ""),
+            metadata.get("name", ""),
+            type,
+            reason,
+            note,
+        )
+        series = self._series.get(statement)
+        if series is not None:
+            series.count += 1
+            series.last_seen = time.time()
+            self._say_again(series)
+            return
+        self._serial += 1
+        suffix = f".{time.time_ns():x}{self._serial:x}"
+        name = f"{statement.name[: NAME_LIMIT - len(suffix)]}{suffix}"
+        namespace = statement.namespace or "default"  # where the API wants events of cluster-scoped objects
+        wall = time.time()
+        series = self._series[statement] = _Series(
+            ObjectKey(EVENTS, namespace, name),
+            statement,
+            action or reason,
+            regarding.get("apiVersion", ""),
+            metadata.get("resourceVersion", ""),
+            now,
+            first_seen=wall,
+            last_seen=wall,
+        )
+        self._enqueue(series)
+
+    def _forget_old(self, now: float) -> None:
+        while self._series:
+            series = next(iter(self._series.values()))
+            if now - series.started < self._window and len(self._series) < self._series_limit:
+                return
+            self._series.popitem(last=False)
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def _enqueue(self, series: _Series) -> None:
+        series.queued = True
+        self._waiting.append(series)
+        if len(self._waiting) > self._backlog:
+            oldest = self._waiting.popleft()
+            oldest.queued = False
+            self.dropped += 1
+        self._feed()
+
+    def _feed(self) -> None:
+        while self._waiting and self._in_flight < self._in_flight_limit:
+            series = self._waiting.popleft()
+            self._in_flight += 1
+            self._writer.submit(
+                Write(
+                    series.key,
+                    "create",
+                    lambda series=series: self._render(series),
+                    Priority.EVENT,
+                    on_done=lambda _, series=series: self._created(series, None),
+                    on_error=lambda error, series=series: self._created(series, error),
+                )
+            )
+
+    def _say_again(self, series: _Series) -> None:
+        if series.queued or series.failed:
+            return  # its creation is still to come and will carry the count, or is impossible
+        if series.written == 0:
+            self._enqueue(series)  # it was dropped under pressure
+        else:
+            self._update(series)
+
+    def _update(self, series: _Series) -> None:
+        """Bring the count up to date, later: the slot of the writer collects all repetitions until then."""
+        self._writer.submit(
+            Write(
+                series.key,
+                "patch",
+                lambda: self._render_update(series),
+                Priority.EVENT,
+                on_done=lambda _: self._stored(series),
+                on_error=lambda error: self._fail(series),
+                not_before=self._clock() + self._refresh,
+            )
+        )
+
+    def _render(self, series: _Series) -> Json:
+        statement = series.statement
+        return {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": series.key.name, "namespace": series.key.namespace},
+            "eventTime": _timestamp(series.first_seen),
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+            "type": statement.type,
+            "reason": statement.reason[:WORD_LIMIT],
+            "action": series.action[:WORD_LIMIT],
+            "note": _cut(statement.note, NOTE_LIMIT),
+            "regarding": _reference(series),
+            **self._counted(series),
+        }
+
+    def _render_update(self, series: _Series) -> Json | None:
+        return None if series.written == series.count else self._counted(series)
+
+    def _counted(self, series: _Series) -> Json:
+        series.sent = series.count
+        if series.count == 1:
+            return {}
+        return {"series": {"count": series.count, "lastObservedTime": _timestamp(series.last_seen)}}
+
+    def _created(self, series: _Series, error: ApiError | None) -> None:
+        series.queued = False
+        self._in_flight -= 1
+        if error is None or isinstance(error, AlreadyExists):  # an earlier try got through unheard
+            self._stored(series)
+            if series.written != series.count:  # said again while it was under way
+                self._update(series)
+        else:
+            self._fail(series)
+        self._feed()
+
+    def _stored(self, series: _Series) -> None:
+        self.written += 1
+        series.written = series.sent
+
+    def _fail(self, series: _Series) -> None:
+        """The namespace or the permission is gone. An event is not worth more than counting that."""
+        self.failed += 1
+        series.failed = True
+
+
+def _reference(series: _Series) -> Json:
+    statement = series.statement
+    reference = {
+        "apiVersion": series.api_version,
+        "kind": statement.kind,
+        "namespace": statement.namespace,
+        "name": statement.name,
+        "uid": statement.uid,
+        "resourceVersion": series.resource_version,
+    }
+    return {name: value for name, value in reference.items() if value or name in ("kind", "name")}
+
+
+def _cut(text: str, limit: int) -> str:
+    """At most `limit` bytes of UTF-8, never half a character."""
+    data = text.encode()
+    return text if len(data) <= limit else data[: limit - 3].decode(errors="ignore") + "…"
+
+
+def _timestamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,0 +1,213 @@
+"""Keeps ClusterQueue and LocalQueue statuses right, and lets go of configuration objects that are no longer in use."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+from gangline.api import names, quantity
+from gangline.api.read import merge
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.status import policy_status, queue_status
+from gangline.control.writes.outgoing import Priority, Write
+from gangline.control.writes.writer import Writer
+from gangline.control.writes.writes import Writes
+from gangline.engine import BACKFILL, Engine
+from gangline.kube import resources as kube
+from gangline.kube.resources import ObjectKey, Resource, deleting, key_of
+
+log = logging.getLogger(__name__)
+
+Json: TypeAlias = dict[str, Any]
+
+#: One write per object in this time, in seconds …
+PERIOD = 1.0
+#: … or in this time while more urgent writes queue up: the API server is the bottleneck, and nobody starts earlier for a count.
+BUSY_PERIOD = 5.0
+#: … which is so when this many wait.
+BUSY = 50
+#: How long a policy's status is behind in what it says of delayed heads, in seconds.
+DELAYS_PERIOD = 60.0
+
+
+class HeadDelays:
+    """By how much backfill delayed heads, by QueuePolicy: what its status said when this process began, and what came since."""
+
+    def __init__(self) -> None:
+        self._seen: Mapping[str, Mapping[str, float]] = {}  # ClusterQueue -> cause -> seconds since this process began
+        self._since: dict[str, float] = {}  # QueuePolicy -> seconds since this process began
+        self._before: dict[str, float] = {}  # uid of a QueuePolicy -> seconds before that
+
+    def see(
+        self, seconds: Mapping[str, Mapping[str, float]], matched: Callable[[], Mapping[str, Iterable[str]]]
+    ) -> bool:
+        """The engine's totals now; what is new counts for the policy that is in force now. True if anything is.
+
+        Matching queues with policies is dear: `matched` does it, and is asked only then.
+        """
+        if seconds == self._seen:
+            return False
+        for policy, queues in matched().items():
+            more = sum(_backfill(seconds, queue) - _backfill(self._seen, queue) for queue in queues)
+            self._since[policy] = self._since.get(policy, 0.0) + more
+        self._seen = seconds
+        return True
+
+    def of(self, policy: Json) -> float:
+        """In seconds."""
+        uid, since = policy["metadata"].get("uid", ""), self._since.get(key_of(policy), 0.0)
+        if uid not in self._before:
+            self._before[uid] = _said(policy) - since  # what came before belongs to a policy of that name that is gone
+        return self._before[uid] + since
+
+
+def _said(policy: Json) -> float:
+    """What the status says already."""
+    try:
+        return quantity.parse_number((policy.get("status") or {}).get("headDelaySeconds") or 0)
+    except quantity.QuantityError:
+        return 0.0
+
+
+def _backfill(seconds: Mapping[str, Mapping[str, float]], queue: str) -> float:
+    return seconds.get(queue, {}).get(BACKFILL, 0.0)
+
+
+class QueueWrites:
+    def __init__(
+        self,
+        mirror: Mirror,
+        writes: Writes,
+        writer: Writer,
+        engine: Engine,
+        now: Callable[[], int],
+        *,
+        fair: bool,
+    ) -> None:
+        self._mirror = mirror
+        self._writes = writes
+        self._writer = writer
+        self._engine = engine
+        self._now = now
+        self._fair = fair
+        self._written: dict[tuple[Resource, str], float] = {}
+        self._head_delays = HeadDelays()
+        self._delays_due = 0.0
+        #: whose next write waits already: it will say what is true when it is sent
+        self._queued: set[tuple[Resource, str]] = set()
+
+    def mark_all(self) -> None:
+        for resource in (kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES):
+            for key in self._mirror.objects[resource]:
+                self._send(resource, key)
+
+    def flush(self) -> None:
+        """Queue a write for every queue whose status may have changed. Equal statuses are not written."""
+        for name in sorted(self._engine.drain_changed_queues()):
+            self._send(kube.CLUSTER_QUEUES, name)
+        for key in sorted(self._engine.drain_changed_local_queues()):
+            self._send(kube.LOCAL_QUEUES, key)
+        self._look_at_head_delays()
+        if self._mirror.policies_changed:
+            self._mirror.policies_changed = False
+            self._say_which_policy_holds()
+        for resource, key in self._mirror.take_ending():
+            self._let_go(resource, key)
+
+    def _send(self, resource: Resource, key: str) -> None:
+        if (resource, key) in self._queued:
+            return
+        raw = self._mirror.get(resource, key)
+        if raw is None:
+            self._written.pop((resource, key), None)
+            return
+        period = BUSY_PERIOD if self._writer.backlog > BUSY else PERIOD
+        not_before = self._written.get((resource, key), 0.0) + period
+
+        def body() -> Json | None:
+            self._queued.discard((resource, key))
+            raw = self._mirror.get(resource, key)
+            if raw is None:
+                return None
+            old = raw.get("status", {})
+            meta = raw["metadata"]
+            patch = merge.difference(old, self._render(resource, key, old, meta.get("generation", 0)))
+            if not patch:
+                return None
+            self._written[resource, key] = time.monotonic()
+            return {"status": patch}
+
+        self._queued.add((resource, key))
+        self._writer.submit(
+            Write(
+                ObjectKey.parse(resource, key),
+                "status",
+                body,
+                priority=Priority.STATUS,
+                not_before=not_before,
+                on_error=lambda error: log.info("status of %s %s: %s", resource.kind, key, error),
+            )
+        )
+
+    def _look_at_head_delays(self) -> None:
+        """The policies' statuses say it too, once a minute while it grows."""
+        if time.monotonic() < self._delays_due:
+            return
+        if self._head_delays.see(self._engine.head_delay_seconds(), self._matched):
+            self._mirror.policies_changed = True
+            self._delays_due = time.monotonic() + DELAYS_PERIOD
+
+    def _say_which_policy_holds(self) -> None:
+        """The status of every QueuePolicy: for which queues it is in force."""
+        matched = self._matched()
+        for name, policy in self._mirror.objects[kube.QUEUE_POLICIES].items():
+            old = policy.get("status") or {}
+            delay = self._head_delays.of(policy)
+            patch = merge.difference(
+                old, policy_status.status(policy, matched.get(name, []), now=self._now(), head_delay=delay)
+            )
+            if patch:
+                key = ObjectKey(kube.QUEUE_POLICIES, "", name)
+                self._writer.submit(Write(key, "status", {"status": patch}, priority=Priority.STATUS))
+
+    def _matched(self) -> dict[str, list[str]]:
+        """QueuePolicy -> the ClusterQueues for which it is in force."""
+        matched: dict[str, list[str]] = {}
+        for name, queue in self._mirror.objects[kube.CLUSTER_QUEUES].items():
+            policy = self._mirror.policy_of(queue)
+            if policy is not None:
+                matched.setdefault(key_of(policy), []).append(name)
+        return matched
+
+    def _render(self, resource: Resource, key: str, old: Json, generation: int) -> Json:
+        now = self._now()
+        if resource == kube.CLUSTER_QUEUES:
+            return queue_status.cluster_queue_status(
+                self._engine.queue_status(key), old, now=now, generation=generation, fair=self._fair
+            )
+        return queue_status.local_queue_status(
+            self._engine.local_queue_status(key), old, now=now, generation=generation
+        )
+
+    def _let_go(self, resource: Resource, key: str) -> None:
+        """A ClusterQueue or ResourceFlavor that is being deleted goes once nobody uses it."""
+        raw = self._mirror.get(resource, key)
+        if raw is None or not deleting(raw) or self._in_use(resource, key):
+            return
+        finalizers = [f for f in raw["metadata"].get("finalizers", ()) if f != names.IN_USE_FINALIZER]
+        if len(finalizers) == len(raw["metadata"].get("finalizers", ())):
+            return
+        meta = {"resourceVersion": raw["metadata"]["resourceVersion"], "finalizers": finalizers or None}
+        self._writes.send(ObjectKey(resource, "", key), "patch", {"metadata": meta}, priority=Priority.LIFECYCLE)
+
+    def _in_use(self, resource: Resource, key: str) -> bool:
+        if resource == kube.CLUSTER_QUEUES:
+            return self._engine.queue_status(key).reserving > 0
+        return any(
+            flavor.get("name") == key
+            for queue in self._mirror.objects[kube.CLUSTER_QUEUES].values()
+            for group in queue.get("spec", {}).get("resourceGroups", ())
+            for flavor in group.get("flavors", ())
+        )

@@ -1,0 +1,444 @@
+"""All writes to the cluster leave through here: one at a time per object, the newest state only, the urgent first.
+
+- *Per object*: at most one write is under way. Writes wait in slots (by default one per verb); a newer submit replaces
+  what waits in its slot and keeps the older one's turn. The replaced one is forgotten: its callbacks are not called. A
+  waiting create goes before everything else of its object; otherwise priority decides, then age.
+- *Across objects*: by priority, then age, as many at once as the pace allows (`pacing.Pace`); the low priorities
+  get at most a sixth of that, and next to nothing while the server is strained.
+- *Failures*: what may pass is repeated for ever with backoff (no answer, 5xx, 429, 401), rendered anew each time, so a
+  write must be safe to repeat: a create that got through unheard comes back as AlreadyExists, a fenced patch as
+  Conflict. Everything else goes to `on_error` at once and is not repeated.
+- *Leadership*: nothing leaves while `gate()` is false, and nothing ever after `abort()`.
+
+Rendering compares: a body that is a callable is called when its turn has come and returns None where nothing is to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeGuard, cast
+
+from gangline.control.writes.crash_points import FaultHook
+from gangline.control.writes.outgoing import Priority, Write
+from gangline.control.writes.pacing import Pace
+from gangline.kube.client import ApiClient, ApiError, Body, Invalid, Json, ObjectKey, TooManyRequests, Unavailable
+
+logger = logging.getLogger(__name__)
+
+FIRST_RETRY = 0.2
+LONGEST_RETRY = 30.0
+GATE_PERIOD = 0.2
+
+#: From here on nobody starts earlier for a write: these get what of the API server is to spare.
+_LOW = int(Priority.STATUS)
+#: Among these every so many-th turn is the oldest one's, whatever its priority: on a server that is strained for hours, queue
+#: statuses alone would keep reasons and events waiting for ever.
+_TURNS = 4
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A write that waits for its turn: `rank` and `not_before` are the most urgent of all that it replaced."""
+
+    write: Write
+    slot: str
+    age: int
+    rank: int
+    not_before: float
+    retry_at: float = 0.0
+    failures: int = 0
+    #: urgent, and ready to leave: among those that `Writer.urgent` counts
+    counted: bool = False
+    #: in no heap: its turn came while another write of its object was in the way
+    parked: bool = False
+
+    @property
+    def due(self) -> float:
+        return max(self.not_before, self.retry_at)
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The writes of one object."""
+
+    waiting: dict[str, _Waiting] = field(default_factory=dict[str, _Waiting])
+    busy: _Waiting | None = None
+
+    def blocked(self, item: _Waiting) -> bool:
+        """Must this one wait for another write of the same object?"""
+        if self.busy is not None:
+            return True
+        return item.write.verb != "create" and any(other.write.verb == "create" for other in self.waiting.values())
+
+
+class Writer:
+    """Submit from the event loop's thread; callbacks run there too, after the object is free for the next write.
+
+    `counts` counts by (verb, plural[/status], outcome); the outcome is done, skipped, replaced, retried or the error's
+    name. `timeout` is seconds per request.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        *,
+        pace: Pace | None = None,
+        max_concurrency: int = 24,
+        timeout: float = 15.0,
+        gate: Callable[[], bool] | None = None,
+        fault: FaultHook | None = None,
+    ) -> None:
+        self.pace = pace or Pace(most=max_concurrency)
+        self.counts: Counter[tuple[str, str, str]] = Counter()
+        self._client = client
+        self._timeout = timeout
+        self._gate = gate
+        self._fault = fault or FaultHook.from_environment()
+        self._lanes: dict[ObjectKey, _Lane] = {}
+        self._ready: list[tuple[int, int, int, _Waiting]] = []  # rank, age, ticket
+        self._timed: list[tuple[float, int, _Waiting]] = []  # due, ticket
+        self._low_by_age: list[tuple[int, int, _Waiting]] = []  # age, ticket: those of `_ready` with a low priority
+        self._low_turns = 0
+        self._tickets = itertools.count()  # so that comparing never reaches the item
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._low_in_flight = 0
+        self._urgent = 0
+        self._age = 0
+        self._closed = False
+        self._pump_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = 0.0  # the moment that the timer is set to
+        self._progress = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.abort()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- what callers see ---------------------------------------------------------------------------------------------
+
+    def submit(self, write: Write) -> None:
+        """Send it as soon as its turn comes. After `abort()` it is dropped."""
+        if self._closed:
+            self._count(write, "aborted")
+            return
+        lane = self._lanes.setdefault(write.key, _Lane())
+        slot = write.slot or write.verb
+        item = lane.waiting.get(slot)
+        if item is None:
+            self._age += 1
+            item = _Waiting(write, slot, self._age, int(write.priority), write.not_before)
+            lane.waiting[slot] = item
+            self._enqueue(item)
+            return
+        self._count(item.write, "replaced")
+        before = (item.rank, item.due)
+        item.write = write
+        item.rank = min(item.rank, int(write.priority))
+        item.not_before = min(item.not_before, write.not_before)
+        if (item.rank, item.due) != before:
+            self._enqueue(item)
+
+    def pending(self, key: ObjectKey) -> bool:
+        """Is a write of this object waiting or under way?"""
+        return key in self._lanes
+
+    def discard(self, key: ObjectKey, slot: str | None = None) -> None:
+        """Forget what waits for this object (in one slot, or all); a write under way can't be recalled."""
+        lane = self._lanes.get(key)
+        if lane is None:
+            return
+        for name in [slot] if slot is not None else list(lane.waiting):
+            item = lane.waiting.pop(name, None)
+            if item is not None:
+                self._count_urgent(item, ready=False)
+        self._free(key, lane)
+
+    def abort(self) -> None:
+        """Leadership is lost: nothing more leaves. Requests under way are cut; no callback is called any more."""
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        self._lanes.clear()
+        self._urgent = 0
+        self._ready.clear()
+        self._timed.clear()
+        self._low_by_age.clear()
+        if self._timer:
+            self._timer.cancel()
+        self._progress.set()
+
+    async def drain(self, seconds: float, *, least: Priority = Priority.EVENT) -> bool:
+        """Wait until all of this priority and above has left that may leave now (not what callers throttled).
+
+        False where time ran out.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                while not self._drained(least):
+                    self._progress.clear()
+                    await self._progress.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._tasks)
+
+    @property
+    def urgent(self) -> int:
+        """Writes that somebody waits for, under way or ready to leave.
+
+        Those that failed don't count until their next try is due, nor those that wait for another write of their object: what is
+        wrong with one object must not hold up others.
+        """
+        return self._urgent + len(self._tasks) - self._low_in_flight
+
+    @property
+    def queued(self) -> int:
+        """Writes that wait, throttled ones included."""
+        return sum(len(lane.waiting) for lane in self._lanes.values())
+
+    @property
+    def backlog(self) -> int:
+        """About how many writes could leave now if the pace allowed it."""
+        return len(self._ready)
+
+    def _drained(self, least: Priority) -> bool:
+        under_way = len(self._tasks) - (self._low_in_flight if least < _LOW else 0)
+        if under_way or self._pump_due:
+            return False
+        now = time.monotonic()
+        return not any(
+            item.rank <= least and (item.failures or item.not_before <= now)
+            for lane in self._lanes.values()
+            for item in lane.waiting.values()
+        )
+
+    def _count_urgent(self, item: _Waiting, *, ready: bool) -> None:
+        counts = ready and item.rank < _LOW
+        self._urgent += counts - item.counted
+        item.counted = counts
+
+    # --- whose turn it is ---------------------------------------------------------------------------------------------
+
+    def _enqueue(self, item: _Waiting) -> None:
+        """Put it into the heap it belongs to. Entries that have become stale there are skipped when they come up."""
+        item.parked = False
+        if item.due > time.monotonic():
+            heapq.heappush(self._timed, (item.due, next(self._tickets), item))
+            self._count_urgent(item, ready=False)
+        else:
+            self._make_ready(item)
+        self._pump_soon()
+
+    def _make_ready(self, item: _Waiting) -> None:
+        heapq.heappush(self._ready, (item.rank, item.age, next(self._tickets), item))
+        self._count_urgent(item, ready=True)
+        if item.rank >= _LOW:
+            heapq.heappush(self._low_by_age, (item.age, next(self._tickets), item))
+
+    def _pump_soon(self) -> None:
+        if not self._pump_due:
+            self._pump_due = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Start all that may start now, then set the alarm for what may start later."""
+        self._pump_due = False
+        if self._closed:
+            return
+        now = time.monotonic()
+        while self._timed and self._timed[0][0] <= now:
+            due, _, item = heapq.heappop(self._timed)
+            if due == item.due and self._lane_of(item):
+                self._make_ready(item)
+        allowance = self.pace.allowance(now)
+        spare = self.pace.spare(now)
+        gate_open = self._gate is None or self._gate()
+        while gate_open and self._ready and len(self._tasks) < allowance:
+            rank, _, _, item = self._ready[0]
+            if rank >= _LOW and self._low_in_flight >= spare:
+                break
+            if rank >= _LOW and self._starts_oldest(now):
+                continue
+            heapq.heappop(self._ready)
+            lane = self._lane_of(item)
+            if lane and item.rank == rank and item.due <= now:
+                self._start(lane, item)
+        self._set_alarm(now, gate_open)
+        self._progress.set()
+
+    def _lane_of(self, item: _Waiting) -> _Lane | None:
+        """Where it waits; None for one that has left, or was replaced or discarded, of which a heap still has an entry."""
+        lane = self._lanes.get(item.write.key)
+        return lane if lane is not None and lane.waiting.get(item.slot) is item else None
+
+    def _starts_oldest(self, now: float) -> bool:
+        """Where it is its turn, start the oldest of low priority. Its entry in `_ready` becomes stale by that."""
+        self._low_turns += 1
+        if self._low_turns % _TURNS:
+            return False
+        while self._low_by_age:
+            _, _, item = heapq.heappop(self._low_by_age)
+            lane = self._lane_of(item)
+            if lane and item.rank >= _LOW and item.due <= now:
+                self._start(lane, item)
+                return True
+        return False
+
+    def _set_alarm(self, now: float, gate_open: bool) -> None:
+        moments: list[float] = []
+        if self._timed:
+            moments.append(self._timed[0][0])
+        if self._ready and not gate_open:
+            moments.append(now + GATE_PERIOD)
+        elif self._ready and self.pace.held_until > now:
+            moments.append(self.pace.held_until)
+        alarm = min(moments, default=0.0)
+        if self._timer is not None:
+            if alarm == self._alarm:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if moments:
+            self._alarm = alarm
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, alarm - now), self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._pump()
+
+    def _start(self, lane: _Lane, item: _Waiting) -> None:
+        self._count_urgent(item, ready=False)
+        if lane.blocked(item):
+            item.parked = True  # the end of the other write puts it back
+            return
+        del lane.waiting[item.slot]
+        lane.busy = item
+        try:
+            body = item.write.render()
+        except Exception as error:
+            logger.exception("%s %s cannot be rendered", item.write.verb, item.write.key)
+            self._finish(lane, item, Invalid(0, "RenderFailed", f"{type(error).__name__}: {error}"))
+            return
+        if body is None and callable(item.write.body):
+            self._finish(lane, item, None)
+            return
+        self._low_in_flight += item.rank >= _LOW
+        task = asyncio.get_running_loop().create_task(self._perform(lane, item, body))
+        self._tasks.add(task)
+
+    # --- sending ------------------------------------------------------------------------------------------------------
+
+    async def _perform(self, lane: _Lane, item: _Waiting, body: Body | None) -> None:
+        outcome: Json | ApiError
+        number = self._fault.before()
+        started = time.monotonic()
+        try:
+            outcome = await item.write.send(self._client, body, within=self._timeout)
+        except ApiError as error:
+            outcome = error
+        except Exception as error:  # a write that cannot even be put on the wire must not take its lane with it
+            logger.exception("%s %s cannot be sent", item.write.verb, item.write.key)
+            outcome = Invalid(0, "BadWrite", f"{type(error).__name__}: {error}")
+        finally:
+            self._tasks.discard(cast("asyncio.Task[None]", asyncio.current_task()))
+            self._make_room(item)
+        self._fault.after(number)
+        if self._closed:
+            return
+        self._adapt(outcome, started)
+        self._finish(lane, item, outcome)
+
+    def _make_room(self, item: _Waiting) -> None:
+        """One write less under way; after one that nobody waited for there may be a pause."""
+        if item.rank < _LOW:
+            return
+        self._low_in_flight -= 1
+        now = time.monotonic()
+        pause = self.pace.spared(now) - now
+        if pause > 0 and not self._closed:
+            asyncio.get_running_loop().call_later(pause, self._pump_soon)
+
+    def _adapt(self, outcome: Json | ApiError, started: float) -> None:
+        now = time.monotonic()
+        if isinstance(outcome, Unavailable) and outcome.timeout:
+            self.pace.timed_out(now)
+        elif _refuses(outcome):
+            self.pace.refused(now, outcome.retry_after)
+        else:
+            self.pace.answered(now, now - started)
+
+    def _finish(self, lane: _Lane, item: _Waiting, outcome: Json | ApiError | None) -> None:
+        """Free the object, queue the write again where it should be repeated, and tell its owner how it went."""
+        lane.busy = None
+        write = item.write
+        if isinstance(outcome, ApiError) and outcome.retryable:
+            self._count(write, "retried")
+            self._repeat(lane, item, outcome)
+            self._free(write.key, lane)
+            return
+        self._free(write.key, lane)
+        if isinstance(outcome, ApiError):
+            self._count(write, type(outcome).__name__)
+            self._tell(write, write.on_error, outcome)
+        elif outcome is not None:
+            self._count(write, "done")
+            self._tell(write, write.on_done, outcome)
+        else:
+            self._count(write, "skipped")
+
+    def _repeat(self, lane: _Lane, item: _Waiting, error: ApiError) -> None:
+        """Back into its slot, or its backoff onto the newer write that waits there already."""
+        now = time.monotonic()
+        successor = lane.waiting.setdefault(item.slot, item)
+        successor.failures = item.failures + 1
+        successor.age = min(successor.age, item.age)
+        if not _refuses(error):  # a refusal holds all alike: then keep the order, no backoff of its own
+            backoff = min(LONGEST_RETRY, FIRST_RETRY * 2 ** min(item.failures, 20)) * random.uniform(0.5, 1.0)
+            successor.retry_at = now + max(backoff, error.retry_after or 0.0)
+        self._enqueue(successor)
+        if successor.failures in (3, 10) or successor.failures % 50 == 0:
+            logger.warning("%s %s: failed %d times: %s", item.write.verb, item.write.key, successor.failures, error)
+
+    def _free(self, key: ObjectKey, lane: _Lane) -> None:
+        if lane.busy is None and not lane.waiting:
+            if self._lanes.get(key) is lane:
+                del self._lanes[key]
+        elif lane.busy is None:
+            for item in lane.waiting.values():
+                if item.parked:
+                    self._enqueue(item)
+        self._pump_soon()
+
+    def _tell(self, write: Write, callback: Callable[[Any], object] | None, outcome: Json | ApiError) -> None:
+        if callback is None:
+            if isinstance(outcome, ApiError):
+                logger.warning("%s %s: %s", write.verb, write.key, outcome)
+            return
+        try:
+            callback(outcome)
+        except Exception:
+            logger.exception("%s %s: the callback failed", write.verb, write.key)
+
+    def _count(self, write: Write, outcome: str) -> None:
+        self.counts[write.verb, write.label, outcome] += 1
+
+
+def _refuses(outcome: Json | ApiError) -> TypeGuard[ApiError]:
+    """The server takes no writes now, whoever makes them."""
+    if isinstance(outcome, Unavailable):
+        return outcome.status in (0, 503) and not outcome.timeout
+    return isinstance(outcome, TooManyRequests)

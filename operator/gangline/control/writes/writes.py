@@ -1,0 +1,316 @@
+"""What this process has asked the API server to do and not heard of yet, and what that means for what it knows.
+
+All changes of one Workload's status that are due together leave as one patch, computed when it is sent from the newest version
+known and fenced by its resourceVersion. A conflict means that somebody else was faster: the object is read anew, and whoever
+asked for the write thinks again about what is true now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+
+import orjson
+
+from gangline.api.read import merge
+from gangline.control.mirror.mirror import JobRef, Mirror
+from gangline.control.mirror.tracking import Tracking
+from gangline.control.status import status_changes
+from gangline.control.writes.outgoing import Priority, Verb, Write
+from gangline.control.writes.writer import Writer
+from gangline.kube import resources as kube
+from gangline.kube.client import ApiClient
+from gangline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from gangline.kube.reflector import Backoff
+from gangline.kube.resources import ObjectKey, Resource, revision
+
+log = logging.getLogger(__name__)
+
+Json: TypeAlias = dict[str, Any]
+Body: TypeAlias = Json | Callable[[], Json | None]
+#: called with the object as the server has it now, or None where nothing had to be written
+Done: TypeAlias = Callable[[Json | None], None]
+Failed: TypeAlias = Callable[[ApiError], None]
+#: who waits for a write: the job that it was planned for, and what to call
+Waiting: TypeAlias = list[tuple[JobRef | None, Done | None, Failed | None]]
+#: called when a write is resolved: for which job, the error if it was refused, and what was written
+Resolved: TypeAlias = Callable[[JobRef | None, ApiError | None, ObjectKey], None]
+
+
+#: How long the watch gets to show what a write collided with, in steps of 20 ms.
+WATCH_PATIENCE = 100
+#: Seconds until what could not be read is read again, growing up to the second.
+FIRST_REREAD, LONGEST_REREAD = 0.2, 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A write that has left, or part of one, and who waits for it."""
+
+    key: ObjectKey
+    base: int  #: the version of the object from which it was made
+    doubt: bool
+    waiting: Waiting
+
+
+@dataclass(slots=True)
+class _Change:
+    change: status_changes.Change
+    priority: Priority
+    doubt: bool
+    not_before: float
+    waiting: Waiting
+
+
+@dataclass(slots=True)
+class _Bundle:
+    """The status changes of one Workload: those that wait for the next patch, and those in the one under way."""
+
+    queued: dict[str, _Change] = field(default_factory=dict[str, _Change])
+    sent: list[_Change] = field(default_factory=list[_Change])
+    base: int = 0  # the version that the patch under way was computed from
+
+
+class Writes:
+    def __init__(
+        self, client: ApiClient, writer: Writer, mirror: Mirror, *, now: Callable[[], int], resolved: Resolved
+    ) -> None:
+        self._client = client
+        self._writer = writer
+        self._mirror = mirror
+        self._now = now
+        self._resolved = resolved
+        self._tracking = Tracking()
+        self._bundles: dict[ObjectKey, _Bundle] = {}
+        self._refreshing: set[asyncio.Task[None]] = set()
+
+    # --- what the watch shows ---
+
+    def seen(self, resource: Resource, obj: Json) -> None:
+        if self._tracking.seen(ObjectKey.of(resource, obj), obj):
+            self._mirror.upsert(resource, obj)
+
+    def gone(self, resource: Resource, key: str, uid: str) -> None:
+        """The object with this uid is no more. Its successor of the same name may be known already, by the answer to a create."""
+        known = self._mirror.get(resource, key)
+        if known is None or known["metadata"]["uid"] == uid:
+            self._tracking.gone(ObjectKey.parse(resource, key), uid)
+            self._mirror.remove(resource, key)
+
+    def in_doubt(self, resource: Resource, key: str) -> bool:
+        return self._tracking.in_doubt(ObjectKey.parse(resource, key))
+
+    @staticmethod
+    def expected(error: ApiError) -> bool:
+        """Errors that only say that the world has moved on."""
+        return isinstance(error, Conflict | NotFound)
+
+    # --- plain writes ---
+
+    def send(
+        self,
+        key: ObjectKey,
+        verb: Verb,
+        body: Body,
+        *,
+        priority: Priority,
+        owner: JobRef | None = None,
+        doubt: bool = False,
+        not_before: float = 0.0,
+        slot: str = "",
+        done: Done | None = None,
+        failed: Failed | None = None,
+    ) -> None:
+        """`verb`: create, patch, status (merge patch of the status subresource) or delete. Times are time.monotonic().
+
+        Two writes of one object may wait together only in different slots.
+        """
+        asked = _Asked(key, self._begin(key, doubt=doubt), doubt, [(owner, done, failed)])
+        self._submit(
+            Write(
+                key=key,
+                verb=verb,
+                body=body,
+                priority=priority,
+                slot=slot,
+                not_before=not_before,
+                on_done=lambda answer: self._finish(asked, answer),
+                on_error=lambda error: self._refused(asked, error),
+            )
+        )
+
+    def _submit(self, write: Write) -> None:
+        """The writer tells nobody of a write that turns out to say nothing new; here, its owner hears of it too."""
+        render, done = write.body, cast("Done", write.on_done)
+        if not callable(render):
+            self._writer.submit(write)
+            return
+
+        def rendered() -> Any:
+            body = render()
+            if body is None:
+                asyncio.get_running_loop().call_soon(done, None)
+            return body
+
+        write.body = rendered
+        self._writer.submit(write)
+
+    def pending(self, resource: Resource, key: str) -> bool:
+        """A write of this object is waiting or under way."""
+        return self._writer.pending(ObjectKey.parse(resource, key))
+
+    def delete(
+        self, key: ObjectKey, *, uid: str, priority: Priority, owner: JobRef | None = None, propagation: str = ""
+    ) -> None:
+        options = {"uid": uid} | ({"propagation": propagation} if propagation else {})
+        self.send(key, "delete", options, priority=priority, owner=owner)
+
+    # --- changes of a Workload's status ---
+
+    def change(
+        self,
+        workload: str,
+        slot: str,
+        change: status_changes.Change,
+        *,
+        priority: Priority,
+        owner: JobRef | None = None,
+        doubt: bool = False,
+        not_before: float = 0.0,
+        done: Done | None = None,
+        failed: Failed | None = None,
+    ) -> None:
+        """Change the status with the next patch. A newer change of the same `slot` takes the place of a waiting one."""
+        key = ObjectKey.parse(kube.WORKLOADS, workload)
+        bundle = self._bundles.setdefault(key, _Bundle())
+        entry = _Change(change, priority, doubt, not_before, [(owner, done, failed)])
+        old = bundle.queued.pop(slot, None)
+        if old is not None:
+            entry.waiting = [(o, None, f) for o, _, f in old.waiting if o is not None or f is not None] + entry.waiting
+            entry.doubt = entry.doubt or old.doubt
+        self._begin(key, doubt=entry.doubt)
+        if old is not None:  # only now: in between, nothing would have been in doubt
+            self._end_quietly(key, doubt=old.doubt)
+        bundle.queued[slot] = entry
+        self._submit_bundle(key, bundle)
+
+    def _submit_bundle(self, key: ObjectKey, bundle: _Bundle) -> None:
+        self._submit(
+            Write(
+                key=key,
+                verb="status",
+                body=lambda: self._render(key, bundle),
+                priority=min(entry.priority for entry in bundle.queued.values()),
+                slot="status",
+                not_before=min(entry.not_before for entry in bundle.queued.values()),
+                on_done=lambda answer: self._bundle_done(key, bundle, answer),
+                on_error=lambda error: self._bundle_refused(key, bundle, error),
+            )
+        )
+
+    def _render(self, key: ObjectKey, bundle: _Bundle) -> Json | None:
+        """Everything that waits, as one patch on the newest version; None when it says nothing new."""
+        bundle.sent += bundle.queued.values()  # behind those of a try that was not answered: each is still waited for
+        bundle.queued.clear()
+        raw = self._mirror.get(key.resource, key.text)
+        bundle.base = revision(raw)
+        if raw is None:
+            return None
+        old = raw.get("status", {})
+        new: Json = orjson.loads(orjson.dumps(old))  # a deep copy, in a tenth of the time of copy.deepcopy
+        now = self._now()
+        for entry in bundle.sent:
+            entry.change(new, now)
+        patch = merge.difference(old, new)
+        if not patch:
+            return None
+        return {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"]}, "status": patch}
+
+    def _bundle_done(self, key: ObjectKey, bundle: _Bundle, answer: Json | None) -> None:
+        for asked in self._take_sent(key, bundle):
+            self._finish(asked, answer)
+
+    def _bundle_refused(self, key: ObjectKey, bundle: _Bundle, error: ApiError) -> None:
+        """What waits behind it was decided on the assumption that this would be written (that somebody was admitted, say)."""
+        bundle.sent += bundle.queued.values()
+        bundle.queued.clear()
+        for asked in self._take_sent(key, bundle):
+            self._refused(asked, error)
+
+    def _take_sent(self, key: ObjectKey, bundle: _Bundle) -> list[_Asked]:
+        sent, bundle.sent = bundle.sent, []
+        if not bundle.queued and self._bundles.get(key) is bundle:
+            del self._bundles[key]
+        return [_Asked(key, bundle.base, entry.doubt, entry.waiting) for entry in sent]
+
+    # --- how a write ends ---
+
+    def _begin(self, key: ObjectKey, *, doubt: bool) -> int:
+        base = revision(self._mirror.get(key.resource, key.text))
+        self._tracking.begin(key, base=base, doubt=doubt)
+        return base
+
+    def _end_quietly(self, key: ObjectKey, *, doubt: bool) -> None:
+        newest = self._tracking.end(key, None, doubt=doubt)
+        if newest is not None:
+            self._mirror.upsert(key.resource, newest, assumed=doubt)
+
+    def _finish(self, asked: _Asked, answer: Json | None, error: ApiError | None = None) -> None:
+        key, doubt = asked.key, asked.doubt
+        is_object = answer is not None and answer.get("kind") != "Status"
+        newest = self._tracking.end(key, answer if is_object else None, doubt=doubt)
+        if error is not None:
+            for _, _, failed in asked.waiting:
+                if failed is not None:
+                    failed(error)
+        decides = not self._tracking.in_doubt(key)
+        if newest is not None:
+            self._mirror.upsert(key.resource, newest, decides=decides, assumed=doubt)
+        elif answer is not None and not is_object:  # the Status of a deletion that is complete
+            self._mirror.remove(key.resource, key.text)
+        elif doubt and decides:
+            self._mirror.settle(key.resource, key.text)
+        for owner, done, _ in asked.waiting:
+            if error is None and done is not None:
+                done(answer if is_object else None)
+            self._resolved(owner, error, key)
+
+    def _refused(self, asked: _Asked, error: ApiError) -> None:
+        """Read the object anew before anybody thinks again, so that nobody thinks again about the old one."""
+        if not isinstance(error, Conflict | AlreadyExists | NotFound):
+            self._finish(asked, None, error)
+            return
+        task = asyncio.get_running_loop().create_task(self._refresh(asked, error))
+        self._refreshing.add(task)
+        task.add_done_callback(self._refreshing.discard)
+
+    async def _refresh(self, asked: _Asked, error: ApiError) -> None:
+        answer = None if await self._overtaken(asked) else await self._read_anew(asked, error)
+        self._finish(asked, answer, error)
+
+    async def _overtaken(self, asked: _Asked) -> bool:
+        """The watch shows, now or in a moment, what we collided with: then nothing has to be read."""
+        for _ in range(WATCH_PATIENCE):
+            if self._tracking.has_news(asked.key, asked.base):
+                return True
+            await asyncio.sleep(0.02)
+        return False
+
+    async def _read_anew(self, asked: _Asked, refusal: ApiError) -> Json | None:
+        """The object as the server has it, however long that takes: a reservation that got through unheard holds quota, and
+        must not be taken for free. None where the watch was faster, or where it may not be read."""
+        key, backoff = asked.key, Backoff(FIRST_REREAD, LONGEST_REREAD)
+        while not self._tracking.has_news(key, asked.base):
+            try:
+                return await self._client.get(key.resource, key.namespace or None, key.name)
+            except NotFound:
+                return {"kind": "Status"}
+            except ApiError as trouble:
+                log.info("%s could not be read after %s: %s", key, refusal, trouble)
+                if not trouble.retryable:
+                    return None
+                await asyncio.sleep(max(backoff.next(), trouble.retry_after or 0.0))
+        return None

@@ -1,0 +1,405 @@
+"""Backfill: who gets a reservation, who may start before its turn, and who has to give way again.
+
+The first gangs of a queue that were tried and can't start are *reserved* a start (`timeline`). Whoever goes after them may
+start at once if it will be gone by then, or fits beside them. `docs/backfill.md` says what is promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gangline.engine.backfill import checkpoint_preemption
+from gangline.engine.backfill.head_delay import BACKFILL, EARLY_END, STOPPING, HeadDelays
+from gangline.engine.backfill.reservation import FAR, Reservation
+from gangline.engine.backfill.revocation import Revoking
+from gangline.engine.backfill.timeline import Timeline
+from gangline.engine.backfill.timeline_world import hold_of
+from gangline.engine.cycle.attempt import Attempt, Objection
+from gangline.engine.flavors.assignment import WAITING, Assignment, Mode, verdict_of
+from gangline.engine.flavors.flavor_assigner import Assigner
+from gangline.engine.model import UNLIMITED, Backfill, Decision, Millis
+from gangline.engine.model.runtime import NEVER
+from gangline.engine.preemption.preemptor import Preemptor
+from gangline.engine.preemption.victim_search import Away
+from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, queue_of
+from gangline.engine.queues.estimates import Estimates, Flavors, working_flavors
+from gangline.engine.queues.timed_queue import TimedQueue
+from gangline.engine.queues.workload_state import NOBODY, Gang
+from gangline.engine.quota.quota_ledger import Node
+from gangline.engine.state.overrun import trusted
+from gangline.engine.state.store import Store
+from gangline.engine.text.wording import moment_text
+
+#: Reservations kept per queue where a policy asks for all.
+MOST_RESERVATIONS = 64
+
+
+class BackfillPlanner:
+    """One for the engine. Costs a look at a flag while no queue has backfill."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.estimates: Estimates = store.estimates
+        self.timeline = Timeline(store, self.estimates)
+        self.delays = HeadDelays()
+        self._plain = Preemptor(store.settings, store.topology, lambda need: [], store.capacity)
+        self._revoking = Revoking(store, self.timeline, self.estimates, self._fits, self._leaving)
+        self._giving_way = checkpoint_preemption.GivingWay(self.timeline, self.estimates, self._fits, self._leaving)
+        self._now: Millis = 0
+        #: gangs of queues without a policy that are held back, by root
+        self._held: dict[int, dict[str, Gang]] = {}
+        #: grows when reservations come or go; by queue, with what its heads were last looked up
+        self._changes = 0
+        self._settled: dict[str, tuple[int, int]] = {}
+        #: attempts to backfill in this `decide`, by queue
+        self._tried: dict[str, int] = {}
+
+    # --- a decide -----------------------------------------------------------------------------------------------------
+
+    def begin(self, now: Millis) -> list[Decision]:
+        """Before anybody is tried: let time pass, move reservations, and revoke what is in their way."""
+        self._now = now
+        self._tried.clear()
+        queues = self._store.reserving
+        if not queues:
+            self._end_all()
+            return []
+        for queue in queues:
+            pending = queue.pending
+            assert isinstance(pending, TimedQueue)
+            pending.now = now
+            if pending.ranking.renew(now):
+                pending.rank_all_again()
+        self.timeline.level = max(_policy(queue).running for queue in queues)
+        return self._tend(now)
+
+    def end(self, now: Millis) -> list[Decision]:
+        """After everybody was tried: who stands back for the heads there are now, and who is kept waiting by backfill?"""
+        if not self._store.reserving:
+            return []
+        decisions = self._tend(now)
+        self._note_delays(now)
+        return decisions
+
+    def _tend(self, now: Millis) -> list[Decision]:
+        """Bring reservations in line with what is, and make those go that are in their way."""
+        self.timeline.keep_up(now)
+        self._drop_done(now)
+        for queue in self._store.reserving:
+            self._reserve_heads(queue, [])
+        self._move_reservations(now)
+        return self._revoke(now)
+
+    def _end_all(self) -> None:
+        for reservation in list(self.timeline.reservations):
+            self._drop(reservation)
+        self.timeline.close()
+        self._store.moved_holders.clear()
+        self._store.capacity.moved.clear()
+
+    def next_due(self, now: Millis) -> Millis | None:
+        """When a reserved start has come, or somebody that was let in early is overdue."""
+        starts = [r.start for r in self.timeline.reservations if now < r.start < FAR]
+        starts += self._revoking.overdue_times(now)
+        again = self._giving_way.next_due(now)
+        if again is not None:
+            starts.append(again)
+        return min(starts, default=None)
+
+    def guards(self, root: Node) -> bool:
+        """Whether there is anything to keep in this tree."""
+        return any(queue.root is root for queue in self._store.reserving)
+
+    # --- reservations -------------------------------------------------------------------------------------------------
+
+    def _drop_done(self, now: Millis) -> None:
+        """Those that started, or went elsewhere, need no reservation any more."""
+        for reservation in list(self.timeline.reservations):
+            gang, queue = reservation.gang, self._store.queues.get(reservation.queue)
+            if self._store.gangs.get(gang.key) is not gang or gang.queue is not queue or gang.holds:
+                if gang.holds and queue is not None and gang.queue is queue:
+                    self.delays.started(reservation, now)
+                gang.sent_away = NOBODY
+                self._drop(reservation)
+
+    def _drop(self, reservation: Reservation) -> None:
+        self._changes += 1
+        self.timeline.cancel(reservation)
+        queue = self._store.queues.get(reservation.queue)
+        if queue is not None:
+            self._loosen(queue.root)
+
+    def _move_reservations(self, now: Millis) -> None:
+        """In order: who goes first is reserved first."""
+        for reservation in self.timeline.reservations:
+            stale = reservation.worse or reservation.better or reservation.start <= now
+            if stale and self.timeline.reserve(reservation, now):
+                queue = self._store.queues[reservation.queue]
+                self._loosen(queue.root)
+                if reservation.start <= now:
+                    self._store.flush(queue.root)
+        for queue in self._store.reserving:
+            if isinstance(queue.pending, TimedQueue):
+                due = [r.gang for r in self.timeline.reservations if r.queue == queue.name and r.start <= now]
+                queue.pending.due = due if len(due) < len(self.timeline.reservations) else []
+
+    def _loosen(self, root: Node) -> None:
+        """Reservations changed: those that were held back may be tried again."""
+        moved = False
+        for queue in cluster_queues_of(root):
+            if isinstance(queue.pending, TimedQueue):
+                self._tell_reserved(queue)
+                moved = queue.pending.release_held() or moved
+        for gang in self._held.pop(id(root), {}).values():
+            queue = queue_of(gang)
+            if queue is not None and gang.parked and not gang.holds:
+                queue.pending.take_out(gang)
+                queue.pending.arrive(gang)
+                moved = True
+        if moved:
+            self._store.touched[id(root)] = root
+
+    def _tell_reserved(self, queue: ClusterQueueState) -> None:
+        """Its queue learns who is reserved a start."""
+        pending, policy = queue.pending, queue.config.backfill
+        assert isinstance(pending, TimedQueue)
+        pending.reserved = tuple(r.gang for r in self.timeline.reservations if r.queue == queue.name)
+        pending.all_reserved = policy is not None and len(pending.reserved) >= _depth(policy)
+
+    def nominated(self, root: Node, attempts: Sequence[Attempt]) -> None:
+        """Heads were tried alone: those that can't start are reserved a start, as deep as the policy wants."""
+        self._drop_done(self._now)
+        for queue in cluster_queues_of(root):
+            if queue.reserves:
+                failing = [a.gang for a in attempts if a.queue is queue and a.assignment.mode is not Mode.FIT]
+                hopeless = [a.gang for a in attempts if a.queue is queue and _hopeless(a.assignment)]
+                fitting = [a.gang for a in attempts if a.queue is queue and a.assignment.mode is Mode.FIT]
+                self._reserve_heads(queue, [gang for gang in failing if gang not in hopeless], fitting)
+
+    def _reserve_heads(self, queue: ClusterQueueState, failing: Sequence[Gang], fitting: Sequence[Gang] = ()) -> None:
+        """Reserve starts for the first that can't start; those before which others have not been tried yet can wait."""
+        pending, depth = queue.pending, _depth(_policy(queue))
+        assert isinstance(pending, TimedQueue)
+        # with all reservations made, only somebody who is newly blocked can take the place of one of them
+        version = pending.blocked_version if pending.all_reserved else pending.version
+        state = (version, self._changes)
+        known = self._settled.get(queue.name) == state and (pending.all_reserved or not fitting)
+        if known and not failing and not pending.ranking.by_usage:
+            return
+        self._settled[queue.name] = state
+        present = [r for r in self.timeline.reservations if r.queue == queue.name]
+        candidates = {id(r.gang): r.gang for r in present}
+        untried = pending.first_untried(fitting)
+        for gang in (*failing, *pending.blocked(depth, _hopeless_gang)):
+            if untried is None or pending.turn(gang) < untried:
+                candidates[id(gang)] = gang
+        heads = sorted(candidates.values(), key=pending.turn)[:depth]
+        if heads == [r.gang for r in present]:
+            return
+        self._changes += 1
+        self.timeline.sync(self._now)
+        for reservation in present:
+            if reservation.gang not in heads:
+                self._drop(reservation)
+        for gang in heads:
+            if not any(r.gang is gang for r in present):
+                length = self.estimates.length(gang, self.timeline.level)
+                self.timeline.reservations.append(Reservation(gang, queue.name, length))
+        self._put_in_order()
+        self._move_reservations(self._now)
+        self._tell_reserved(queue)
+
+    def _put_in_order(self) -> None:
+        """Within a queue by turn; among queues by priority and age of their heads."""
+
+        def turn(reservation: Reservation) -> tuple[object, ...]:
+            queue = self._store.queues[reservation.queue]
+            pending = queue.pending
+            assert isinstance(pending, TimedQueue)
+            heads = [r.gang for r in self.timeline.reservations if r.queue == reservation.queue]
+            first = min(heads, key=pending.turn)
+            return (-first.priority, first.since, reservation.queue, pending.turn(reservation.gang))
+
+        self.timeline.reservations[:] = sorted(self.timeline.reservations, key=turn)
+
+    def remark(self, gang: Gang) -> str:
+        """What a gang that is reserved a start is told beside why it waits; "" for others."""
+        reservation = next((r for r in self.timeline.reservations if r.gang is gang), None)
+        if reservation is None or reservation.start >= FAR:
+            return "" if reservation is None else ". It goes first, but nobody knows when those before it will end"
+        return f". Reserved to start {moment_text(reservation.start)}"
+
+    def reserved_gangs(self) -> list[Gang]:
+        return [reservation.gang for reservation in self.timeline.reservations]
+
+    # --- candidates ---------------------------------------------------------------------------------------------------
+
+    def objection(self, attempt: Attempt) -> Objection | None:
+        """Why a gang that fits may not start now; None if it may."""
+        subject = [r for r in self.timeline.reservations if self._yields(attempt, r)]
+        if not subject:
+            return None
+        gang, queue = attempt.gang, attempt.queue
+        for reservation in subject:
+            if gang.uid in reservation.gang.sent_away:
+                return Objection(reservation.start, _sent_away_text(reservation), alone=True)
+        self.timeline.sync(self._now)
+        policy = queue.config.backfill or _policy(self._store.queues[subject[0].queue])
+        tried = self._tried[queue.name] = self._tried.get(queue.name, 0) + 1
+        level = policy.candidate if trusted(gang) else 1.0
+        length = self.estimates.length(gang, level, _flavors(attempt.assignment))
+        end = min(NEVER, self._now + length)
+        collides: Reservation | None = subject[0]
+        if tried <= policy.max_candidates:
+            collides = self.timeline.collision(gang.key, hold_of(attempt.assignment, queue.name), end, subject)
+        if collides is None:
+            attempt.backfilled = True
+            for reservation in subject:
+                reservation.passed_by.add(gang.key)
+            return None
+        return Objection(collides.start, _held_back_text(collides))
+
+    def _yields(self, attempt: Attempt, reservation: Reservation) -> bool:
+        """Whether the gang must not delay this reservation: it goes after it in its queue, or it borrows what is another's."""
+        gang, queue, head = attempt.gang, attempt.queue, reservation.gang
+        if gang is head:
+            return False
+        if queue.name == reservation.queue:
+            pending = queue.pending
+            return not isinstance(pending, TimedQueue) or pending.turn(gang) > pending.turn(head)
+        owner = self._store.queues.get(reservation.queue)
+        if owner is None or owner.root is not queue.root or attempt.assignment.borrowing == 0:
+            return False
+        if not self._borrows(owner, reservation):
+            return True
+        return (-gang.priority, gang.since, gang.uid) > (-head.priority, head.since, head.uid)
+
+    def _borrows(self, owner: ClusterQueueState, reservation: Reservation) -> bool:
+        hold = reservation.hold
+        if hold is None:
+            return False
+        return any(owner.cell(fr).nominal < amount for fr, amount in hold.usage.items())
+
+    def reserved(self, attempt: Attempt) -> None:
+        """It has its quota: the timeline hears of it with what it knows of it."""
+        attempt.gang.backfilled = attempt.backfilled
+        self._store.moved_holders[attempt.gang.key] = None
+
+    def hold_back(self, attempt: Attempt, objection: Objection) -> bool:
+        """Set it aside until it may start; whether others of its shape were set aside with it."""
+        gang, pending = attempt.gang, attempt.queue.pending
+        if isinstance(pending, TimedQueue) and not objection.alone:
+            return pending.hold_back(gang, objection.horizon, _flavors(attempt.assignment))
+        if pending.strict:
+            pending.arrive(gang)
+            return False
+        pending.put_aside(gang)
+        self._held.setdefault(id(attempt.queue.root), {})[gang.uid] = gang
+        return False
+
+    # --- revoking -----------------------------------------------------------------------------------------------------
+
+    def _revoke(self, now: Millis) -> list[Decision]:
+        """The first of each queue that could start but for those that were let in before it makes them go."""
+        decisions: list[Decision] = []
+        for reservation in self._first_of_each_queue():
+            queue = self._store.queues[reservation.queue]
+            policy = _policy(queue)
+            head = reservation.gang
+            gone: list[Gang] = []
+            if policy.revoke != "Never":
+                gone = self._revoking.victims(reservation, policy.revoke == "Any", head.sent_away, now)
+                decisions += [self._revoking.decision(gang, head, now) for gang in gone]
+            if not gone and policy.give_way is not None:
+                gone = self._giving_way.victims(reservation, queue, policy.give_way, head.sent_away, now)
+                decisions += [checkpoint_preemption.decision(gang, head) for gang in gone]
+            self._giving_way.stopped(gone, now)
+            for gang in gone:
+                self._send_away(gang, head, queue)
+        if decisions:
+            self.timeline.sync(now)
+            self._move_reservations(now)
+        return decisions
+
+    def _send_away(self, gang: Gang, head: Gang, queue: ClusterQueueState) -> None:
+        head.sent_away |= {gang.uid}
+        gang.evicting = True
+        self._store.touch(queue)
+        self._store.moved_holders[gang.key] = None
+
+    def _first_of_each_queue(self) -> Iterator[Reservation]:
+        seen: set[str] = set()
+        for reservation in self.timeline.reservations:
+            if reservation.queue not in seen:
+                seen.add(reservation.queue)
+                yield reservation
+
+    def _leaving(self, reservation: Reservation) -> list[Gang]:
+        root = self._store.queues[reservation.queue].root
+        return [gang for queue in cluster_queues_of(root) for gang in queue.holders.values() if gang.evicting]
+
+    def _fits(self, reservation: Reservation) -> bool:
+        """Whether the head could start in the ledger as it is: it fits, and goes after nobody else that is reserved."""
+        queue = self._store.queues[reservation.queue]
+        assignment = Assigner(reservation.gang, queue, self._plain).assign(None)
+        if assignment.mode is not Mode.FIT:
+            return False
+        attempt = Attempt(reservation.gang, queue, assignment, [], queue.generation)
+        return not any(self._yields(attempt, other) for other in self.timeline.reservations)
+
+    # --- accounting ---------------------------------------------------------------------------------------------------
+
+    def _note_delays(self, now: Millis) -> None:
+        waiting: dict[str, tuple[Reservation, str]] = {}
+        for reservation in self._first_of_each_queue():
+            cause = self._cause_of_delay(reservation, now)
+            if cause:
+                waiting[reservation.queue] = reservation, cause
+        self.delays.note(now, waiting)
+
+    def _cause_of_delay(self, reservation: Reservation, now: Millis) -> str:
+        """Why gangs that were let in keep the head from starting right now, see `headdelay`; "" = it could not without them."""
+        gangs_of = self._store.gangs
+        everyone = [gang for key in reservation.passed_by if (gang := gangs_of.get(key)) and gang.backfilled]
+        overdue = [gang for gang in everyone if self._revoking.overdue_at(gang) <= now]
+        stopping = [gang for gang in everyone if gang.evicting]
+        any_ = _policy(self._store.queues[reservation.queue]).revoke == "Any"
+        within = BACKFILL if any_ else EARLY_END
+        for cause, gangs in ((STOPPING, stopping), (BACKFILL, overdue), (within, everyone)):
+            if gangs and self.timeline.might_fit_without(reservation, gangs):
+                with Away(gangs):
+                    fits = self._fits(reservation)
+                if fits:  # … and does not fit beside them: what keeps it then is something else
+                    return "" if self._fits(reservation) else cause
+        return ""
+
+
+def _policy(queue: ClusterQueueState) -> Backfill:
+    assert queue.config.backfill is not None
+    return queue.config.backfill
+
+
+def _depth(policy: Backfill) -> int:
+    return MOST_RESERVATIONS if policy.depth >= UNLIMITED else min(policy.depth, MOST_RESERVATIONS)
+
+
+def _flavors(assignment: Assignment) -> Flavors:
+    """Those that tell how fast a gang would run with it."""
+    return working_flavors(pod_set.flavors for pod_set in assignment.pod_sets)
+
+
+def _hopeless(assignment: Assignment) -> bool:
+    """It will not fit whoever goes."""
+    return assignment.mode is Mode.NO_FIT and assignment.severity != WAITING
+
+
+def _hopeless_gang(gang: Gang) -> bool:
+    return (verdict := verdict_of(gang)) is not None and _hopeless(verdict)
+
+
+def _sent_away_text(reservation: Reservation) -> str:
+    return f"Workload was stopped for {reservation.gang.key} and waits until that has started"
+
+
+def _held_back_text(reservation: Reservation) -> str:
+    return f"Workload would delay {reservation.gang.key}, which is reserved to start {moment_text(reservation.start)}"

@@ -1,0 +1,208 @@
+"""Running gangs that give way to a reserved head at their checkpoints: time sharing where it costs next to nothing.
+
+Backfill alone can't help a head that waits behind runs that were there first. A gang that declares checkpoints loses little
+when it stops, so it may be asked to stand back for one that is expected to be done long before it. Whoever gives way goes
+after the head by the queue's own order, reckoned with what it still has to run: nobody is stopped only to start again at once.
+
+The price is bounded: the work that all victims lose since their last checkpoints is at most a share of what the head has
+waited so far, both in resource seconds of what the head needs most of; less where much was lost lately (`losses`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from typing import NamedTuple
+
+from gangline.engine.backfill.loss_budget import Losses
+from gangline.engine.backfill.reservation import Fits, Leaving, Reservation
+from gangline.engine.backfill.timeline import Timeline
+from gangline.engine.model import GiveWay, Millis, Preempt
+from gangline.engine.model.runtime import NEVER
+from gangline.engine.preemption.victim_search import Away
+from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.queues.estimates import ANYWHERE, Estimates, flavors_of
+from gangline.engine.queues.protection import protected_until, stopped_too_often
+from gangline.engine.queues.timed_queue import TimedQueue
+from gangline.engine.queues.workload_state import Gang
+
+#: the reason of these evictions
+GAVE_WAY = "GaveWay"
+#: A head for which nobody can give way is not looked at again for this time, in milliseconds, or for this share of its wait if
+#: that is longer; then with whatever happens, and after so long in any case.
+PAUSE, PAUSE_SHARE = 5_000, 0.01
+RECHECK, RECHECK_SHARE = 60_000, 0.05
+#: Heads that are expected to run for less count as if they ran for this long, in milliseconds.
+SHORTEST: Millis = 60_000
+
+
+class _Offer(NamedTuple):
+    """A gang that may be asked, and what it would lose: resource · milliseconds."""
+
+    cost: int
+    newest: int
+    uid: str
+    gang: Gang
+
+
+class GivingWay:
+    """Finds who gives way."""
+
+    def __init__(self, timeline: Timeline, estimates: Estimates, fits: Fits, leaving: Leaving) -> None:
+        self._timeline = timeline
+        self._estimates = estimates
+        self._fits = fits
+        self._leaving = leaving
+        self._losses = Losses()
+        #: reserved gangs by uid: not to be looked at before, and to be looked at then in any case
+        self._again: dict[str, tuple[Millis, Millis]] = {}
+
+    def next_due(self, now: Millis) -> Millis | None:
+        """When a head that found nobody may find somebody, though nothing else happened."""
+        again = [self._again.get(r.gang.uid) for r in self._timeline.reservations]
+        return min((each[1] for each in again if each is not None and each[1] > now), default=None)
+
+    def victims(
+        self,
+        reservation: Reservation,
+        queue: ClusterQueueState,
+        policy: GiveWay,
+        spared: Container[str],
+        now: Millis,
+    ) -> list[Gang]:
+        """As few as possible, those that lose least, so that the head fits once they and the leaving have gone.
+
+        Those whose uid is in `spared` are not asked. [] if it does not help, if it costs too much, or if the head fits without.
+        """
+        uid = reservation.gang.uid
+        if uid in self._again and now < self._again[uid][0]:
+            return []
+        waited = max(0, now - reservation.gang.since)
+        resource, amount = _scarcest(reservation.gang, queue)
+        share = policy.loss_share
+        if policy.loss_budget is not None:
+            share *= self._losses.freedom(queue, resource, policy.loss_budget, now)
+        budget = round(share * amount * waited)
+        asked = self._offers(reservation, queue, policy, resource, budget, now)
+        offers = sorted(offer for offer in asked if offer.uid not in spared)
+        found = self._choose(reservation, offers, budget)
+        self._again.pop(uid, None)
+        if not found:
+            self._again = {
+                r.gang.uid: self._again[r.gang.uid] for r in self._timeline.reservations if r.gang.uid in self._again
+            }
+            later = max(PAUSE, round(PAUSE_SHARE * waited)), max(RECHECK, round(RECHECK_SHARE * waited))
+            self._again[uid] = now + later[0], now + later[1]
+        return found
+
+    def stopped(self, gangs: Sequence[Gang], now: Millis) -> None:
+        """These go for a head, for whatever reason: that counts as lost."""
+        self._losses.note(gangs, now)
+
+    def _choose(self, reservation: Reservation, offers: Sequence[_Offer], budget: int) -> list[Gang]:
+        """Of these, the cheapest first: as few as needed, within the budget in all."""
+        gangs = [offer.gang for offer in offers]
+        if not gangs:
+            return []
+        leaving = self._leaving(reservation)
+        if not self._timeline.might_fit_without(reservation, [*gangs, *leaving]):
+            return []
+        with Away(leaving):
+            needed = [] if self._fits(reservation) else self._needed(reservation, gangs)
+        cost = {offer.uid: offer.cost for offer in offers}
+        return needed if sum(cost[gang.uid] for gang in needed) <= budget else []
+
+    def _offers(
+        self,
+        reservation: Reservation,
+        queue: ClusterQueueState,
+        policy: GiveWay,
+        resource: str,
+        budget: int,
+        now: Millis,
+    ) -> Iterator[_Offer]:
+        """Those that may be asked, each alone within the budget."""
+        head, pending = reservation.gang, queue.pending
+        assert isinstance(pending, TimedQueue)
+        turn = pending.turn(head)
+        least, least_of_backfilled = self._least_left(reservation, policy, now)
+        latest = now - round(policy.min_runtime_seconds * 1000)
+        end_of = self._timeline.end_of
+        for gang in queue.holders.values():
+            if not gang.workload.checkpoint_seconds or gang.admitted_at > latest or gang.evicting or not gang.admitted:
+                continue
+            if stopped_too_often(gang, policy.max_preemptions):
+                continue
+            if queue.config.victims is not None and protected_until(gang, now):
+                continue
+            left = end_of(gang.key) - now
+            if left < (least_of_backfilled if gang.backfilled else least) or gang.priority > head.priority:
+                continue
+            held = _held(gang, resource)
+            cost = gang.unsaved(now) * held
+            if held and cost <= budget and pending.turn_with(gang, min(left, NEVER)) > turn:
+                yield _Offer(cost, -gang.reserved, gang.uid, gang)
+
+    def _least_left(self, reservation: Reservation, policy: GiveWay, now: Millis) -> tuple[float, float]:
+        """For how long those that are asked go on at least, in milliseconds; and those that were let in before their turn.
+
+        A head that has waited for as long as it runs asks for half as much: an estimate that is too long must not keep it.
+        """
+        head, hold = reservation.gang, reservation.hold
+        on = ANYWHERE if hold is None else flavors_of(hold.places)
+        length = max(SHORTEST, self._estimates.length(head, 0.5, on))
+        least = policy.longer_than * length * length / (length + max(0, now - head.since))
+        if policy.longer_than_backfilled is None:
+            return least, least
+        return least, min(least, policy.longer_than_backfilled * length)
+
+    def _needed(self, reservation: Reservation, gangs: Sequence[Gang]) -> list[Gang]:
+        """The first of these without which the head fits; then who would lose most is spared first, if it need not go."""
+        with Away(gangs, 0) as away:
+            return away.spare(lambda: self._fits(reservation)) if self._send_fewest(reservation, away) else []
+
+    def _send_fewest(self, reservation: Reservation, away: Away) -> bool:
+        """Leave the first few away without which the head fits; False if it does not even fit without all."""
+        least = self._timeline.fewest_without(reservation, away.order)
+        if least is None:
+            return False
+        away.first(least)
+        if self._fits(reservation):
+            return True
+        low, high = least + 1, len(away.order)
+        away.first(high)
+        if low > high or not self._fits(reservation):
+            return False
+        while low < high:
+            middle = (low + high) // 2
+            away.first(middle)
+            if self._fits(reservation):
+                high = middle
+            else:
+                low = middle + 1
+        away.first(high)
+        return True
+
+
+def _held(gang: Gang, resource: str) -> int:
+    return sum(amount for (_, name), amount in gang.usage.items() if name == resource)
+
+
+def _scarcest(gang: Gang, queue: ClusterQueueState) -> tuple[str, int]:
+    """The resource that the gang asks for most of, measured by what its queue can have of it, and how much it asks for."""
+    nominal: dict[str, int] = {}
+    for (_, resource), cell in queue.cells.items():
+        nominal[resource] = nominal.get(resource, 0) + cell.nominal
+    wanted = gang.requests()
+    shares = [(amount / nominal[name], name) for name, amount in wanted.items() if amount and nominal.get(name)]
+    if not shares:
+        return "", 0
+    _, scarcest = max(shares)
+    return scarcest, wanted[scarcest]
+
+
+def decision(gang: Gang, head: Gang) -> Preempt:
+    message = (
+        f"It gives way, at its last checkpoint, to workload {head.key} (UID: {head.uid}), "
+        "which is expected to be done long before it"
+    )
+    return Preempt(gang.key, gang.uid, GAVE_WAY, message, by=head.key, by_uid=head.uid)

@@ -1,0 +1,400 @@
+"""One ledger of what is available over time, and the reservations in it.
+
+Holders leave at their estimated ends. The `World` is what will be held at one moment, the *cursor*; moving the cursor takes
+holders out or puts them back, so a question about a moment costs what lies between it and the last one asked about. A
+reservation is a gang with a start and everything that it will hold then: it is made by placing the whole gang in the world of
+that moment, quota and nodes, never by counting.
+
+Nothing is computed anew that can't have changed: a reservation is looked at again when somebody who was to be gone by its
+start stays, or when somebody goes earlier than was thought. Estimates are staircases (`runtime`), so time alone changes
+nothing between two stairs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Mapping, Sequence
+
+from gangline.engine.backfill.reservation import FAR, LetIn, Reservation
+from gangline.engine.backfill.timeline_outlook import Outlook, Spot, Stays, enough_quota, fewest_releases, taken
+from gangline.engine.backfill.timeline_world import Hold, World, hold_of
+from gangline.engine.model import Millis
+from gangline.engine.model.runtime import NEVER
+from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.queues.estimates import Estimates, flavors_of
+from gangline.engine.queues.workload_state import Gang, Shape
+from gangline.engine.quota.quota_ledger import FlavorResource
+from gangline.engine.state.store import Store
+from gangline.engine.text.alarms import Alarms
+
+#: Outlooks remembered for shapes that may be reserved again.
+_OUTLOOKS_KEPT = 32
+#: Holders that may come, go or change before they are taken in while nobody is reserved a start.
+_PUT_OFF = 256
+
+
+class Tenant:
+    """A holder as the timeline knows it."""
+
+    __slots__ = ("end", "gang", "hold", "review", "spots")
+
+    def __init__(self, gang: Gang, hold: Hold, end: Millis, review: Millis, spots: dict[Spot, dict[str, int]]) -> None:
+        self.gang = gang
+        self.hold = hold
+        #: what it takes of which nodes
+        self.spots = spots
+        #: when it will have gone
+        self.end = end
+        #: when that has to be estimated anew
+        self.review = review
+
+
+class Timeline:
+    """Only kept while some queue has reservations; `touch` is told of every holder that comes, goes or changes."""
+
+    def __init__(self, store: Store, estimates: Estimates) -> None:
+        self._store = store
+        self._estimates = estimates
+        self._world: World | None = None
+        self._tenants: dict[str, Tenant] = {}
+        #: (end, key), sorted
+        self._ends: list[tuple[Millis, str]] = []
+        self._reviews = Alarms[str](self._to_review, lambda: len(self._tenants))
+        self._cursor: Millis = 0
+        self._stays = Stays()
+        #: by queue and shape of gangs; least recently used first
+        self._outlooks: dict[tuple[str, Shape], Outlook] = {}
+        self.let_in = LetIn()
+        #: version of the nodes that is known here
+        self._nodes = -1
+        self._capacity_nodes = -1
+        self.reservations: list[Reservation] = []
+        #: the level at which holders are taken to end
+        self.level = 0.5
+
+    # --- keeping up ---------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Nobody reserves any more."""
+        self._world = None
+        self._tenants.clear()
+        self._ends.clear()
+        self._reviews.clear()
+        self.reservations.clear()
+
+    def keep_up(self, now: Millis) -> None:
+        """The same as `sync`, put off while nobody is reserved a start: who comes and goes meanwhile costs nothing."""
+        store = self._store
+        if self.reservations or len(store.moved_holders) + len(store.capacity.moved) >= _PUT_OFF:
+            self.sync(now)
+
+    def sync(self, now: Millis) -> None:
+        """Take in what has changed since the last time, and estimates that are outlived."""
+        store = self._store
+        if self._world is None or store.replanted or store.capacity.nodes_version != self._capacity_nodes:
+            self._rebuild(now)
+            return
+        if store.capacity.moved:
+            store.moved_holders.update(store.capacity.moved)
+            store.capacity.moved = {}
+        if store.topology.version != self._nodes:
+            self._note_nodes()
+        if store.moved_holders:
+            moved, store.moved_holders = store.moved_holders, {}
+            for key in moved:
+                self._renew(key, now)
+        while (key := self._reviews.due(now)) is not None:
+            self._renew(key, now)
+
+    def _rebuild(self, now: Millis) -> None:
+        """The configuration changed: everything is built anew, reservations are looked at again."""
+        store = self._store
+        store.replanted, store.moved_holders, store.capacity.moved = False, {}, {}
+        self._capacity_nodes = store.capacity.nodes_version
+        self._world = World(store)
+        self._tenants, self._ends, self._cursor = {}, [], now
+        self._reviews.clear()
+        self._stays = Stays()
+        self.let_in.start_over()
+        for reservation in self.reservations:
+            reservation.hold = None
+        self._note_nodes()
+        for queue in store.queues.values():
+            for gang in queue.holders.values():
+                self._renew(gang.key, now)
+
+    def _note_nodes(self) -> None:
+        """Nodes came, went or changed: every reservation is looked at again, and what was counted is void."""
+        self._nodes = self._store.topology.version
+        self._outlooks.clear()
+        for reservation in self.reservations:
+            reservation.worse, reservation.outlook = True, None
+
+    def _renew(self, key: str, now: Millis) -> None:
+        """Bring one holder in line with what is known of it."""
+        world = self._world
+        assert world is not None
+        old = self._tenants.pop(key, None)
+        if old is not None:
+            self._ends.pop(bisect_right(self._ends, (old.end, key)) - 1)
+            world.drop(key)
+            self._stays.drop(key, old.spots)
+        gang = self._store.gangs.get(key)
+        before = old.end if old is not None else 0
+        if gang is None or gang.admission is None or gang.queue is None:
+            self.let_in.drop(key)
+            self._note(before, 0, key)
+            return
+        if gang.backfilled:
+            self.let_in.put(key, gang)
+        else:
+            self.let_in.drop(key)
+        end, review = self._end_of(gang, now)
+        seated = self._store.capacity.holding(gang)
+        members, seats = (seated.members, seated.seats) if seated is not None else ((), None)
+        same = (
+            old is not None
+            and old.hold.usage == gang.usage
+            and old.hold.places == gang.admission
+            and (old.hold.seats is seats or old.hold.seats == seats)
+        )
+        hold = Hold(gang.queue.name, dict(gang.usage), gang.admission, members, seats)
+        if old is not None and same:
+            hold = old.hold
+        spots = old.spots if same and old is not None else taken(world.topologies, hold.admission)
+        tenant = self._tenants[key] = Tenant(gang, hold, end, review, spots)
+        self._stays.put(key, spots, end)
+        insort(self._ends, (end, key))
+        if review < NEVER:
+            self._reviews.set(review, key, key)
+        if tenant.end > self._cursor:
+            world.put(key, hold)
+        self._note(before if same or old is None else NEVER, end, key)
+        if old is not None and not same:
+            self._note(0, end, key)
+
+    def _to_review(self, when: Millis, key: str) -> bool:
+        tenant = self._tenants.get(key)
+        return tenant is not None and tenant.review == when
+
+    def _note(self, before: Millis, after: Millis, key: str) -> None:
+        """Whose reservation this may move: later if somebody stays beyond it, earlier if somebody goes earlier."""
+        for reservation in self.reservations:
+            if after > before and before <= reservation.start < after and key not in reservation.beside:
+                reservation.worse = True
+            elif after < before:
+                reservation.better = True
+
+    def _end_of(self, gang: Gang, now: Millis) -> tuple[Millis, Millis]:
+        """When a holder will have gone, and when that is to be asked again."""
+        if gang.evicting:
+            return 0, NEVER
+        runtime = self._estimates.of(gang)
+        if runtime is None:
+            return (NEVER if gang.backfilled else FAR), NEVER
+        start = gang.started_at
+        estimate = runtime.estimate(max(0, now - start), self.level)
+        return min(FAR, start + estimate.end), min(NEVER, start + estimate.until)
+
+    def end_of(self, key: str) -> Millis:
+        """When a holder is taken to end; 0 if it is unknown."""
+        tenant = self._tenants.get(key)
+        return tenant.end if tenant is not None else 0
+
+    # --- the cursor ---------------------------------------------------------------------------------------------------
+
+    def at(self, moment: Millis, leaving_out: Reservation | None = None) -> World:
+        """The world at a moment, with all reservations that hold then but one."""
+        world = self._world
+        assert world is not None
+        if moment != self._cursor:
+            low, high = min(moment, self._cursor), max(moment, self._cursor)
+            first, last = (bisect_right(self._ends, (end, _LAST)) for end in (low, high))
+            for end, key in self._ends[first:last]:
+                if moment >= end:
+                    world.drop(key)
+                else:
+                    world.put(key, self._tenants[key].hold)
+            self._cursor = moment
+        for reservation in self.reservations:
+            hold = reservation.hold
+            wanted = (
+                hold is not None and reservation is not leaving_out and reservation.start <= moment < reservation.end
+            )
+            if world.holds(reservation.key) and (not wanted or world.hold(reservation.key) is not hold):
+                world.drop(reservation.key)
+            if wanted and hold is not None and not world.holds(reservation.key):
+                world.put(reservation.key, hold)
+        return world
+
+    # --- reserving ----------------------------------------------------------------------------------------------------
+
+    def reserve(self, reservation: Reservation, now: Millis) -> bool:
+        """Find its earliest start among the reservations that are there; whether that is another one than before."""
+        before = reservation.start
+        bound = max(now, self._bound(reservation))
+        kept = not reservation.worse and reservation.hold is not None and now < before <= bound
+        reservation.worse = reservation.better = False
+        if kept and len(self.reservations) == 1:
+            return False
+        reservation.beside.clear()
+        start, hold = self._earliest(reservation, now, bound)
+        reservation.hold_from(start, hold, self._length(reservation, hold))
+        if reservation.promised is None:
+            reservation.promised = start
+        return start != before
+
+    def _bound(self, reservation: Reservation) -> Millis:
+        """It can't start before this: 0 = perhaps it can start now, NEVER = never."""
+        world, store = self._world, self._store
+        assert world is not None
+        queue, real = world.queue(reservation.queue), store.queues.get(reservation.queue)
+        if queue is None or real is None:
+            return NEVER
+        outlook = reservation.outlook
+        if outlook is None:
+            outlook = reservation.outlook = self._outlook(reservation.gang, queue, world)
+        by_quota = enough_quota(outlook.needs, real, self._ends, self._usage)
+        return max(by_quota, outlook.places(self._stays))
+
+    def _outlook(self, gang: Gang, queue: ClusterQueueState, world: World) -> Outlook:
+        """Gangs of one shape have one outlook."""
+        key = (queue.name, gang.shape)
+        outlook = self._outlooks.pop(key, None) or Outlook(gang, queue, world.topologies)
+        self._outlooks[key] = outlook  # the last one that was asked for goes last
+        if len(self._outlooks) > _OUTLOOKS_KEPT:
+            del self._outlooks[next(iter(self._outlooks))]
+        return outlook
+
+    def _usage(self, key: str) -> Mapping[FlavorResource, int]:
+        return self._tenants[key].hold.usage
+
+    def might_fit_without(self, reservation: Reservation, gone: Iterable[Gang]) -> bool:
+        """Whether, by counting, it could start now if these had gone. No means no; yes has to be tried."""
+        self._bound(reservation)
+        tenants = [tenant for gang in gone if (tenant := self._tenants.get(gang.key)) is not None]
+        outlook = reservation.outlook
+        if outlook is None or not tenants:
+            return bool(tenants)
+        real = self._store.queues[reservation.queue]
+        if fewest_releases(outlook.needs, real, [tenant.hold.usage for tenant in tenants]) is None:
+            return False
+        return outlook.might_fit_without({tenant.gang.key: tenant.spots for tenant in tenants}, self._stays)
+
+    def fewest_without(self, reservation: Reservation, gone: Sequence[Gang]) -> int | None:
+        """How many of these have to go, in their order, until it could start now, by counting. None: all are too few."""
+        self._bound(reservation)
+        outlook = reservation.outlook
+        if outlook is None:
+            return 0
+        tenants = [self._tenants.get(gang.key) for gang in gone]
+        spots = ((gang.key, tenant.spots if tenant else ()) for gang, tenant in zip(gone, tenants, strict=True))
+        by_places = outlook.fewest_without(spots, self._stays)
+        if by_places is None:
+            return None
+        releases = [tenant.hold.usage if tenant else _NOTHING for tenant in tenants]
+        by_quota = fewest_releases(outlook.needs, self._store.queues[reservation.queue], releases)
+        return None if by_quota is None else max(by_places, by_quota)
+
+    def _earliest(self, reservation: Reservation, now: Millis, bound: Millis) -> tuple[Millis, Hold | None]:
+        if bound >= NEVER:
+            return NEVER, None
+        others = [other for other in self.reservations if other is not reservation and other.hold is not None]
+        if others:
+            for moment in self._moments(bound, others):
+                hold = self._fits_through(reservation, moment, others)
+                if hold is not None:
+                    return moment, hold
+            return NEVER, None
+        return self._first_fit(reservation, self._moments(bound, ()))
+
+    def _first_fit(self, reservation: Reservation, moments: Sequence[Millis]) -> tuple[Millis, Hold | None]:
+        """More comes free as time goes: the bound is tried, then ever longer steps, then halves of the last one."""
+        found: tuple[Millis, Hold | None] = (NEVER, None)
+        low, high, step = 0, len(moments) - 1, 0
+        while low <= high:
+            middle = min(low + step, high) if found[1] is None else (low + high) // 2
+            hold = self._fits_at(reservation, moments[middle])
+            if hold is None:
+                low, step = middle + 1, 2 * step + 1
+            else:
+                found, high = (moments[middle], hold), middle - 1
+        return found
+
+    def _moments(self, first: Millis, others: Iterable[Reservation]) -> list[Millis]:
+        """From the first one on, when something comes free: a gang that can't start before can start only then."""
+        later = self._ends[bisect_right(self._ends, (first, _LAST)) :]
+        return sorted({first, *(end for end, _ in later), *(other.end for other in others if other.end > first)})
+
+    def _fits_at(self, reservation: Reservation, moment: Millis) -> Hold | None:
+        assignment = self.at(moment, reservation).fit(reservation.gang, reservation.queue)
+        return None if assignment is None else hold_of(assignment, reservation.queue)
+
+    def _fits_through(self, reservation: Reservation, moment: Millis, others: list[Reservation]) -> Hold | None:
+        """From a moment on for as long as it runs: what it is given there must stay free while others come."""
+        hold = self._fits_at(reservation, moment)
+        if hold is None:
+            return None
+        end = min(NEVER, moment + self._length(reservation, hold))
+        starts = sorted({other.start for other in others if moment < other.start < end})
+        if all(self.at(start, reservation).has_room(hold) for start in starts):
+            return hold
+        return None
+
+    def _length(self, reservation: Reservation, hold: Hold | None) -> Millis:
+        """How long it runs with this hold."""
+        gang = reservation.gang
+        if hold is None or not self._estimates.varies(gang):
+            return reservation.length
+        return self._estimates.length(gang, self.level, flavors_of(hold.places))
+
+    def cancel(self, reservation: Reservation) -> None:
+        """It is not needed any more: what it held goes to those after it."""
+        self.reservations.remove(reservation)
+        if self._world is not None:
+            self._world.drop(reservation.key)
+        for other in self.reservations:
+            other.better = True
+
+    # --- testing ------------------------------------------------------------------------------------------------------
+
+    def collision(self, key: str, hold: Hold, end: Millis, with_: Iterable[Reservation]) -> Reservation | None:
+        """The first of these reservations that could not be kept if `key` held this until `end`; None if all can."""
+        world = self._world
+        assert world is not None
+        moved: list[tuple[Reservation, Hold]] = []
+        passed: list[Reservation] = []
+        for reservation in sorted(with_, key=lambda each: each.start):
+            if reservation.hold is None or (end <= reservation.start and end < FAR):
+                continue
+            world = self.at(reservation.start)
+            if world.has_room(hold):
+                passed.append(reservation)
+                continue
+            spots = taken(world.topologies, hold.admission)
+            if reservation.outlook is not None and not reservation.outlook.fits_beside(
+                reservation.start, spots, self._stays
+            ):
+                return reservation
+            world.drop(reservation.key)
+            other: Hold | None = None
+            if world.has_room(hold):
+                world.put(key, hold)
+                assignment = world.fit(reservation.gang, reservation.queue)
+                world.drop(key)
+                other = None if assignment is None else hold_of(assignment, reservation.queue)
+            world.put(reservation.key, reservation.hold)
+            if other is None:
+                return reservation
+            moved.append((reservation, other))
+            passed.append(reservation)
+        for reservation, other in moved:
+            reservation.hold_from(reservation.start, other, self._length(reservation, other))
+        for reservation in passed:
+            reservation.beside.add(key)
+        return None
+
+
+#: after every key
+_LAST = "\U0010ffff"
+_NOTHING: Mapping[FlavorResource, int] = {}

@@ -1,0 +1,324 @@
+"""When a gang can start at the earliest, by counting: a lower bound that is cheap to keep, and nearly always exact.
+
+Per pod set it counts how many pods each leaf of the topology will take, and from when on; per resource, when enough quota will
+have been released. Both look at one thing at a time, so a gang can never start before, but it may have to wait for more:
+`timeline` asks the world of that moment.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from gangline.engine.model import Admission, Millis
+from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.queues.workload_state import Gang
+from gangline.engine.quota.quota_ledger import FlavorResource
+from gangline.engine.text.change_log import ChangeLog
+from gangline.engine.topology.domain_counts import Wants, wants_of
+from gangline.engine.topology.placement import asks
+from gangline.engine.topology.topologies import Topologies, per_pod
+from gangline.engine.topology.topology_ledger import Leaf, LeafKey, TopologyLedger, usage_of
+
+#: The flavor of a leaf ("" where leaves are hosts, which flavors share), and its name.
+Spot: TypeAlias = tuple[str, LeafKey]
+
+#: The log of changed spots starts over when it is this long.
+_LOG_LENGTH = 20_000
+
+
+@dataclass(slots=True)
+class Stay:
+    """What a holder takes of a spot until it goes."""
+
+    end: Millis
+    amounts: dict[str, int]
+
+
+def taken(topologies: Topologies, admission: Admission | None) -> dict[Spot, dict[str, int]]:
+    """What an admission takes of every spot."""
+    found: dict[Spot, dict[str, int]] = {}
+    for pod_set in admission.pod_sets if admission is not None else ():
+        if pod_set.topology is None or pod_set.count <= 0:
+            continue
+        flavor = next((name for name in pod_set.flavors.values() if topologies.ledger(name) is not None), None)
+        ledger = topologies.ledger(flavor) if flavor is not None else None
+        if ledger is None or flavor is None:
+            continue
+        requests = per_pod(pod_set)
+        for domain in pod_set.topology.domains:
+            total = found.setdefault(("" if ledger.hostnames else flavor, domain.values), {})
+            for resource, amount in usage_of(requests, domain.count).items():
+                total[resource] = total.get(resource, 0) + amount
+    return found
+
+
+class Stays:
+    """Who is on which spot, and a log of the spots where that changed."""
+
+    def __init__(self) -> None:
+        self.at: dict[Spot, dict[str, Stay]] = {}
+        self.log: ChangeLog[Spot] = ChangeLog(_LOG_LENGTH)
+
+    def put(self, key: str, where: Mapping[Spot, dict[str, int]], end: Millis) -> None:
+        for spot, amounts in where.items():
+            self.at.setdefault(spot, {})[key] = Stay(end, amounts)
+        self.log.extend(where)
+
+    def drop(self, key: str, where: Iterable[Spot]) -> None:
+        for spot in where:
+            here = self.at[spot]
+            del here[key]
+            if not here:
+                del self.at[spot]
+        self.log.extend(where)
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """One pod set: when, leaf by leaf, its pods find room."""
+
+    ledger: TopologyLedger
+    wants: Wants
+    count: int
+    by_spot: dict[Spot, list[Millis]] = field(default_factory=dict[Spot, "list[Millis]"])
+    #: of all spots, sorted
+    times: list[Millis] = field(default_factory=list["Millis"])
+    #: as its spots name it
+    flavor: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.flavor = "" if self.ledger.hostnames else self.ledger.flavor.name
+
+    def leaf(self, spot: Spot) -> Leaf | None:
+        """What is at this spot; None if it is not one of this part's flavor, or is gone."""
+        flavor, key = spot
+        return self.ledger.leaf(key) if flavor == self.flavor else None
+
+    def count_all(self, at: Mapping[Spot, Mapping[str, Stay]]) -> None:
+        self.by_spot = {}
+        for leaf in self.ledger.leaves():
+            spot = (self.flavor, leaf.key)
+            found = self._times(leaf.idle, at.get(spot, _NOTHING).values())
+            if found:
+                self.by_spot[spot] = found
+        self.times = sorted(time for found in self.by_spot.values() for time in found)
+
+    def count_again(self, spot: Spot, stays: Mapping[str, Stay]) -> None:
+        for time in self.by_spot.pop(spot, ()):
+            del self.times[bisect_right(self.times, time) - 1]
+        leaf = self.leaf(spot)
+        if leaf is None:
+            return
+        found = self._times(leaf.idle, stays.values())
+        if found:
+            self.by_spot[spot] = found
+            for time in found:
+                insort(self.times, time)
+
+    def _times(self, idle: Mapping[str, int], stays: Collection[Stay]) -> list[Millis]:
+        """When the first pod finds room, the second one, …; 0 = now."""
+        wants, most = self.wants, self.count
+        free = [idle.get(resource, 0) for resource, _ in wants]
+        if stays:
+            free = [
+                amount - sum([stay.amounts.get(resource, 0) for stay in stays])
+                for amount, (resource, _) in zip(free, wants, strict=True)
+            ]
+        found = max(0, min([amount // want for amount, (_, want) in zip(free, wants, strict=True)]))
+        if found >= most:
+            return [0] * most
+        times: list[Millis] = [0] * found
+        for stay in stays if len(stays) < 2 else sorted(stays, key=_end):
+            amounts = stay.amounts
+            free = [amount + amounts.get(resource, 0) for amount, (resource, _) in zip(free, wants, strict=True)]
+            fitting = min([amount // want for amount, (_, want) in zip(free, wants, strict=True)])
+            if fitting > found:
+                times += [stay.end] * (min(most, fitting) - found)
+                found = fitting
+                if found >= most:
+                    break
+        return times
+
+    def pods_now(self, idle: Mapping[str, int], stays: Iterable[Stay]) -> int:
+        """How many pods find room now on a leaf where these stay; those that are leaving (end 0) don't count."""
+        staying = [stay.amounts for stay in stays if stay.end > 0]
+        fitting = self.count
+        for resource, want in self.wants:
+            free = idle.get(resource, 0) - sum([amounts.get(resource, 0) for amounts in staying])
+            fitting = min(fitting, free // want)
+        return max(0, fitting)
+
+    def pods_without(self, gone: frozenset[str], spots: Iterable[Spot], at: Mapping[Spot, Mapping[str, Stay]]) -> int:
+        """How many pods would find room now if these had gone; `spots` are those where they are."""
+        total = bisect_right(self.times, 0)
+        for spot in spots:
+            leaf = self.leaf(spot)
+            if leaf is None:
+                continue
+            left = [stay for key, stay in at.get(spot, _NOTHING).items() if key not in gone]
+            total += self.pods_now(leaf.idle, left) - bisect_right(self.by_spot.get(spot, _NO_TIMES), 0)
+        return total
+
+    def pods_beside(
+        self, moment: Millis, spots: Mapping[Spot, dict[str, int]], at: Mapping[Spot, Mapping[str, Stay]]
+    ) -> int:
+        """How many pods would find room at a moment if somebody took this of these spots, and stayed."""
+        total = bisect_right(self.times, moment)
+        for spot, amounts in spots.items():
+            leaf = self.leaf(spot)
+            if leaf is None:
+                continue
+            more = [*at.get(spot, _NOTHING).values(), Stay(_NEVER, amounts)]
+            total -= bisect_right(self.by_spot.get(spot, _NO_TIMES), moment)
+            total += bisect_right(self._times(leaf.idle, more), moment)
+        return total
+
+
+class _Leaving:
+    """How many pods of one part would find room now, as holders go one after the other."""
+
+    __slots__ = ("_at", "_gone", "_here", "_part", "pods")
+
+    def __init__(self, part: _Part, at: Mapping[Spot, Mapping[str, Stay]]) -> None:
+        self._part = part
+        self._at = at
+        self._gone: set[str] = set()
+        #: of the spots that somebody left
+        self._here: dict[Spot, int] = {}
+        self.pods = bisect_right(part.times, 0)
+
+    def leave(self, key: str, spots: Iterable[Spot]) -> None:
+        part, gone = self._part, self._gone
+        gone.add(key)
+        for spot in spots:
+            leaf = part.leaf(spot)
+            if leaf is None:
+                continue
+            before = self._here.get(spot)
+            if before is None:
+                before = bisect_right(part.by_spot.get(spot, _NO_TIMES), 0)
+            left = [stay for other, stay in self._at.get(spot, _NOTHING).items() if other not in gone]
+            self._here[spot] = part.pods_now(leaf.idle, left)
+            self.pods += self._here[spot] - before
+
+
+class Outlook:
+    """Of one gang in one queue. It says nothing (0) about what it can't count: several flavors to choose from."""
+
+    def __init__(self, gang: Gang, queue: ClusterQueueState, topologies: Topologies) -> None:
+        self._parts: list[_Part] = []
+        self.needs: dict[FlavorResource, int] = {}
+        #: the end of the log of spots up to which was counted
+        self._counted = ChangeLog.UNREAD
+        for demand in gang.demands:
+            flavors: set[str] = set()
+            for resource, amount in demand.pod_set.requests.items():
+                group = queue.group_of.get(resource)
+                if group is not None and len(group.options) == 1:
+                    fr = (group.options[0].name, resource)
+                    self.needs[fr] = self.needs.get(fr, 0) + amount * demand.count
+                    flavors.add(group.options[0].name)
+            ledger = next((found for name in sorted(flavors) if (found := topologies.ledger(name)) is not None), None)
+            if ledger is not None and demand.count and (asks(demand.pod_set) or queue.only_topologies):
+                if queue.delays_topology:
+                    continue
+                self._parts.append(_Part(ledger, wants_of(demand.pod_set.requests), demand.count))
+
+    def places(self, stays: Stays) -> Millis:
+        """Not before this there is room for all its pods; 0 = there may be now. Beyond all times: never."""
+        self._catch_up(stays)
+        latest = 0
+        for part in self._parts:
+            if len(part.times) < part.count:
+                return _NEVER
+            latest = max(latest, part.times[part.count - 1])
+        return latest
+
+    def might_fit_without(self, gone: Mapping[str, Iterable[Spot]], stays: Stays) -> bool:
+        """Whether, by counting, there could be room now if these had gone."""
+        self._catch_up(stays)
+        keys = frozenset(gone)
+        spots = sorted({spot for where in gone.values() for spot in where})
+        return all(part.pods_without(keys, spots, stays.at) >= part.count for part in self._parts)
+
+    def fewest_without(self, going: Iterable[tuple[str, Iterable[Spot]]], stays: Stays) -> int | None:
+        """How many of these have to go, in their order, until there could be room now, by counting; None: all are too few."""
+        self._catch_up(stays)
+        parts = [(_Leaving(part, stays.at), part.count) for part in self._parts]
+        missing = [(leaving, count) for leaving, count in parts if leaving.pods < count]
+        if not missing:
+            return 0
+        for number, (key, spots) in enumerate(going, start=1):
+            for leaving, _ in missing:
+                leaving.leave(key, spots)
+            missing = [(leaving, count) for leaving, count in missing if leaving.pods < count]
+            if not missing:
+                return number
+        return None
+
+    def fits_beside(self, moment: Millis, spots: Mapping[Spot, dict[str, int]], stays: Stays) -> bool:
+        """Whether, by counting, there could be room at a moment if somebody else took this as well."""
+        self._catch_up(stays)
+        return all(part.pods_beside(moment, spots, stays.at) >= part.count for part in self._parts)
+
+    def _catch_up(self, stays: Stays) -> None:
+        changed = stays.log.since(self._counted)
+        if changed is None:
+            for part in self._parts:
+                part.count_all(stays.at)
+        elif changed:
+            spots = sorted(set(changed))
+            for part in self._parts:
+                for spot in spots:
+                    part.count_again(spot, stays.at.get(spot, _NOTHING))
+        self._counted = stays.log.end
+
+
+def enough_quota(
+    needs: Mapping[FlavorResource, int],
+    queue: ClusterQueueState,
+    releases: Sequence[tuple[Millis, str]],
+    usage: Callable[[str], Mapping[FlavorResource, int]],
+) -> Millis:
+    """Not before this enough quota has been released, by the cells of `queue` as they are now; 0 = there may be now."""
+    latest = 0
+    for fr, amount in needs.items():
+        missing = amount - queue.cell(fr).available()
+        if missing <= 0:
+            continue
+        for end, key in releases:
+            missing -= usage(key).get(fr, 0)
+            if missing <= 0:
+                latest = max(latest, end)
+                break
+        else:
+            return _NEVER
+    return latest
+
+
+def fewest_releases(
+    needs: Mapping[FlavorResource, int], queue: ClusterQueueState, releases: Sequence[Mapping[FlavorResource, int]]
+) -> int | None:
+    """How many of these it takes, in their order, until there is enough quota now; None: all are too few."""
+    fewest = 0
+    for fr, amount in needs.items():
+        missing, number = amount - queue.cell(fr).available(), 0
+        while missing > 0:
+            if number == len(releases):
+                return None
+            missing -= releases[number].get(fr, 0)
+            number += 1
+        fewest = max(fewest, number)
+    return fewest
+
+
+def _end(stay: Stay) -> Millis:
+    return stay.end
+
+
+_NEVER: Millis = 1 << 62
+_NOTHING: Mapping[str, Stay] = {}
+_NO_TIMES: list[Millis] = []

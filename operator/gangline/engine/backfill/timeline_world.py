@@ -1,0 +1,163 @@
+"""The quota trees and the nodes a second time, as they will be at some moment: a place to try things on.
+
+It is made of the same parts as the present, so that a what-if about the future asks exactly the questions that an admission
+will be asked: quota through all ancestors, flavors, and a place for every pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from gangline.engine.flavors.assignment import Assignment, Mode
+from gangline.engine.flavors.flavor_assigner import Assigner
+from gangline.engine.model import Admission, ClusterQueue
+from gangline.engine.nodes.capacity import Capacity
+from gangline.engine.nodes.packer import Member, Seats
+from gangline.engine.preemption.preemptor import Need, Preemptor, Victim
+from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.queues.cohort_hierarchy import Forest
+from gangline.engine.queues.workload_state import Gang
+from gangline.engine.quota.quota_ledger import Cell, FlavorResource
+from gangline.engine.state.store import Store
+from gangline.engine.topology.placement import has_placements
+from gangline.engine.topology.topologies import Topologies
+
+
+class Hold:
+    """What somebody holds: quota, and places for pods."""
+
+    __slots__ = ("admission", "members", "places", "queue", "seats", "usage")
+
+    def __init__(
+        self,
+        queue: str,
+        usage: Mapping[FlavorResource, int],
+        admission: Admission | None,
+        members: Sequence[Member] = (),
+        seats: Seats | None = None,
+    ) -> None:
+        self.queue = queue
+        self.usage = usage
+        #: what it was made of
+        self.places = admission
+        #: None where no places are held
+        self.admission = admission if admission is not None and has_placements(admission) else None
+        #: seats on the nodes of flavors without a topology
+        self.members = members
+        self.seats = seats
+
+
+class World:
+    """Built from what `store` knows; `put` and `drop` are each other's exact undo."""
+
+    def __init__(self, store: Store) -> None:
+        self._forest = Forest()
+        self._topologies = Topologies()
+        for flavor in store.flavors.values():
+            self._topologies.put_flavor(flavor)
+        for topology in store.topologies.values():
+            self._topologies.put_topology(topology)
+        store.topology.mirror_to(self._topologies)
+        for name, cohort in store.cohorts.items():
+            self._forest.put_cohort(cohort, name)
+        for name, config in store.cluster_queues.items():
+            self._forest.put_queue(config, name)
+
+        def configure(queue: ClusterQueueState, config: ClusterQueue) -> None:
+            queue.configure(replace(config, ordering=None, backfill=None), store.settings, None)
+            real = store.queues.get(queue.name)
+            queue.delays_topology = real is not None and real.delays_topology
+
+        self._forest.settle(configure)
+        for queue in self._forest.queues.values():
+            queue.bind(store.flavors)
+        self._capacity = Capacity(store.health, store.flavors)
+        for node in store.health.nodes.values():
+            self._capacity.rooms.put(node, usable=store.health.usable(node.name))
+        self._preemptor = Preemptor(store.settings, self._topologies, _nobody, self._capacity)
+        self._held: dict[str, tuple[Hold, list[tuple[Cell, int]]]] = {}
+
+    @property
+    def topologies(self) -> Topologies:
+        return self._topologies
+
+    def queue(self, name: str) -> ClusterQueueState | None:
+        return self._forest.queues.get(name)
+
+    def put(self, key: str, hold: Hold) -> None:
+        """`key` holds this from now on; it must hold nothing so far."""
+        queue = self._forest.queues.get(hold.queue)
+        cells = [] if queue is None else [(queue.cell(fr), amount) for fr, amount in hold.usage.items()]
+        for cell, amount in cells:
+            cell.add(amount)
+        if hold.admission is not None:
+            self._topologies.put_holder(key, hold.admission)
+        if hold.seats is not None:
+            self._capacity.occupy(key, hold.members, hold.seats, 1)
+        self._held[key] = hold, cells
+
+    def drop(self, key: str) -> None:
+        """`key` holds nothing any more; unknown keys are fine."""
+        known = self._held.pop(key, None)
+        if known is None:
+            return
+        hold, cells = known
+        for cell, amount in cells:
+            cell.remove(amount)
+        if hold.admission is not None:
+            self._topologies.remove_holder(key)
+        if hold.seats is not None:
+            self._capacity.occupy(key, hold.members, hold.seats, -1)
+
+    def holds(self, key: str) -> bool:
+        return key in self._held
+
+    def hold(self, key: str) -> Hold:
+        return self._held[key][0]
+
+    def fit(self, gang: Gang, queue: str) -> Assignment | None:
+        """Flavors and places for the whole gang, without preempting anybody; None if it does not fit."""
+        state = self._forest.queues.get(queue)
+        if state is None:
+            return None
+        assignment = Assigner(gang, state, self._preemptor).assign(None)
+        return assignment if assignment.mode is Mode.FIT else None
+
+    def has_room(self, hold: Hold) -> bool:
+        """Whether exactly this could be held as well."""
+        queue = self._forest.queues.get(hold.queue)
+        if queue is None:
+            return False
+        if any(amount > max(0, queue.cell(fr).available()) for fr, amount in hold.usage.items()):
+            return False
+        if hold.admission is not None and not self._topologies.has_room(hold.admission):
+            return False
+        return hold.seats is None or self._has_seats(hold.members, hold.seats)
+
+    def _has_seats(self, members: Sequence[Member], seats: Seats) -> bool:
+        rooms, owners = self._capacity.rooms, self._capacity.rooms.owners
+        self._capacity.occupy(_SOMEBODY, members, seats, 1)
+        taken = [room for name in seats.nodes() if (room := rooms.get(name)) is not None]
+        free = not any(room.overfull for room in taken) and all(len(owners(domain)) == 1 for domain in seats.domains)
+        self._capacity.occupy(_SOMEBODY, members, seats, -1)
+        return free
+
+
+#: who sits somewhere in a what-if
+_SOMEBODY = ""
+
+
+def _nobody(need: Need) -> list[Victim]:
+    del need
+    return []
+
+
+def hold_of(assignment: Assignment, queue: str) -> Hold:
+    """What an assignment would hold."""
+    usage: dict[FlavorResource, int] = {}
+    for cell, amount in assignment.usage.items():
+        usage[cell.fr] = usage.get(cell.fr, 0) + amount
+    want = assignment.want
+    members = want.members if want is not None else ()
+    return Hold(queue, usage, assignment.admission(queue), members, want.seats if want is not None else None)

@@ -1,0 +1,62 @@
+"""What a head got in a scheduling cycle, and how that ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gangline.engine.flavors.assignment import Assignment, Mode
+from gangline.engine.model import Millis
+from gangline.engine.preemption.preemptor import Victim
+from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.queues.workload_state import Gang
+
+# how an attempt ended, as Kueue names it
+NO_FIT, NO_CANDIDATES = "NoFit", "PreemptionNoCandidates"
+PENDING, FAILED = "PendingPreemption", "FailedAfterNomination"
+GENERIC = ""
+
+#: the reason while PodsReady holds admission back
+NOT_READY = "WaitingForPodsReady"
+#: the reason of those that would be in the way of a reservation
+HELD_BACK = "WaitingForReservation"
+WAIT_READY = "waiting for all admitted workloads to be in PodsReady condition"
+NO_LONGER_FITS = "Workload no longer fits after processing another workload"
+STILL_THERE = "Workload fits only once preempted workloads have stopped"
+OVERLAP = "Workload has overlapping preemption targets with another workload"
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Why a gang that fits may not start: it would be in the way of a reservation that starts at `horizon`."""
+
+    horizon: Millis
+    message: str
+    #: others of its shape are not in the way
+    alone: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """What a head got in this cycle."""
+
+    gang: Gang
+    queue: ClusterQueueState
+    assignment: Assignment
+    victims: list[Victim]
+    #: the queue's generation when flavors were assigned
+    generation: int
+    requeue_reason: str = GENERIC
+    reserved: bool = False
+    skipped: str = ""  # why, in words
+    blocked: str = ""  # reason, if it fits but may not be reserved now
+    parked_others: bool = False  # others of its shape were set aside with it
+    deferred: bool = False
+    backfilled: bool = False
+    objection: Objection | None = None
+    new_victims: list[Victim] = field(default_factory=list[Victim])
+
+    @property
+    def mode(self) -> str:
+        if self.deferred:
+            return "DeferredFit"
+        return {Mode.NO_FIT: "NoFit", Mode.FIT: "Fit"}.get(self.assignment.mode, "Preempt")

@@ -1,0 +1,175 @@
+"""Why a gang waits: one binding cause, in Kueue's words and in numbers."""
+
+from __future__ import annotations
+
+from gangline.engine.cycle.attempt import NO_CANDIDATES, NO_FIT, PENDING, Attempt
+from gangline.engine.cycle.pending_messages import assignment_text, obstacle_text
+from gangline.engine.flavors.assignment import (
+    CAPACITY,
+    EXCEEDS_MAX,
+    NO_CAPACITY,
+    NO_MATCH,
+    WAITING,
+    Assignment,
+    Obstacle,
+)
+from gangline.engine.model import Explanation
+from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of
+from gangline.engine.queues.protection import remark
+from gangline.engine.queues.workload_state import Gang
+from gangline.engine.state.store import Store
+from gangline.engine.text import quantity_text
+
+#: Holders named in an explanation, at most.
+HOLDERS = 10
+
+
+def reason_of(attempt: Attempt) -> str:
+    """The reason that the QuotaReserved condition gets."""
+    if attempt.requeue_reason == NO_FIT:
+        return attempt.assignment.reason
+    if attempt.requeue_reason == NO_CANDIDATES and attempt.assignment.lacks_room:
+        return NO_CAPACITY
+    return "WaitingForPreemptedWorkloads" if attempt.requeue_reason == PENDING else attempt.blocked or "WaitingForQuota"
+
+
+def message_of(attempt: Attempt) -> str:
+    """The message that the QuotaReserved condition gets."""
+    if attempt.skipped:
+        return attempt.skipped
+    text = assignment_text(attempt.assignment)
+    if attempt.requeue_reason == PENDING:
+        waiting = f"Pending the preemption of {max(1, len(attempt.victims))} workload(s)"
+        return f"{text}. {waiting}" if text else waiting
+    if attempt.requeue_reason == NO_CANDIDATES and attempt.assignment.protected_until is not None:
+        return text + remark(attempt.assignment.protected_until)
+    if attempt.requeue_reason in (NO_FIT, NO_CANDIDATES):
+        return text
+    return text or "Workload is pending evaluation in the scheduling queue"
+
+
+def attempted(
+    queue: ClusterQueueState, reason: str, message: str, assignment: Assignment, *, with_holders: bool
+) -> Explanation:
+    """The explanation of a failed attempt: what is short, by how much, and, for those who ask, who holds it.
+
+    Finding the holders means looking at all of the tree; a Park is made thousands of times, and nobody reads them there.
+    """
+    found = _binding(assignment)
+    if found is None:
+        return Explanation(reason or "NoMatchingFlavor", message)
+    pod_set, obstacle = found
+    kind, flavor, resource, before, amount, limit, _ = obstacle
+    requested = before + amount
+    holders: tuple[str, ...] = ()
+    if kind == WAITING and with_holders:
+        holders = _holders(queue, flavor, resource)
+    return Explanation(
+        reason or "NoMatchingFlavor",
+        message,
+        pod_set=pod_set,
+        flavor=flavor,
+        resource=resource,
+        requested=requested,
+        available=limit,
+        short=max(0, requested - limit),
+        holders=holders,
+        needs=_needs(obstacle, queue, _is_held(queue, flavor, resource)),
+    )
+
+
+def _binding(assignment: Assignment) -> tuple[str, Obstacle] | None:
+    """The obstacle nearest to being overcome, of the first pod set that has one that counts."""
+    for pod_set in assignment.pod_sets:
+        if pod_set.obstacles and not pod_set.fits and (pod_set.failed or assignment.mode != 0):
+            return pod_set.name, min(pod_set.obstacles, key=_distance)
+    return None
+
+
+def _distance(obstacle: Obstacle) -> tuple[int, float]:
+    wanted = obstacle.before + obstacle.amount
+    return obstacle.kind, (wanted - obstacle.limit) / wanted if wanted else 0.0
+
+
+def _is_held(queue: ClusterQueueState, flavor: str, resource: str) -> bool:
+    fr = (flavor, resource)
+    return any(
+        (cell := member.cells.get(fr)) is not None and cell.usage > 0 for member in cluster_queues_of(queue.root)
+    )
+
+
+def _holders(queue: ClusterQueueState, flavor: str, resource: str) -> tuple[str, ...]:
+    """Who holds most of a flavor's resource in the queue's tree, largest first."""
+    fr = (flavor, resource)
+    holders = [
+        (-amount, gang.key)
+        for member in cluster_queues_of(queue.root)
+        if (cell := member.cells.get(fr)) is not None and cell.usage
+        for gang in member.holders.values()
+        if (amount := gang.usage.get(fr, 0))
+    ]
+    return tuple(key for _, key in sorted(holders)[:HOLDERS])
+
+
+def _needs(obstacle: Obstacle, queue: ClusterQueueState, held: bool) -> str:
+    kind, flavor, resource, before, amount, limit, _ = obstacle
+    if kind == WAITING:
+        more = quantity_text.text(resource, before + amount - limit)
+        who = "the workloads that hold it must finish or be preempted" if held else "quota must be added or lent"
+        return f"{more} more of {resource} in flavor {flavor} must become free: {who}."
+    if kind == EXCEEDS_MAX:
+        total = quantity_text.text(resource, before + amount)
+        return (
+            f"ClusterQueue {queue.name} must be able to use {total} of {resource} in flavor {flavor},"
+            f" but {quantity_text.text(resource, limit)} is the most it ever can: raise its quota or what it may borrow,"
+            " or ask for less."
+        )
+    if kind == CAPACITY:
+        return f"Nodes of flavor {flavor} must become healthy, or workloads on them finish or be preempted."
+    if kind == NO_MATCH and resource:
+        return f"ClusterQueue {queue.name} must offer {resource}."
+    if kind == NO_MATCH:
+        return f"The pods must select and tolerate a flavor of ClusterQueue {queue.name}: {obstacle_text(obstacle)}."
+    return obstacle_text(obstacle)
+
+
+def unplaced(gang: Gang, store: Store) -> Explanation | None:
+    """Why a gang is in no queue, or in one that takes no heads; None if it simply waits its turn."""
+    workload = gang.workload
+    if not workload.active:
+        return Explanation("Deactivated", "The workload is deactivated", needs="Set spec.active to true.")
+    if workload.gates:
+        gates = ", ".join(workload.gates)
+        return Explanation("AdmissionGated", f"Admission is gated by: {gates}", needs=f"Remove the gates {gates}.")
+    if workload.on_hold:
+        return Explanation("OnHold", "The workload is on hold")
+    name = workload.queue
+    local_queue = store.local_queues.get(gang.local_queue)
+    if local_queue is None:
+        return Explanation(
+            "Misconfigured",
+            f"LocalQueue {name} doesn't exist",
+            needs=f"Create LocalQueue {name} in namespace {workload.namespace}, or name another queue.",
+        )
+    if local_queue.terminating:
+        return Explanation("Misconfigured", f"LocalQueue {name} is terminating or missing")
+    if local_queue.stop_policy != "None":
+        return Explanation("Suspended", f"LocalQueue {name} is stopped", needs=f"Resume LocalQueue {name}.")
+    return _queue_unfit(gang, local_queue.cluster_queue, store)
+
+
+def _queue_unfit(gang: Gang, name: str, store: Store) -> Explanation | None:
+    queue = store.queues.get(name)
+    if queue is None:
+        return Explanation("Misconfigured", f"ClusterQueue {name} doesn't exist", needs=f"Create ClusterQueue {name}.")
+    if not queue.in_service:
+        stopped = queue.config.stop_policy != "None"
+        _, why = store.inactive(name)
+        return Explanation("Suspended" if stopped else "Misconfigured", f"ClusterQueue {name} is inactive", needs=why)
+    if gang.queue is not None and not store.selects(gang):
+        return Explanation(
+            "Misconfigured",
+            "workload namespace doesn't match ClusterQueue selector",
+            needs=f"ClusterQueue {name} must select namespace {gang.workload.namespace}.",
+        )
+    return None

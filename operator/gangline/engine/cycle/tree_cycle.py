@@ -1,0 +1,441 @@
+"""One scheduling cycle of one cohort tree, as Kueue runs it.
+
+    nominate every head alone → order them → process one by one, each seeing what the earlier ones took → put back the rest
+
+Nothing is copied: the cycle works on the ledger, and what it only assumed is taken out again at its end. What stays are
+reservations. Trees share no quota, so the cycles of different trees don't depend on each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from sys import maxsize
+from typing import Protocol, TypeAlias
+
+from gangline.engine.cycle.attempt import (
+    FAILED,
+    HELD_BACK,
+    NO_CANDIDATES,
+    NO_FIT,
+    NO_LONGER_FITS,
+    NOT_READY,
+    OVERLAP,
+    PENDING,
+    STILL_THERE,
+    WAIT_READY,
+    Attempt,
+    Objection,
+)
+from gangline.engine.cycle.tournament import Tournament
+from gangline.engine.flavors import partial_admission
+from gangline.engine.flavors.assignment import Assignment, Mode
+from gangline.engine.flavors.flavor_assigner import Assigner, Restriction
+from gangline.engine.model import Settings, TopologyAssignment
+from gangline.engine.preemption.preemptor import Preemptor
+from gangline.engine.preemption.victim_search import Victim, lift_places, put_back, restore_places, take_out
+from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
+from gangline.engine.queues.quota_holds import Claim, claims_of, others_held, settle_claim, stake, yields_to
+from gangline.engine.queues.workload_state import Gang, Progress, ScanProgress
+from gangline.engine.quota.quota_ledger import Cell, Node
+from gangline.engine.text.fixes import STILL_HELD
+from gangline.engine.topology.placement import has_placements
+
+
+class Guard(Protocol):
+    """Keeps reservations (`engine.backfill.backfill`)."""
+
+    def nominated(self, root: Node, attempts: Sequence[Attempt]) -> None: ...
+    def objection(self, attempt: Attempt) -> Objection | None: ...
+    def reserved(self, attempt: Attempt) -> None: ...
+    def hold_back(self, attempt: Attempt, objection: Objection) -> bool: ...
+
+
+@dataclass(slots=True)
+class Nomination:
+    """What a head was nominated with, and where its scan of flavors began."""
+
+    tried: ScanProgress
+    assignment: Assignment
+    victims: list[Victim]
+    places: Mapping[str, TopologyAssignment]  # as they were found; what comes of the attempt may be others
+
+
+_NOWHERE: Mapping[str, TopologyAssignment] = {}
+
+#: uid of a gang that may start or preempt -> its nomination, which is the same for as long as nothing changes in its tree
+Nominations: TypeAlias = dict[str, Nomination]
+
+
+class TreeCycle:
+    """Runs one cycle. `attempts` then holds every head's in the order of processing."""
+
+    def __init__(
+        self,
+        root: Node,
+        heads: Sequence[Gang],
+        settings: Settings,
+        preemptor: Preemptor,
+        now: int,
+        may_reserve: Callable[[], bool],
+        guard: Guard | None = None,
+        known: Nominations | None = None,
+    ) -> None:
+        self._root = root
+        self._known = known
+        self._may_reserve = may_reserve
+        self._guard = guard
+        self._settings = settings
+        self._preemptor = preemptor
+        self._now = now // 1000
+        self._heads = heads
+        self._taken: dict[Gang, None] = {}  # victims chosen so far
+        self._away = False  # whether these are thought away at the moment …
+        #: … which may last until the end of the cycle, unless somebody else looks at the ledger meanwhile
+        self._may_stay_away = settings.fair_sharing is None and guard is None
+        self._assumed: list[tuple[Cell, int]] = []
+        self._assumed_places: list[str] = []
+        self._assumed_seats: list[Callable[[], None]] = []  # each gives back what it took
+        self._claims: list[Claim] = []
+        self.attempts: list[Attempt] = []
+        #: whose turn it is, should something go wrong
+        self.subject: Gang | None = None
+
+    def run(self, most: int = maxsize) -> list[Attempt]:
+        """`most`: after so many reservations and victims the heads that are left stay heads, as if they had not been popped."""
+        self._root.rounds += 1
+        self._preemptor.known.clear()
+        self._claims = claims_of(self._root)
+        attempts: list[Attempt] = []
+        for head in self._heads:
+            self.subject = head
+            attempts.append(self._nominate(head))
+        self.subject = None
+        if self._guard is not None:
+            self._guard.nominated(self._root, attempts)
+        granted = 0
+        for attempt in self._ordered(attempts):
+            if granted >= most:
+                attempt.queue.pending.unpop(attempt.gang)
+                continue
+            self.attempts.append(attempt)
+            self.subject = attempt.gang
+            if self._claims:
+                with others_held(self._claims, attempt.gang):
+                    self._process(attempt)
+            else:
+                self._process(attempt)
+            granted += attempt.reserved + len(attempt.new_victims)
+        self.subject = None
+        self._think_away(False)
+        for cell, amount in reversed(self._assumed):
+            cell.remove(amount)
+        for key in self._assumed_places:
+            self._preemptor.topologies.remove_holder(key)
+        for give_back in reversed(self._assumed_seats):
+            give_back()
+        for attempt in self.attempts:
+            self._put_back(attempt)
+        return self.attempts
+
+    def _gate(self, name: str, default: bool = True) -> bool:
+        return self._settings.gates.get(name, default)
+
+    # --- nominate -----------------------------------------------------------------------------------------------------
+
+    def _nominate(self, gang: Gang) -> Attempt:
+        queue = queue_of(gang)
+        assert queue is not None, gang
+        tried = self._progress(gang, queue)
+        if self._claims:
+            with others_held(self._claims, gang):
+                self._preemptor.known.clear()
+                return Attempt(gang, queue, *self._assign(gang, queue, tried, None), queue.generation)
+        known = self._known.get(gang.uid) if self._known is not None else None
+        if known is not None and known.tried == tried:
+            if known.places:
+                known.assignment.take_places(known.places)
+            return Attempt(gang, queue, known.assignment, known.victims, queue.generation)
+        assignment, victims = self._assign(gang, queue, tried, None)
+        if self._known is not None and (victims or assignment.mode is Mode.FIT):
+            places = assignment.placements() if assignment.placing is not None else _NOWHERE
+            self._known[gang.uid] = Nomination(tried, assignment, victims, places)
+        return Attempt(gang, queue, assignment, victims, queue.generation)
+
+    def _progress(self, gang: Gang, queue: ClusterQueueState) -> ScanProgress:
+        """Where to go on scanning flavors, unless the gang or the queue has changed since."""
+        progress = gang.progress
+        if progress is None or progress.shape != gang.shape:
+            return ()
+        if progress.cycle < self._root.rounds - 1 and queue.generation > progress.generation:
+            return ()
+        return progress.tried
+
+    def _assign(
+        self, gang: Gang, queue: ClusterQueueState, tried: ScanProgress, restriction: Restriction | None
+    ) -> tuple[Assignment, list[Victim]]:
+        """Flavors for all pods, or else for as many as partial admission allows; with victims where they are needed."""
+        assigner = Assigner(gang, queue, self._preemptor, tried=tried, restriction=restriction)
+        self._preemptor.protected_until = None
+        full, victims = self._with_victims(assigner, gang, queue, None)
+        full.protected_until = self._preemptor.protected_until
+        if full.mode is Mode.FIT or victims or not gang.shrinks or not self._gate("PartialAdmission"):
+            return full, victims
+
+        def fewer(counts: Sequence[int]) -> tuple[Assignment, list[Victim]] | None:
+            assignment, victims = self._with_victims(assigner, gang, queue, counts)
+            return (assignment, victims) if assignment.mode is Mode.FIT or victims else None
+
+        return partial_admission.search(gang.demands, fewer) or (full, victims)
+
+    def _with_victims(
+        self, assigner: Assigner, gang: Gang, queue: ClusterQueueState, counts: Sequence[int] | None
+    ) -> tuple[Assignment, list[Victim]]:
+        assignment = assigner.assign(counts)
+        if assignment.mode is not Mode.PREEMPT:
+            return assignment, []
+        return assignment, self._preemptor.victims(gang, queue, assignment)
+
+    # --- order --------------------------------------------------------------------------------------------------------
+
+    def _ordered(self, attempts: list[Attempt]) -> Iterator[Attempt]:
+        if len(attempts) < 2:
+            return iter(attempts)
+        if self._settings.fair_sharing is not None:
+            prefer = self._gate("FairSharingPrioritizeNonBorrowing")
+            return Tournament(self._root, attempts, prefer_not_borrowing=prefer).picks()
+        by_priority = self._gate("PrioritySortingWithinCohort")
+        return iter(
+            sorted(
+                attempts,
+                key=lambda attempt: (
+                    attempt.assignment.borrowing,
+                    -attempt.gang.priority if by_priority else 0,
+                    attempt.gang.since,
+                    attempt.gang.uid,
+                ),
+            )
+        )
+
+    # --- process ------------------------------------------------------------------------------------------------------
+
+    def _process(self, attempt: Attempt) -> None:
+        if self._overlaps(attempt) and self._gate("RecomputeAssignmentUponPreemptionTargetsOverlap"):
+            self._recompute(attempt)
+        mode = attempt.assignment.mode
+        awaited = yields_to(attempt.gang, attempt.queue, self._claims)
+        if awaited is not None and mode is not Mode.NO_FIT:
+            attempt.gang.yielding = True
+            self._skip(attempt, f"Workload was preempted for {awaited.key} and waits until that has started")
+        elif attempt.deferred:
+            attempt.requeue_reason = PENDING
+            self._assume(attempt, attempt.assignment.usage)
+        elif mode is Mode.NO_FIT:
+            attempt.requeue_reason = NO_FIT
+        elif mode is Mode.PREEMPT and not attempt.victims:
+            attempt.requeue_reason = NO_CANDIDATES
+            self._reserve_capacity(attempt)
+        elif self._overlaps(attempt):
+            self._skip(attempt, OVERLAP)
+        elif not self._still_fits(attempt):
+            self._skip(attempt, NO_LONGER_FITS)
+        elif mode is Mode.PREEMPT:
+            self._preempt(attempt)
+        elif not self._fits_beside_victims(attempt):
+            self._skip(attempt, STILL_THERE)
+        elif not self._may_reserve():
+            attempt.blocked = NOT_READY
+            self._skip(attempt, WAIT_READY)
+        elif self._guard is not None and (objection := self._guard.objection(attempt)) is not None:
+            attempt.objection = objection
+            attempt.blocked = HELD_BACK
+            self._skip(attempt, objection.message)
+        else:
+            self._reserve(attempt)
+
+    def _overlaps(self, attempt: Attempt) -> bool:
+        return bool(self._taken) and any(victim.gang in self._taken for victim in attempt.victims)
+
+    def _recompute(self, attempt: Attempt) -> None:
+        """Others will evict some of its victims: what would it need then? Only the flavors nominated before count."""
+        nominated = [pod_set.flavors for pod_set in attempt.assignment.pod_sets]
+        self._think_away(True)
+        if self._claims or self._guard is not None:
+            self._preemptor.known.clear()
+        attempt.assignment, attempt.victims = self._assign(attempt.gang, attempt.queue, (), nominated)
+        self._think_away(self._may_stay_away)
+        attempt.deferred = attempt.assignment.mode is Mode.FIT
+
+    def _still_fits(self, attempt: Attempt) -> bool:
+        """With all victims gone, those of earlier attempts included, but with what these take."""
+        self._think_away(True)
+        assignment, gone = attempt.assignment, [victim.gang for victim in attempt.victims]
+        take_out(gone, places=False)
+        fits = all(amount <= max(0, cell.available()) for cell, amount in assignment.usage.items())
+        if fits and assignment.asks_for_places:
+            for gang in gone:
+                lift_places(gang)
+            fits = self._has_places(assignment) and (assignment.want is None or assignment.want.fits())
+            for gang in gone:
+                restore_places(gang)
+        put_back(gone, places=False)
+        self._think_away(self._may_stay_away)
+        return fits
+
+    def _fits_beside_victims(self, attempt: Attempt) -> bool:
+        """As long as the victims chosen so far hold what they have. What their preemptors count on is free until these start."""
+        if not self._taken or STILL_HELD not in attempt.queue.fixes:
+            return True
+        self._think_away(False)
+        for cell, amount in self._assumed:
+            cell.remove(amount)
+        fits = all(amount <= cell.available() for cell, amount in attempt.assignment.usage.items())
+        for cell, amount in self._assumed:
+            cell.add(amount)
+        wanted = attempt.assignment.placing
+        fits = fits and (wanted is None or wanted.still_free(attempt.assignment.placements()))
+        return fits and (attempt.assignment.want is None or attempt.assignment.want.fits())
+
+    def _think_away(self, away: bool) -> None:
+        """Take the victims chosen so far out of the ledger, or put them back."""
+        if away is not self._away:
+            self._away = away
+            if away:
+                take_out(self._taken)
+            else:
+                put_back(self._taken)
+                self._preemptor.known.clear()
+
+    def _has_places(self, assignment: Assignment) -> bool:
+        """Earlier attempts may have taken the places that it was given: then others will do."""
+        wanted = assignment.placing
+        if wanted is None or (assignment.mode is Mode.FIT and wanted.still_free(assignment.placements())):
+            return True
+        if assignment.mode is Mode.FIT and not self._gate("TASRecomputeAssignmentWithinSchedulingCycle"):
+            return False
+        found = wanted.now()
+        if found.ok:
+            assignment.take_places(found.assignments)
+        return found.ok
+
+    def _skip(self, attempt: Attempt, why: str) -> None:
+        attempt.skipped = why
+        attempt.requeue_reason = FAILED
+
+    def _assume(self, attempt: Attempt, usage: Mapping[Cell, int]) -> None:
+        """In use for the rest of the cycle."""
+        if len(self._heads) == 1:  # there is no rest
+            return
+        if attempt.assignment.placements():
+            key = f"{attempt.gang.key} (assumed)"
+            self._preemptor.topologies.put_holder(key, attempt.assignment.admission(attempt.queue.name))
+            self._assumed_places.append(key)
+        if attempt.assignment.want is not None:
+            self._assumed_seats.append(attempt.assignment.want.assume())
+        known = self._preemptor.known
+        over_quota = _count_over_quota(usage) if known else 0
+        for cell, amount in usage.items():
+            cell.add(amount)
+            self._assumed.append((cell, amount))
+        if known and _count_over_quota(usage) != over_quota:
+            known.clear()
+
+    def _reserve_capacity(self, attempt: Attempt) -> None:
+        """It waits for what nobody can be made to give; unless it may reclaim it anyway, others shall not take it meanwhile."""
+        reclaims = attempt.queue.config.preemption.reclaim_within_cohort == "Any"
+        if reclaims and attempt.assignment.protected_until is None:
+            return
+        self._think_away(False)
+        assignment = attempt.assignment
+        self._assume(
+            attempt, {cell: _kept(cell, amount, assignment.borrowing > 0) for cell, amount in assignment.usage.items()}
+        )
+
+    def _preempt(self, attempt: Attempt) -> None:
+        self._assume(attempt, attempt.assignment.usage)
+        for victim in attempt.victims:
+            self._taken[victim.gang] = None
+            if self._away:
+                take_out((victim.gang,))
+            if not victim.gang.evicting:
+                victim.gang.evicting = True
+                attempt.new_victims.append(victim)
+        attempt.requeue_reason = PENDING
+        usage = {cell.fr: amount for cell, amount in attempt.assignment.usage.items()}
+        stake(attempt.gang, attempt.queue, usage, [victim.gang for victim in attempt.victims])
+
+    def _reserve(self, attempt: Attempt) -> None:
+        gang, queue = attempt.gang, attempt.queue
+        usage = {cell.fr: amount for cell, amount in attempt.assignment.usage.items()}
+        gang.verdict = gang.progress = None
+        queue.pending.take_out(gang)
+        queue.pending.forget_preemptor(gang)
+        admission = attempt.assignment.admission(queue.name)
+        queue.hold(gang, admission, usage, self._now)
+        self._preemptor.known.clear()
+        if has_placements(admission):
+            gang.placed = self._preemptor.topologies
+            gang.placed.put_holder(gang.key, admission)
+        if self._preemptor.capacity is not None:
+            seats = attempt.assignment.want.seats if attempt.assignment.want is not None else None
+            self._preemptor.capacity.take(gang, admission, seats)
+        if self._guard is not None:
+            self._guard.reserved(attempt)
+        gang.out = True  # nobody's victim in the cycle in which it was reserved
+        attempt.reserved = True
+
+    # --- put back -----------------------------------------------------------------------------------------------------
+
+    def _put_back(self, attempt: Attempt) -> None:
+        if attempt.reserved:
+            attempt.gang.out = False
+            settle_claim(attempt.gang, attempt.queue)
+            return
+        gang, pending, reason = attempt.gang, attempt.queue.pending, attempt.requeue_reason
+        pending.take_out(gang)
+        gang.verdict = attempt.assignment
+        gang.progress = self._kept_progress(attempt)
+        if reason == PENDING:
+            pending.preemptor = gang
+        if reason in (NO_FIT, NO_CANDIDATES):
+            settle_claim(gang, attempt.queue)
+        if gang.yielding and not pending.strict:
+            pending.put_aside(gang)
+            return
+        gang.yielding = False
+        if attempt.objection is not None and self._guard is not None and gang.progress is None:
+            attempt.parked_others = self._guard.hold_back(attempt, attempt.objection)
+            return
+        parks = reason in (NO_FIT, NO_CANDIDATES) and not pending.strict
+        if parks and gang.progress is None:
+            attempt.parked_others = pending.park_shape(gang)
+        else:
+            pending.arrive(gang)
+
+    def _kept_progress(self, attempt: Attempt) -> Progress | None:
+        """None also if no flavor is left to try: the next scan starts at the first one then, too."""
+        kept = attempt.requeue_reason in (NO_FIT, NO_CANDIDATES) or (
+            attempt.requeue_reason == FAILED and self._gate("FlavorFungibilityPreserveScanProgress")
+        )
+        if not kept or not attempt.assignment.flavors_left():
+            return None
+        return Progress(attempt.assignment.progress(), attempt.gang.shape, self._root.rounds, attempt.generation)
+
+
+def _count_over_quota(cells: Iterable[Cell]) -> int:
+    """Of these cells and those above them, but not at the root, which nobody can be asked to give back to."""
+    count = 0
+    for cell in cells:
+        while cell.parent is not None:
+            count += cell.usage > cell.subtree
+            cell = cell.parent
+    return count
+
+
+def _kept(cell: Cell, amount: int, borrowing: bool) -> int:
+    """What a waiting gang keeps others from taking: up to nominal quota, or up to the borrowing limit if it borrows."""
+    if not borrowing:
+        return max(0, min(amount, cell.nominal - cell.usage))
+    if cell.borrowing_limit is None:
+        return amount
+    return min(amount, cell.nominal + cell.borrowing_limit - cell.usage)

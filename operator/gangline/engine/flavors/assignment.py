@@ -1,0 +1,191 @@
+"""The outcome of assigning flavors: how each amount of a gang could be had, or what stands against it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from gangline.engine.flavors.flavor_needs import PODS
+from gangline.engine.model import Admission, Millis, PodSet, PodSetAssignment, TopologyAssignment
+from gangline.engine.nodes.capacity_request import Want
+from gangline.engine.queues.workload_state import Gang, ScanProgress
+from gangline.engine.quota.quota_ledger import Cell
+from gangline.engine.topology.placement import Placing
+
+
+class Mode(IntEnum):
+    """How an amount could be had, worst first."""
+
+    NO_FIT = 0
+    NO_CANDIDATES = 1
+    PREEMPT = 2  # victims in the own queue are among those needed
+    RECLAIM = 3  # all victims are in other queues
+    FIT = 4
+
+
+class Grade(NamedTuple):
+    mode: Mode
+    borrow: int
+
+
+class Obstacle(NamedTuple):
+    """One reason against a flavor. `kind` orders by severity; the numbers are there for quota reasons."""
+
+    kind: int
+    flavor: str
+    resource: str = ""
+    before: int = 0  # asked for by earlier pod sets
+    amount: int = 0  # asked for by this one
+    limit: int = 0  # what can be had: ever (EXCEEDS_MAX) or now (WAITING)
+    text: str = ""  # for the other kinds
+
+
+#: kinds of obstacles, mildest first
+TOPOLOGY, WAITING, CAPACITY, EXCEEDS_MAX, NO_MATCH = range(5)
+NO_CAPACITY = "WaitingForCapacity"
+REASONS = ("TopologyPlacementFailed", "WaitingForQuota", NO_CAPACITY, "ExceedsMaxQuota", "NoMatchingFlavor")
+
+
+@dataclass(slots=True)
+class Choice:
+    """The flavor of one resource of a pod set."""
+
+    cell: Cell
+    amount: int
+    grade: Grade
+    tried: int = -1
+
+    @property
+    def flavor(self) -> str:
+        return self.cell.fr[0]
+
+
+@dataclass(slots=True)
+class PodSetChoice:
+    pod_set: PodSet
+    count: int
+    choices: dict[str, Choice]
+    fits: bool
+    obstacles: list[Obstacle]
+    failed: bool = False  # no flavor, or a resource that the queue doesn't have
+    topology: TopologyAssignment | None = None
+    delayed_topology: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.pod_set.name
+
+    @property
+    def flavor(self) -> str:
+        return next((choice.flavor for choice in self.choices.values()), "")
+
+    @property
+    def flavors(self) -> dict[str, str]:
+        """By resource."""
+        return {resource: choice.flavor for resource, choice in self.choices.items()}
+
+
+class Assignment:
+    """The outcome of an attempt, complete or up to the first pod set that failed."""
+
+    __slots__ = ("borrowing", "mode", "placing", "pod_sets", "protected_until", "severity", "usage", "want")
+
+    def __init__(self) -> None:
+        self.pod_sets: list[PodSetChoice] = []
+        #: FIT, PREEMPT (with or without candidates) or NO_FIT
+        self.mode = Mode.FIT
+        self.borrowing = 0
+        self.usage: dict[Cell, int] = {}
+        #: the placement that it needs, None if none
+        self.placing: Placing | None = None
+        #: the room on healthy nodes that it needs, None if nodes don't bound it
+        self.want: Want | None = None
+        #: the worst kind of obstacle that the last pod set met, -1 = none
+        self.severity = -1
+        #: there would be victims if nobody were protected: until when the first of those is
+        self.protected_until: Millis | None = None
+
+    def append(self, choice: PodSetChoice) -> None:
+        self.pod_sets.append(choice)
+        for taken in choice.choices.values():
+            self.usage[taken.cell] = self.usage.get(taken.cell, 0) + taken.amount
+            self.borrowing = max(self.borrowing, taken.grade.borrow)
+        if choice.failed:
+            self.mode = Mode.NO_FIT
+        elif not choice.fits:
+            worst = min(taken.grade.mode for taken in choice.choices.values())
+            self.mode = min(self.mode, Mode.FIT if worst is Mode.FIT else Mode.PREEMPT)
+
+    def take_places(self, placements: Mapping[str, TopologyAssignment]) -> None:
+        for pod_set in self.pod_sets:
+            pod_set.topology = placements.get(pod_set.name, pod_set.topology)
+
+    def placements(self) -> dict[str, TopologyAssignment]:
+        return {pod_set.name: pod_set.topology for pod_set in self.pod_sets if pod_set.topology is not None}
+
+    def admission(self, queue: str) -> Admission:
+        """What is granted with it in the ClusterQueue of that name."""
+        return Admission(
+            queue,
+            tuple(
+                PodSetAssignment(
+                    name=pod_set.name,
+                    count=pod_set.count,
+                    flavors=pod_set.flavors,
+                    usage={resource: choice.amount for resource, choice in pod_set.choices.items()},
+                    topology=pod_set.topology,
+                    delayed_topology=pod_set.delayed_topology,
+                )
+                for pod_set in self.pod_sets
+            ),
+        )
+
+    @property
+    def lacks_room(self) -> bool:
+        """Room on healthy nodes is what is missing, and quota is not."""
+        kinds = {obstacle.kind for pod_set in self.pod_sets if not pod_set.fits for obstacle in pod_set.obstacles}
+        return CAPACITY in kinds and WAITING not in kinds
+
+    @property
+    def reason(self) -> str:
+        return REASONS[self.severity] if self.severity >= 0 else ""
+
+    def progress(self) -> ScanProgress:
+        return tuple(
+            {resource: choice.tried for resource, choice in pod_set.choices.items()} for pod_set in self.pod_sets
+        )
+
+    def flavors_left(self) -> bool:
+        """The scan stopped before the last flavor of some resource."""
+        for pod_set in self.pod_sets:
+            for choice in pod_set.choices.values():
+                if choice.tried != -1:
+                    return True
+        return False
+
+    @property
+    def asks_for_places(self) -> bool:
+        """Beside quota there has to be room on nodes."""
+        return self.placing is not None or self.want is not None
+
+    def needed(self) -> list[Cell]:
+        """What can only be had by preemption."""
+        cells = {
+            choice.cell: None
+            for pod_set in self.pod_sets
+            for choice in pod_set.choices.values()
+            if choice.grade.mode is not Mode.FIT
+        }
+        return list(cells)
+
+    def requests(self, *, with_pods: bool) -> dict[Cell, int]:
+        """What victims must make room for. In Kueue `pods` is left out."""
+        return {cell: amount for cell, amount in self.usage.items() if amount and (with_pods or cell.fr[1] != PODS)}
+
+
+def verdict_of(gang: Gang) -> Assignment | None:
+    """What came of the last attempt of a workload that waits; None if it was not tried since its facts changed."""
+    verdict = gang.verdict
+    return verdict if isinstance(verdict, Assignment) else None

@@ -1,0 +1,386 @@
+"""Flavor assignment: which flavor each resource of each pod set would use, and how well that goes.
+
+Pod sets go in order, each seeing what the earlier ones took. Within a pod set all resources of one resource group get the same
+flavor. Flavors are tried in the queue's order until one is good enough (`Fungibility` says what that means); otherwise the
+best one seen is taken. The scan remembers where it stopped, so that the next attempt may go on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from gangline.engine.flavors.assignment import (
+    CAPACITY,
+    EXCEEDS_MAX,
+    NO_MATCH,
+    TOPOLOGY,
+    WAITING,
+    Assignment,
+    Choice,
+    Grade,
+    Mode,
+    Obstacle,
+    PodSetChoice,
+)
+from gangline.engine.flavors.flavor_needs import asked_of
+from gangline.engine.model import Fungibility, Settings
+from gangline.engine.nodes.capacity import Capacity
+from gangline.engine.nodes.capacity_request import Want
+from gangline.engine.nodes.packer import Shortage
+from gangline.engine.queues.cluster_queue import Asked, ClusterQueueState, FlavorOption, GroupNeeds, Way
+from gangline.engine.queues.workload_state import Gang, ScanProgress
+from gangline.engine.quota.quota_ledger import Cell
+from gangline.engine.text.fixes import FALSE_FIT
+from gangline.engine.topology.placement import PENDING, placing
+from gangline.engine.topology.topologies import Placement, Topologies
+
+#: per pod set: resource -> the only flavor to look at
+Restriction = Sequence[Mapping[str, str]]
+
+
+class Chosen(Protocol):
+    """A workload that would be preempted."""
+
+    @property
+    def gang(self) -> Gang: ...
+
+
+class Oracle(Protocol):
+    """What preemption could free (`engine.preemption.preemptor`), and what it is asked about."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def topologies(self) -> Topologies: ...
+    @property
+    def capacity(self) -> Capacity | None: ...
+    def possibility(self, gang: Gang, queue: ClusterQueueState, cell: Cell, amount: int) -> Grade: ...
+    def for_room(
+        self, gang: Gang, queue: ClusterQueueState, requests: Mapping[Cell, int], want: Want
+    ) -> Sequence[Chosen]: ...
+
+
+class Assigner:
+    """Assigns flavors to one gang in its queue, against the ledger as it is."""
+
+    __slots__ = ("_counts", "_gang", "_legacy", "_preemptor", "_queue", "_restriction", "_tried")
+
+    def __init__(
+        self,
+        gang: Gang,
+        queue: ClusterQueueState,
+        preemptor: Oracle,
+        *,
+        tried: ScanProgress = (),
+        restriction: Restriction | None = None,
+    ) -> None:
+        self._gang = gang
+        self._queue = queue
+        self._preemptor = preemptor
+        self._legacy = not preemptor.settings.gates.get("FlavorFungibility", True)
+        self._tried: ScanProgress = () if self._legacy else tried
+        self._restriction = restriction
+        self._counts: Sequence[int] | None = None
+
+    def assign(self, counts: Sequence[int] | None = None) -> Assignment:
+        """`counts` replaces the pod sets' counts (partial admission)."""
+        self._counts = counts
+        assignment = Assignment()
+        gang, queue = self._gang, self._queue
+        ignore = self._preemptor.settings.ignore_undeclared_resources
+        everything = asked_of(gang, queue, self._preemptor.topologies, counts, ignore_missing=ignore)
+        for members, asked in zip(gang.groups, everything, strict=True):
+            choices = self._assign_group(members, asked, assignment)
+            for choice in choices:
+                assignment.append(choice)
+            if choices[0].failed:
+                break
+        if assignment.mode is not Mode.NO_FIT and (queue.only_topologies or gang.wants_topology):
+            self._place(assignment)
+        capacity = self._preemptor.capacity
+        if assignment.mode is not Mode.NO_FIT and capacity is not None and capacity.health.nodes:
+            self._find_room(assignment, capacity)
+        return assignment
+
+    # --- capacity -----------------------------------------------------------------------------------------------------
+
+    def _find_room(self, assignment: Assignment, capacity: Capacity) -> None:
+        """Quota is there, or can be had: is there room on healthy nodes for all pod sets at once?"""
+        if self._queue.delays_topology:
+            return
+        asks = [
+            (pod_set.pod_set, pod_set.count, [choice.flavor for choice in pod_set.choices.values()])
+            for pod_set in assignment.pod_sets
+            if pod_set.topology is None
+        ]
+        want = assignment.want = capacity.want(self._gang, asks, self._queue.config.recovery)
+        short = want.shortage() if want is not None else None
+        if want is None or short is None:
+            return
+        lacking = next(pod_set for pod_set in assignment.pod_sets if pod_set.name == short.member.name)
+        hopeless = want.hopeless() is not None
+        told = any(obstacle.kind == CAPACITY for obstacle in lacking.obstacles)
+        if not told and (assignment.mode is Mode.FIT or hopeless):  # else it waits for quota, and Kueue's words say so
+            lacking.obstacles = [*lacking.obstacles, _no_room(lacking.flavor, want, short)]
+        if assignment.mode is Mode.FIT:
+            assignment.mode, lacking.fits = Mode.PREEMPT, False
+            for choice in lacking.choices.values():
+                choice.grade = Grade(Mode.PREEMPT, choice.grade.borrow)
+        if hopeless:
+            assignment.mode, assignment.severity = Mode.NO_FIT, CAPACITY
+
+    def _grade_room(
+        self, index: int, option: FlavorOption, chosen: dict[str, Choice], obstacles: list[Obstacle]
+    ) -> Mode:
+        """How one pod set could have room on the nodes of a flavor of which there is quota."""
+        capacity = self._preemptor.capacity
+        if capacity is None or self._queue.delays_topology:
+            return Mode.FIT
+        demand = self._gang.demands[index]
+        count = demand.count if self._counts is None else self._counts[index]
+        asks = [(demand.pod_set, count, (option.name,))]
+        want = capacity.want(self._gang, asks, self._queue.config.recovery)
+        short = want.lacks() if want is not None else None
+        if want is None or short is None:
+            return Mode.FIT
+        obstacles.append(_no_room(option.name, want, short))
+        if want.hopeless() is not None:
+            return Mode.NO_FIT
+        requests = {choice.cell: choice.amount for choice in chosen.values()}
+        victims = self._preemptor.for_room(self._gang, self._queue, requests, want)
+        if not victims:
+            return Mode.NO_CANDIDATES
+        return Mode.PREEMPT if any(victim.gang.queue is self._queue for victim in victims) else Mode.RECLAIM
+
+    # --- topology -----------------------------------------------------------------------------------------------------
+
+    def _place(self, assignment: Assignment) -> None:
+        """Find places for the pods; if there are none now, victims have to make room, if there can be any at all."""
+        wanted = placing(
+            self._preemptor.topologies,
+            [
+                (pod_set.pod_set, pod_set.count, [choice.flavor for choice in pod_set.choices.values()])
+                for pod_set in assignment.pod_sets
+            ],
+            self._preemptor.settings.gates,
+            self._gang.shape,
+            implied=self._queue.only_topologies,
+        )
+        if wanted is None:
+            return
+        if self._queue.delays_topology:
+            for pod_set in assignment.pod_sets:
+                if pod_set.name in wanted.names():
+                    pod_set.delayed_topology = PENDING
+            return
+        assignment.placing = wanted
+        if assignment.mode is Mode.FIT:
+            found = wanted.now()
+            if found.ok:
+                assignment.take_places(found.assignments)
+                return
+            self._queue.lacks_places = True
+            self._need_places(assignment, found, wanted.names())
+        found = wanted.empty()
+        if found.ok:
+            assignment.take_places(found.assignments)
+        else:
+            self._need_places(assignment, found, set(found.failed))
+            assignment.mode, assignment.severity = Mode.NO_FIT, TOPOLOGY
+
+    def _need_places(self, assignment: Assignment, failure: Placement, names: set[str]) -> None:
+        """Quota is not what is missing: these pod sets can be had by preemption only."""
+        assignment.mode = Mode.PREEMPT
+        for pod_set in assignment.pod_sets:
+            if pod_set.name in names:
+                pod_set.fits = False
+                for choice in pod_set.choices.values():
+                    choice.grade = Grade(Mode.PREEMPT, choice.grade.borrow)
+            if pod_set.name in failure.failed:
+                pod_set.obstacles = [*pod_set.obstacles, Obstacle(TOPOLOGY, "", text=failure.failure)]
+
+    # --- flavor by flavor ---------------------------------------------------------------------------------------------
+
+    def _assign_group(self, members: Sequence[int], asked: Asked, assignment: Assignment) -> list[PodSetChoice]:
+        """Pod sets that share flavors: usually one, or a leader with its workers."""
+        assignment.severity = -1
+        found: dict[str, Choice] = {}
+        obstacles: list[Obstacle] = []
+        fits, failed = True, False
+        for needs in asked.needs:
+            chosen, grade, reasons = self._find_flavor(members[0], needs, assignment)
+            if grade.mode is not Mode.FIT:
+                fits = False
+                obstacles.extend(reasons)
+            if not chosen:
+                failed = True
+                break
+            found.update(chosen)
+        if asked.missing and not failed:
+            text = f"resource {asked.missing} unavailable in ClusterQueue"
+            obstacles.append(Obstacle(NO_MATCH, "", asked.missing, text=text))
+            failed = True
+            if not asked.needs:
+                assignment.severity = NO_MATCH
+        demands, counts = self._gang.demands, self._counts
+        return [
+            PodSetChoice(
+                demands[index].pod_set,
+                demands[index].count if counts is None else counts[index],
+                {} if failed else _share(found, request, alone=len(members) == 1),
+                fits and not failed,
+                obstacles,
+                failed,
+            )
+            for index, request in zip(members, asked.requests, strict=True)
+        ]
+
+    def _find_flavor(
+        self, index: int, needs: GroupNeeds, assignment: Assignment
+    ) -> tuple[dict[str, Choice], Grade, list[Obstacle]]:
+        """The best flavor for these resources."""
+        ways, first_resource = needs.ways, needs.amounts[0][0]
+        if len(ways) == 1 and self._restriction is None:
+            return self._only_flavor(index, needs, assignment)
+        policy = self._queue.config.fungibility
+        best: dict[str, Choice] = {}
+        best_grade = _NO_FIT
+        obstacles: list[Obstacle] = []
+        ruled_out: list[int] = []
+        last = -1
+        for position in range(self._first_option(index, first_resource), len(ways)):
+            way, last = ways[position], position
+            if self._restriction is not None and self._restriction[index].get(first_resource) != way.option.name:
+                continue
+            known = len(obstacles)
+            chosen, grade = self._try(index, needs.amounts, way, assignment, obstacles)
+            if grade.mode is Mode.NO_FIT:
+                ruled_out.append(max(obstacle.kind for obstacle in obstacles[known:]))
+            if self._legacy:
+                if grade.mode > best_grade.mode:
+                    best, best_grade = chosen, grade
+                if grade.mode is Mode.FIT:
+                    break
+            elif not _goes_on(grade, policy):
+                best, best_grade = chosen, grade
+                break
+            elif _rank(grade, policy) > _rank(best_grade, policy):
+                best, best_grade = chosen, grade
+        tried = -1 if self._legacy or last == len(ways) - 1 else last
+        for choice in best.values():
+            choice.tried = tried
+        # the reason: of a pod set the mildest among the flavors, and the most severe among the groups
+        assignment.severity = max(assignment.severity, min(ruled_out, default=-1))
+        return best, best_grade, obstacles
+
+    def _only_flavor(
+        self, index: int, needs: GroupNeeds, assignment: Assignment
+    ) -> tuple[dict[str, Choice], Grade, list[Obstacle]]:
+        """The same where there is no choice, which is most common."""
+        obstacles: list[Obstacle] = []
+        chosen, grade = self._try(index, needs.amounts, needs.ways[0], assignment, obstacles)
+        if grade.mode is Mode.NO_FIT:
+            assignment.severity = max(assignment.severity, *(obstacle.kind for obstacle in obstacles))
+        return chosen, grade, obstacles
+
+    def _first_option(self, index: int, resource: str) -> int:
+        if index >= len(self._tried):
+            return 0
+        return self._tried[index].get(resource, -1) + 1
+
+    def _try(
+        self,
+        index: int,
+        amounts: Sequence[tuple[str, int]],
+        way: Way,
+        assignment: Assignment,
+        obstacles: list[Obstacle],
+    ) -> tuple[dict[str, Choice], Grade]:
+        """One flavor: its worst resource decides."""
+        option = way.option
+        if way.refused:
+            obstacles.append(Obstacle(NO_MATCH, option.name, text=way.refused))
+            return {}, _NO_FIT
+        chosen: dict[str, Choice] = {}
+        worst: Grade | None = None
+        for (resource, amount), cell in zip(amounts, way.cells, strict=True):
+            hopeless = worst is not None and worst.mode is Mode.NO_FIT
+            grade = self._grade(cell, assignment.usage.get(cell, 0), amount, obstacles, hopeless)
+            chosen[resource] = Choice(cell, amount, grade)
+            if worst is None or self._is_worse(grade, worst):
+                worst = grade
+        if worst is None or worst.mode is Mode.NO_FIT:
+            return {}, _NO_FIT
+        if worst.mode is Mode.FIT and option.grounded:
+            room = self._grade_room(index, option, chosen, obstacles)
+            if room is Mode.NO_FIT:
+                return {}, _NO_FIT
+            if room is not Mode.FIT:
+                worst = Grade(room, worst.borrow)
+                for choice in chosen.values():
+                    choice.grade = worst
+        return chosen, worst
+
+    def _is_worse(self, grade: Grade, other: Grade) -> bool:
+        policy = Fungibility() if FALSE_FIT in self._queue.fixes else self._queue.config.fungibility
+        return _rank(grade, policy) < _rank(other, policy)
+
+    def _grade(self, cell: Cell, before: int, amount: int, obstacles: list[Obstacle], hopeless: bool) -> Grade:
+        """How `amount` of one resource could be had on top of `before`, which earlier pod sets take.
+
+        `hopeless` says that another resource ruled the flavor out: only the obstacle is of interest then.
+        """
+        value = before + amount
+        if value > cell.potential:
+            obstacles.append(Obstacle(EXCEEDS_MAX, *cell.fr, before, amount, cell.potential))
+            return _NO_FIT
+        borrow, below_root = cell.height(value)
+        available = max(0, cell.available())
+        if value <= available:
+            return Grade(Mode.FIT, borrow)
+        obstacles.append(Obstacle(WAITING, *cell.fr, before, amount, available))
+        if hopeless:
+            return _NO_FIT
+        if value <= cell.nominal or below_root or self._queue.preempts_while_borrowing:
+            return self._preemptor.possibility(self._gang, self._queue, cell, value)
+        return _NO_FIT
+
+
+_NO_FIT = Grade(Mode.NO_FIT, 0)
+
+
+def _goes_on(grade: Grade, policy: Fungibility) -> bool:
+    """Whether a later flavor should be looked at, too."""
+    mode, borrow = grade
+    if mode <= Mode.NO_CANDIDATES:
+        return True
+    if mode is not Mode.FIT and policy.when_can_preempt == "TryNextFlavor":
+        return True
+    return borrow > 0 and policy.when_can_borrow == "TryNextFlavor"
+
+
+def _rank(grade: Grade, policy: Fungibility) -> tuple[int, int, int]:
+    """Higher is better."""
+    mode, borrow = grade
+    if mode is Mode.NO_FIT:
+        return (0, 0, 0)
+    kind = 1 if mode is Mode.NO_CANDIDATES else 2
+    if policy.preference == "PreemptionOverBorrowing":
+        return (kind, -borrow, mode)
+    return (kind, mode, -borrow)
+
+
+def _no_room(flavor: str, want: Want, short: Shortage) -> Obstacle:
+    return Obstacle(CAPACITY, flavor, amount=short.wanted, limit=short.found, text=want.text(short))
+
+
+def _share(found: dict[str, Choice], request: Mapping[str, int], *, alone: bool) -> dict[str, Choice]:
+    """A member's part of what its group was given."""
+    if alone:
+        return found
+    return {
+        resource: Choice(choice.cell, request[resource], choice.grade, choice.tried)
+        for resource, choice in found.items()
+        if resource in request
+    }

@@ -1,0 +1,178 @@
+"""An engine that goes on when something about one object goes wrong, without that object.
+
+A fact that can't be taken in is left out, and so is a waiting workload that can't be decided on, until they change. A workload
+that holds quota keeps it, and nothing more is decided about it. What an exception leaves behind is not trusted: the engine is
+built anew from the facts and from those of its decisions that nobody has confirmed or refused yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+from gangline.engine.engine import Engine, key_of
+from gangline.engine.model import Change, Decision, Gone, Item, Millis, Put, Settings, Warn, Workload, WriteFailed
+from gangline.engine.text.decision_error import DecisionError
+
+Fact: TypeAlias = tuple[type[Any], str]
+
+#: After a failure that nobody is to blame for, deciding rests for so long, twice as long each time, in milliseconds.
+FIRST_REST, LONGEST_REST = 1_000, 60_000
+#: So often in a row one call of `decide` leaves somebody out.
+MOST_FAULTS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What went wrong: with which fact ("" = with none in particular), and how."""
+
+    kind: type[Any]
+    key: str
+    error: Exception
+
+
+class IsolatedEngine(Engine):
+    """`report` hears of every fault, once."""
+
+    def __init__(self, settings: Settings | None = None, report: Callable[[Fault], None] = lambda fault: None) -> None:
+        super().__init__(settings)
+        self.report = report
+        self._facts: dict[Fact, Item] = {}
+        #: facts that are left out, as they are
+        self._left_out: dict[Fact, Item] = {}
+        #: workloads of which something was decided that is neither confirmed nor refused
+        self._unconfirmed: set[str] = set()
+        self._rest: Millis = 0
+        self._resting_until: Millis = 0
+
+    def observe(self, change: Change) -> None:
+        fact = self._note(change)
+        if fact is not None and fact in self._left_out:
+            if isinstance(change, Put) and self._left_out[fact] == change.item:
+                return
+            del self._left_out[fact]  # it is another one now: tried again
+            self._store.frozen.discard(fact[1])
+        try:
+            super().observe(change)
+            if isinstance(change, WriteFailed) and (truth := self._facts.get((Workload, change.workload))) is not None:
+                super().observe(Put(truth))  # to an engine that was built anew, the assumption is all that it knows
+        except Exception as error:
+            if fact is None:
+                self._begin_anew()
+                self.report(Fault(Workload, "", error))
+            else:
+                self._leave_out(fact, error)
+
+    def decide(self, now: Millis, room: int | None = None) -> list[Decision]:
+        if now < self._resting_until:
+            return []
+        for _ in range(MOST_FAULTS):
+            try:
+                decisions = super().decide(now, room)
+            except Exception as error:
+                subject = (Workload, error.workload) if isinstance(error, DecisionError) else None
+                cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+                if subject is None or subject not in self._facts or subject in self._left_out:
+                    self._pause(now, cause)
+                    return []
+                self._leave_out(subject, cause)
+                continue
+            self._rest = 0
+            self._unconfirmed.update(each.workload for each in decisions if not isinstance(each, Warn))
+            return decisions
+        self._pause(now, RuntimeError(f"more than {MOST_FAULTS} workloads in a row could not be decided on"))
+        return []
+
+    def next_wakeup(self, now: Millis) -> Millis | None:
+        due = super().next_wakeup(now)
+        return max(due, self._resting_until) if due is not None else None
+
+    def leaves_out(self, change: Change) -> bool:
+        """The change is about a fact that is left out."""
+        match change:
+            case Put(item):
+                return (type(item), key_of(item)) in self._left_out
+            case Gone(kind, key):
+                return (kind, key) in self._left_out
+            case WriteFailed(key):
+                return (Workload, key) in self._left_out
+
+    def _note(self, change: Change) -> Fact | None:
+        match change:
+            case Put(item):
+                fact = type(item), key_of(item)
+                self._facts[fact] = item
+            case Gone(kind, key):
+                fact = kind, key
+                self._facts.pop(fact, None)
+            case WriteFailed(key):
+                self._unconfirmed.discard(key)
+                return None
+        if fact[0] is Workload:
+            self._unconfirmed.discard(fact[1])
+        return fact
+
+    def _leave_out(self, fact: Fact, error: Exception) -> None:
+        item = self._facts.get(fact)
+        if item is not None:
+            self._left_out[fact] = item
+        self._begin_anew()
+        self.report(Fault(*fact, error))
+
+    def _pause(self, now: Millis, error: Exception) -> None:
+        self._rest = min(LONGEST_REST, 2 * self._rest or FIRST_REST)
+        self._resting_until = now + self._rest
+        self._begin_anew()
+        self.report(Fault(Workload, "", error))
+
+    def _begin_anew(self) -> None:
+        """Forget everything but the facts, and what was decided of them and is on its way."""
+        facts = {fact: self._as_decided(fact, item) for fact, item in self._facts.items()}
+        self._build()
+        for fact, item in facts.items():
+            left_out = fact in self._left_out
+            if left_out and not _holds_quota(item):
+                continue
+            if isinstance(item, Workload) and left_out:
+                self._store.frozen.add(item.key)
+                item = _barely(item)
+            try:
+                super().observe(Put(item))
+            except Exception as error:
+                self._left_out[fact] = self._facts[fact]
+                self.report(Fault(*fact, error))
+
+    def _as_decided(self, fact: Fact, item: Item) -> Item:
+        kind, key = fact
+        if kind is not Workload or key not in self._unconfirmed:
+            return item
+        try:
+            return self._assumed(key) or item
+        except Exception:  # what is left of it makes no sense
+            return item
+
+
+def _holds_quota(item: Item) -> bool:
+    return isinstance(item, Workload) and item.admission is not None and not item.finished
+
+
+def _barely(workload: Workload) -> Workload:
+    """What it takes for a workload to hold its quota, and no more."""
+    admission = workload.admission
+    if admission is not None:
+        admission = replace(admission, pod_sets=tuple(replace(each, topology=None) for each in admission.pod_sets))
+    return Workload(
+        workload.uid,
+        workload.namespace,
+        workload.name,
+        workload.queue,
+        workload.pod_sets,
+        priority=workload.priority,
+        created=workload.created,
+        admission=admission,
+        reserved_at=workload.reserved_at,
+        admitted=workload.admitted,
+        admitted_at=workload.admitted_at,
+        pods_ready=True,
+    )

@@ -1,0 +1,459 @@
+"""Capacity follows health: quota says what a queue may use, the healthy nodes of a flavor what there is to use.
+
+Every holder has a seat for each of its pods: where the pod sits, or where room is kept for it until it does. Seats are taken
+on real nodes across all queues, so that a gang is admitted only when the healthy nodes that its flavors select have room for
+the whole of it. Topology flavors have a ledger of their own and are not counted here; flavors without node labels, with labels
+that select no node, or marked as autoscaled are bounded by quota alone, as in Kueue.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gangline.engine.model import Admission, Flavor, Footprint, Node, PodSet, Recovery, Toleration
+from gangline.engine.nodes.capacity_request import Want
+from gangline.engine.nodes.health import Health
+from gangline.engine.nodes.node_rooms import DomainKey, Ground, Rooms
+from gangline.engine.nodes.packer import Member, Place, Seating, Seats, Shortage, member
+from gangline.engine.nodes.pod_locations import Presence
+from gangline.engine.queues.workload_state import Gang
+
+#: One pod set to be seated: itself, how many pods, and the flavors of its resources.
+Ask = tuple[PodSet, int, Sequence[str]]
+
+
+@dataclass(slots=True)
+class Holding:
+    """What a holder has. Its members are made when it is first seated."""
+
+    gang: Gang
+    admission: Admission
+    members: list[Member] = field(default_factory=list[Member])
+    seats: Seats = field(default_factory=Seats)
+    lifted: bool = False
+
+
+class Capacity:
+    def __init__(self, health: Health, flavors: Mapping[str, Flavor]) -> None:
+        self.health = health
+        self.rooms = Rooms()
+        self._flavors = flavors
+        self.presence = Presence(health, self._requests_of, lambda key: key in self._holdings)
+        self._holdings: dict[str, Holding] = {}
+        #: node -> the holders with pods or seats there
+        self._on: dict[str, set[str]] = {}
+        #: holders whose seats have to be found anew, and those for which some are missing
+        self._unsettled: set[str] = set()
+        self.unseated: set[str] = set()
+        self._grounds: dict[tuple[str, ...], Ground | None] = {}
+        #: flavors that may have more room than before, "*" = all
+        self._opened: set[str] = set()
+        #: for engine.backfill.timeline: changes when nodes do, and holders that got other seats
+        self.nodes_version = 0
+        self.moved: dict[str, None] = {}
+
+    # --- facts --------------------------------------------------------------------------------------------------------
+
+    def put_node(self, node: Node | None, name: str) -> None:
+        old = self.health.nodes.get(name)
+        was_usable = old is not None and self.health.usable(name)
+        self.presence.put_node(self.health.last(name), node, name)
+        self.health.put_node(node, name)
+        if node is None:
+            self.rooms.remove(name)
+        else:
+            self.rooms.put(node, usable=self.health.usable(name))
+        if node is None or old is None or was_usable != self.health.usable(name) or _offer(old) != _offer(node):
+            self.nodes_version += 1
+        if node is None or old is None or old.labels != node.labels or old.allocatable != node.allocatable:
+            self.regard_flavors()
+        elif old.taints != node.taints:
+            self._opened.add("*")
+
+    def regard_flavors(self) -> None:
+        """Flavors changed, or the nodes that they select: every holder may be somewhere else."""
+        self._grounds.clear()
+        self._unsettled.update(self._holdings)
+        self._opened.add("*")
+        self.health.regard_policies()
+
+    def put_footprint(self, footprint: Footprint | None, key: str) -> None:
+        self.presence.put(footprint, key)
+        if key in self._holdings:
+            self._unsettled.add(key)
+
+    def stays(self, gang: Gang) -> None:
+        """It was to move, and does not after all: its pods count where they are, those that were given up as well."""
+        gang.healed.clear()
+        self.presence.recall(gang.key)
+        if gang.key in self._holdings:
+            self._unsettled.add(gang.key)
+
+    def _requests_of(self, key: str, pod_set: str) -> Mapping[str, int]:
+        holding = self._holdings.get(key)
+        for demand in holding.gang.demands if holding is not None else ():
+            if demand.name == pod_set:
+                return demand.pod_set.requests
+        return {}
+
+    def advance(self, now: int) -> set[str]:
+        """Follow the health of nodes up to `now`; the nodes whose standing changed."""
+        self.presence.tell()
+        changed = self.health.advance(now)
+        for name in changed:
+            node, room = self.health.nodes.get(name), self.rooms.get(name)
+            usable = self.health.usable(name)
+            if node is not None and room is not None and room.usable != usable:
+                self.rooms.put(node, usable=usable)
+                if usable:
+                    self._opened.add("*")
+                self._unsettled.update(self.holders_on(name))
+                self.nodes_version += 1
+        return changed
+
+    def opened(self) -> frozenset[str]:
+        """Flavors that may have more room than when this was last asked."""
+        opened, self._opened = self._opened, set()
+        if "*" in opened:
+            opened = set(self._flavors)
+        return frozenset(name for name in opened if self.ground((name,)) is not None)
+
+    # --- grounds ------------------------------------------------------------------------------------------------------
+
+    def ground(self, flavors: Iterable[str]) -> Ground | None:
+        """The nodes that pods with these flavors may go to; None if nodes don't bound them."""
+        key = tuple(sorted(set(flavors)))
+        if key not in self._grounds:
+            self._grounds[key] = self._find_ground(key)
+        return self._grounds[key]
+
+    def _find_ground(self, names: tuple[str, ...]) -> Ground | None:
+        labels: dict[str, str] = {}
+        for flavor in (self._flavors.get(name) for name in names):
+            if flavor is None or flavor.topology or flavor.autoscaled:
+                return None
+            labels.update(flavor.node_labels)
+        return self.rooms.ground(labels)
+
+    def tolerations(self, flavors: Iterable[str]) -> tuple[Toleration, ...]:
+        known = (self._flavors.get(name) for name in sorted(set(flavors)))
+        return tuple(toleration for flavor in known if flavor is not None for toleration in flavor.tolerations)
+
+    def _members(self, asks: Iterable[Ask]) -> list[Member]:
+        return [
+            member(pod_set, count, self.ground(flavors), tuple(sorted(set(flavors))), self.tolerations(flavors))
+            for pod_set, count, flavors in asks
+            if count > 0
+        ]
+
+    # --- holders ------------------------------------------------------------------------------------------------------
+
+    def hold(self, gang: Gang, admission: Admission) -> None:
+        """`gang` holds quota: its pods have or get seats. Those of topology flavors are seated elsewhere."""
+        holding = self._holdings.get(gang.key)
+        if holding is None:
+            self._holdings[gang.key] = Holding(gang, admission)
+        else:
+            holding.gang, holding.admission = gang, admission
+        gang.seated = self
+        self._unsettled.add(gang.key)
+
+    def take(self, gang: Gang, admission: Admission, seats: Seats | None) -> None:
+        """The same, on the seats that were found for it."""
+        self.hold(gang, admission)
+        if seats is not None:
+            holding = self._holdings[gang.key]
+            self._learn(holding)
+            self._replace(holding, seats)
+
+    def _learn(self, holding: Holding) -> None:
+        """Its members anew: what they ask for, or where flavors take them, may have changed."""
+        counts = {demand.name: demand for demand in holding.gang.demands}
+        asks: list[Ask] = [
+            (counts[each.name].pod_set, min(each.count, counts[each.name].count), tuple(each.flavors.values()))
+            for each in holding.admission.pod_sets
+            if each.name in counts and each.topology is None
+        ]
+        if not holding.lifted:
+            self._apply(holding, -1)
+        holding.members = self._members(asks)
+        if not holding.lifted:
+            self._apply(holding, 1)
+
+    def release(self, gang: Gang) -> None:
+        holding = self._holdings.pop(gang.key, None)
+        gang.seated = None
+        if holding is None:
+            return
+        if not holding.lifted:
+            self._apply(holding, -1)
+        self._unsettled.discard(gang.key)
+        self.unseated.discard(gang.key)
+        self._open(holding)
+
+    def lift(self, gang: Gang) -> None:
+        """Think it away; `restore` is the exact reverse."""
+        holding = self._holdings.get(gang.key)
+        if holding is not None and not holding.lifted:
+            self._apply(holding, -1)
+            holding.lifted = True
+
+    def restore(self, gang: Gang) -> None:
+        holding = self._holdings.get(gang.key)
+        if holding is not None and holding.lifted:
+            holding.lifted = False
+            self._apply(holding, 1)
+
+    def holding(self, gang: Gang) -> Holding | None:
+        return self._holdings.get(gang.key)
+
+    def holders_on(self, node: str) -> list[str]:
+        """Workloads with pods or seats on a node."""
+        return sorted({*self._on.get(node, ()), *self.presence.on(node)})
+
+    def nodes_of(self, gang: Gang) -> set[str]:
+        """Where its pods sit and where room is kept for them."""
+        holding = self._holdings.get(gang.key)
+        return holding.seats.nodes() if holding else set()
+
+    def domains_of(self, gang: Gang, label: str) -> frozenset[str] | None:
+        """Its domains of a node label, none of them while there is not one for each of its jobs; None: nodes don't bound it."""
+        holding = self._holdings.get(gang.key)
+        takers = [each for each in holding.members if each.exclusive == label and each.ground] if holding else []
+        if holding is None or not takers:
+            return None
+        found = frozenset(value for key, value in holding.seats.domains if key == label)
+        return found if len(found) >= sum(each.domains for each in takers) else frozenset()
+
+    def reach(self, gang: Gang) -> set[str]:
+        """The nodes of its flavors."""
+        holding = self._holdings.get(gang.key)
+        grounds = (each.ground for each in holding.members) if holding else ()
+        return {name for ground in grounds if ground is not None for name in ground.names}
+
+    def _apply(self, holding: Holding, sign: int) -> None:
+        if holding.seats.empty:
+            return
+        key = holding.gang.key
+        self.occupy(key, holding.members, holding.seats, sign)
+        for node in holding.seats.nodes():
+            there = self._on.setdefault(node, set())
+            there.add(key) if sign > 0 else there.discard(key)
+            if not there:
+                del self._on[node]
+
+    def occupy(self, key: str, members: Iterable[Member], seats: Seats, sign: int) -> None:
+        """Take (or with sign -1 give back) seats in the name of `key`."""
+        requests = {member.name: member.requests for member in members}
+        for taken in (seats.bound, seats.kept, seats.lingering):
+            for (name, node), count in taken.items():
+                if name in requests:
+                    self.rooms.shift(node, requests[name], sign * count)
+        for domain, count in seats.domains.items():
+            self.rooms.own(domain, key, sign * count)
+        for domain in seats.vacating:
+            self.rooms.own(domain, key, sign)
+
+    def _replace(self, holding: Holding, seats: Seats) -> None:
+        self._apply(holding, -1)
+        holding.seats = seats
+        seats.lingering = self._lingering(holding, seats)
+        seats.vacating = self._vacating(holding, seats)
+        self.moved[holding.gang.key] = None
+        self._apply(holding, 1)
+        if seats.missing:
+            self.unseated.add(holding.gang.key)
+        else:
+            self.unseated.discard(holding.gang.key)
+
+    # --- settling -----------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Bring all seats in line with what was said; those who hold longest choose first."""
+        if not self.health.nodes or (not self._unsettled and not (self._opened and self.unseated)):
+            return
+        anew, self._unsettled = self._unsettled & self._holdings.keys(), set()
+        keys = sorted(anew | self.unseated, key=self._seniority)
+        for key in keys:
+            if key in anew:
+                self._learn(self._holdings[key])
+            self._sit_down(self._holdings[key])
+        crowded = self._crowded(self._holdings[key] for key in keys)
+        for key in sorted({*keys, *crowded}, key=self._seniority):
+            self._seat_rest(self._holdings[key])
+
+    def _seniority(self, key: str) -> tuple[int, str]:
+        gang = self._holdings[key].gang
+        return gang.reserved, gang.uid
+
+    def _open(self, holding: Holding) -> None:
+        """It left seats."""
+        self._opened.update(flavor for member in holding.members for flavor in member.flavors)
+
+    def _sit_down(self, holding: Holding) -> None:
+        """Where its pods sit is certain. Seats that it had are kept for as many pods as have none."""
+        bound = self.bound(holding)
+        if bound == holding.seats.bound and self._lingering(holding, holding.seats) == holding.seats.lingering:
+            return
+        seats = Seats(bound, domains=dict(holding.seats.domains))
+        for each in holding.members:
+            left = each.count - sum(count for (name, _), count in bound.items() if name == each.name)
+            for place in sorted(place for place in holding.seats.kept if place[0] == each.name):
+                vacated = holding.seats.at(place) - bound.get(place, 0)
+                count = min(left, max(0, vacated))
+                if count:
+                    seats.kept[place] = count
+                    left -= count
+        self._replace(holding, seats)
+        self._open(holding)
+
+    def _crowded(self, moved: Iterable[Holding]) -> set[str]:
+        """Holders that were assumed to come where others sit now."""
+        crowded: set[str] = set()
+        for holding in moved:
+            for node in holding.seats.nodes():
+                room = self.rooms.get(node)
+                if room is not None and room.overfull:
+                    crowded |= self._on.get(node, set())
+            for domain in holding.seats.domains:
+                owners = self.rooms.owners(domain)
+                if len(owners) > 1:
+                    crowded |= owners.keys()
+        return crowded
+
+    def _seat_rest(self, holding: Holding) -> None:
+        if any(member.ground is not None for member in holding.members):
+            self._replace(holding, self._seated(holding, holding.members, lost=frozenset()))
+
+    def _seated(self, holding: Holding, members: Iterable[Member], lost: Collection[str]) -> Seats:
+        """The best seats for it, as many as there are."""
+        was_lifted = holding.lifted
+        self.lift(holding.gang)
+        seating = self._begin(holding, lost)
+        for each in members:
+            bound = self._bound_of(holding, each, lost)
+            if each.ground is not None and each.exclusive:
+                seating.seat_domains(each, bound, move=False)
+                self._count_missing(seating, each)
+                continue
+            for node, count in sorted(bound.items()):
+                seating.bind(each, node, count)
+            rest = each.count - sum(bound.values())
+            if each.ground is not None and rest > 0:
+                seating.seat_some(each, rest)
+        seating.undo()
+        if not was_lifted:
+            self.restore(holding.gang)
+        return seating.seats
+
+    def _count_missing(self, seating: Seating, member: Member) -> None:
+        seats = seating.seats
+        seated = sum(count for place, count in (*seats.bound.items(), *seats.kept.items()) if place[0] == member.name)
+        seats.missing.pop(member.name, None)
+        if seated < member.count:
+            seats.missing[member.name] = member.count - seated
+
+    def _begin(self, holding: Holding, lost: Collection[str]) -> Seating:
+        avoid = {*holding.gang.workload.avoid, *lost}
+        return Seating(self.rooms, holding.gang.key, holding.seats, avoid)
+
+    # --- where pods are -----------------------------------------------------------------------------------------------
+
+    def bound(self, holding: Holding) -> dict[Place, int]:
+        return {
+            (member.name, node): count
+            for member in holding.members
+            for node, count in self._bound_of(holding, member, ()).items()
+        }
+
+    def _bound_of(self, holding: Holding, member: Member, lost: Collection[str]) -> dict[str, int]:
+        """Pods of a member per node, as many as it has; those on lost nodes, and those given up already, don't count."""
+        gone = {*lost, *self.given_up(holding.gang)}
+        pods = [
+            pod
+            for pod in self.presence.lasting(holding.gang.key)
+            if pod.pod_set == member.name and pod.node not in gone
+        ]
+        pods.sort(key=lambda pod: (pod.terminating, pod.name))
+        return dict(Counter(pod.node for pod in pods[: member.count]))
+
+    def _lingering(self, holding: Holding, seats: Seats) -> dict[Place, int]:
+        """Its pods on nodes that can be used where it has no seats for them, or not for so many."""
+        pods = self.presence.pods(holding.gang.key)
+        if len(pods) <= sum(seats.bound.values()):
+            return {}
+        names = {member.name for member in holding.members}
+        replaced = self.presence.replaced(holding.gang.key)
+        there = Counter(
+            (pod.pod_set, pod.node)
+            for pod in pods
+            if pod.pod_set in names and pod.node not in replaced and self.health.usable(pod.node)
+        )
+        return {place: count - seats.at(place) for place, count in there.items() if count > seats.at(place)}
+
+    def _vacating(self, holding: Holding, seats: Seats) -> frozenset[DomainKey]:
+        labels = {member.name: member.exclusive for member in holding.members if member.exclusive}
+        places = [(labels[name], node) for name, node in seats.lingering if name in labels]
+        found = {(label, value) for label, node in places if (value := self.rooms.label(node, label)) is not None}
+        return frozenset(found - seats.domains.keys())
+
+    def given_up(self, gang: Gang) -> set[str]:
+        """Lost nodes under it that are being replaced already."""
+        return {node for node in (*gang.healed, *gang.workload.avoid) if not self.health.usable(node)}
+
+    # --- moving -------------------------------------------------------------------------------------------------------
+
+    def reseat(self, gang: Gang, lost: Collection[str]) -> Seats | Shortage:
+        """Seats for the whole gang without these nodes, as things are; the pods that it keeps stay where they are."""
+        holding = self._holdings[gang.key]
+        self.lift(gang)
+        seating = self._begin(holding, lost)
+        try:
+            for each in holding.members:
+                bound = self._bound_of(holding, each, lost)
+                shortage: Shortage | None = None
+                if each.ground is not None and each.exclusive:
+                    shortage = seating.seat_domains(each, bound, move=True)
+                else:
+                    for node, count in sorted(bound.items()):
+                        seating.bind(each, node, count)
+                    rest = each.count - sum(bound.values())
+                    if each.ground is not None and rest > 0:
+                        shortage = seating.seat(each, rest)
+                if shortage is not None:
+                    return shortage
+            return seating.seats
+        finally:
+            seating.undo()
+            self.restore(gang)
+
+    def keep(self, gang: Gang, seats: Seats) -> None:
+        """It gets these seats, though others may still sit there."""
+        self._replace(self._holdings[gang.key], seats)
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    def want(self, gang: Gang, asks: Sequence[Ask], recovery: Recovery | None) -> Want | None:
+        """What a gang that waits needs; None if nodes don't bound it."""
+        if not self.health.nodes or not any(self.ground(flavors) is not None for _, _, flavors in asks):
+            return None
+        members = [each for each in self._members(asks) if each.ground is not None]
+        return Want(self, gang, members, recovery) if members else None
+
+    def highest_running(self, ground: Ground) -> int | None:
+        """The highest priority among the holders of a ground."""
+        return max(
+            (
+                holding.gang.priority
+                for holding in self._holdings.values()
+                if any(each.ground is ground for each in holding.members)
+            ),
+            default=None,
+        )
+
+
+def _offer(node: Node) -> object:
+    """What a node offers, and to whom."""
+    return node.labels, node.allocatable, node.taints

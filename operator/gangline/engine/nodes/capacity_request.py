@@ -1,0 +1,153 @@
+"""What a gang that waits needs of the nodes: room for all of it at once, besides the spares that are held back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from gangline.engine.model import Recovery
+from gangline.engine.nodes.node_rooms import Ground, Rooms
+from gangline.engine.nodes.packer import NO_SPARES, Member, Seating, Seats, Shortage, Spares
+from gangline.engine.queues.protection import may_be_protected
+from gangline.engine.queues.workload_state import Gang
+
+
+def _nothing() -> None:
+    pass
+
+
+class AllSeats(Protocol):
+    """The seats that there are, and those who have some (`nodes.capacity`)."""
+
+    @property
+    def rooms(self) -> Rooms: ...
+    def highest_running(self, ground: Ground) -> int | None: ...
+    def occupy(self, key: str, members: Iterable[Member], seats: Seats, sign: int) -> None: ...
+
+
+class Want:
+    """Whether there is room for a gang that waits. `seats` are those that were last found."""
+
+    def __init__(self, capacity: AllSeats, gang: Gang, members: list[Member], recovery: Recovery | None) -> None:
+        self._capacity = capacity
+        self._gang = gang
+        self._members = members
+        self._recovery = recovery
+        self.seats: Seats | None = None
+
+    @property
+    def members(self) -> list[Member]:
+        return self._members
+
+    def shortage(self) -> Shortage | None:
+        """What is missing, as things are."""
+        capacity = self._capacity
+        seating = Seating(capacity.rooms, self._gang.key, None, self._gang.workload.avoid)
+        self.seats = None
+        try:
+            for each in self._members:
+                short = seating.seat_domains(each, {}, move=True) if each.exclusive else seating.seat(each, each.count)
+                if short is not None:
+                    return short
+            if self._recovery is not None:
+                for each in self._members:
+                    short = self._too_few_spares(each)
+                    if short is not None:
+                        return short
+            self.seats = seating.seats
+            return None
+        finally:
+            seating.undo()
+
+    def lacks(self) -> Shortage | None:
+        """The same without finding seats, where counting will do."""
+        (first, *others) = self._members
+        if others or first.exclusive or first.ground is None or self._spares(first) is not NO_SPARES:
+            return self.shortage()
+        room = self._capacity.rooms.table(first.ground, first.shape).total
+        return Shortage(first, first.count, room) if room < first.count else None
+
+    def fits(self) -> bool:
+        return self.shortage() is None
+
+    def assume(self) -> Callable[[], None]:
+        """The seats that were last found are taken for a moment; what is returned gives them back."""
+        seats, capacity, key = self.seats, self._capacity, f"{self._gang.key} (assumed)"
+        if seats is None:
+            return _nothing
+        capacity.occupy(key, self._members, seats, 1)
+        return lambda: capacity.occupy(key, self._members, seats, -1)
+
+    def _spares(self, each: Member) -> Spares:
+        recovery = self._recovery
+        if recovery is None or not recovery.enabled or not (recovery.spares or recovery.spares_percent):
+            return NO_SPARES
+        return Spares(recovery.spares, recovery.spares_percent)
+
+    def _too_few_spares(self, each: Member) -> Shortage | None:
+        """Seated as it is now, fewer rooms are idle than are to be held back."""
+        spares = self._spares(each)
+        if spares is NO_SPARES or each.ground is None:
+            return None
+        highest = self._capacity.highest_running(each.ground)
+        if self._lent() and highest is not None and highest > self._gang.priority:
+            return None
+        total, idle = self._idle(each)
+        kept = spares.of(total)
+        if idle >= kept:
+            return None
+        wanted = each.domains if each.exclusive else each.count
+        return Shortage(each, wanted, max(0, wanted - (kept - idle)), kept)
+
+    def _idle(self, each: Member) -> tuple[int, int]:
+        """Nodes or domains that are usable, and those of them where nothing is."""
+        assert each.ground is not None
+        rooms = self._capacity.rooms
+        usable = dict(rooms.usable(each.ground))
+        if not each.exclusive:
+            return len(usable), sum(room.idle for room in usable.values())
+        domains = rooms.domains(usable, each.exclusive)
+        idle = sum(
+            not rooms.owners((each.exclusive, value)) and all(usable[name].idle for name in names)
+            for value, names in domains.items()
+        )
+        return len(domains), idle
+
+    def hopeless(self) -> Shortage | None:
+        """What would be missing even if nobody else held anything."""
+        rooms = self._capacity.rooms
+        for each in self._members:
+            assert each.ground is not None
+            table = rooms.empty_table(each.ground, each.shape)
+            spares = self._spares(each)
+            if each.exclusive:
+                domains = rooms.domains(table.counts, each.exclusive)
+                able = sum(sum(table.counts[name] for name in names) >= each.per_domain for names in domains.values())
+                found, wanted = able - (0 if self._lent() else spares.of(len(domains))), each.domains
+            else:
+                found, wanted = table.total, each.count
+            if found < wanted:
+                return Shortage(each, wanted, max(0, found), spares.count)
+        return None
+
+    def _lent(self) -> bool:
+        """It may run on spares, as it can be stopped at once."""
+        return self._recovery is not None and self._recovery.lend and not may_be_protected(self._gang)
+
+    def text(self, short: Shortage) -> str:
+        """In words, the same for as long as it is the same."""
+        each = short.member
+        assert each.ground is not None
+        flavor = " and ".join(each.flavors)
+        sick = self._capacity.rooms.unusable(each.ground)
+        because = f" ({sick} of its {len(each.ground.names)} nodes can't be used)" if sick else ""
+        kept = f", {short.spares} held back as spare" if short.spares else ""
+        if each.exclusive:
+            return (
+                f"insufficient healthy capacity in flavor {flavor}: {short.wanted} free domains of {each.exclusive} needed"
+                f" for pod set {each.name}, {short.found} available{kept}{because}"
+            )
+        return (
+            f"insufficient healthy capacity in flavor {flavor}: room for {short.found} out of {short.wanted} pods of"
+            f" pod set {each.name}{kept}{because}"
+        )

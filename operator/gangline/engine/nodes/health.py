@@ -1,0 +1,399 @@
+"""Which nodes can be trusted: one table of signals, each with a class and a grace, and what follows from them over time.
+
+    a signal appears ─▶ no new work on the node ─▶ its grace is over: the node is lost ─▶ it is gone: soak ─▶ usable again
+
+The classes: a *Lost* node no longer runs its pods; a *Suspect* one gets no new work until the doubt is over; one *LeavingSoon*
+will be drained; on one with a *DegradedDevice* the pods that use devices are lost and the others go on.
+
+Signals are told by `put_node`, and those that pods give by `note`. Neither knows the time: `advance(now)` dates what is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from gangline.engine.model import HealthPolicy, Millis, Node, Taint, Toleration
+from gangline.engine.topology.node_filter import tolerates
+
+LOST: Final = "Lost"
+SUSPECT: Final = "Suspect"
+LEAVING: Final = "LeavingSoon"
+DEGRADED: Final = "DegradedDevice"
+IGNORE: Final = "Ignore"
+
+#: Losses within this time make a node a flapping one: each of them doubles its soak …
+FLAP_WINDOW: Final = 600_000
+#: … up to so many times.
+LONGEST_SOAK: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A row of the table: what is read, and what it means while it reads so.
+
+    `read` is Ready, Condition, Taint, Cordon, Label, Annotation, Due (a label with the second at which something begins),
+    Object (existence and identity), or Pods (told by `note`). No `values` = any value.
+    """
+
+    kind: str
+    read: str
+    key: str
+    means: str
+    grace_seconds: float = 0.0
+    values: frozenset[str] = frozenset()
+    #: so long it is heeded, if it still shows then; 0 = for as long as it shows
+    lasts_seconds: float = 0.0
+
+
+#: How long before an announced maintenance a node counts as leaving, in seconds.
+MAINTENANCE_NOTICE: Final = 3600
+
+_UNFIT_STATES = ("quarantined", "draining", "drain-succeeded", "drain-failed", "remediating", "remediation-failed")
+
+#: Ready=Unknown has been silent for the node controller's grace (40 s and more) already; Ready=False is often a restart.
+HEALTH_SIGNALS: Final[tuple[Signal, ...]] = (
+    Signal("NotReady", "Ready", "False", LOST, 2.0),
+    Signal("Unreachable", "Ready", "Unknown", LOST, 1.0),
+    Signal("Deleted", "Object", "gone", LOST),
+    Signal("Unknown", "Object", "never seen", LOST, 10.0),
+    Signal("OutOfService", "Taint", "node.kubernetes.io/out-of-service", LOST),
+    Signal("UnreachableTaint", "Taint", "node.kubernetes.io/unreachable", LOST, 1.0),
+    Signal("NotReadyTaint", "Taint", "node.kubernetes.io/not-ready", LOST, 2.0),
+    Signal("Cordoned", "Cordon", "spec.unschedulable", LEAVING),
+    Signal("ImpendingTermination", "Taint", "cloud.google.com/impending-node-termination", LEAVING),
+    Signal("SpotInterruption", "Taint", "aws-node-termination-handler/spot-itn", LEAVING),
+    Signal("ScaleDown", "Taint", "ToBeDeletedByClusterAutoscaler", LEAVING),
+    Signal("Disrupted", "Taint", "karpenter.sh/disrupted", LEAVING),
+    Signal("Maintenance", "Label", "cloud.google.com/active-node-maintenance", LEAVING),
+    Signal("MaintenanceDue", "Due", "cloud.google.com/scheduled-maintenance-time", LEAVING),
+    Signal("Quarantined", "Label", "dgxc.nvidia.com/nvsentinel-state", SUSPECT, values=frozenset(_UNFIT_STATES)),
+    Signal("QuarantineEvent", "Annotation", "quarantineHealthEvent", SUSPECT),
+    # NVSentinel: fatal conditions of a GPU or of its links
+    *(
+        Signal(kind, "Condition", kind, DEGRADED, 10.0)
+        for kind in ("GpuMemWatch", "GpuNvlinkWatch", "GpuPcieWatch", "GpuInforomWatch", "GpuDriverWatch")
+    ),
+    *(
+        Signal(kind, "Condition", kind, DEGRADED, 10.0)
+        for kind in ("SysLogsXIDError", "SysLogsSXIDError", "SysLogsGPUFallenOff")
+    ),
+    # node-problem-detector
+    Signal("KernelDeadlock", "Condition", "KernelDeadlock", SUSPECT),
+    Signal("ReadonlyFilesystem", "Condition", "ReadonlyFilesystem", SUSPECT),
+    Signal("DevicesMissing", "Pods", "allocatable below what is bound", DEGRADED, 30.0),
+    Signal("StuckTerminating", "Pods", "pods that do not end", SUSPECT, 120.0),
+    Signal("PodsFailed", "Pods", "pods that failed by the node's fault", SUSPECT, lasts_seconds=300.0),
+)
+
+#: An untolerated taint that has no row: a node with NoExecute is lost for a gang, one with NoSchedule gets nothing new of it.
+UNTOLERATED: Final = "UntoleratedTaint"
+
+_ROWS: Final[Mapping[str, Signal]] = {signal.kind: signal for signal in HEALTH_SIGNALS}
+_TABLED_TAINTS: Final = frozenset(signal.key for signal in HEALTH_SIGNALS if signal.read == "Taint")
+_CONDITIONS: Final[Mapping[str, Signal]] = {
+    signal.key: signal for signal in HEALTH_SIGNALS if signal.read == "Condition"
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Why a node counts as lost: the signal, since when it shows, and when its grace was over."""
+
+    kind: str
+    detected_at: Millis
+    at: Millis
+    devices_only: bool = False  # pods that use no device go on
+
+
+@dataclass(slots=True)
+class _Record:
+    """What is remembered of a node."""
+
+    since: dict[str, Millis] = field(default_factory=dict[str, Millis])
+    active: dict[str, Signal] = field(default_factory=dict[str, Signal])
+    loss: Loss | None = None
+    losses: list[Millis] = field(default_factory=list[Millis])
+    #: when it came back after its last loss
+    returned: Millis | None = None
+    usable_from: Millis = 0
+    usable: bool = False
+
+
+class Health:
+    """The standing of every node that is or was known, or that pods name."""
+
+    def __init__(self, policy: HealthPolicy, soak_seconds: Callable[[Node], float]) -> None:
+        self._policy = policy
+        self.nodes: dict[str, Node] = {}
+        self._records: dict[str, _Record] = {}
+        #: node -> signals that pods give, and since when; 0 = since they were noted
+        self._notes: dict[str, dict[str, Millis]] = {}
+        self._dirty: set[str] = set()
+        #: nodes with something that time alone will change, and when
+        self._due: dict[str, Millis] = {}
+        #: how long a node that was lost is not used after it returned, in seconds
+        self.soak_seconds = soak_seconds
+        self._last: dict[str, Node] = {}
+        self._lost: dict[str, Loss] = {}
+        self._unfit: set[str] = set()
+        #: changes whenever a standing does
+        self.version = 0
+
+    # --- facts --------------------------------------------------------------------------------------------------------
+
+    def put_node(self, node: Node | None, name: str) -> None:
+        old = self.nodes.get(name)
+        if node is None:
+            self.nodes.pop(name, None)
+            if old is not None:
+                self.note(name, "Deleted", active=True)
+        else:
+            self.nodes[name] = self._last[name] = node
+            for kind in ("Deleted", "Unknown"):
+                self._notes.get(name, {}).pop(kind, None)
+        self._dirty.add(name)
+
+    def note(self, node: str, kind: str, *, active: bool, since: Millis = 0) -> None:
+        """What pods tell of a node, by the kind of a signal that is read from them. `since` may lie in the future."""
+        notes = self._notes.setdefault(node, {})
+        if notes.get(kind) == (since if active else None):
+            return
+        if active:
+            notes[kind] = since
+            self.renew(node, kind)
+        else:
+            notes.pop(kind, None)
+        self._dirty.add(node)
+
+    def renew(self, node: str, kind: str) -> None:
+        """A signal that shows already has been given again: what it lasts begins anew."""
+        record = self._records.get(node)
+        if record is not None and record.since.pop(kind, None) is not None:
+            self._dirty.add(node)
+
+    def regard_policies(self) -> None:
+        """Flavors, queues or their policies changed: nodes may have to soak for another time."""
+        self._dirty.update(name for name, record in self._records.items() if record.returned is not None)
+
+    def forget(self, node: str) -> None:
+        """Nobody names this node any more."""
+        if node not in self.nodes:
+            for table in (self._records, self._notes, self._due, self._last, self._lost):
+                table.pop(node, None)
+            self._dirty.discard(node)
+            self._unfit.discard(node)
+            self.version += 1
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def advance(self, now: Millis) -> set[str]:
+        """Bring every standing up to `now`; the nodes of which it changed."""
+        due = {name for name, when in self._due.items() if when <= now}
+        changed = {name for name in sorted(self._dirty | due) if self._review(name, now)}
+        self._dirty.clear()
+        self.version += bool(changed)
+        return changed
+
+    def next_due(self) -> Millis | None:
+        return min(self._due.values(), default=None)
+
+    @property
+    def unsettled(self) -> bool:
+        """There are facts that `advance` has not seen."""
+        return bool(self._dirty)
+
+    def _review(self, name: str, now: Millis) -> bool:
+        record = self._records.setdefault(name, _Record())
+        before = record.loss, record.usable, tuple(record.active)
+        signals, later = self._signals(name, now)
+        record.since = {signal.kind: min(since, record.since.get(signal.kind, since)) for signal, since in signals}
+        ripening = {signal.kind: record.since[signal.kind] + self.grace(signal) for signal, _ in signals}
+        ends = {
+            signal.kind: record.since[signal.kind] + round(1000 * signal.lasts_seconds)
+            for signal, _ in signals
+            if signal.lasts_seconds
+        }
+        # what may be a loss keeps new work away at once, everything else when its grace is over
+        record.active = {
+            signal.kind: signal
+            for signal, _ in signals
+            if (signal.means in (LOST, DEGRADED) or ripening[signal.kind] <= now)
+            and ends.get(signal.kind, now + 1) > now
+        }
+        loss = self._loss(record, ripening, now)
+        if loss is not None and record.loss is None:
+            record.losses = [at for at in record.losses if at > now - FLAP_WINDOW] + [now]
+        elif loss is None and record.loss is not None:
+            record.returned = now
+        if record.returned is not None and name in self.nodes:
+            # each time anew: its labels, by which the policy is found, may come later than the node
+            record.usable_from = record.returned + self._soak(name, record)
+            if loss is None and record.usable_from <= now:
+                record.returned = None
+        record.loss = _same_or_worse(record.loss, loss)
+        record.usable = name in self.nodes and not record.active and record.usable_from <= now
+        self._note_standing(name, record)
+        times = [when for when in (*later, *ripening.values(), *ends.values(), record.usable_from) if when > now]
+        if times:
+            self._due[name] = min(times)
+        else:
+            self._due.pop(name, None)
+        return before != (record.loss, record.usable, tuple(record.active))
+
+    def _note_standing(self, name: str, record: _Record) -> None:
+        if record.loss is not None:
+            self._lost[name] = record.loss
+        else:
+            self._lost.pop(name, None)
+        node = self.nodes.get(name)
+        if record.active or (node is not None and any(taint.effect == "NoExecute" for taint in node.taints)):
+            self._unfit.add(name)
+        else:
+            self._unfit.discard(name)
+
+    def _soak(self, name: str, record: _Record) -> Millis:
+        times = min(2 ** (len(record.losses) - 1), LONGEST_SOAK)
+        return round(1000 * self.soak_seconds(self._last[name]) * times) if name in self._last else 0
+
+    def _loss(self, record: _Record, ripening: Mapping[str, Millis], now: Millis) -> Loss | None:
+        """The signal that makes the node a lost one, the first to do so."""
+        found = [
+            Loss(kind, record.since[kind], ripening[kind], devices_only=signal.means == DEGRADED)
+            for kind, signal in record.active.items()
+            if signal.means in (LOST, DEGRADED) and ripening[kind] <= now
+        ]
+        return min(found, key=lambda loss: (loss.devices_only, loss.at, loss.kind), default=None)
+
+    def grace(self, signal: Signal) -> Millis:
+        return round(1000 * self._policy.grace_seconds.get(signal.kind, signal.grace_seconds))
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def _signals(self, name: str, now: Millis) -> tuple[list[tuple[Signal, Millis]], list[Millis]]:
+        """What shows now, each with the time since when it does as far as the node says, and times at which more will."""
+        found = [(_ROWS[kind], since or now) for kind, since in sorted(self._notes.get(name, {}).items())]
+        later: list[Millis] = []
+        node = self.nodes.get(name)
+        if node is None:
+            return found, later
+        found.extend((signal, min(since, now)) for signal, since in self._told(node, now))
+        for signal, begins in _announced(node):
+            notice = begins - MAINTENANCE_NOTICE * 1000
+            if notice <= now:
+                found.append((signal, now))
+            else:
+                later.append(notice)
+        return found, later
+
+    def _told(self, node: Node, now: Millis) -> Iterator[tuple[Signal, Millis]]:
+        status, at = node.conditions.get("Ready", ("True" if node.ready else "False", 0))
+        if status != "True":
+            yield _ROWS["Unreachable" if status == "Unknown" else "NotReady"], at or now
+        for kind, (status, at) in sorted(node.conditions.items()):
+            signal = self._condition(kind) if status == "True" else None
+            if signal is not None:
+                yield signal, at or now
+        taints = {taint.key for taint in node.taints}
+        for signal in HEALTH_SIGNALS:
+            if (
+                (signal.read == "Taint" and signal.key in taints)
+                or (signal.read == "Cordon" and node.unschedulable)
+                or (signal.read == "Label" and _reads(node.labels, signal))
+                or (signal.read == "Annotation" and _reads(node.annotations, signal))
+            ):
+                yield signal, now
+
+    def _condition(self, kind: str) -> Signal | None:
+        """The row of a node condition: the table's, unless the policy says otherwise."""
+        means = self._policy.conditions.get(kind)
+        known = _CONDITIONS.get(kind)
+        if means is None:
+            return known
+        if means == IGNORE:
+            return None
+        return Signal(kind, "Condition", kind, means, known.grace_seconds if known else 0.0)
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    def knew(self, name: str) -> bool:
+        """The node was there once."""
+        return name in self._last
+
+    def last(self, name: str) -> Node | None:
+        """The node as it was last seen."""
+        return self._last.get(name)
+
+    def usable(self, name: str) -> bool:
+        """New work may go there: it is known, shows no signal, and has soaked."""
+        record = self._records.get(name)
+        return record is not None and record.usable
+
+    def loss(self, name: str) -> Loss | None:
+        record = self._records.get(name)
+        return record.loss if record else None
+
+    def lost(self) -> dict[str, Loss]:
+        return dict(sorted(self._lost.items()))
+
+    def unfit(self) -> list[str]:
+        """Nodes that show any signal, or a taint that throws pods out."""
+        return sorted(self._unfit)
+
+    def last_known(self) -> Iterable[Node]:
+        """Every node as it was last seen, until it is forgotten."""
+        return self._last.values()
+
+    def leaving(self, name: str) -> str:
+        """The signal that says that the node will be taken away, "" = none."""
+        record = self._records.get(name)
+        signals = record.active.values() if record else ()
+        return next((signal.kind for signal in signals if signal.means == LEAVING), "")
+
+    def why_unusable(self, name: str) -> str:
+        """In a word, "" if it is usable."""
+        record = self._records.get(name)
+        if record is None or record.usable:
+            return ""
+        if record.loss is not None:
+            return record.loss.kind
+        return next(iter(record.active), "Soaking" if name in self.nodes else "Deleted")
+
+    def untolerated(self, name: str, tolerations: Iterable[Toleration]) -> Taint | None:
+        """The NoExecute taint of a node that throws out pods with these tolerations, rows of the table excepted."""
+        node = self.nodes.get(name)
+        for taint in node.taints if node else ():
+            if (
+                taint.effect == "NoExecute"
+                and taint.key not in _TABLED_TAINTS
+                and not any(tolerates(each, taint) for each in tolerations)
+            ):
+                return taint
+        return None
+
+
+def _same_or_worse(known: Loss | None, found: Loss | None) -> Loss | None:
+    """A loss keeps its first signal and time, unless only devices were lost and now all is."""
+    if known is None or found is None or (known.devices_only and not found.devices_only):
+        return found
+    return known
+
+
+def _reads(values: Mapping[str, str], signal: Signal) -> bool:
+    value = values.get(signal.key)
+    if value is None or (not signal.values and value.lower() in ("", "false", "none")):
+        return False
+    return not signal.values or value in signal.values
+
+
+#: digits of the longest time that is read, in seconds since the epoch
+_MOST_DIGITS = 12
+
+
+def _announced(node: Node) -> Iterator[tuple[Signal, Millis]]:
+    for signal in HEALTH_SIGNALS:
+        if signal.read == "Due":
+            value = node.labels.get(signal.key, "")
+            if 0 < len(value) <= _MOST_DIGITS and value.isascii() and value.isdigit():
+                yield signal, int(value) * 1000

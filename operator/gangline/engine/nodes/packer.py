@@ -1,0 +1,239 @@
+"""Finding seats: which rooms the pods of a gang get, so that all of it has room at the same time.
+
+Pods that sit on a node keep their seat. The others get seats that the gang had before, then seats in rooms that are in use
+anyway, then in idle ones, and last of all on nodes that failed it. Where the Kubernetes scheduler really puts them is its own
+business: footprints correct what was assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from gangline.engine.model import PodSet, Toleration
+from gangline.engine.nodes.node_rooms import PODS, DomainKey, Ground, Rooms, Shape, Table
+from gangline.engine.topology.node_filter import Selection
+
+#: (pod set, node)
+Place: TypeAlias = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Member:
+    """A pod set as it has to be seated; `ground` None = wherever, its bound pods count all the same."""
+
+    name: str
+    count: int
+    requests: Mapping[str, int]  # per pod, with its place
+    shape: Shape
+    ground: Ground | None
+    flavors: tuple[str, ...]
+    exclusive: str = ""
+    per_domain: int = 0
+
+    @property
+    def domains(self) -> int:
+        return -(-self.count // self.per_domain)
+
+
+def member(
+    pod_set: PodSet, count: int, ground: Ground | None, flavors: tuple[str, ...], tolerations: tuple[Toleration, ...]
+) -> Member:
+    """`tolerations` are those that the flavors add."""
+    requests = {resource: amount for resource, amount in pod_set.requests.items() if amount > 0}
+    requests[PODS] = requests.get(PODS, 0) + 1
+    shape = Shape(tuple(sorted(requests.items())), Selection.of(pod_set, tolerations, scored=False))
+    exclusive = bool(pod_set.exclusive and pod_set.domains > 0 and pod_set.count > 0)
+    return Member(
+        pod_set.name,
+        count,
+        requests,
+        shape,
+        ground,
+        flavors,
+        pod_set.exclusive if exclusive else "",
+        -(-pod_set.count // pod_set.domains) if exclusive else 0,
+    )
+
+
+@dataclass(slots=True)
+class Seats:
+    """Where pods sit (`bound`) and where they are taken to come (`kept`); `missing` have no seat at all.
+
+    Pods that are to go, or to move, have no seat where they are, but nobody else has it either until they are gone: these are
+    `lingering`, in domains that are `vacating`.
+    """
+
+    bound: dict[Place, int] = field(default_factory=dict[Place, int])
+    kept: dict[Place, int] = field(default_factory=dict[Place, int])
+    domains: dict[DomainKey, int] = field(default_factory=dict[DomainKey, int])
+    missing: dict[str, int] = field(default_factory=dict[str, int])
+    lingering: dict[Place, int] = field(default_factory=dict[Place, int])
+    vacating: frozenset[DomainKey] = frozenset()
+
+    @property
+    def empty(self) -> bool:
+        """Nobody sits anywhere: most common, where no flavor selects nodes."""
+        return not (self.bound or self.kept or self.domains or self.lingering)
+
+    def at(self, place: Place) -> int:
+        return self.bound.get(place, 0) + self.kept.get(place, 0)
+
+    def nodes(self) -> set[str]:
+        return {node for _, node in (*self.bound, *self.kept, *self.lingering)}
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """What keeps a gang from being seated, in numbers."""
+
+    member: Member
+    wanted: int  # pods, or domains
+    found: int
+    spares: int = 0  # nodes or domains that are held back
+
+
+@dataclass(frozen=True, slots=True)
+class Spares:
+    """Nodes (or domains) of a ground that must stay idle: a number, or a share of them, whichever is more."""
+
+    count: int = 0
+    percent: float = 0.0
+
+    def of(self, total: int) -> int:
+        return min(total, max(self.count, -int(-total * self.percent // 100)))
+
+
+NO_SPARES = Spares()
+
+
+class Seating:
+    """Seats one gang under the name `key`; what it takes shows in the rooms until `undo`."""
+
+    def __init__(self, rooms: Rooms, key: str, before: Seats | None, avoid: Collection[str]) -> None:
+        self._rooms = rooms
+        self._key = key
+        self._before = before or Seats()
+        self._avoid = frozenset(avoid)
+        self._taken: list[tuple[str, Mapping[str, int], int]] = []
+        self._owned: list[DomainKey] = []
+        self.seats = Seats()
+
+    def undo(self) -> None:
+        for node, requests, count in reversed(self._taken):
+            self._rooms.shift(node, requests, -count)
+        for domain in reversed(self._owned):
+            self._rooms.own(domain, self._key, -1)
+        self._taken.clear()
+        self._owned.clear()
+
+    def bind(self, member: Member, node: str, count: int) -> None:
+        """Pods that sit on a node already."""
+        place = member.name, node
+        self.seats.bound[place] = self.seats.bound.get(place, 0) + count
+        self._take(node, member, count)
+
+    def keep_domain(self, domain: DomainKey) -> None:
+        self.seats.domains[domain] = self.seats.domains.get(domain, 0) + 1
+        self._owned.append(domain)
+        self._rooms.own(domain, self._key, 1)
+
+    def seat(self, member: Member, count: int) -> Shortage | None:
+        """Seats for `count` pods that may go anywhere on their ground."""
+        assert member.ground is not None
+        table = self._rooms.table(member.ground, member.shape)
+        if table.total < count:
+            return Shortage(member, count, table.total)
+        self._deal(member, count, self._in_order(member, table, member.ground.names))
+        return None
+
+    def seat_domains(self, member: Member, bound: Mapping[str, int], *, move: bool) -> Shortage | None:
+        """Seats for all its domains; `bound` are the nodes of its pods. With `move`, what is broken goes elsewhere whole."""
+        assert member.ground is not None
+        label, table = member.exclusive, self._rooms.table(member.ground, member.shape)
+        free = self._rooms.domains(member.ground.names, label)
+        here = self._rooms.domains(bound, label)
+        # what rooms take besides the pods that sit there, which are thought away for the moment
+        counts = {node: max(0, count - bound.get(node, 0)) for node, count in table.counts.items()}
+        left = member.domains
+        for value in self._domain_order(free, here, label):
+            if left == 0:
+                return None
+            inside = {node: bound[node] for node in here.get(value, ())}
+            rooms = free.get(value, [])
+            lacking = max(0, member.per_domain - sum(inside.values()))
+            others = any(key != self._key for key in self._rooms.owners((label, value)))
+            mine = self._rooms.owners((label, value)).get(self._key, 0)
+            fits = sum(counts.get(node, 0) for node in rooms) >= lacking
+            if inside and (fits or not move):
+                fits = True  # it is there: who else may think so has to go
+            elif others or mine or not fits:
+                continue
+            self.keep_domain((label, value))
+            for node, number in inside.items():
+                self.bind(member, node, number)
+            order = self._in_order(member, table, rooms)
+            self.seats.missing[member.name] = self.seats.missing.get(member.name, 0) + self._deal(
+                member, lacking, order, counts
+            )
+            left -= 1
+        if left == 0:
+            return None
+        return Shortage(member, member.domains, member.domains - left)
+
+    def _domain_order(self, free: Mapping[str, list[str]], here: Mapping[str, list[str]], label: str) -> Iterable[str]:
+        """Where its pods are, then what it had, then the others; those with nodes that failed it at the end."""
+
+        def rank(value: str) -> tuple[bool, bool, bool, str]:
+            had = (label, value) in self._before.domains
+            failed = any(node in self._avoid for node in free.get(value, ()))
+            return value not in here, not had or failed, failed, value
+
+        return sorted({*free, *here}, key=rank)
+
+    def _in_order(self, member: Member, table: Table, names: Sequence[str]) -> Iterator[str]:
+        """Rooms that take some: those that it had, those in use, idle ones, and those that failed it; each by name."""
+        counts = table.counts
+        had = sorted({node for name, node in (*self._before.bound, *self._before.kept) if name == member.name})
+        first = [name for name in had if name in counts and name in names and name not in self._avoid]
+        yield from first
+        few = member.ground is not None and names is member.ground.names and len(counts) * 8 < len(names)
+        places = sorted(counts) if few else [name for name in names if name in counts]
+        others = [name for name in places if name not in self._avoid and name not in first]
+        idle: list[str] = []
+        for name in others:
+            room = self._rooms.get(name)
+            if room is not None and not room.idle:
+                yield name
+            else:
+                idle.append(name)
+        yield from idle
+        yield from (name for name in places if name in self._avoid)
+
+    def _deal(self, member: Member, count: int, names: Iterable[str], counts: Mapping[str, int] | None = None) -> int:
+        """Give seats to `count` pods, room by room; how many got none."""
+        assert member.ground is not None
+        known = dict(counts if counts is not None else self._rooms.table(member.ground, member.shape).counts)
+        for name in names:
+            if count <= 0:
+                return 0
+            taken = min(count, known.get(name, 0))
+            if taken:
+                place = member.name, name
+                self.seats.kept[place] = self.seats.kept.get(place, 0) + taken
+                self._take(name, member, taken)
+                count -= taken
+        return max(0, count)
+
+    def seat_some(self, member: Member, count: int) -> None:
+        """As many as there are seats for; the others are missing."""
+        assert member.ground is not None
+        table = self._rooms.table(member.ground, member.shape)
+        left = self._deal(member, count, self._in_order(member, table, member.ground.names))
+        if left:
+            self.seats.missing[member.name] = left
+
+    def _take(self, node: str, member: Member, count: int) -> None:
+        self._taken.append((node, member.requests, count))
+        self._rooms.shift(node, member.requests, count)

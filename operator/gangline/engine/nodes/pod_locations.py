@@ -1,0 +1,182 @@
+"""Where the pods of gangs are, by node and by workload, and what they tell of their nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Final, TypeAlias
+
+from gangline.engine.model import BoundPod, Footprint, Millis, Node
+from gangline.engine.nodes.health import Health
+from gangline.engine.nodes.pod_complaints import Complaint, Complaints
+
+#: workload and pod set -> what one of its pods asks for
+RequestsOf: TypeAlias = Callable[[str, str], Mapping[str, int]]
+
+
+#: workload -> it holds quota
+Holds: TypeAlias = Callable[[str], bool]
+
+_STUCK: Final = "StuckTerminating"
+_FAILED: Final = "PodsFailed"
+
+
+class Presence:
+    """Footprints as they were last told. `requests_of` says what their pods use, nothing for those that are not known.
+
+    What pods say of their nodes counts for workloads that hold quota (`holds`), or did while these pods were there.
+    """
+
+    def __init__(self, health: Health, requests_of: RequestsOf, holds: Holds) -> None:
+        self._health = health
+        self._requests_of = requests_of
+        self._holds = holds
+        #: workloads with pods that held quota since they have some
+        self._held: set[str] = set()
+        self._complaints = Complaints()
+        self._footprints: dict[str, Footprint] = {}
+        #: node -> workloads with pods there
+        self._on: dict[str, set[str]] = {}
+        #: workload -> pods that sat on a node that is another one by now
+        self._stale: dict[str, set[str]] = {}
+        #: workload -> pods that are to go since all of it starts again
+        self._leaving: dict[str, set[str]] = {}
+        #: node -> workloads with pods that failed by its fault
+        self._blaming: dict[str, set[str]] = {}
+        #: nodes of which pods may tell something new
+        self._recheck: set[str] = set()
+
+    def put(self, footprint: Footprint | None, key: str) -> None:
+        old = self._footprints.pop(key, None)
+        for node in _nodes(old):
+            self._on[node].discard(key)
+            if not self._on[node]:
+                del self._on[node]
+        self._recheck.update(_nodes(old))
+        self._blame(key, old.failed if old else (), footprint.failed if footprint else ())
+        for marked in (self._stale, self._leaving):
+            left = marked.pop(key, set[str]()) & {pod.name for pod in footprint.pods} if footprint else set[str]()
+            if left:
+                marked[key] = left
+        if footprint is None:
+            self._held.discard(key)
+            return
+        self._footprints[key] = footprint
+        for node in _nodes(footprint):
+            self._on.setdefault(node, set()).add(key)
+        self._recheck.update(_nodes(footprint))
+
+    def _blame(self, key: str, old: Collection[tuple[str, str]], new: Collection[tuple[str, str]]) -> None:
+        if old == new:
+            return
+        for _, node in old:
+            self._blaming.get(node, set[str]()).discard(key)
+        for pod, node in new:
+            self._blaming.setdefault(node, set()).add(key)
+            if (pod, node) not in old:
+                self._health.renew(node, "PodsFailed")
+        touched = {node for _, node in (*old, *new)}
+        self._recheck |= touched
+        for node in touched:
+            if not self._blaming.get(node):
+                self._blaming.pop(node, None)
+
+    def put_node(self, old: Node | None, new: Node | None, name: str) -> None:
+        """A node came, changed or went. One of the same name but another identity does not have the pods of the first."""
+        self._recheck.add(name)
+        if old is None or new is None or not old.uid or not new.uid or old.uid == new.uid:
+            return
+        for key in self._on.get(name, ()):
+            stale = {pod.name for pod in self._footprints[key].pods if pod.node == name}
+            self._stale.setdefault(key, set()).update(stale)
+
+    def footprint(self, key: str) -> Footprint | None:
+        return self._footprints.get(key)
+
+    def pods(self, key: str) -> tuple[BoundPod, ...]:
+        footprint = self._footprints.get(key)
+        return footprint.pods if footprint is not None else ()
+
+    def dismiss(self, key: str) -> None:
+        """All of it starts again: the pods that it has now no longer count."""
+        self._leaving[key] = {pod.name for pod in self.pods(key)}
+
+    def recall(self, key: str) -> None:
+        """It does not start again, after all."""
+        self._leaving.pop(key, None)
+
+    def lasting(self, key: str) -> list[BoundPod]:
+        """Its pods without those that sat on a node which is another one by now, and those that are to go."""
+        gone = self._stale.get(key, set[str]()) | self._leaving.get(key, set[str]())
+        return [pod for pod in self.pods(key) if pod.name not in gone]
+
+    def replaced(self, key: str) -> set[str]:
+        """The nodes of its pods that are other ones by now."""
+        stale = self._stale.get(key)
+        return {pod.node for pod in self.pods(key) if pod.name in stale} if stale else set()
+
+    def of_replaced(self) -> Collection[str]:
+        """Workloads with such pods."""
+        return self._stale.keys()
+
+    def on(self, node: str) -> Collection[str]:
+        """Workloads with pods on a node."""
+        return self._on.get(node, ())
+
+    # --- what pods tell -----------------------------------------------------------------------------------------------
+
+    def tell(self) -> None:
+        """Tell health what pods show of their nodes. While no node is known at all they show nothing."""
+        if not self._health.nodes:
+            return
+        changed: set[Complaint] = set()
+        for name in sorted(self._recheck):
+            node = self._health.nodes.get(name)
+            if node is None:
+                unseen = bool(self._on.get(name)) and not self._health.knew(name)
+                self._health.note(name, "Unknown", active=unseen)
+            pods = [(key, pod) for key, pod in self._pods_on(name) if self._counts(key)] if node is not None else []
+            blaming = self._blaming.get(name, ()) if node is not None else ()
+            changed |= self._complaints.put((name, _STUCK), _stuck(pods))
+            changed |= self._complaints.put((name, _FAILED), {key: 0 for key in blaming if self._counts(key)})
+            if node is not None:
+                self._health.note(name, "DevicesMissing", active=self._overdrawn(node, pods))
+        self._recheck.clear()
+        for name, kind in sorted(changed):
+            since = self._complaints.since((name, kind))
+            if name in self._health.nodes:
+                self._health.note(name, kind, active=since is not None, since=since or 0)
+
+    def _counts(self, key: str) -> bool:
+        if key not in self._held and self._holds(key):
+            self._held.add(key)
+        return key in self._held
+
+    def _pods_on(self, node: str) -> Iterator[tuple[str, BoundPod]]:
+        for key in sorted(self._on.get(node, ())):
+            for pod in self._footprints[key].pods:
+                if pod.node == node:
+                    yield key, pod
+
+    def _overdrawn(self, node: Node, pods: list[tuple[str, BoundPod]]) -> bool:
+        """Of some device there is less than the hardware has, and less than the pods on the node use."""
+        for resource, total in node.capacity.items():
+            left = node.allocatable.get(resource, 0)
+            if "/" not in resource or left >= total:
+                continue
+            used = sum(self._requests_of(key, pod.pod_set).get(resource, 0) for key, pod in pods if not pod.terminating)
+            if used > left:
+                return True
+        return False
+
+
+def _stuck(pods: list[tuple[str, BoundPod]]) -> dict[str, Millis]:
+    """Workloads with pods that were told to go, and when the first of these should have gone."""
+    found: dict[str, Millis] = {}
+    for key, pod in pods:
+        if pod.terminating:
+            found[key] = min(found.get(key, pod.due), pod.due)
+    return found
+
+
+def _nodes(footprint: Footprint | None) -> set[str]:
+    return {pod.node for pod in footprint.pods} if footprint is not None else set()

@@ -1,0 +1,154 @@
+"""Who has to go so that a gang fits: no more than needed, least valuable first.
+
+This module chooses victims the classic way, by priority and by who borrows; `fair_victims` does it by shares.
+A policy may protect gangs from being chosen (`protection`), and say which of the others are chosen (`victim_choice`).
+Every what-if runs on the ledger itself: victims are taken out, one by one, and all are put back before the answer is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import chain
+
+from gangline.engine.flavors.assignment import Assignment, Grade, Mode
+from gangline.engine.model import Millis, Settings
+from gangline.engine.nodes.capacity import Capacity
+from gangline.engine.nodes.capacity_request import Want
+from gangline.engine.preemption.candidates import (
+    NOBODY,
+    Known,
+    candidates_elsewhere,
+    own_candidates,
+    reached_nominal,
+    still_candidate,
+)
+from gangline.engine.preemption.victim_search import (
+    LEAST_LOST_WORK,
+    Need,
+    Victim,
+    best_attempt,
+    choice_of,
+    greedy_attempt,
+    put_back,
+    take_out,
+)
+from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.queues.protection import Waits
+from gangline.engine.queues.workload_state import Gang
+from gangline.engine.quota.quota_ledger import Cell
+from gangline.engine.text.fixes import PODS_IN_SEARCH
+from gangline.engine.topology.topologies import Topologies
+
+
+class Preemptor:
+    """Answers the scheduler's two questions about preemption; `find` is the way in which victims are chosen.
+
+    For a gang that lacks one resource and asks for no other both questions are the same: it is answered once. `now` is to be
+    set before anything is asked.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        topologies: Topologies,
+        find: Callable[[Need], list[Victim]],
+        capacity: Capacity | None = None,
+        known: Known | None = None,
+    ) -> None:
+        self.settings = settings
+        self.topologies = topologies
+        #: what healthy nodes have room for; None = quota alone counts
+        self.capacity = capacity
+        #: what `find` remembers of candidates; to be cleared when somebody in the tree gets more than they had
+        self.known: Known = {} if known is None else known
+        self.now: Millis = 0
+        #: those who were turned away since others are protected, by queue
+        self.waits = Waits()
+        #: some were turned away only since others are protected: until when the first of these are; to be reset by who asks
+        self.protected_until: Millis | None = None
+        self._find = find
+        self._answered: tuple[Gang, Cell, int, list[Victim]] | None = None
+
+    def possibility(self, gang: Gang, queue: ClusterQueueState, cell: Cell, amount: int) -> Grade:
+        """How preemption could free `amount` of one flavor and resource, and how high the gang would borrow then."""
+        victims = self._search(Need(gang, queue, (cell.fr,), {cell: amount}, None, None, self.now, []))
+        self._answered = gang, cell, amount, victims
+        if not victims:
+            return Grade(Mode.NO_CANDIDATES, cell.height(amount)[0])
+        take_out((victim.gang for victim in victims), places=False)
+        borrow = cell.height(amount)[0]
+        put_back((victim.gang for victim in victims), places=False)
+        own = any(victim.gang.queue is queue for victim in victims)
+        return Grade(Mode.PREEMPT if own else Mode.RECLAIM, borrow)
+
+    def victims(self, gang: Gang, queue: ClusterQueueState, assignment: Assignment) -> list[Victim]:
+        """The victims that make room for the whole assignment; none if that can't be."""
+        answered, self._answered = self._answered, None
+        cells, requests = assignment.needed(), assignment.requests(with_pods=PODS_IN_SEARCH in queue.fixes)
+        if answered is not None and len(cells) == 1 and not assignment.asks_for_places:
+            known, cell, amount, victims = answered
+            if known is gang and cell is cells[0] and requests == {cell: amount}:
+                return victims
+        frs = tuple(cell.fr for cell in cells)
+        return self._search(Need(gang, queue, frs, requests, assignment.placing, assignment.want, self.now, []))
+
+    def for_room(self, gang: Gang, queue: ClusterQueueState, requests: Mapping[Cell, int], want: Want) -> list[Victim]:
+        """The victims that make room on the nodes of one flavor, where quota is not what is missing."""
+        frs = tuple(cell.fr for cell in requests)
+        return self._search(Need(gang, queue, frs, requests, None, want, self.now, []))
+
+    def _search(self, need: Need) -> list[Victim]:
+        """The victims; if there are none since others are protected, it is noted when that ends, and whether it matters."""
+        victims = self._chosen(need)
+        if not victims and need.spared:
+            first = min(need.spared)
+            self.waits.note(need.queue.name, first)
+            if self._chosen(replace(need, spared=None)):
+                known = self.protected_until
+                self.protected_until = first if known is None else min(first, known)
+        return victims
+
+    def _chosen(self, need: Need) -> list[Victim]:
+        """By the queue's policy, or else in Kueue's order: who is taken first decides who may be taken next."""
+        victims = self._find(need)
+        if victims or choice_of(need) != LEAST_LOST_WORK:
+            return victims
+        return self._find(replace(need, as_kueue=True))
+
+
+# --- the classic way --------------------------------------------------------------------------------------------------
+
+
+def classic_victims(need: Need, known: Known) -> list[Victim]:
+    queue = need.queue
+    own = own_candidates(need)
+    by_right, by_priority = candidates_elsewhere(need, known)
+    groups = (by_right, by_priority, own)
+    if own is NOBODY and by_right is NOBODY and by_priority is NOBODY:
+        return []
+    rights, priorities = by_right.any(need), by_priority.any(need)
+    if not (rights or priorities or own.any(need)):
+        return []
+    for may_borrow in _attempts(need, rights, priorities):
+        parts = chain((group.leaving for group in groups), (group.staying for group in groups))
+        candidates = (candidate for part in parts for candidate in part if still_candidate(need, candidate))
+        if queue.config.victims is not None:
+            victims = best_attempt(need, list(candidates), may_borrow)
+        else:
+            victims = greedy_attempt(need, candidates, may_borrow)
+        if victims:
+            return victims
+    return []
+
+
+def _attempts(need: Need, by_right: bool, by_priority: bool) -> tuple[bool, ...]:
+    """Whether borrowing is allowed, attempt by attempt."""
+    no_borrowing_victims = need.queue.config.preemption.borrow_within_cohort == "Never"
+    if not (by_right or by_priority):
+        return (True,)
+    if no_borrowing_victims and reached_nominal(need):
+        return (True,)
+    if no_borrowing_victims and not by_right:
+        return (False, True)
+    return (True, False)

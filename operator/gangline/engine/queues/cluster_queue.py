@@ -1,0 +1,308 @@
+"""A ClusterQueue at work: a leaf of the quota tree with its flavors, its holders and its pending gangs."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from gangline.engine.model import Admission, Backfill, ClusterQueue, Flavor, Ordering, Quota, ResourceGroup, Settings
+from gangline.engine.queues import quick_check
+from gangline.engine.queues.estimates import Estimates
+from gangline.engine.queues.ordering import Ranking
+from gangline.engine.queues.pending_queue import PendingQueue
+from gangline.engine.queues.quick_check import Question
+from gangline.engine.queues.timed_queue import TimedQueue
+from gangline.engine.queues.workload_state import Gang, Shape
+from gangline.engine.quota.quota_ledger import Cell, FlavorResource, Node
+from gangline.engine.topology.domain_counts import wants_of
+from gangline.engine.topology.placement import asks
+from gangline.engine.topology.topologies import Topologies
+
+
+@dataclass(slots=True)
+class FlavorOption:
+    """A flavor as a resource group offers it. `flavor` is None while there is no such ResourceFlavor."""
+
+    name: str
+    flavor: Flavor | None
+    cells: dict[str, Cell]
+    #: it has labels, taints or a topology, so that not every pod set may use it
+    selective: bool
+    #: nodes may bound it: what its quota promises may not be there
+    grounded: bool = False
+
+
+@dataclass(slots=True)
+class Group:
+    resources: frozenset[str]
+    options: list[FlavorOption]
+
+
+@dataclass(slots=True)
+class Way:
+    """One flavor for what is wanted: a cell for each resource. `refused` says why it can't be used, "" = it can."""
+
+    option: FlavorOption
+    refused: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(slots=True)
+class GroupNeeds:
+    """The resources of one resource group that are asked for, and the flavors to get them from, in the queue's order."""
+
+    amounts: tuple[tuple[str, int], ...]
+    ways: tuple[Way, ...]
+
+
+@dataclass(slots=True)
+class Asked:
+    """What pod sets that share flavors ask for: by pod set, and together by resource group.
+
+    `missing` is a resource that the queue does not have, "" = none; `needs` are those before it then.
+    """
+
+    requests: tuple[dict[str, int], ...]
+    needs: tuple[GroupNeeds, ...]
+    missing: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    gang: Gang
+    queue: ClusterQueueState
+    usage: dict[FlavorResource, int]
+    victims: list[Gang]
+
+    def outstanding(self) -> dict[FlavorResource, int]:
+        """What is claimed beyond what victims still hold."""
+        rest = dict(self.usage)
+        for victim in self.victims:
+            if victim.holds:
+                for fr, amount in victim.usage.items():
+                    if fr in rest:
+                        rest[fr] = max(0, rest[fr] - amount)
+        return rest
+
+
+class ClusterQueueState(Node):
+    """`in_service` says whether heads are taken from it and whether its gangs may be preempted from elsewhere."""
+
+    __slots__ = (
+        "_order",
+        "asked",
+        "by_priority",
+        "claims",
+        "config",
+        "delays_topology",
+        "fair_usage",
+        "fixes",
+        "generation",
+        "group_of",
+        "holders",
+        "in_service",
+        "lacks_places",
+        "only_topologies",
+        "pending",
+        "preempts_while_borrowing",
+        "timed",
+    )
+
+    def __init__(self, config: ClusterQueue) -> None:
+        super().__init__(config.name)
+        self.config = config
+        self.in_service = True
+        #: grows whenever a holder leaves or changes and when quotas change: old flavor-scan progress is void then
+        self.generation = 0
+        self.group_of: dict[str, Group] = {}
+        #: what gangs of a shape ask of its flavors
+        self.asked: dict[Shape, tuple[Asked, ...]] = {}
+        self.pending = PendingQueue()
+        #: its policy speaks of order or backfill
+        self.timed = False
+        self._order: tuple[Ordering | None, Backfill | None] = (None, None)
+        self.holders: dict[str, Gang] = {}
+        #: the holders in the order in which they would be preempted
+        self.by_priority: list[Gang] = []
+        #: LocalQueue key -> its usage, where that decides the order
+        self.fair_usage: Callable[[str], float] | None = None
+        self.preempts_while_borrowing = False
+        #: all its flavors are topology flavors: pods are placed without asking for it
+        self.only_topologies = False
+        #: somebody was set aside since the last flush for want of places on nodes, which other trees may share
+        self.lacks_places = False
+        #: an admission check provides the nodes: placement waits for it
+        self.delays_topology = False
+        self.fixes: frozenset[str] = frozenset()
+        #: uid of a preemptor of this queue -> what it is owed
+        self.claims: dict[str, Claim] = {}
+
+    def leaves(self) -> Iterator[Node]:
+        yield self
+
+    @property
+    def reserves(self) -> bool:
+        """Its policy reserves starts for those at its head."""
+        return self.config.backfill is not None and self.config.backfill.depth > 0
+
+    # --- configuration ------------------------------------------------------------------------------------------------
+
+    def configure(
+        self,
+        config: ClusterQueue,
+        settings: Settings,
+        usage: Callable[[str], float] | None,
+        estimates: Estimates | None = None,
+    ) -> None:
+        """Everything that follows from the object alone; cells are bound once the tree is settled."""
+        self.config = config
+        self._set_order(config, estimates)
+        self.weight = config.weight
+        by_usage = isinstance(self.pending, TimedQueue) and self.pending.ranking.by_usage
+        self.fair_usage = usage if by_usage or config.admission_mode == "UsageBasedAdmissionFairSharing" else None
+        strict = config.strategy == "StrictFIFO"
+        hashing = not strict and settings.gates.get("SchedulingEquivalenceHashing", True)
+        self.pending.configure(strict=strict, hashing=hashing, usage_of=self.fair_usage)
+        policy = config.preemption
+        self.preempts_while_borrowing = policy.borrow_within_cohort != "Never" or (
+            settings.fair_sharing is not None and policy.reclaim_within_cohort != "Never"
+        )
+        self.fixes = settings.fixes.get("*", frozenset()) | settings.fixes.get(config.name, frozenset()) | config.fixes
+
+    def _set_order(self, config: ClusterQueue, estimates: Estimates | None) -> None:
+        """A queue whose policy speaks of order or backfill waits in another way; what waits moves over."""
+        wanted = (config.ordering, config.backfill) if estimates is not None else (None, None)
+        if wanted == self._order:
+            return
+        self._order, old = wanted, self.pending
+        if estimates is None or wanted == (None, None):
+            self.pending = PendingQueue()
+        else:
+            self.pending = TimedQueue(Ranking(*wanted, estimates))
+        self.timed = isinstance(self.pending, TimedQueue)
+        for gang in old.everyone():
+            aside = gang.parked
+            old.take_out(gang)
+            self.pending.put_aside(gang) if aside else self.pending.arrive(gang)
+        self.pending.preemptor = old.preemptor
+
+    def bind(self, flavors: Mapping[str, Flavor]) -> None:
+        """Connect the resource groups with the cells of the settled tree, and the holders with theirs."""
+        self.group_of = {}
+        self.asked.clear()
+        names = [quotas.name for group in self.config.groups for quotas in group.flavors]
+        self.only_topologies = bool(names) and all(name in flavors and flavors[name].topology for name in names)
+        for group in self.config.groups:
+            bound = Group(
+                frozenset(group.covered), [self._option(group, i, flavors) for i in range(len(group.flavors))]
+            )
+            for resource in group.covered:
+                self.group_of[resource] = bound
+
+    def _option(self, group: ResourceGroup, index: int, flavors: Mapping[str, Flavor]) -> FlavorOption:
+        name = group.flavors[index].name
+        flavor = flavors.get(name)
+        cells = {resource: self.cell((name, resource)) for resource in group.covered}
+        selective = flavor is not None and bool(flavor.node_labels or flavor.taints or flavor.topology)
+        grounded = flavor is not None and bool(flavor.node_labels) and not (flavor.topology or flavor.autoscaled)
+        return FlavorOption(name, flavor, cells, selective, grounded)
+
+    # --- holders ------------------------------------------------------------------------------------------------------
+
+    def hold(self, gang: Gang, admission: Admission, usage: dict[FlavorResource, int], reserved: int) -> None:
+        """`gang` holds quota from now on; `reserved` in seconds."""
+        gang.queue, gang.admission, gang.reserved = self, admission, reserved
+        gang.usage = usage
+        gang.cells = [(self.cell(fr), amount) for fr, amount in usage.items()]
+        for cell, amount in gang.cells:
+            cell.add(amount)
+        gang.order_as_victim()
+        self.holders[gang.uid] = gang
+        insort(self.by_priority, gang, key=_victim_key)
+
+    def release(self, gang: Gang) -> None:
+        """It holds nothing any more."""
+        self.unrank(gang)
+        del self.holders[gang.uid]
+        for cell, amount in gang.cells:
+            cell.remove(amount)
+        gang.admission, gang.queue = None, None
+        gang.usage, gang.cells = {}, []
+        gang.evicting = False
+        self.generation += 1
+
+    def change_usage(self, gang: Gang, usage: dict[FlavorResource, int]) -> None:
+        for cell, amount in gang.cells:
+            cell.remove(amount)
+        gang.usage = usage
+        gang.cells = [(self.cell(fr), amount) for fr, amount in usage.items()]
+        for cell, amount in gang.cells:
+            cell.add(amount)
+
+    def unrank(self, gang: Gang) -> None:
+        """Take it out of the order of victims, before that changes."""
+        place = bisect_left(self.by_priority, gang.victim_key, key=_victim_key)
+        while self.by_priority[place] is not gang:
+            place += 1
+        del self.by_priority[place]
+
+    def rank(self, gang: Gang) -> None:
+        gang.order_as_victim()
+        insort(self.by_priority, gang, key=_victim_key)
+
+    def rehold(self) -> None:
+        """Count all holders again, in a tree that was just settled."""
+        for gang in self.holders.values():
+            gang.cells = [(self.cell(fr), amount) for fr, amount in gang.usage.items()]
+            for cell, amount in gang.cells:
+                cell.add(amount)
+
+
+def queue_of(gang: Gang) -> ClusterQueueState | None:
+    """The ClusterQueue that a workload waits in or holds quota of; None while it is in none."""
+    queue = gang.queue
+    return queue if isinstance(queue, ClusterQueueState) else None
+
+
+def cluster_queues_of(node: Node) -> Iterator[ClusterQueueState]:
+    """All ClusterQueues below a cohort; of a ClusterQueue, itself."""
+    return (queue for queue in node.leaves() if isinstance(queue, ClusterQueueState))
+
+
+def question_of(gang: Gang, queue: ClusterQueueState, topologies: Topologies) -> Question:
+    """What is to be asked of a gang's shape; nothing if it may preempt, as then it needs no room to begin with."""
+    policy = queue.config.preemption
+    if policy.within_cluster_queue != "Never" or policy.reclaim_within_cohort != "Never" or queue.delays_topology:
+        return ()
+    parts: list[quick_check.Part] = []
+    for demand in gang.demands:
+        pod_set = demand.pod_set
+        count = demand.count if pod_set.min_count is None else min(demand.count, pod_set.min_count)
+        group = next((queue.group_of[name] for name in pod_set.requests if name in queue.group_of), None)
+        if group is None or not count:
+            continue
+        placed = asks(pod_set) or queue.only_topologies
+        ways: list[quick_check.Way] = []
+        for option in group.options:
+            cells = tuple(
+                (cell, pod_set.requests[name] * count)
+                for name, cell in option.cells.items()
+                if pod_set.requests.get(name, 0) > 0
+            )
+            ways.append((cells, topologies.ledger(option.name) if placed else None))
+        parts.append((count, wants_of(pod_set.requests), tuple(ways)))
+    return tuple(parts)
+
+
+def _victim_key(gang: Gang) -> tuple[int, int, str]:
+    return gang.victim_key
+
+
+def quotas_of(groups: tuple[ResourceGroup, ...]) -> dict[FlavorResource, Quota]:
+    return {
+        (flavor.name, resource): flavor.resources.get(resource, Quota())
+        for group in groups
+        for flavor in group.flavors
+        for resource in group.covered
+    }

@@ -1,0 +1,160 @@
+"""The quota trees as the configuration has them: which ClusterQueue is below which cohort, below which cohort.
+
+Configuration is only noted when it arrives; `settle` then plants the trees that it touches anew, once, and leaves the others
+alone. Cohorts that are only named exist, without quota. Cohorts in a cycle of parents are each on their own, and so are the
+ClusterQueues in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from gangline.engine.model import ClusterQueue, Cohort
+from gangline.engine.queues.cluster_queue import ClusterQueueState, quotas_of
+from gangline.engine.quota.quota_ledger import Node, reset, settle
+
+
+@dataclass(frozen=True, slots=True)
+class Replanted:
+    """What a `settle` did."""
+
+    #: ClusterQueues in trees that were made anew; their usage is to be counted again
+    queues: list[ClusterQueueState]
+    #: ClusterQueues that are no more
+    gone: list[ClusterQueueState]
+    #: names of the ClusterQueues that changed themselves, in order
+    moved: list[str]
+
+
+class Forest:
+    def __init__(self) -> None:
+        self.configs: dict[str, ClusterQueue] = {}
+        self.cohorts: dict[str, Cohort] = {}
+        self.queues: dict[str, ClusterQueueState] = {}
+        self.cohort_nodes: dict[str, Node] = {}
+        #: cohorts in a cycle of parents
+        self.cyclic: set[str] = set()
+        #: names of ClusterQueues and cohorts whose place in the forest, or whose quota, may have changed
+        self._moved_queues: set[str] = set()
+        self._moved_cohorts: set[str] = set()
+
+    def put_queue(self, config: ClusterQueue | None, name: str) -> None:
+        if config is None:
+            self.configs.pop(name, None)
+        else:
+            self.configs[name] = config
+        self._moved_queues.add(name)
+
+    def put_cohort(self, cohort: Cohort | None, name: str) -> None:
+        if cohort is None:
+            self.cohorts.pop(name, None)
+        else:
+            self.cohorts[name] = cohort
+        self._moved_cohorts.add(name)
+
+    def move(self, affected: Callable[[ClusterQueue], bool]) -> None:
+        """Something that these ClusterQueues refer to changed."""
+        self._moved_queues.update(config.name for config in self.configs.values() if affected(config))
+
+    def settle(self, configure: Callable[[ClusterQueueState, ClusterQueue], None]) -> Replanted | None:
+        """Bring the trees in line with the configuration; None if they are. `configure` sets a queue up."""
+        if not (self._moved_queues or self._moved_cohorts):
+            return None
+        moved_queues, moved_cohorts = sorted(self._moved_queues), sorted(self._moved_cohorts)
+        self._moved_queues, self._moved_cohorts = set(), set()
+        queues: list[ClusterQueueState] = []
+        gone: list[ClusterQueueState] = []
+        cohorts: list[Node] = []
+        for node in self._affected(moved_queues, moved_cohorts):
+            if not isinstance(node, ClusterQueueState):
+                cohorts.append(node)
+            elif node.name in self.configs:
+                queues.append(node)
+            else:
+                gone.append(node)
+        for queue in gone:
+            del self.queues[queue.name]
+            reset(queue, {})
+        for queue in queues:
+            configure(queue, self.configs[queue.name])
+        self._plant(queues, cohorts)
+        return Replanted(queues, gone, moved_queues)
+
+    def _affected(self, queues: Iterable[str], cohorts: Iterable[str]) -> list[Node]:
+        """All nodes of the trees that the moved ones are in, were in, or come into."""
+        found: dict[int, Node] = {}
+
+        def add_tree_of(node: Node) -> None:
+            if id(node) not in found:
+                found.update((id(member), member) for member in _members(node.root))
+
+        for name in queues:
+            config = self.configs.get(name)
+            queue = self.queues.get(name)
+            if queue is None and config is not None:
+                queue = self.queues[name] = ClusterQueueState(config)
+            if queue is not None:
+                add_tree_of(queue)
+            if config is not None and config.cohort:
+                add_tree_of(self._cohort_node(config.cohort))
+        for queue in self.queues.values() if self.cyclic else ():
+            if queue.config.cohort in self.cyclic:
+                add_tree_of(queue)
+        for name in (*cohorts, *sorted(self.cyclic)):
+            add_tree_of(self._cohort_node(name))
+            if parent := self._parent_of(name):
+                add_tree_of(self._cohort_node(parent))
+        return list(found.values())
+
+    def _plant(self, queues: list[ClusterQueueState], cohorts: list[Node]) -> None:
+        """Build the trees of these nodes from the configuration; nothing is in use in them then."""
+        for queue in queues:
+            reset(queue, quotas_of(queue.config.groups))
+        for node in cohorts:
+            cohort = self.cohorts.get(node.name, Cohort(node.name))
+            node.weight = cohort.weight
+            reset(node, quotas_of(cohort.groups))
+        self._find_cycles(cohorts)
+        for node in sorted(cohorts, key=Node.sort_key):
+            parent = self._parent_of(node.name)
+            if parent and node.name not in self.cyclic:
+                node.parent = self._cohort_node(parent)
+                node.parent.cohorts.append(node)
+        for queue in sorted(queues, key=Node.sort_key):
+            if queue.config.cohort and queue.config.cohort not in self.cyclic:
+                queue.parent = self._cohort_node(queue.config.cohort)
+                queue.parent.queues.append(queue)
+        for node in (*cohorts, *queues):
+            if node.parent is None:
+                settle(node)
+        for node in cohorts:
+            if not (node.queues or node.cohorts or node.name in self.cohorts):
+                del self.cohort_nodes[node.name]
+
+    def _find_cycles(self, cohorts: Iterable[Node]) -> None:
+        self.cyclic.difference_update(node.name for node in cohorts)
+        for node in cohorts:
+            seen: list[str] = []
+            name = node.name
+            while name and name not in seen:
+                seen.append(name)
+                name = self._parent_of(name)
+            if name:
+                self.cyclic.update(seen)
+
+    def _parent_of(self, cohort: str) -> str:
+        return self.cohorts[cohort].parent if cohort in self.cohorts else ""
+
+    def _cohort_node(self, name: str) -> Node:
+        node = self.cohort_nodes.get(name)
+        if node is None:
+            node = self.cohort_nodes[name] = Node(name)
+        return node
+
+
+def _members(root: Node) -> Iterator[Node]:
+    yield root
+    for cohort in root.cohorts:
+        yield from _members(cohort)
+    yield from root.queues

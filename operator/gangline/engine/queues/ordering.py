@@ -1,0 +1,135 @@
+"""Who goes first among gangs of equal priority, and which of those that may go before their turn are tried first.
+
+An order is a number, its *rank*: lowest goes first, then age, then uid. Ranks that depend on time (response ratios, ageing) are
+computed for full minutes, so that they change seldom and don't depend on when somebody looked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gangline.engine.model import Backfill, Millis, Ordering
+from gangline.engine.model.runtime import NEVER
+from gangline.engine.queues.estimates import ANYWHERE, Estimates, Flavors
+from gangline.engine.queues.workload_state import Gang
+from gangline.engine.text.accelerators import accelerators
+
+#: Ranks that change with time are renewed this often.
+RENEWAL: Millis = 60_000
+#: The rank of one whose wait is over what the policy allows.
+_AT_ONCE = float("-inf")
+
+
+def size(gang: Gang) -> int:
+    """The accelerators that it asks for; else cpu."""
+    requests = gang.requests()
+    return accelerators(requests) or requests.get("cpu", 0)
+
+
+def _largest(gang: Gang) -> float:
+    return -float(size(gang))
+
+
+class Ranking:
+    """Both orders of one ClusterQueue: that of its queue, and that of candidates for backfill."""
+
+    def __init__(self, ordering: Ordering | None, backfill: Backfill | None, estimates: Estimates) -> None:
+        self.ordering = ordering or Ordering()
+        self.backfill = backfill
+        self._estimates = estimates
+        self._level = backfill.candidate if backfill is not None else 0.9
+        order = backfill.candidates if backfill is not None else "QueueOrder"
+        #: None = candidates are tried in queue order
+        orders: dict[str, Callable[[Gang], float]] = {
+            "ShortestFirst": self._expected,
+            "LargestFirst": _largest,
+            "BestFit": self._area,
+            "AgedShortestFirst": self._aged,
+        }
+        self.candidate_rank = orders.get(order)
+        self._minute: Millis = 0
+
+    @property
+    def by_usage(self) -> bool:
+        """The LocalQueue that has used least goes first."""
+        return self.ordering.key == "FairShare"
+
+    @property
+    def by_time(self) -> bool:
+        return self.ordering.key == "HighestResponseRatio" or self.ordering.max_wait_seconds is not None
+
+    def renew(self, now: Millis) -> bool:
+        """Let time pass. True if ranks are to be computed anew."""
+        minute = now // RENEWAL
+        if minute == self._minute or not self.by_time:
+            return False
+        self._minute = minute
+        return True
+
+    def estimate(self, gang: Gang, on: Flavors = ANYWHERE) -> Millis:
+        """How long it runs as a candidate on these flavors."""
+        return self._estimates.length(gang, self._level, on)
+
+    def varies(self, gang: Gang) -> bool:
+        """Its estimate depends on the flavors."""
+        return self._estimates.varies(gang)
+
+    def rank(self, gang: Gang) -> float:
+        ordering = self.ordering
+        if self._waited_longest(gang):
+            return _AT_ONCE
+        match ordering.key:
+            case "ShortestFirst":
+                return self._expected(gang)
+            case "AgedShortestFirst":
+                return self._aged(gang)
+            case "SmallestFirst":
+                return float(size(gang))
+            case "HighestResponseRatio":
+                expected = max(1.0, self._expected(gang))
+                return -(max(0, self._waited(gang)) + expected) / expected
+            case _:
+                return 0.0
+
+    def _waited(self, gang: Gang) -> Millis:
+        return self._minute * RENEWAL - gang.since
+
+    def _waited_longest(self, gang: Gang) -> bool:
+        most = self.ordering.max_wait_seconds
+        return most is not None and self._waited(gang) >= most * 1000
+
+    def _expected(self, gang: Gang) -> float:
+        """For how long it is thought to run, wherever that may be."""
+        median = float(self._estimates.length(gang, 0.5, ANYWHERE))
+        optimism = self.ordering.optimism
+        if not optimism or median >= NEVER:
+            return median
+        return float(round(median ** (1 - optimism) * self._estimates.index(gang, ANYWHERE) ** optimism))
+
+    def _aged(self, gang: Gang) -> float:
+        return self._aged_by(gang, self._expected(gang))
+
+    def _aged_by(self, gang: Gang, length: float) -> float:
+        cap = self.ordering.age_cap_seconds
+        counted = length if cap is None else min(length, cap * 1000)
+        return gang.since + self.ordering.age_weight * counted
+
+    def rank_with(self, gang: Gang, length: Millis) -> float:
+        """Its rank if it were expected to run for `length`, which only matters where the order goes by runtime.
+
+        Taken as it is: `optimism` is for those that have not begun.
+        """
+        if self._waited_longest(gang):
+            return _AT_ONCE
+        match self.ordering.key:
+            case "ShortestFirst":
+                return float(length)
+            case "AgedShortestFirst":
+                return self._aged_by(gang, length)
+            case _:
+                return self.rank(gang)
+
+    def _area(self, gang: Gang) -> float:
+        """Largest first, of what it takes and for how long; nothing known = last."""
+        length = self._estimates.length(gang, self._level, ANYWHERE)
+        return 0.0 if length >= NEVER else -float(size(gang) * length)

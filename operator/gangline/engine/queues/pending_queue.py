@@ -1,0 +1,341 @@
+"""What waits in one ClusterQueue, and in which order.
+
+A gang is in one of three places: the heap, aside (Kueue: inadmissible), or in flight (the head of the present cycle). Gangs of
+one shape are interchangeable, so they share a *bucket*: when one of them can't be admitted all are set aside with it, in one
+step, and so are later arrivals of that shape, until something is released (`flush`).
+
+Order: [usage of the LocalQueue, in fair-sharing queues] → the sticky preemptor (not in StrictFIFO) → priority, highest first →
+time, oldest first → uid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import TypeAlias
+
+from gangline.engine.queues.workload_state import Bucket, Gang, Shape
+
+#: (since, uid, gang)
+Entry: TypeAlias = tuple[int, str, Gang]
+#: (-priority, since, uid, bucket): where a bucket's first gang stands
+Listing: TypeAlias = "tuple[int, int, str, ShapeBucket]"
+
+
+class ShapeBucket(Bucket):
+    """Waiting gangs of one shape, in order. Entries of gangs that left are dropped when they come to the top."""
+
+    __slots__ = ("entries", "lane", "listing", "shape", "size", "told")
+
+    def __init__(self, shape: Shape, lane: Lane, parked: bool) -> None:
+        super().__init__(parked=parked)
+        self.shape = shape
+        self.lane = lane
+        self.entries: list[Entry] = []
+        self.size = 0
+        #: the reason that all in it have been told, "" if somebody came since
+        self.told = ""
+        #: its one valid listing in the lane's heap
+        self.listing: Listing | None = None
+
+    def __lt__(self, other: ShapeBucket) -> bool:
+        return False  # listings that are equal so far stem from one gang: any order will do
+
+    def top(self) -> Entry | None:
+        entries = self.entries
+        while entries and entries[0][2].entry is not entries[0]:
+            heappop(entries)
+        return entries[0] if entries else None
+
+    def live(self) -> Iterator[Gang]:
+        return (entry[2] for entry in self.entries if entry[2].entry is entry)
+
+
+class Lane:
+    """Buckets that compete by priority and time: all of a ClusterQueue, or one LocalQueue's where usage ranks those."""
+
+    __slots__ = ("buckets", "heap")
+
+    def __init__(self) -> None:
+        self.buckets: dict[Shape, ShapeBucket] = {}
+        self.heap: list[Listing] = []
+
+    def list_bucket(self, bucket: ShapeBucket) -> None:
+        """Make sure that the heap knows the bucket's first gang."""
+        top = bucket.top()
+        if top is None or bucket.parked:
+            return
+        gang = top[2]
+        listing: Listing = (-gang.priority, top[0], top[1], bucket)
+        if bucket.listing is None or listing < bucket.listing:
+            bucket.listing = listing
+            heappush(self.heap, listing)
+
+    def top(self) -> Gang | None:
+        heap = self.heap
+        while heap:
+            listing = heap[0]
+            bucket = listing[3]
+            if bucket.listing is listing:
+                first = None if bucket.parked else bucket.top()
+                if first is not None and first[0] == listing[1] and first[1] == listing[2]:
+                    return first[2]
+                bucket.listing = None
+                heappop(heap)
+                self.list_bucket(bucket)
+            else:
+                heappop(heap)
+        return None
+
+
+class PendingQueue:
+    """See the module's docstring. `usage_of`, if given, ranks LocalQueues: the one that has used least goes first."""
+
+    def __init__(self) -> None:
+        self.strict = False
+        #: equal shapes are set aside together
+        self.hashing = True
+        self.usage_of: Callable[[str], float] | None = None
+        self.preemptor: Gang | None = None
+        self.in_flight: Gang | None = None
+        #: gangs in the heap
+        self.active = 0
+        self._lanes: dict[str, Lane] = {}
+        #: shape -> the gang whose attempt failed
+        self._parked_shapes: dict[Shape, Gang] = {}
+        self._aside: dict[str, Gang] = {}
+
+    def configure(self, *, strict: bool, hashing: bool, usage_of: Callable[[str], float] | None) -> None:
+        """Set how the queue is ordered; what waits in it is put in that order."""
+        regroup = hashing != self.hashing or (usage_of is None) != (self.usage_of is None)
+        gangs = [gang for gang in self.everyone() if not gang.parked] if regroup else []
+        for gang in gangs:
+            self.take_out(gang)
+        self.strict, self.hashing, self.usage_of = strict, hashing, usage_of
+        for gang in gangs:
+            self.arrive(gang)
+
+    def total(self) -> int:
+        return sum(bucket.size for lane in self._lanes.values() for bucket in lane.buckets.values()) + len(self._aside)
+
+    # --- in and out ---------------------------------------------------------------------------------------------------
+
+    def arrive(self, gang: Gang) -> None:
+        """To its place by order; aside if its shape is."""
+        lane = self._lane_of(gang)
+        shape = gang.shape if self.hashing else Shape(gang.uid)
+        bucket = lane.buckets.get(shape)
+        if bucket is None:
+            bucket = lane.buckets[shape] = ShapeBucket(shape, lane, shape in self._parked_shapes)
+        entry: Entry = (gang.since, gang.uid, gang)
+        gang.bucket, gang.entry = bucket, entry
+        heappush(bucket.entries, entry)
+        bucket.size += 1
+        if not bucket.parked:
+            self.was_told(gang)
+            self.active += 1
+            if bucket.entries[0] is entry:
+                lane.list_bucket(bucket)
+
+    def put_aside(self, gang: Gang) -> None:
+        """Alone, whatever its shape."""
+        gang.parked = True
+        self._aside[gang.uid] = gang
+
+    def take_out(self, gang: Gang) -> None:
+        """It is gone, or goes elsewhere. Does nothing if it is not here."""
+        bucket = _bucket_of(gang)
+        if bucket is not None:
+            gang.bucket = gang.entry = None
+            bucket.size -= 1
+            if not bucket.parked:
+                self.active -= 1
+            if not bucket.size:
+                del bucket.lane.buckets[bucket.shape]
+                bucket.listing = None
+            elif len(bucket.entries) > 2 * bucket.size + 16:
+                bucket.entries = [entry for entry in bucket.entries if entry[2].entry is entry]
+                heapify(bucket.entries)
+        else:
+            self._let_go(gang)
+
+    def _let_go(self, gang: Gang) -> None:
+        """It is in no bucket: it was set aside alone, or is in flight, or is not here."""
+        if gang.parked:
+            gang.parked = False
+            del self._aside[gang.uid]
+        elif self.in_flight is gang:
+            self.in_flight = None
+
+    def forget_preemptor(self, gang: Gang) -> None:
+        if self.preemptor is gang:
+            self.preemptor = None
+
+    def _lane_of(self, gang: Gang) -> Lane:
+        name = gang.workload.queue if self.usage_of is not None else ""
+        if name and self.usage_of is not None:
+            name = f"{gang.workload.namespace}/{name}"
+        lane = self._lanes.get(name)
+        if lane is None:
+            lane = self._lanes[name] = Lane()
+        return lane
+
+    # --- the head -----------------------------------------------------------------------------------------------------
+
+    def head(self) -> Gang | None:
+        if not self.active:
+            return None
+        lane = self._lanes.get("") if self.usage_of is None else self._least_used_lane()
+        if lane is None:
+            return None
+        first = lane.top()
+        sticky = self._sticky()
+        if sticky is not None and (bucket := _bucket_of(sticky)) is not None and bucket.lane is lane:
+            return sticky
+        return first
+
+    def _sticky(self) -> Gang | None:
+        """The preemptor, if it is in the heap and goes before higher priorities."""
+        gang = self.preemptor
+        if self.strict or gang is None or gang.bucket is None or gang.bucket.parked:
+            return None
+        return gang
+
+    def _least_used_lane(self) -> Lane | None:
+        best: tuple[tuple[float, int, int, int, str], Lane] | None = None
+        sticky = self._sticky()
+        for name, lane in self._lanes.items():
+            gang = lane.top()
+            if gang is None:
+                continue
+            if sticky is not None and (bucket := _bucket_of(sticky)) is not None and bucket.lane is lane:
+                gang = sticky
+            rank = (self.usage_of(name) if self.usage_of else 0.0, *self._rank(gang))
+            if best is None or rank < best[0]:
+                best = rank, lane
+        return best[1] if best else None
+
+    def _rank(self, gang: Gang) -> tuple[int, int, int, str]:
+        return (0 if gang is self._sticky() else 1, -gang.priority, gang.since, gang.uid)
+
+    def pop(self) -> Gang | None:
+        gang = self.head()
+        if gang is not None:
+            self.take_out(gang)
+            self.in_flight = gang
+        return gang
+
+    def unpop(self, gang: Gang) -> None:
+        """The reverse of `pop`: nobody tried it."""
+        self.take_out(gang)
+        self.arrive(gang)
+
+    # --- aside and back -----------------------------------------------------------------------------------------------
+
+    def park_shape(self, gang: Gang) -> bool:
+        """Set aside `gang` (in flight until now) and all of its shape. False if there was nobody else."""
+        if not self.hashing:
+            self.put_aside(gang)
+            return False
+        self._parked_shapes[gang.shape] = gang
+        others = False
+        for lane in self._lanes.values():
+            bucket = lane.buckets.get(gang.shape)
+            if bucket is not None and not bucket.parked:
+                bucket.parked = True
+                self.active -= bucket.size
+                others = True
+        self.arrive(gang)
+        return others
+
+    def spokesman(self, gang: Gang) -> Gang:
+        """The one whose failed attempt keeps the gang's whole shape aside; the gang itself if that is not so."""
+        if gang.bucket is None or not gang.bucket.parked:
+            return gang
+        return self._parked_shapes.get(gang.shape, gang)
+
+    def flush(self, may_try: Callable[[Gang], bool]) -> bool:
+        """Something was released: back to the heap with all that `may_try`. False if nothing moved."""
+        moved = False
+        for shape in self._parked_shapes:
+            for lane in self._lanes.values():
+                bucket = lane.buckets.get(shape)
+                if bucket is not None:
+                    bucket.parked = False
+                    self.active += bucket.size
+                    lane.list_bucket(bucket)
+                    moved = True
+        self._parked_shapes.clear()
+        return self._bring_back(may_try) or moved
+
+    def _bring_back(self, may_try: Callable[[Gang], bool]) -> bool:
+        """Those that were set aside alone and `may_try` go to their places again. False if there were none."""
+        gangs = [gang for gang in self._aside.values() if may_try(gang)]
+        for gang in gangs:
+            self.take_out(gang)
+            self.arrive(gang)
+        return bool(gangs)
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def in_heap(self) -> list[Gang]:
+        """In queue order."""
+        return self._sorted([gang for bucket in self._buckets() if not bucket.parked for gang in bucket.live()])
+
+    def in_line(self) -> list[Gang]:
+        """Everybody who waits, in queue order, whether in the heap or set aside: what places are counted in."""
+        return self._sorted(self.everyone())
+
+    def _sorted(self, gangs: list[Gang]) -> list[Gang]:
+        sticky = self._sticky()
+        if self.usage_of is None:
+            return sorted(gangs, key=lambda gang: (gang is not sticky, -gang.priority, gang.since, gang.uid))
+        usage = {name: self.usage_of(name) for name in {gang.local_queue for gang in gangs}}
+        return sorted(gangs, key=lambda gang: (usage[gang.local_queue], *self._rank(gang)))
+
+    def aside(self) -> list[Gang]:
+        """In the order in which they would be in the heap."""
+        parked = [gang for bucket in self._buckets() if bucket.parked for gang in bucket.live()]
+        return sorted((*parked, *self._aside.values()), key=self._rank)
+
+    def position(self, gang: Gang) -> int:
+        """How many go before it, whether in the heap or set aside."""
+        everyone = self.in_line()
+        return everyone.index(gang) if gang in everyone else len(everyone)
+
+    def untold_mates(self, gang: Gang, reason: str) -> Iterator[Gang]:
+        """The others that were set aside with it and may not know for which reason yet; they count as told then."""
+        for lane in self._lanes.values():
+            bucket = lane.buckets.get(gang.shape)
+            if bucket is not None and bucket.parked and bucket.told != reason:
+                bucket.told = reason
+                yield from (mate for mate in bucket.live() if mate is not gang and mate.told[0] != reason)
+
+    def was_told(self, gang: Gang) -> None:
+        """It came, or was told something: that all in its bucket were told the same may be true no more."""
+        bucket = _bucket_of(gang)
+        if bucket is not None and bucket.told != gang.told[0]:
+            bucket.told = ""
+
+    def rank_again(self, gang: Gang) -> None:
+        """Its forecast changed, which means nothing here."""
+
+    def one_of_each(self) -> Iterator[Gang]:
+        """A gang of every shape that waits, in no particular order, and those that are set aside alone."""
+        for bucket in self._buckets():
+            first = bucket.top()
+            if first is not None:
+                yield first[2]
+        yield from self._aside.values()
+
+    def everyone(self) -> list[Gang]:
+        gangs = [*self.in_heap(), *self.aside()]
+        return gangs if self.in_flight is None else [self.in_flight, *gangs]
+
+    def _buckets(self) -> Iterator[ShapeBucket]:
+        for lane in self._lanes.values():
+            yield from lane.buckets.values()
+
+
+def _bucket_of(gang: Gang) -> ShapeBucket | None:
+    return gang.bucket if isinstance(gang.bucket, ShapeBucket) else None

@@ -1,0 +1,73 @@
+"""What a preemptor is owed while its victims stop: a claim on what they free (fixes of Kueue quirks, see `fixes`).
+
+A claim lives from the moment victims are chosen until the preemptor has its quota, can't have it any more, or is gone. While
+victims still hold their quota it binds only what they don't cover, so that nothing is counted twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+
+from gangline.engine.queues.cluster_queue import Claim, ClusterQueueState, cluster_queues_of, queue_of
+from gangline.engine.queues.workload_state import Gang
+from gangline.engine.quota.quota_ledger import FlavorResource, Node
+from gangline.engine.text.fixes import HOLD_QUOTA, NO_READMIT
+
+
+def claims_of(root: Node) -> list[Claim]:
+    return [claim for queue in cluster_queues_of(root) for claim in queue.claims.values()]
+
+
+@contextmanager
+def others_held(claims: Iterable[Claim], gang: Gang) -> Generator[None]:
+    """The ledger as `gang` may see it: what others claim is in use, unless it goes before them in their own queue."""
+    taken = [
+        (claim.queue.cell(fr), amount)
+        for claim in claims
+        if HOLD_QUOTA in claim.queue.fixes and not _goes_before(gang, claim)
+        for fr, amount in claim.outstanding().items()
+        if amount
+    ]
+    for cell, amount in taken:
+        cell.add(amount)
+    try:
+        yield
+    finally:
+        for cell, amount in reversed(taken):
+            cell.remove(amount)
+
+
+def _goes_before(gang: Gang, claim: Claim) -> bool:
+    return gang is claim.gang or (gang.queue is claim.queue and gang.priority > claim.gang.priority)
+
+
+def stake(gang: Gang, queue: ClusterQueueState, usage: dict[FlavorResource, int], victims: list[Gang]) -> None:
+    """`gang` waits for these victims. Claims are made only where a fix gives them a meaning."""
+    if HOLD_QUOTA in queue.fixes or NO_READMIT in queue.fixes:
+        old = queue.claims.get(gang.uid)
+        everyone = {id(victim): victim for victim in [*(old.victims if old else ()), *victims]}
+        queue.claims[gang.uid] = Claim(gang, queue, usage, list(everyone.values()))
+
+
+def settle_claim(gang: Gang, queue: ClusterQueueState) -> None:
+    """It has started, gave up or is gone: those that waited for it may try again."""
+    claim = queue.claims.pop(gang.uid, None)
+    for victim in claim.victims if claim else ():
+        own = queue_of(victim)
+        if own is not None and victim.parked and not victim.holds and victim.yielding:
+            victim.yielding = False
+            own.pending.take_out(victim)
+            own.pending.arrive(victim)
+
+
+def yields_to(gang: Gang, queue: ClusterQueueState, claims: Iterable[Claim]) -> Gang | None:
+    """The preemptor that this gang had to go for and that has not started yet, where that matters."""
+    for claim in claims:
+        if (
+            NO_READMIT in claim.queue.fixes
+            and claim.gang is not gang
+            and any(victim is gang for victim in claim.victims)
+        ):
+            return claim.gang
+    return None

@@ -1,0 +1,406 @@
+"""What waits in a ClusterQueue whose policy knows of time: any order, reservations, and backfill.
+
+As in `queues`, gangs of one shape share a bucket. A bucket is *parked* when its shape does not fit now, and *held back* up to a
+*horizon* when it fits but would be in the way of a reservation that starts then: of a bucket that is held back only those are
+offered that would have ended by the horizon, or that go before every reserved gang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
+from itertools import islice
+from typing import TypeAlias, cast
+
+from gangline.engine.model import Millis
+from gangline.engine.queues.estimates import ANYWHERE, Flavors
+from gangline.engine.queues.ordering import Ranking
+from gangline.engine.queues.pending_queue import PendingQueue
+from gangline.engine.queues.quick_check import Question, could_fit
+from gangline.engine.queues.ranked_index import Line, Place
+from gangline.engine.queues.workload_state import Bucket, Gang, Shape
+
+#: (-priority, usage of its LocalQueue, rank, since, uid)
+Turn: TypeAlias = tuple[int, float, float, Millis, str]
+
+
+#: How soon all of a shape are told that they wait for another reason now: reasons may change with every start and end.
+RETELL: Millis = 600_000
+
+
+class TimedBucket(Bucket):
+    __slots__ = (
+        "candidates",
+        "horizon",
+        "key",
+        "line",
+        "local_queue",
+        "on",
+        "question",
+        "shape",
+        "spokesman",
+        "told",
+        "told_at",
+        "varying",
+    )
+
+    def __init__(self, key: tuple[str, Shape], apart: bool) -> None:
+        super().__init__()
+        self.key = key
+        self.local_queue, self.shape = key
+        self.line = Line()
+        #: the same gangs in the order in which candidates are tried, where that is another one
+        self.candidates = Line() if apart else self.line
+        self.horizon: Millis | None = None
+        #: the flavors that its estimates are for: those on which one of them was held back last
+        self.on: Flavors = ANYWHERE
+        #: those in it whose estimates depend on the flavors, by uid
+        self.varying: dict[str, Gang] = {}
+        #: whose failed attempt keeps the bucket parked or held back
+        self.spokesman: Gang | None = None
+        #: the reason that all in it have been told, "" if somebody came since
+        self.told = ""
+        self.told_at: Millis = -RETELL
+        #: how to find out quickly that its shape can't fit (see `vacancy`), None = not known yet
+        self.question: Question | None = None
+
+    @property
+    def blocked(self) -> bool:
+        return self.parked or self.horizon is not None
+
+
+class TimedQueue(PendingQueue):
+    """See the module's docstring. `now` is to be set before anything is popped."""
+
+    def __init__(self, ranking: Ranking) -> None:
+        super().__init__()
+        self.ranking = ranking
+        self.now: Millis = 0
+        #: the gangs that have a reservation, and whether those are all that may have one
+        self.reserved: tuple[Gang, ...] = ()
+        self.all_reserved = False
+        #: those of them whose start has come, to be tried whatever holds their shape back
+        self.due: list[Gang] = []
+        #: grows with everything that may change who waits here, and with what may change who is blocked
+        self.version = 0
+        self.blocked_version = 0
+        #: what to ask of a shape; None = nothing is asked
+        self.question_of: Callable[[Gang], Question] | None = None
+        self._table: dict[tuple[str, Shape], TimedBucket] = {}
+        self._of_shape: dict[Shape, list[TimedBucket]] = {}
+
+    def configure(self, *, strict: bool, hashing: bool, usage_of: Callable[[str], float] | None) -> None:
+        """With reservations nobody in front starves: a strict queue needs no strictness."""
+        del strict, hashing
+        regroup = (usage_of is None) != (self.usage_of is None)
+        gangs = [place.gang for bucket in self._table.values() for place in bucket.line] if regroup else []
+        for gang in gangs:
+            self.take_out(gang)
+        self.usage_of = usage_of
+        for gang in gangs:
+            self.arrive(gang)
+
+    def ask(self, question_of: Callable[[Gang], Question]) -> None:
+        """From now on this is what tells quickly that a shape can't fit."""
+        self.question_of = question_of
+        for bucket in self._table.values():
+            bucket.question = None
+
+    def total(self) -> int:
+        return sum(bucket.line.size for bucket in self._table.values()) + len(self._aside)
+
+    # --- in and out ---------------------------------------------------------------------------------------------------
+
+    def arrive(self, gang: Gang) -> None:
+        """To its place by order; its bucket stays what it is."""
+        self.version += 1
+        ranking = self.ranking
+        key = (gang.local_queue if self.usage_of is not None else "", gang.shape)
+        bucket = self._table.get(key)
+        if bucket is None:
+            bucket = self._table[key] = TimedBucket(key, ranking.candidate_rank is not None)
+            mates = self._of_shape.setdefault(gang.shape, [])
+            if mates:
+                bucket.parked, bucket.horizon = mates[0].parked, mates[0].horizon
+                bucket.spokesman, bucket.on = mates[0].spokesman, mates[0].on
+            mates.append(bucket)
+        _, rank, estimate, second_rank = self._ranked(gang)
+        if ranking.varies(gang):
+            bucket.varying[gang.uid] = gang
+            estimate = ranking.estimate(gang, bucket.on)
+        place = second = Place((-gang.priority, rank, gang.since, gang.uid), estimate, gang)
+        bucket.line.add(place)
+        if bucket.candidates is not bucket.line:
+            second = Place((-gang.priority, second_rank, gang.since, gang.uid), estimate, gang)
+            bucket.candidates.add(second)
+        gang.bucket, gang.entry = bucket, (place, second)
+        if bucket.blocked:
+            self.blocked_version += 1
+        else:
+            bucket.told = ""
+            self.active += 1
+
+    def _ranked(self, gang: Gang) -> tuple[object, float, Millis, float]:
+        ranking = self.ranking
+        if gang.ranked is None or gang.ranked[0] is not ranking:
+            second = ranking.candidate_rank(gang) if ranking.candidate_rank is not None else 0.0
+            gang.ranked = ranking, ranking.rank(gang), ranking.estimate(gang), second
+        return gang.ranked
+
+    def take_out(self, gang: Gang) -> None:
+        bucket = cast("TimedBucket | None", gang.bucket)
+        if bucket is not None:
+            place, second = gang.entry
+            self.version += 1
+            gang.bucket = gang.entry = None
+            bucket.varying.pop(gang.uid, None)
+            bucket.line.remove(place)
+            if bucket.candidates is not bucket.line:
+                bucket.candidates.remove(second)
+            if bucket.blocked:
+                self.blocked_version += 1
+            else:
+                self.active -= 1
+            if not bucket.line.size:
+                self._drop(bucket)
+        else:
+            self._let_go(gang)
+
+    def _drop(self, bucket: TimedBucket) -> None:
+        """Nobody of its shape waits here any more. What was found out about the shape goes with the last one of them."""
+        del self._table[bucket.key]
+        mates = self._of_shape[bucket.shape]
+        mates.remove(bucket)
+        if not mates:
+            del self._of_shape[bucket.shape]
+
+    def rank_again(self, gang: Gang) -> None:
+        """Its forecast changed, or time went by."""
+        gang.ranked = None
+        if gang.bucket is not None:
+            self.take_out(gang)
+            self.arrive(gang)
+
+    def rank_all_again(self) -> None:
+        waiting = [place.gang for bucket in self._table.values() for place in bucket.line]
+        for gang in [*waiting, *self._aside.values()]:
+            self.rank_again(gang)
+
+    # --- the head -----------------------------------------------------------------------------------------------------
+
+    def turn(self, gang: Gang) -> Turn:
+        """Where it stands in the queue's order, wherever it is."""
+        return (-gang.priority, self._usage(gang.local_queue), self._ranked(gang)[1], gang.since, gang.uid)
+
+    def turn_with(self, gang: Gang, length: Millis) -> Turn:
+        """Where it would stand if it waited here and were expected to run for `length`."""
+        rank = self.ranking.rank_with(gang, length)
+        return (-gang.priority, self._usage(gang.local_queue), rank, gang.since, gang.uid)
+
+    def head(self) -> Gang | None:
+        sticky = self._sticky()
+        if sticky is not None:
+            return sticky
+        while self.due:
+            gang = self.due.pop(0)
+            bucket = cast("TimedBucket | None", gang.bucket)
+            if bucket is not None and not bucket.parked:
+                return gang
+        #: the turn of the last one that has a reservation: whoever goes before it is no candidate for backfill
+        fence = max((self.turn(gang) for gang in self.reserved), default=None)
+        first = min(self._offers(fence), default=None, key=_first)
+        if first is None:
+            return None
+        if self.ranking.candidate_rank is None or fence is None or not self.all_reserved or first[0] <= fence:
+            return first[1]
+        best = min(self._candidates(), default=None, key=_first)
+        return best[1] if best else None
+
+    def _sticky(self) -> Gang | None:
+        gang = self.preemptor
+        bucket = cast("TimedBucket | None", gang.bucket) if gang is not None else None
+        return None if bucket is None or bucket.blocked else gang
+
+    def _offers(self, fence: Turn | None) -> Iterator[tuple[Turn, Gang]]:
+        """Of every bucket the first one that may be tried."""
+        for bucket in self._table.values():
+            if bucket.parked:
+                continue
+            usage = self._usage(bucket.local_queue)
+            if bucket.horizon is None:
+                place = bucket.line.first()
+            else:
+                place = next((place for place in bucket.line if place.gang not in self.reserved), None)
+                if place is None or fence is None or not _ahead(place, usage, fence):
+                    place = bucket.line.first(bucket.horizon - self.now)
+            if place is not None:
+                order = place.order
+                yield (order[0], usage, order[1], order[2], order[3]), place.gang
+
+    def _candidates(self) -> Iterator[tuple[Turn, Gang]]:
+        for bucket in self._table.values():
+            if bucket.parked:
+                continue
+            place = bucket.candidates.first(None if bucket.horizon is None else bucket.horizon - self.now)
+            if place is not None:
+                order = place.order
+                yield (order[0], 0.0, order[1], order[2], order[3]), place.gang
+
+    def _usage(self, local_queue: str) -> float:
+        return self.usage_of(local_queue) if self.usage_of is not None else 0.0
+
+    # --- aside and back -----------------------------------------------------------------------------------------------
+
+    def park_shape(self, gang: Gang) -> bool:
+        return self._block(gang, None)
+
+    def hold_back(self, gang: Gang, horizon: Millis, on: Flavors = ANYWHERE) -> bool:
+        """Its shape (in flight: `gang`) is in the way of a reservation that starts at `horizon`, on the flavors that it would
+        be given now. False if it is alone."""
+        others = self._block(gang, horizon)
+        for bucket in self._of_shape[gang.shape]:
+            self._reckon(bucket, on)
+        return others
+
+    def _reckon(self, bucket: TimedBucket, on: Flavors) -> None:
+        """Of those in this bucket, only whoever would end soon enough on these flavors is offered from now on."""
+        if bucket.on == on:
+            return
+        bucket.on = on
+        for gang in bucket.varying.values():
+            estimate = self.ranking.estimate(gang, on)
+            place, second = gang.entry
+            bucket.line.remove(place)
+            place = place._replace(estimate=estimate)
+            bucket.line.add(place)
+            if bucket.candidates is bucket.line:
+                second = place
+            else:
+                bucket.candidates.remove(second)
+                second = second._replace(estimate=estimate)
+                bucket.candidates.add(second)
+            gang.entry = (place, second)
+
+    def _block(self, gang: Gang, horizon: Millis | None) -> bool:
+        self.arrive(gang)
+        self.blocked_version += 1
+        mine, others = cast("TimedBucket", gang.bucket), False
+        for bucket in self._of_shape[gang.shape]:
+            if not bucket.blocked:
+                self.active -= bucket.line.size
+            others = others or bucket.line.size > 1 or bucket is not mine
+            bucket.parked, bucket.horizon, bucket.spokesman = horizon is None, horizon, gang
+        return others
+
+    def spokesman(self, gang: Gang) -> Gang:
+        bucket = cast("TimedBucket | None", gang.bucket)
+        if bucket is None or not bucket.blocked or bucket.spokesman is None:
+            return gang
+        return bucket.spokesman
+
+    def flush(self, may_try: Callable[[Gang], bool]) -> bool:
+        moved = self._unblock(bucket for bucket in self._table.values() if bucket.blocked and self._could_fit(bucket))
+        return self._bring_back(may_try) or moved
+
+    def _could_fit(self, bucket: TimedBucket) -> bool:
+        if not bucket.parked or self.question_of is None or bucket.spokesman is None:
+            return True
+        if bucket.question is None:
+            bucket.question = self.question_of(bucket.spokesman)
+        return could_fit(bucket.question)
+
+    def release_held(self) -> bool:
+        """Reservations changed: those that were held back for one may be tried again."""
+        return self._unblock([bucket for bucket in self._table.values() if bucket.horizon is not None])
+
+    def _unblock(self, buckets: Iterable[TimedBucket]) -> bool:
+        moved = False
+        self.version += 1
+        for bucket in buckets:
+            if bucket.blocked:
+                bucket.parked, bucket.horizon, bucket.spokesman = False, None, None
+                self.active += bucket.line.size
+                moved = True
+        return moved
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def blocked(self, most: int, hopeless: Callable[[Gang], bool]) -> list[Gang]:
+        """The first of those that were tried and can't start now, in queue order; not those whose shape is hopeless."""
+        lines = [
+            self._turns(bucket)
+            for bucket in self._table.values()
+            if bucket.blocked and (bucket.spokesman is None or not hopeless(bucket.spokesman))
+        ]
+        if most == 1:
+            firsts = [next(line) for line in lines]
+            return [min(firsts, key=_first)[1]] if firsts else []
+        return [gang for _, gang in islice(merge(*lines, key=_first), most)]
+
+    def first_untried(self, others: Iterable[Gang]) -> Turn | None:
+        """The turn of the first that is to be tried yet, these (in flight) included."""
+        firsts = [self.turn(gang) for gang in others]
+        for bucket in self._table.values():
+            place = None if bucket.blocked else bucket.line.first()
+            if place is not None:
+                firsts.append(self.turn(place.gang))
+        return min(firsts, default=None)
+
+    def _turns(self, bucket: TimedBucket) -> Iterator[tuple[Turn, Gang]]:
+        usage = self._usage(bucket.local_queue)
+        for place in bucket.line:
+            order = place.order
+            yield (order[0], usage, order[1], order[2], order[3]), place.gang
+
+    def in_heap(self) -> list[Gang]:
+        return self._in_order(bucket for bucket in self._table.values() if not bucket.blocked)
+
+    def aside(self) -> list[Gang]:
+        return self._in_order((bucket for bucket in self._table.values() if bucket.blocked), self._aside.values())
+
+    def in_line(self) -> list[Gang]:
+        everyone = self._in_order(self._table.values(), self._aside.values())
+        return everyone if self.in_flight is None else [self.in_flight, *everyone]
+
+    def waiting(self) -> list[Gang]:
+        """All that may be tried, blocked or not, in queue order."""
+        return self._in_order(self._table.values())
+
+    def _in_order(self, buckets: Iterable[TimedBucket], others: Iterable[Gang] = ()) -> list[Gang]:
+        gangs = [turn for bucket in buckets for turn in self._turns(bucket)]
+        gangs += [(self.turn(gang), gang) for gang in others]
+        sticky = self._sticky()
+        return [gang for _, gang in sorted(gangs, key=lambda each: (each[1] is not sticky, each[0]))]
+
+    def one_of_each(self) -> Iterator[Gang]:
+        for bucket in self._table.values():
+            first = bucket.line.first()
+            if first is not None:
+                yield first.gang
+        yield from self._aside.values()
+
+    def was_told(self, gang: Gang) -> None:
+        """Here those who come have to be told again and again (`RETELL`)."""
+
+    def untold_mates(self, gang: Gang, reason: str) -> Iterator[Gang]:
+        """As in any queue; but those that were told something lately are not told another reason so soon."""
+        for bucket in self._of_shape.get(gang.shape, ()):
+            if not bucket.blocked or bucket.told == reason:
+                continue
+            due = self.now >= bucket.told_at + RETELL
+            if due:
+                bucket.told_at = self.now
+            bucket.told = reason
+            for place in bucket.line:
+                told = place.gang.told[0]
+                if place.gang is not gang and told != reason and (due or not told):
+                    yield place.gang
+
+
+def _ahead(place: Place, usage: float, fence: Turn) -> bool:
+    order = place.order
+    return (order[0], usage, order[1], order[2], order[3]) <= fence
+
+
+def _first(offer: tuple[Turn, Gang]) -> Turn:
+    return offer[0]

@@ -1,0 +1,297 @@
+"""A workload as the engine keeps it: the last fact about it, what follows from that, and where it is at the moment."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+from gangline.engine.model import Admission, Millis, PodSet, Settings, Workload
+from gangline.engine.quota.quota_ledger import Cell, FlavorResource, Node
+from gangline.engine.topology.placement import asks
+from gangline.engine.topology.topologies import Topologies
+
+#: resource -> index of the flavor at which the last scan stopped, -1 = it was the last one; one mapping per pod set
+ScanProgress = tuple[Mapping[str, int], ...]
+#: no gangs, by uid
+NOBODY: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Demand:
+    """A pod set as it counts now: finished pods are taken off."""
+
+    pod_set: PodSet
+    count: int
+
+    @property
+    def name(self) -> str:
+        return self.pod_set.name
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far the flavor scan got, and whether that still means anything."""
+
+    tried: ScanProgress
+    shape: Shape
+    cycle: int
+    generation: int
+
+
+class Shape:
+    """What makes gangs interchangeable for the scheduler (an equivalence class); compared by value, hashed once."""
+
+    __slots__ = ("__weakref__", "_hash", "value")
+
+    def __init__(self, value: Hashable) -> None:
+        self.value = value
+        self._hash = hash(value)
+
+    @staticmethod
+    def of(value: Hashable) -> Shape:
+        """The one that all gangs like this share: dictionaries find a key that is the same object without comparing it."""
+        found = _SHAPES.get(value)
+        if found is None:
+            found = _SHAPES[value] = Shape(value)
+        return found
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Shape) and self._hash == other._hash and self.value == other.value)
+
+
+_SHAPES: WeakValueDictionary[Hashable, Shape] = WeakValueDictionary()
+
+
+class Bucket:
+    """Where a workload waits in its queue: with those of its shape. `parked`: they don't fit for the time being."""
+
+    __slots__ = ("parked",)
+
+    def __init__(self, *, parked: bool = False) -> None:
+        self.parked = parked
+
+
+class Seated(Protocol):
+    """Where the pods of holders have seats (`engine.nodes.capacity`)."""
+
+    def lift(self, gang: Gang) -> None: ...
+    def restore(self, gang: Gang) -> None: ...
+
+
+class Gang:
+    """Compared by identity; everything that orders it is computed once per fact."""
+
+    __slots__ = (
+        "admission",
+        "admitted",
+        "admitted_at",
+        "answer",
+        "asked_checks",
+        "backfilled",
+        "bucket",
+        "cells",
+        "demands",
+        "entry",
+        "evicting",
+        "groups",
+        "healed",
+        "key",
+        "local_queue",
+        "out",
+        "overrun",
+        "parked",
+        "placed",
+        "priority",
+        "progress",
+        "queue",
+        "ranked",
+        "requeue_assumed",
+        "reserved",
+        "review_at",
+        "seated",
+        "second_passes",
+        "sent_away",
+        "shape",
+        "shrinks",
+        "since",
+        "told",
+        "uid",
+        "usage",
+        "verdict",
+        "victim_key",
+        "wants_topology",
+        "workload",
+        "yielding",
+    )
+
+    def __init__(self, workload: Workload, settings: Settings) -> None:
+        self.key = workload.key
+        self.uid = workload.uid
+        #: the ClusterQueue that it waits in or holds quota of
+        self.queue: Node | None = None  # see `cluster_queue.queue_of`
+
+        # waiting
+        self.bucket: Bucket | None = None
+        self.entry: Any = None  # its live place in the bucket's heap
+        self.parked = False  # set aside by itself, not with its class
+        self.yielding = False  # … to the gang that it was preempted for
+        self.progress: Progress | None = None
+        #: the last failed attempt, and what it was put back with: (reason, message)
+        self.verdict: object | None = None  # see `assignment.verdict_of`
+        self.answer: tuple[str, str] = ("", "")
+        #: (reason, message) of the last Park
+        self.told: tuple[str, str] = ("", "")
+        #: its back-off is taken to be over, though no fact says so yet
+        self.requeue_assumed = False
+        #: when its life cycle is to be looked at again
+        self.review_at: Millis | None = None
+
+        #: uids of those that had to go so that it can start: they don't start before it, and nobody goes twice for it
+        self.sent_away = NOBODY
+        #: its rank in a timed queue, its estimate there, and its rank as a candidate; None = to be computed
+        self.ranked: tuple[object, float, Millis, float] | None = None
+
+        # holding
+        self.admission: Admission | None = None
+        self.reserved = 0  # seconds
+        #: it runs: nothing stands between its quota and its start any more
+        self.admitted = False
+        self.admitted_at: Millis = 0
+        self.evicting = False
+        #: what it holds; a flavor that it uses with quantity 0 is in here too
+        self.usage: dict[FlavorResource, int] = {}
+        self.cells: list[tuple[Cell, int]] = []
+        #: where its placements are counted, None if it has none
+        self.placed: Topologies | None = None
+        #: where its pods have seats on the nodes of other flavors, None if it holds nothing
+        self.seated: Seated | None = None
+        #: lost nodes under it that it was told to leave, though no fact says so yet
+        self.healed: set[str] = set()
+        self.victim_key: tuple[int, int, str] = (0, 0, "")
+        #: how far it is known to be past its forecast, see engine.state.overrun
+        self.overrun = ""
+        #: checks that were listed for it, though no fact says so yet
+        self.asked_checks: tuple[str, ...] = ()
+        #: failed tries to place its pods after its checks
+        self.second_passes = 0
+        #: taken out of the ledger for a what-if
+        self.out = False
+        #: it was let in before a reserved gang that goes before it
+        self.backfilled = False
+
+        self.workload = workload
+        self.priority = _priority(workload, settings)
+        self._take_in_pod_sets(workload)
+        self.learn(workload, settings)
+
+    def learn(self, workload: Workload, settings: Settings) -> None:
+        """Take in a new fact; where the gang is does not change here."""
+        old, priority = (
+            (self.workload.pod_sets, self.workload.reclaimable, self.priority),
+            _priority(workload, settings),
+        )
+        self.workload, self.priority = workload, priority
+        self.backfilled = self.backfilled or workload.backfilled
+        self.ranked = None
+        self.local_queue = f"{workload.namespace}/{workload.queue}"
+        self.requeue_assumed = False
+        self.asked_checks = ()
+        self.since = queue_time(workload, settings)
+        if (workload.pod_sets, workload.reclaimable, priority) != old:
+            self._take_in_pod_sets(workload)
+        self.order_as_victim()
+
+    def _take_in_pod_sets(self, workload: Workload) -> None:
+        self.demands = tuple(_demand(pod_set, workload.reclaimable) for pod_set in workload.pod_sets)
+        self.wants_topology = any(asks(pod_set) for pod_set in workload.pod_sets)
+        #: it may start with fewer pods
+        self.shrinks = any(pod_set.min_count is not None for pod_set in workload.pod_sets)
+        #: pod sets (by position) that share flavors
+        self.groups = _groups(workload.pod_sets)
+        self.shape = Shape.of((self.priority, tuple(_shape(demand) for demand in self.demands)))
+
+    def order_as_victim(self) -> None:
+        self.victim_key = (self.priority, -self.reserved, self.uid)
+
+    @property
+    def started_at(self) -> Millis:
+        """Since when it runs, or holds quota if it does not run yet."""
+        return self.admitted_at if self.admitted else self.reserved * 1000
+
+    def unsaved(self, now: Millis) -> Millis:
+        """How much of its running time is lost if it stops now: since its last checkpoint, or its start."""
+        ran = max(0, now - self.admitted_at) if self.admitted else 0
+        checkpoint = self.workload.checkpoint_seconds
+        return ran % max(1, round(checkpoint * 1000)) if checkpoint else ran
+
+    def requests(self) -> dict[str, int]:
+        """What all its pods ask for, by resource."""
+        total: dict[str, int] = {}
+        for demand in self.demands:
+            for resource, amount in demand.pod_set.requests.items():
+                total[resource] = total.get(resource, 0) + amount * demand.count
+        return total
+
+    @property
+    def holds(self) -> bool:
+        return self.admission is not None
+
+    def __lt__(self, other: Gang) -> bool:
+        return False  # heap entries that are equal so far are of one workload: any order will do
+
+    def __repr__(self) -> str:
+        return f"Gang({self.key})"
+
+
+def _priority(workload: Workload, settings: Settings) -> int:
+    return workload.priority + (workload.boost if settings.gates.get("PriorityBoost", False) else 0)
+
+
+def queue_time(workload: Workload, settings: Settings) -> Millis:
+    """When its wait began, in whole seconds: creation, except after some evictions."""
+    gates, ready = settings.gates, settings.pods_ready
+    evicted = workload.evicted_at // 1000 * 1000
+    if workload.evicted == "PodsReadyTimeout" and (ready is None or ready.timestamp != "Creation"):
+        return evicted
+    if workload.evicted in ("AdmissionCheck", "Overrun"):
+        return evicted
+    if workload.preempted == "InCohortReclaimWhileBorrowing" and not gates.get("PrioritySortingWithinCohort", True):
+        return evicted + 1
+    return workload.created // 1000 * 1000
+
+
+def _demand(pod_set: PodSet, reclaimable: Mapping[str, int]) -> Demand:
+    return Demand(pod_set, max(0, pod_set.count - reclaimable.get(pod_set.name, 0)))
+
+
+def _groups(pod_sets: tuple[PodSet, ...]) -> tuple[tuple[int, ...], ...]:
+    """Single ones, and those of one group together at the place of its first member."""
+    groups: dict[str, list[int]] = {}
+    for index, pod_set in enumerate(pod_sets):
+        group = pod_set.topology.group if pod_set.topology else ""
+        groups.setdefault(f"group {group}" if group else f"{index}", []).append(index)
+    return tuple(tuple(members) for members in groups.values())
+
+
+def _shape(demand: Demand) -> Hashable:
+    """What makes two pod sets interchangeable for the scheduler."""
+    pod_set = demand.pod_set
+    return (
+        pod_set.name,
+        demand.count,
+        pod_set.min_count,
+        tuple(sorted(pod_set.requests.items())),
+        tuple(sorted(pod_set.node_selector.items())),
+        pod_set.tolerations,
+        pod_set.affinity,
+        pod_set.preferred_affinity,
+        pod_set.topology,
+        pod_set.shape,
+        pod_set.exclusive,
+        pod_set.domains,
+    )

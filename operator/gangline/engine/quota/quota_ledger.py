@@ -1,0 +1,235 @@
+"""The quota ledger: a tree of nodes, and per node one `Cell` for each flavor and resource.
+
+Leaves are ClusterQueues, inner nodes cohorts. What a node may keep to itself (its lending limit says so) is its *local* part;
+only usage above it shows in the parent. All numbers follow from the leaves, so taking away is the exact reverse of adding:
+a what-if is done on the ledger itself and then undone, never on a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+from gangline.engine.model import UNLIMITED, Quota
+
+#: (flavor, resource)
+FlavorResource: TypeAlias = tuple[str, str]
+
+#: Stands for "no limit" inside the ledger: sums and differences with ordinary amounts stay beyond every ordinary amount.
+BOUNDLESS = 1 << 200
+
+
+class Cell:
+    """One flavor and resource at one node."""
+
+    __slots__ = (
+        "borrowing_limit",
+        "ceiling",
+        "fr",
+        "lending_limit",
+        "listed",
+        "local",
+        "node",
+        "nominal",
+        "parent",
+        "potential",
+        "subtree",
+        "usage",
+    )
+
+    def __init__(self, node: Node, fr: FlavorResource, quota: Quota | None = None) -> None:
+        self.node = node
+        self.fr = fr
+        #: the node, or something below it, has quota of this
+        self.listed = quota is not None
+        self.nominal = _bounded(quota.nominal) if quota else 0
+        self.borrowing_limit = _limit(quota.borrowing_limit) if quota else None
+        self.lending_limit = _limit(quota.lending_limit) if quota else None
+        self.parent: Cell | None = None
+        #: quota of the node and of what its children lend
+        self.subtree = self.nominal
+        #: the part of `subtree` that is not lent out
+        self.local = 0
+        #: most that may ever be used of the parent's, None = no limit
+        self.ceiling: int | None = None
+        #: most that could be used if nobody used anything
+        self.potential = self.subtree
+        self.usage = 0
+
+    def settle(self) -> None:
+        """Derive `local` and `ceiling`, once `subtree` is known."""
+        lent, borrowed = self.lending_limit, self.borrowing_limit
+        self.local = 0 if lent is None else max(0, self.subtree - lent)
+        self.ceiling = None if borrowed is None else self.subtree - self.local + borrowed
+
+    def settle_potential(self) -> None:
+        """Derive `potential`, once the parent's is known."""
+        if self.parent is None:
+            self.potential = self.subtree
+            return
+        self.potential = self.local + self.parent.potential
+        if self.borrowing_limit is not None:
+            self.potential = min(self.potential, self.subtree + self.borrowing_limit)
+
+    def add(self, amount: int) -> None:
+        """Use `amount` more; what exceeds the free local part is passed up."""
+        cell: Cell | None = self
+        while cell is not None:
+            free = cell.local - cell.usage
+            cell.usage += amount
+            if free > 0:
+                amount -= free
+                if amount <= 0:
+                    return
+            elif amount <= 0:
+                return
+            cell = cell.parent
+
+    def remove(self, amount: int) -> None:
+        """The exact reverse of `add`."""
+        cell: Cell | None = self
+        while cell is not None:
+            above = cell.usage - cell.local
+            cell.usage -= amount
+            if above <= 0 or amount <= 0:
+                return
+            if above < amount:
+                amount = above
+            cell = cell.parent
+
+    def available(self) -> int:
+        """What may still be used here; negative when more is used than there is."""
+        parent = self.parent
+        if parent is None:
+            return self.subtree - self.usage
+        above = parent.available()
+        free = self.local - self.usage
+        if self.ceiling is not None:
+            room = self.ceiling + free if free < 0 else self.ceiling
+            if room < above:
+                above = room
+        return above + free if free > 0 else above
+
+    def height(self, amount: int) -> tuple[int, bool]:
+        """How high up `amount` more has to borrow (0 = within nominal quota), and whether that could be had below the root."""
+        parent = self.parent
+        if parent is None:
+            return 0, False
+        if self.usage + amount <= self.nominal:
+            return 0, True
+        cell: Cell = self
+        while parent is not None:
+            amount -= max(0, cell.local - cell.usage)
+            cell, parent = parent, parent.parent
+            if cell.usage + amount <= cell.subtree:
+                return cell.node.height, parent is not None
+        return cell.node.height, False
+
+
+class Node:
+    """A ClusterQueue or a cohort in the tree."""
+
+    __slots__ = ("cells", "cohorts", "height", "lendable", "name", "parent", "queues", "root", "rounds", "weight")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.weight = 1.0
+        self.parent: Node | None = None
+        self.root: Node = self
+        #: scheduling cycles that this tree (if it is a root) took part in
+        self.rounds = 0
+        self.cohorts: list[Node] = []
+        #: the ClusterQueues right below it
+        self.queues: list[Node] = []
+        self.cells: dict[FlavorResource, Cell] = {}
+        #: longest way down to a ClusterQueue
+        self.height = 0
+        #: resource -> what could be had here of it; filled by `settle`
+        self.lendable: dict[str, int] = {}
+
+    def sort_key(self) -> tuple[str, bool]:
+        """An order of roots; a cohort and a ClusterQueue may have the same name."""
+        return self.name, not (self.cohorts or self.queues)
+
+    def cell(self, fr: FlavorResource) -> Cell:
+        """The cell of `fr`, made on the way if somebody uses what the node has no quota for."""
+        found = self.cells.get(fr)
+        if found is None:
+            found = self.cells[fr] = Cell(self, fr)
+            if self.parent is not None:
+                found.parent = self.parent.cell(fr)
+            found.settle()
+            found.settle_potential()
+        return found
+
+    def path(self) -> Iterator[Node]:
+        """This node, its parent, … up to the root."""
+        node: Node | None = self
+        while node is not None:
+            yield node
+            node = node.parent
+
+    def leaves(self) -> Iterator[Node]:
+        """All ClusterQueues below (a ClusterQueue is its own only one)."""
+        yield from self.queues
+        for cohort in self.cohorts:
+            yield from cohort.leaves()
+
+    def over_quota(self, frs: Iterable[FlavorResource]) -> bool:
+        """More than the subtree's quota is used of one of these."""
+        cells = self.cells
+        for fr in frs:
+            cell = cells.get(fr)
+            if cell is not None and cell.usage > cell.subtree:
+                return True
+        return False
+
+
+def reset(node: Node, quotas: Mapping[FlavorResource, Quota]) -> None:
+    """Detach a node, forget its usage and give it these quotas; `settle` on the root makes the tree whole again."""
+    node.parent, node.root = None, node
+    node.cohorts, node.queues = [], []
+    node.cells = {fr: Cell(node, fr, quota) for fr, quota in quotas.items()}
+
+
+def settle(root: Node) -> None:
+    """Compute everything that follows from the quotas of a whole tree. Nothing may be in use yet."""
+    _settle_up(root)
+    _settle_down(root, root)
+
+
+def _settle_up(node: Node) -> None:
+    for child in (*node.cohorts, *node.queues):
+        _settle_up(child)
+        for fr, cell in child.cells.items():
+            above = node.cells.get(fr)
+            if above is None:
+                above = node.cells[fr] = Cell(node, fr)
+            above.listed = True
+            above.subtree = min(above.subtree + cell.subtree - cell.local, BOUNDLESS)
+            cell.parent = above
+    node.height = max(min(1, len(node.queues)), *(cohort.height + 1 for cohort in node.cohorts), 0)
+    for cell in node.cells.values():
+        cell.settle()
+
+
+def _settle_down(node: Node, root: Node) -> None:
+    node.root = root
+    if node.parent is not None:
+        for fr in node.parent.cells:
+            if node.queues or node.cohorts:
+                node.cell(fr)
+    node.lendable = {}
+    for fr, cell in node.cells.items():
+        cell.settle_potential()
+        node.lendable[fr[1]] = node.lendable.get(fr[1], 0) + cell.potential
+    for child in (*node.cohorts, *node.queues):
+        _settle_down(child, root)
+
+
+def _bounded(amount: int) -> int:
+    return BOUNDLESS if amount >= UNLIMITED else amount
+
+
+def _limit(amount: int | None) -> int | None:
+    return None if amount is None else _bounded(amount)

@@ -1,0 +1,264 @@
+"""Healing: what becomes of running gangs whose nodes are lost. Highest priority first, each by the first of these that can be:
+
+1. swap: the lost pods get seats on healthy nodes, spares included (`Heal`; for topology flavors `Swap` and `Heal`);
+2. preempt to heal: the cheapest set of lower-priority gangs goes, and their room is kept for it until it is healed;
+3. give up: it is evicted (`NodeFailures`) and queued again with its original time.
+
+A gang is looked at anew in every `decide` until it is healed, from what is true then: nothing is planned that could go stale.
+"""
+
+from __future__ import annotations
+
+from gangline.engine.model import SWAP_WINDOW, Decision, Evict, Heal, Millis, Preempt, Recovery, Toleration, Warn
+from gangline.engine.queues.cluster_queue import queue_of
+from gangline.engine.queues.workload_state import Gang
+from gangline.engine.recovery.breaker import Breaker
+from gangline.engine.recovery.healing_plan import REPLACE, RESTART, Plan
+from gangline.engine.recovery.healing_victims import cheapest
+from gangline.engine.state.store import Store
+from gangline.engine.text.decision_error import DecisionError
+from gangline.engine.topology.placement import hosts_of
+
+#: the reason of a preemption that makes room for a gang that lost nodes
+TO_HEAL = "InRecovery"
+#: the cause where pods are gone and no node is there to be blamed
+PODS_LOST = "PodsLost"
+#: How long a gang that never had room for all of its pods is waited for, in milliseconds.
+PATIENCE = 30_000
+#: the cause where a node is another one of the same name by now
+REPLACED = "Replaced"
+
+
+class Healing:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.breaker = Breaker(store)
+        #: nodes of which it was said that they are lost
+        self._told: set[str] = set()
+        #: those for which room is kept that others still use
+        self._awaiting: set[str] = set()
+        #: running gangs without room for all of their pods, and since when that is known
+        self._short: dict[str, Millis] = {}
+
+    def next_due(self, now: Millis) -> Millis | None:
+        """When time alone may change what is to be done."""
+        if self._store.health.unsettled:
+            return now
+        times = (self._store.health.next_due(), *(since + PATIENCE for since in self._short.values()))
+        return min((time for time in times if time is not None and time > now), default=None)
+
+    def run(self, now: Millis) -> list[Decision]:
+        """Heal whoever has to be healed and can be."""
+        store = self._store
+        if not store.health.nodes and not store.health.lost():
+            return []
+        self._short = {key: since for key, since in self._short.items() if key in store.capacity.unseated}
+        decisions: list[Decision] = [*self.breaker.watch(now), *self._warn()]
+        for gang in sorted(self._ailing(), key=lambda gang: (-gang.priority, gang.since, gang.uid)):
+            if not gang.evicting:  # it may just have been told to make room for one before it
+                try:
+                    decisions += self._heal(gang, now)
+                except Exception as error:
+                    raise DecisionError(gang.key) from error
+        self._tidy(now)
+        return decisions
+
+    def without_victims(self, decisions: list[Decision]) -> list[Decision]:
+        """Gangs that were preempted after they were healed need not move any more."""
+        gone = {each.workload for each in decisions if isinstance(each, Preempt)}
+        for key in gone & self._store.gangs.keys():
+            self._store.capacity.stays(self._store.gangs[key])
+        return [each for each in decisions if not (isinstance(each, Heal) and each.workload in gone)]
+
+    def _ailing(self) -> list[Gang]:
+        """Running gangs with pods on nodes that are lost or, if their policy says so, leaving; and those short of seats."""
+        store, health = self._store, self._store.health
+        keys = {*store.capacity.unseated, *store.capacity.presence.of_replaced(), *self._awaiting}
+        for node in (*health.lost(), *health.unfit()):
+            keys.update(store.capacity.holders_on(node))
+            keys.update(store.topology.holders_on(node))
+        self._awaiting &= store.gangs.keys()
+        gangs = (store.gangs.get(key) for key in sorted(keys))
+        return [
+            gang
+            for gang in gangs
+            if gang is not None
+            and gang.holds
+            and gang.admitted
+            and not gang.evicting
+            and gang.queue is not None
+            and gang.key not in store.frozen
+        ]
+
+    # --- one gang -----------------------------------------------------------------------------------------------------
+
+    def _heal(self, gang: Gang, now: Millis) -> list[Decision]:
+        policy = _policy(gang)
+        if not policy.enabled:
+            return []
+        lost = self._lost_under(gang, now)
+        awaited = gang.key in self._awaiting
+        self._awaiting.discard(gang.key)
+        if awaited and not lost:  # the nodes are back, or the pods that it lost are gone
+            Plan(self._store, gang, ()).let_go()
+        if not lost:
+            return self._foresee(gang, policy, now) or self._fill_up(gang, policy, now, had_room=awaited)
+        if self.breaker.open_for(gang):
+            return []
+        nodes = tuple(sorted(lost))
+        if _replaced(gang, now) >= policy.swap_budget:
+            return [_give_up(gang, nodes, f"it has used up its budget of {policy.swap_budget} swapped nodes an hour")]
+        plan = Plan(self._store, gang, nodes)
+        if plan.fits():
+            return plan.carry_out(self._order(gang, lost, nodes, now))
+        return self._make_room(gang, plan, policy, nodes, now)
+
+    def _make_room(
+        self, gang: Gang, plan: Plan, policy: Recovery, nodes: tuple[str, ...], now: Millis
+    ) -> list[Decision]:
+        """Others have to go for it: those that are going anyway, or the cheapest of lower priority."""
+        preempts = policy.preempt_to_heal or (policy.lend and bool(policy.spares or policy.spares_percent))
+        victims = cheapest(self._store, gang, plan, now, others=preempts)
+        if victims is None:
+            return [_give_up(gang, nodes, "no healthy nodes have room for it")]
+        decisions: list[Decision] = []
+        for victim in victims:
+            if not victim.evicting:
+                victim.evicting = True
+                decisions.append(_preempt(victim, gang, nodes))
+        plan.keep_room()
+        self._awaiting.add(gang.key)
+        return decisions
+
+    def _order(self, gang: Gang, lost: dict[str, tuple[str, Millis]], nodes: tuple[str, ...], now: Millis) -> Heal:
+        cause, detected = min(lost.values(), key=lambda found: (found[1], found[0]))
+        how = RESTART if gang.workload.restarts_whole else REPLACE
+        gang.healed.update(nodes)
+        what = f"{'node' if len(nodes) == 1 else 'nodes'} {', '.join(nodes)} ({cause})" if nodes else "pods"
+        message = f"Lost {what}: " + (
+            "starting again on healthy nodes" if how == RESTART else "replacing the pods that ran there"
+        )
+        return Heal(gang.key, gang.uid, how, nodes, cause, message, detected, now)
+
+    def _lost_under(self, gang: Gang, now: Millis) -> dict[str, tuple[str, Millis]]:
+        """The lost nodes with pods of the gang that it was not yet told to leave: cause, and since when it shows."""
+        store = self._store
+        nodes = _nodes_with_pods(store, gang)
+        gang.healed &= nodes
+        found: dict[str, tuple[str, Millis]] = {}
+        uses_devices = any(
+            amount > 0 and "/" in resource
+            for demand in gang.demands
+            for resource, amount in demand.pod_set.requests.items()
+        )
+        replaced = store.capacity.presence.replaced(gang.key)
+        for node in sorted(nodes - gang.healed):
+            loss = store.health.loss(node)
+            if loss is not None and (uses_devices or not loss.devices_only):
+                if not _told_before(gang, node, loss.detected_at):
+                    found[node] = loss.kind, loss.detected_at
+                continue
+            if node in replaced and node not in gang.workload.avoid:
+                found[node] = REPLACED, now
+                continue
+            taint = store.health.untolerated(node, _tolerations(store, gang))
+            if taint is not None and node not in gang.workload.avoid:
+                found[node] = f"Taint {taint.key}", now
+        if found:  # a placement is mended as a whole, off all nodes that can't be used any more
+            for node in sorted(hosts_of(gang.admission) - gang.healed - found.keys()):
+                if why := store.health.why_unusable(node):
+                    found[node] = why, now
+        return found
+
+    def _foresee(self, gang: Gang, policy: Recovery, now: Millis) -> list[Decision]:
+        """Leave nodes that will be taken away, if there is room elsewhere and the policy wants it."""
+        health = self._store.health
+        if not policy.proactive or self.breaker.open_for(gang):
+            return []
+        left = {*gang.healed, *gang.workload.avoid}
+        leaving = {
+            node: (cause, now)
+            for node in sorted(_nodes_with_pods(self._store, gang) - left)
+            if (cause := health.leaving(node))
+        }
+        nodes = tuple(leaving)
+        if not nodes or _replaced(gang, now) >= policy.swap_budget:
+            return []
+        plan = Plan(self._store, gang, nodes)
+        return plan.carry_out(self._order(gang, leaving, nodes, now)) if plan.fits() else []
+
+    def _fill_up(self, gang: Gang, policy: Recovery, now: Millis, *, had_room: bool) -> list[Decision]:
+        """Nodes have no room for all of it: they went before it came, or while the operator was down."""
+        if gang.key not in self._store.capacity.unseated:
+            return []
+        since = self._short.setdefault(gang.key, now)
+        had_room = had_room or gang.workload.pods_were_ready or bool(gang.workload.avoid)
+        if (not had_room and now < since + PATIENCE) or self.breaker.open_for(gang):
+            return []
+        plan = Plan(self._store, gang, ())
+        if plan.fits():
+            if plan.moves():
+                return plan.carry_out(self._order(gang, {"": (PODS_LOST, since)}, (), now))
+            plan.keep_room()
+            return []
+        return self._make_room(gang, plan, policy, (), now)
+
+    # --- the nodes ----------------------------------------------------------------------------------------------------
+
+    def _warn(self) -> list[Decision]:
+        """Say once of each lost node that somebody was on that it is lost."""
+        lost = self._store.health.lost()
+        self._told &= lost.keys()
+        news = [node for node in lost if node not in self._told and self._store.somebody_on(node)]
+        self._told.update(news)
+        return [Warn("Node", node, "NodeLost", f"Node {node} counts as lost: {lost[node].kind}") for node in news]
+
+    def _tidy(self, now: Millis) -> None:
+        """Nodes that are gone, and that nobody is on any more, are forgotten once the breaker has seen them."""
+        for node, loss in self._store.health.lost().items():
+            gone = node not in self._store.health.nodes and not self._store.somebody_on(node)
+            if gone and loss.at + self.breaker.WINDOW <= now:
+                self._store.health.forget(node)
+
+
+def _told_before(gang: Gang, node: str, detected: Millis) -> bool:
+    """It was told to leave the node for this loss already, by a decision that outlived the one who made it."""
+    return node in gang.workload.avoid and detected <= gang.workload.healed_at
+
+
+def _replaced(gang: Gang, now: Millis) -> int:
+    """Nodes that were replaced under it lately: what its swap budget is compared with."""
+    return sum(nodes for at, nodes in gang.workload.replaced if at > now - SWAP_WINDOW)
+
+
+def _policy(gang: Gang) -> Recovery:
+    queue = queue_of(gang)
+    return (queue.config.recovery if queue is not None else None) or Recovery()
+
+
+def _nodes_with_pods(store: Store, gang: Gang) -> set[str]:
+    """Where its pods sit, by its footprint and by its topology assignment."""
+    footprint = store.footprints.get(gang.key)
+    nodes = {pod.node for pod in footprint.pods} if footprint is not None else set[str]()
+    return nodes | hosts_of(gang.admission)
+
+
+def _tolerations(store: Store, gang: Gang) -> list[Toleration]:
+    flavors = [flavor for each in gang.admission.pod_sets for flavor in each.flavors.values()] if gang.admission else []
+    own = [toleration for demand in gang.demands for toleration in demand.pod_set.tolerations]
+    return [*own, *store.capacity.tolerations(flavors)]
+
+
+def _give_up(gang: Gang, nodes: tuple[str, ...], because: str) -> Evict:
+    gang.evicting = True
+    names = f"failed nodes: {', '.join(nodes)}" if nodes else "lost pods"
+    return Evict(gang.key, gang.uid, "NodeFailures", f"Evicted due to {names}: {because}", avoid=nodes)
+
+
+def _preempt(victim: Gang, gang: Gang, nodes: tuple[str, ...]) -> Preempt:
+    what = f"lost {', '.join(nodes)}" if nodes else "lost pods"
+    message = (
+        f"Preempted to heal workload {gang.key} (UID: {gang.uid or 'UNKNOWN'}, JobUID: {gang.workload.job_uid or 'UNKNOWN'}),"
+        f" which {what} and has the higher priority"
+    )
+    return Preempt(victim.key, victim.uid, TO_HEAL, message, by=gang.key, by_uid=gang.uid)

@@ -1,0 +1,363 @@
+"""What will happen if nobody submits anything more: the engine itself, played forward under a virtual clock.
+
+A *course* is one way that it may go: every run gets a length from its forecast, ends when that is over, and the engine decides
+what follows, with all its rules. Of the starts in several courses come the chances: as likely as not before `p50`, nine times
+in ten before `p90`. Courses differ only by the lengths that are drawn, which depend on the workloads and the course's number:
+the same facts at the same time give the same outlook.
+
+Pure, but not cheap: a course costs a decision for every start and end. It is meant for processes that decide nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from typing import Final
+
+from gangline.engine.engine import Engine
+from gangline.engine.model import (
+    Admission,
+    Admit,
+    AskChecks,
+    Change,
+    CheckState,
+    CompleteAdmission,
+    Decision,
+    Evict,
+    Footprint,
+    Gone,
+    Heal,
+    Millis,
+    Park,
+    Preempt,
+    Put,
+    Requeue,
+    RuntimeForecast,
+    Settings,
+    Swap,
+    Warn,
+    Workload,
+)
+from gangline.engine.model.runtime import NEVER, Runtime
+from gangline.engine.queues.estimates import flavors_of
+
+#: courses that are tried for one outlook, if time allows; with fewer than the least the spread comes from two of them
+COURSES: Final = 20
+LEAST: Final = 8
+#: the level of every run's length in the course that is taken for p90 where there are too few others: runs don't all last long
+LATE: Final = 0.8
+#: how far courses are followed
+HORIZON: Final[Millis] = 30 * 86_400_000
+#: rounds of decisions at one and the same instant; more would be a circle
+_PATIENCE: Final = 100
+#: what has to end first is named up to this number
+_NAMED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """One run of a workload in a course, from its start to its end. `began` was before now for those that run already."""
+
+    workload: str
+    cluster_queue: str
+    began: Millis
+    ended: Millis
+    admission: Admission
+    after: tuple[str, ...] = ()  # workloads whose end or eviction let it start
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedStart:
+    """When a waiting workload will start. `p90` is None where it starts so late, or never, in more than one course of ten."""
+
+    workload: str
+    p50: Millis
+    p90: Millis | None
+    because: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    now: Millis
+    starts: Mapping[str, ExpectedStart]
+    stretches: tuple[Stretch, ...]  # of the course in which every run lasts as long as its median says
+    courses: int
+
+
+@dataclass(slots=True)
+class _Sight:
+    """One course so far."""
+
+    starts: dict[str, Millis] = field(default_factory=dict[str, Millis])  # the first start of each
+    stretches: list[Stretch] = field(default_factory=list[Stretch])
+
+
+def outlook(
+    facts: Sequence[Change],
+    settings: Settings,
+    now: Millis,
+    *,
+    only: frozenset[str] | None = None,
+    horizon: Millis = HORIZON,
+    courses: int = COURSES,
+    seconds: float = 10.0,
+    patience: float = 60.0,
+    clock: Callable[[], float],
+) -> Outlook:
+    """Play `facts` forward from `now`. `only`: a course is over when these workloads have started.
+
+    `seconds` is the time that may be spent on further courses once there is one; with less time the chances are coarser. A
+    single course is broken off after `patience` seconds: of what comes later in it, nothing is said. `clock` tells the seconds.
+    """
+
+    def course(level: Level) -> _Sight:
+        end = clock() + patience
+        return Course(facts, settings, now, level).play(horizon, only, lambda: clock() > end)
+
+    deadline = clock() + seconds
+    median = course(_fixed(0.5))
+    sights = [median]
+    while len(sights) < courses and clock() < deadline:
+        sights.append(course(_drawn(len(sights))))
+    if len(sights) < LEAST:
+        sights = [median, course(_fixed(LATE))]
+    waiting = sorted({key for sight in sights for key in sight.starts} & (only or _all(sights)))
+    reasons = {stretch.workload: _because(stretch) for stretch in reversed(median.stretches)}
+    starts = {key: start for key in waiting if (start := _expected(key, sights, reasons.get(key, ""))) is not None}
+    return Outlook(now, starts, tuple(median.stretches), len(sights))
+
+
+def _all(sights: Iterable[_Sight]) -> frozenset[str]:
+    return frozenset(key for sight in sights for key in sight.starts)
+
+
+def _expected(key: str, sights: Sequence[_Sight], because: str) -> ExpectedStart | None:
+    """None where it starts in fewer than half of the courses."""
+    times = sorted(sight.starts.get(key, NEVER) for sight in sights)
+    if len(times) < LEAST:
+        p50, p90 = times[0], times[-1]
+    else:
+        p50, p90 = times[(len(times) - 1) // 2], times[(9 * len(times)) // 10]
+    if p50 >= NEVER:
+        return None
+    return ExpectedStart(key, p50, p90 if p90 < NEVER else None, because)
+
+
+def _because(stretch: Stretch) -> str:
+    if not stretch.after:
+        return "it can start now"
+    named = ", ".join(stretch.after[:_NAMED])
+    more = len(stretch.after) - _NAMED
+    return (
+        f"after {named}" + (f" and {more} more" if more > 0 else "") + (" end" if len(stretch.after) > 1 else " ends")
+    )
+
+
+#: the level at which a workload's length lies in a course
+Level = Callable[[str], float]
+
+
+def _fixed(level: float) -> Level:
+    return lambda uid: level
+
+
+def _drawn(number: int) -> Level:
+    return lambda uid: random.Random(f"{uid} {number}").uniform(0.02, 0.98)
+
+
+class Course:
+    """The engine, told of everything, and then of what follows from its own decisions."""
+
+    def __init__(self, facts: Iterable[Change], settings: Settings, now: Millis, level: Level) -> None:
+        self._engine = Engine(settings)
+        self._now = now
+        self._level = level
+        self._workloads: dict[str, Workload] = {}
+        self._forecasts: dict[str, RuntimeForecast] = {}
+        self._ends: list[tuple[Millis, int, str]] = []
+        self._running: dict[str, tuple[int, Millis, tuple[str, ...]]] = {}  # number of the run, its start, after whom
+        self._numbers = 0
+        self._left: list[str] = []  # who made room at this instant
+        self._sight = _Sight()
+        for fact in facts:
+            self._take_in(fact)
+        for workload in list(self._workloads.values()):
+            if workload.admission is not None and workload.admitted:
+                self._begin(workload, workload.admitted_at, ())
+
+    def play(
+        self,
+        horizon: Millis,
+        only: frozenset[str] | None = None,
+        out_of_time: Callable[[], bool] = lambda: False,
+    ) -> _Sight:
+        """Follow it for so long, or until all of `only` have started."""
+        until, rounds = self._now + horizon, 0
+        wanted = set(only) if only is not None else None
+        while True:
+            before = len(self._sight.starts)
+            self._decide()
+            if wanted is not None and len(self._sight.starts) > before:
+                wanted -= self._sight.starts.keys()
+            moment = self._next()
+            if moment is None or moment > until or (wanted is not None and not wanted) or out_of_time():
+                break
+            rounds = rounds + 1 if moment <= self._now else 0
+            if rounds > _PATIENCE:
+                break
+            if moment > self._now:
+                self._now, self._left = moment, []
+            self._end_due()
+        self._cut_off(until)
+        return self._sight
+
+    # --- facts --------------------------------------------------------------------------------------------------------
+
+    def _take_in(self, fact: Change) -> None:
+        match fact:
+            case Put(Workload() as workload):
+                if workload.finished:
+                    return
+                workload = self._workloads[workload.key] = self._ready(workload)
+                fact = Put(workload)
+            case Put(RuntimeForecast() as forecast):
+                self._forecasts[forecast.workload] = forecast
+            case Gone(kind, key) if kind is Workload:
+                self._workloads.pop(key, None)
+            case _:
+                pass
+        self._engine.observe(fact)
+
+    def _ready(self, workload: Workload) -> Workload:
+        """Pods come up, and admission checks pass: what is asked here is when there is room."""
+        if workload.admission is None:
+            return workload
+        checks = tuple(CheckState(check.name, "Ready", at=self._now) for check in workload.checks)
+        at = max(workload.admitted_at, workload.pods_ready_at)
+        return replace(workload, checks=checks, pods_ready=workload.admitted, pods_ready_at=at, unhealthy_nodes=())
+
+    def _put(self, workload: Workload) -> None:
+        workload = self._ready(workload)
+        self._workloads[workload.key] = workload
+        self._engine.observe(Put(workload))
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def _next(self) -> Millis | None:
+        while self._ends and self._running.get(self._ends[0][2], (-1, 0, ()))[0] != self._ends[0][1]:
+            heappop(self._ends)  # that run was stopped before
+        moments = [self._ends[0][0]] if self._ends else []
+        due = self._engine.next_wakeup(self._now)
+        if due is not None:
+            moments.append(max(self._now, due))
+        return min(moments, default=None)
+
+    def _end_due(self) -> None:
+        while self._ends and self._ends[0][0] <= self._now:
+            _, number, key = heappop(self._ends)
+            if self._running.get(key, (-1, 0, ()))[0] == number:
+                self._stop(key)
+                self._engine.observe(Put(replace(self._workloads.pop(key), finished=True)))
+                self._left.append(key)
+
+    def _begin(self, workload: Workload, at: Millis, after: tuple[str, ...]) -> None:
+        limit = workload.max_execution_seconds
+        left = None if limit is None else max(1, limit - workload.past_execution_seconds) * 1000
+        runtime = Runtime.of(self._forecasts.get(workload.key), left, flavors_of(workload.admission))
+        self._numbers += 1
+        self._running[workload.key] = self._numbers, at, after
+        if runtime is not None:
+            length = runtime.total(max(0, self._now - at), self._level(workload.uid))
+            heappush(self._ends, (max(self._now + 1, at + length), self._numbers, workload.key))
+
+    def _stop(self, key: str) -> None:
+        self._engine.observe(Gone(Footprint, key))  # its pods go with it
+        known = self._running.pop(key, None)
+        workload = self._workloads[key]
+        if known is not None and workload.admission is not None:
+            _, began, after = known
+            queue = workload.admission.cluster_queue
+            self._sight.stretches.append(Stretch(key, queue, began, self._now, workload.admission, after))
+
+    def _cut_off(self, until: Millis) -> None:
+        """What runs still: until its end, as far as that is known."""
+        ends = {number: end for end, number, _ in self._ends}
+        for key, (number, began, after) in self._running.items():
+            admission = self._workloads[key].admission
+            if admission is not None:
+                end = min(until, ends.get(number, until))
+                self._sight.stretches.append(Stretch(key, admission.cluster_queue, began, end, admission, after))
+        self._sight.stretches.sort(key=lambda stretch: (stretch.began, stretch.workload))
+
+    # --- decisions ----------------------------------------------------------------------------------------------------
+
+    def _decide(self) -> None:
+        for decision in self._engine.decide(self._now):
+            if not isinstance(decision, Park | Warn | Heal):
+                self._carry_out(decision)
+
+    def _passed(self, checks: Iterable[str]) -> tuple[CheckState, ...]:
+        """Checks are taken to let everybody through at once."""
+        return tuple(CheckState(name, "Ready", at=self._now) for name in checks)
+
+    def _carry_out(self, decision: Decision) -> None:
+        assert not isinstance(decision, Warn)
+        workload = self._workloads.get(decision.workload)
+        if workload is None:
+            return
+        match decision:
+            case Admit(admission=admission, admitted=admitted, checks=checks, backfilled=backfilled):
+                self._put(
+                    replace(
+                        workload,
+                        admission=admission,
+                        reserved_at=self._now,
+                        admitted=admitted,
+                        admitted_at=self._now if admitted else 0,
+                        checks=self._passed(checks),
+                        backfilled=backfilled,
+                        evicted="",
+                        preempted="",
+                        requeued=None,
+                    )
+                )
+                if admitted:
+                    self._started(decision.workload)
+            case AskChecks(checks=checks):
+                self._put(replace(workload, checks=self._passed(checks)))
+            case CompleteAdmission():
+                self._put(replace(workload, admitted=True, admitted_at=self._now))
+                self._started(decision.workload)
+            case Preempt(reason=reason):
+                stopped = replace(workload, evicted="Preempted", preempted=reason, preemptions=workload.preemptions + 1)
+                self._evict(stopped, requeued=True)
+            case Evict():
+                self._evict(
+                    replace(
+                        workload,
+                        evicted=decision.reason,
+                        active=workload.active and not decision.deactivate,
+                        requeue_at=decision.requeue_at,
+                        requeue_count=decision.requeue_count or workload.requeue_count,
+                    ),
+                    requeued=decision.requeue_at is None and not decision.deactivate,
+                )
+            case Requeue():
+                self._put(replace(workload, requeued=True, requeue_at=None))
+            case Swap(admission=admission):
+                self._put(replace(workload, admission=admission, unhealthy_nodes=()))
+            case _:
+                pass
+
+    def _started(self, key: str) -> None:
+        self._sight.starts.setdefault(key, self._now)
+        self._begin(self._workloads[key], self._now, tuple(self._left))
+
+    def _evict(self, workload: Workload, *, requeued: bool) -> None:
+        """Stopped, released and back in the queue at once: how long pods take to end is not foreseen."""
+        self._stop(workload.key)
+        self._left.append(workload.key)
+        at_rest = replace(workload, admission=None, reserved_at=0, admitted=False, admitted_at=0, pods_ready=False)
+        self._put(replace(at_rest, evicted_at=self._now, requeued=requeued, checks=()))

@@ -1,0 +1,175 @@
+"""Facts about everything but workloads: each goes into its table, and wakes whoever it may concern."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from gangline.engine.model import (
+    AdmissionCheck,
+    ClusterQueue,
+    Cohort,
+    Flavor,
+    Footprint,
+    ForeignPod,
+    LocalQueue,
+    Millis,
+    Namespace,
+    Node,
+    RuntimeForecast,
+    Topology,
+)
+from gangline.engine.queues.cluster_queue import queue_of
+from gangline.engine.state.store import Store
+
+
+class ClusterIntake:
+    """Queues, flavors, nodes, and what is said of runs. `intake` takes in workloads."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._tables: dict[type, tuple[dict[str, Any], Any]] = {
+            Flavor: (store.flavors, self._put_flavor),
+            Cohort: (store.cohorts, store.forest.put_cohort),
+            ClusterQueue: (store.cluster_queues, store.forest.put_queue),
+            LocalQueue: (store.local_queues, self._put_local_queue),
+            Namespace: (store.namespaces, self._put_namespace),
+            AdmissionCheck: (store.checks, self._put_check),
+            Topology: (store.topologies, self._put_topology),
+            Node: (store.nodes, self._put_node),
+            ForeignPod: (store.foreign_pods, self._put_foreign_pod),
+            RuntimeForecast: (store.forecasts, self._put_forecast),
+            Footprint: (store.footprints, self._put_footprint),
+        }
+
+    def put(self, kind: type, key: str, item: object) -> None:
+        """Such an item is like this now, None if it is no more. Unknown kinds are none of the engine's business."""
+        if kind not in self._tables:
+            return
+        table, put = self._tables[kind]
+        if table.get(key) != item:
+            put(item, key)
+
+    def follow_health(self, now: Millis) -> None:
+        """Which nodes can be trusted now, where that leaves those who are on them, and who may try again."""
+        store = self._store
+        for name in sorted(store.capacity.advance(now)):
+            if name in store.nodes:
+                self._wake(store.topology.put_node(self._as_trusted(store.nodes[name])))
+        store.capacity.settle()
+        self._wake(store.capacity.opened())
+
+    # --- configuration ------------------------------------------------------------------------------------------------
+
+    def _put_flavor(self, flavor: Flavor | None, name: str) -> None:
+        store = self._store
+        _set(store.flavors, name, flavor)
+        if flavor is None:
+            store.topology.remove_flavor(name)
+        else:
+            store.topology.put_flavor(flavor)
+        store.capacity.regard_flavors()
+        store.forest.move(
+            lambda config: any(name == offered.name for group in config.groups for offered in group.flavors)
+        )
+
+    def _put_check(self, check: AdmissionCheck | None, name: str) -> None:
+        _set(self._store.checks, name, check)
+        self._store.forest.move(lambda config: any(name == reference.name for reference in config.checks))
+
+    def _put_topology(self, topology: Topology | None, name: str) -> None:
+        store = self._store
+        _set(store.topologies, name, topology)
+        if topology is None:
+            store.topology.remove_topology(name)
+        else:
+            store.topology.put_topology(topology)
+        for flavor in list(store.flavors.values()):
+            if flavor.topology == name:
+                self._put_flavor(flavor, flavor.name)
+
+    def _put_namespace(self, namespace: Namespace | None, name: str) -> None:
+        store = self._store
+        _set(store.namespaces, name, namespace)
+        for queue in store.queues.values():
+            if queue.config.namespace_selector and queue.config.namespace_selector.expressions:
+                store.flush(queue.root)
+
+    def _put_local_queue(self, local_queue: LocalQueue | None, key: str) -> None:
+        store = self._store
+        old = store.local_queues.get(key)
+        _set(store.local_queues, key, local_queue)
+        if old is not None:
+            store.local_queues_of.get(old.cluster_queue, set()).discard(key)
+        if local_queue is not None:
+            store.local_queues_of.setdefault(local_queue.cluster_queue, set()).add(key)
+        store.changed_local_queues.add(key)
+        store.count_usage(key, local_queue)
+        if old is None or local_queue is None or _where(old) != _where(local_queue):
+            for gang in list(store.gangs_of.get(key, {}).values()):
+                store.place(gang)
+                store.reviews[gang.key] = gang
+
+    # --- nodes --------------------------------------------------------------------------------------------------------
+
+    def _put_node(self, node: Node | None, name: str) -> None:
+        store = self._store
+        _set(store.nodes, name, node)
+        store.capacity.put_node(node, name)
+        topology = store.topology
+        self._wake(topology.remove_node(name) if node is None else topology.put_node(self._as_trusted(node)))
+
+    def _put_foreign_pod(self, pod: ForeignPod | None, key: str) -> None:
+        store = self._store
+        _set(store.foreign_pods, key, pod)
+        self._wake(store.topology.remove_foreign(key) if pod is None else store.topology.put_foreign(pod))
+
+    def _as_trusted(self, node: Node) -> Node:
+        """For topologies, a node that can't be trusted is one that is not ready. What else is known of it is not theirs."""
+        ready = node.ready and not self._store.health.why_unusable(node.name)
+        return replace(node, ready=ready, uid="", conditions={}, annotations={}, capacity={})
+
+    def _wake(self, flavors: frozenset[str]) -> None:
+        """The capacity of these topology flavors changed: whoever may use them tries again."""
+        for queue in self._store.queues.values() if flavors else ():
+            if any(option.name in flavors for group in queue.group_of.values() for option in group.options):
+                self._store.flush(queue.root)
+
+    # --- runs ---------------------------------------------------------------------------------------------------------
+
+    def _put_forecast(self, forecast: RuntimeForecast | None, key: str) -> None:
+        store = self._store
+        _set(store.forecasts, key, forecast)
+        self._forecast_changed(key)
+        gang = store.gangs.get(key)
+        queue = queue_of(gang) if gang is not None else None
+        if gang is not None and gang.admitted and queue is not None and queue.config.overrun is not None:
+            store.reviews[key] = gang
+
+    def _forecast_changed(self, key: str) -> None:
+        """Its end is another one, and if it waits, perhaps its turn."""
+        store = self._store
+        gang = store.gangs.get(key)
+        queue = queue_of(gang) if gang is not None else None
+        if gang is None or queue is None:
+            return
+        if gang.holds:
+            store.moved_holders[key] = None
+        elif queue.timed:
+            queue.pending.rank_again(gang)
+            store.touch(queue)
+
+    def _put_footprint(self, footprint: Footprint | None, key: str) -> None:
+        _set(self._store.footprints, key, footprint)
+        self._store.capacity.put_footprint(footprint, key)
+
+
+def _set(table: dict[str, Any], name: str, item: Any) -> None:
+    if item is None:
+        table.pop(name, None)
+    else:
+        table[name] = item
+
+
+def _where(local_queue: LocalQueue) -> tuple[str, str, bool]:
+    return local_queue.cluster_queue, local_queue.stop_policy, local_queue.terminating

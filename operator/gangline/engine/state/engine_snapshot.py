@@ -1,0 +1,67 @@
+"""The state in brief, and the facts that it follows from: what keeps itself up to date must equal what is built anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from gangline.engine.model import Change, Put, Workload
+from gangline.engine.queues.workload_state import Gang
+from gangline.engine.quota.quota_ledger import FlavorResource
+from gangline.engine.state.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Who is where, and what is used at every node; names are sorted, nothing used is left out."""
+
+    usage: Mapping[str, Mapping[FlavorResource, int]]
+    available: Mapping[str, Mapping[FlavorResource, int]]
+    holders: Mapping[str, tuple[str, ...]]
+    waiting: Mapping[str, tuple[str, ...]]
+
+
+def snapshot(store: Store) -> Snapshot:
+    nodes = {f"cohort {node.name}": node for node in store.forest.cohort_nodes.values()}
+    nodes.update({f"queue {queue.name}": queue for queue in store.queues.values()})
+    return Snapshot(
+        usage={
+            name: {fr: cell.usage for fr, cell in sorted(node.cells.items()) if cell.usage}
+            for name, node in sorted(nodes.items())
+        },
+        available={
+            name: {fr: cell.available() for fr, cell in sorted(node.cells.items()) if cell.listed}
+            for name, node in sorted(nodes.items())
+        },
+        holders={name: _names(queue.holders.values()) for name, queue in sorted(store.queues.items())},
+        waiting={name: _names(queue.pending.everyone()) for name, queue in sorted(store.queues.items())},
+    )
+
+
+def _names(gangs: Iterable[Gang]) -> tuple[str, ...]:
+    return tuple(sorted(gang.key for gang in gangs))
+
+
+def facts(store: Store) -> Iterator[Change]:
+    """Everything known, assumptions as if they had been confirmed."""
+    tables = (store.flavors, store.topologies, store.checks, store.cohorts, store.cluster_queues, store.local_queues)
+    for table in (*tables, store.namespaces, store.nodes, store.foreign_pods, store.forecasts, store.footprints):
+        for item in table.values():
+            yield Put(item)
+    for gang in store.gangs.values():
+        yield Put(as_assumed(gang))
+
+
+def as_assumed(gang: Gang) -> Workload:
+    """The workload as if what was decided of it had been confirmed."""
+    workload = gang.workload
+    return replace(
+        workload,
+        admission=gang.admission,
+        reserved_at=gang.reserved * 1000,
+        admitted=gang.admitted,
+        admitted_at=gang.admitted_at,
+        evicted=workload.evicted or ("Preempted" if gang.evicting else ""),
+        requeued=True if gang.requeue_assumed else workload.requeued,
+        backfilled=gang.backfilled,
+    )

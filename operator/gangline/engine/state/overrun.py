@@ -1,0 +1,135 @@
+"""Runs that outlast their forecast: on time, warned, overdue; and what a policy makes of it.
+
+A run is warned once it has lasted longer than the policy's quantile of its own forecast, and overdue after a multiple of that.
+Most overdue runs are legitimate: in the published GPU traces 3 to 5 % of all jobs run beyond three times their q90. So nothing
+is ever stopped for it unless a policy says so, and no run is late by a forecast that is not its own. The state of a run never
+falls back, whatever is forecast later, so that everything is said once.
+
+Hard limits (`Workload.max_execution_seconds`) are kept by `engine.state.lifecycle`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gangline.engine.model import Decision, Evict, Millis, Overrun, RuntimeForecast, Warn
+from gangline.engine.model.runtime import Runtime
+from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, queue_of
+from gangline.engine.queues.estimates import flavors_of
+from gangline.engine.queues.workload_state import Gang
+from gangline.engine.state.store import Store
+from gangline.engine.text.wording import span_text
+
+ON_TIME: Final = ""
+WARNED: Final = "Warned"
+OVERDUE: Final = "Overdue"
+_ORDER: Final = (ON_TIME, WARNED, OVERDUE)
+
+#: reason of the Warn that says that a run entered a state
+REASONS: Final = {WARNED: "RanPastForecast", OVERDUE: "Overdue"}
+#: the other way round
+OVERRUN_STATES: Final = {reason: state for state, reason in REASONS.items()}
+#: reason of the eviction by which an overdue run gives way
+EVICTED: Final = "Overrun"
+#: A run that would give way is looked at again after this time while nobody waits for what it holds, in milliseconds.
+RECHECK: Final[Millis] = 30_000
+
+
+class Overruns:
+    """Watches the runs of queues whose policy asks for it; costs the others one look at their queue."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def judge(self, gang: Gang, now: Millis) -> tuple[Decision | None, Millis | None]:
+        """What is to be said or done about a run now, and when to look again if nothing happens."""
+        queue = queue_of(gang)
+        policy = queue.config.overrun if queue is not None else None
+        if policy is None or policy.action == "None" or not gang.admitted or gang.evicting:
+            return None, None
+        forecast = self._store.forecasts.get(gang.key)
+        runtime = Runtime.of(forecast, None, flavors_of(gang.admission))
+        if forecast is None or runtime is None or not founded(forecast):
+            return None, None
+        expected = runtime.quantile(policy.warn_at)
+        warned_at = gang.admitted_at + expected
+        overdue_at = gang.admitted_at + round(expected * policy.overdue_factor)
+        state = OVERDUE if now >= overdue_at else WARNED if now >= warned_at else ON_TIME
+        known = max(gang.overrun, gang.workload.overrun, key=_ORDER.index)
+        if _ORDER.index(state) > _ORDER.index(known):
+            return self._enter(gang, state, _said(gang, state, policy, expected, forecast, now)), now
+        gang.overrun = known
+        if state == ON_TIME:
+            return None, warned_at
+        if state == WARNED:
+            return None, overdue_at
+        if policy.action == "Notify":
+            return None, None
+        due = overdue_at + round(policy.grace_seconds * 1000)
+        if now < due:
+            return None, due
+        eviction, again = self._act(gang, policy, _said(gang, state, policy, expected, forecast, now), now)
+        gang.evicting = eviction is not None
+        return eviction, again
+
+    def _enter(self, gang: Gang, state: str, said: str) -> Warn:
+        gang.overrun = state
+        if (queue := queue_of(gang)) is not None:
+            self._store.touch(queue)  # what was planned on its forecast is planned anew
+        return Warn("Workload", gang.key, REASONS[state], said)
+
+    def _act(self, gang: Gang, policy: Overrun, said: str, now: Millis) -> tuple[Evict | None, Millis | None]:
+        if policy.action == "Deactivate":
+            message = f"The workload is deactivated due to an overrun: it {said}"
+            return Evict(gang.key, gang.uid, "Deactivated", message, deactivate=True, underlying_cause=EVICTED), None
+        queue = queue_of(gang)
+        if queue is None or not in_the_way(gang, queue):
+            return None, now + RECHECK
+        return Evict(gang.key, gang.uid, EVICTED, f"It gives way to those that wait: it {said}"), None
+
+
+def founded(forecast: RuntimeForecast) -> bool:
+    """It is the run's own: runs like it, its author's word, or the steps that it reports stand behind it. What is forecast of
+    any job (Global, Default) makes none late."""
+    if forecast.source in ("Hint", "Limit", "Progress"):
+        return True
+    return forecast.samples > 0 and forecast.source not in ("Global", "Default")
+
+
+def trusted(gang: Gang) -> bool:
+    """Its forecast may be built upon: it was never overdue. Who was is not offered as backfill any more."""
+    return not gang.workload.overran and OVERDUE not in (gang.overrun, gang.workload.overrun)
+
+
+def in_the_way(gang: Gang, queue: ClusterQueueState) -> bool:
+    """A gang of at least its priority waits, in its tree, for a resource of a flavor that it holds."""
+    held = [fr for fr, amount in gang.usage.items() if amount > 0]
+    for other in cluster_queues_of(queue.root):
+        shared = [resource for flavor, resource in held if _offers(other, flavor, resource)]
+        for waiting in other.pending.one_of_each() if shared else ():
+            if waiting.priority >= gang.priority and _tries(waiting) and _asks_for(waiting, shared):
+                return True
+    return False
+
+
+def _offers(queue: ClusterQueueState, flavor: str, resource: str) -> bool:
+    group = queue.group_of.get(resource)
+    return group is not None and any(option.name == flavor for option in group.options)
+
+
+def _tries(gang: Gang) -> bool:
+    """It is not kept away by a back-off of its own."""
+    return gang.workload.requeued is not False or gang.requeue_assumed
+
+
+def _asks_for(gang: Gang, resources: list[str]) -> bool:
+    return any(demand.pod_set.requests.get(name, 0) > 0 for demand in gang.demands for name in resources)
+
+
+def _said(gang: Gang, state: str, policy: Overrun, expected: Millis, forecast: RuntimeForecast, now: Millis) -> str:
+    basis = f"{forecast.source or 'forecast'}, {forecast.samples} samples" if forecast.samples else forecast.source
+    text = f"has run for {span_text(now - gang.admitted_at)}; "
+    text += f"{100 * policy.warn_at:g} % of such runs end within {span_text(expected)}"
+    if state == OVERDUE:
+        text += f", {policy.overdue_factor:g} times that is overdue"
+    return f"{text} ({basis})" if basis else text

@@ -1,0 +1,82 @@
+"""The live state of queues, as their statuses show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import ceil
+
+from gangline.engine.model import UNLIMITED, QueueStatus, ResourceUsage
+from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.queues.workload_state import Gang
+from gangline.engine.quota.dominant_share import standing
+from gangline.engine.quota.quota_ledger import FlavorResource
+from gangline.engine.state.store import Store
+
+
+def cluster_queue_status(store: Store, name: str) -> QueueStatus:
+    """A ClusterQueue's; of one that doesn't exist too, as the holders may outlive it."""
+    queue = store.queues.get(name)
+    if queue is None:
+        return QueueStatus(False, "Unknown", f"ClusterQueue {name} doesn't exist", 0, 0, 0, (), ())
+    reason, message = store.inactive(name)
+    borrowing, share = standing(queue)
+    weighted = (UNLIMITED if share.weightless else ceil(share.value)) if borrowing else 0
+    holders = list(queue.holders.values())
+    return QueueStatus(
+        active=not reason,
+        reason=reason or "Ready",
+        message=message or "Can admit new workloads",
+        pending=queue.pending.total(),
+        reserving=len(holders),
+        admitted=sum(gang.admitted for gang in holders),
+        reservation=_usage(queue, holders, borrowing=True),
+        usage=_usage(queue, [gang for gang in holders if gang.admitted], borrowing=True),
+        weighted_share=weighted,
+    )
+
+
+def local_queue_status(store: Store, key: str) -> QueueStatus:
+    local_queue = store.local_queues.get(key)
+    queue = store.queues.get(local_queue.cluster_queue) if local_queue is not None else None
+    active, reason, message = True, "Ready", "Can submit new workloads to localQueue"
+    if local_queue is None or queue is None:
+        active, reason, message = False, "ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue"
+    elif local_queue.stop_policy != "None":
+        active, reason, message = False, "Stopped", "LocalQueue is stopped"
+    elif not queue.in_service:
+        active, reason, message = False, "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue"
+    gangs = list(store.gangs_of.get(key, {}).values())
+    holders = [gang for gang in gangs if gang.holds and gang.queue is not None]
+    consumed: Mapping[str, float] = {}
+    consumed_at = 0
+    if store.fairness is not None:
+        consumed, consumed_at = store.fairness.consumed(key)
+    return QueueStatus(
+        active,
+        reason,
+        message,
+        pending=sum(not gang.holds and gang.queue is not None for gang in gangs),
+        reserving=len(holders),
+        admitted=sum(gang.admitted for gang in holders),
+        reservation=_usage(queue, holders, borrowing=False) if queue else (),
+        usage=_usage(queue, [gang for gang in holders if gang.admitted], borrowing=False) if queue else (),
+        consumed=consumed,
+        consumed_at=consumed_at,
+    )
+
+
+def _usage(queue: ClusterQueueState, holders: Iterable[Gang], *, borrowing: bool) -> tuple[ResourceUsage, ...]:
+    """Every flavor and resource of the queue, in its order."""
+    total: dict[FlavorResource, int] = {}
+    for gang in holders:
+        for fr, amount in gang.usage.items():
+            total[fr] = total.get(fr, 0) + amount
+    rows: list[ResourceUsage] = []
+    for group in queue.config.groups:
+        for quotas in group.flavors:
+            for resource in group.covered:
+                used = total.get((quotas.name, resource), 0)
+                nominal = queue.cell((quotas.name, resource)).nominal
+                borrowed = max(0, used - nominal) if borrowing and queue.parent is not None else 0
+                rows.append(ResourceUsage(quotas.name, resource, used, borrowed))
+    return tuple(rows)

@@ -1,0 +1,410 @@
+"""What is known: the configuration as the cluster states it, and every gang at the place that follows from it.
+
+Facts may arrive in any order and name what is not known yet. `settle` follows changes of the configuration before anybody looks.
+"""
+
+from __future__ import annotations
+
+from gangline.engine.model import (
+    Admission,
+    AdmissionCheck,
+    ClusterQueue,
+    Flavor,
+    Footprint,
+    ForeignPod,
+    LocalQueue,
+    Millis,
+    Namespace,
+    Node,
+    PodSetAssignment,
+    Recovery,
+    RuntimeForecast,
+    Settings,
+    Topology,
+)
+from gangline.engine.nodes.capacity import Capacity
+from gangline.engine.nodes.health import Health
+from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, question_of, queue_of
+from gangline.engine.queues.cohort_hierarchy import Forest
+from gangline.engine.queues.estimates import Estimates
+from gangline.engine.queues.inactive import why_inactive
+from gangline.engine.queues.quota_holds import settle_claim
+from gangline.engine.queues.timed_queue import TimedQueue
+from gangline.engine.queues.workload_state import NOBODY, Gang
+from gangline.engine.quota.quota_ledger import FlavorResource
+from gangline.engine.quota.quota_ledger import Node as QuotaNode
+from gangline.engine.state.admission_fairness import BY_POLICY, AdmissionFairness
+from gangline.engine.topology.node_filter import expression_matches
+from gangline.engine.topology.placement import DELAYING, has_placements
+from gangline.engine.topology.topologies import Topologies
+
+
+class Store:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.flavors: dict[str, Flavor] = {}
+        self.local_queues: dict[str, LocalQueue] = {}
+        self.namespaces: dict[str, Namespace] = {}
+        self.checks: dict[str, AdmissionCheck] = {}
+        self.topologies: dict[str, Topology] = {}
+        self.nodes: dict[str, Node] = {}
+        self.foreign_pods: dict[str, ForeignPod] = {}
+        #: of workloads, by their key: how long they will run, and where their pods are
+        self.forecasts: dict[str, RuntimeForecast] = {}
+        self.footprints: dict[str, Footprint] = {}
+        #: how long gangs run
+        self.estimates = Estimates(self.forecasts)
+        #: for engine.backfill.timeline: holders that came, went or changed, and whether any quota tree was made anew
+        self.moved_holders: dict[str, None] = {}
+        self.replanted = True
+        #: where topology flavors have room
+        self.topology = Topologies()
+        #: which nodes can be trusted, and what those of other flavors have room for
+        self.health = Health(settings.health, self._soak_seconds)
+        self.capacity = Capacity(self.health, self.flavors)
+
+        self.forest = Forest()
+        self.cohorts = self.forest.cohorts
+        self.cluster_queues = self.forest.configs
+        self.queues = self.forest.queues
+        #: those whose policy reserves starts
+        self.reserving: list[ClusterQueueState] = []
+        self.gangs: dict[str, Gang] = {}
+        #: LocalQueue key -> the gangs that name it, finished ones excepted
+        self.gangs_of: dict[str, dict[str, Gang]] = {}
+        #: ClusterQueue -> LocalQueues that point to it
+        self.local_queues_of: dict[str, set[str]] = {}
+
+        #: workloads that keep what they hold, and of which nothing more is decided (engine.isolated_engine)
+        self.frozen: set[str] = set()
+        #: gangs whose life cycle has to be looked at
+        self.reviews: dict[str, Gang] = {}
+        #: holders that were admitted and whose pods are not all ready, while that holds admission back
+        self.unready: set[str] = set()
+        fair = settings.admission_fair_sharing
+        self.fairness = AdmissionFairness(fair) if fair is not None else None
+        #: roots of trees where something happened since they were last scheduled
+        self.touched: dict[int, QuotaNode] = {}
+        self.changed_queues: set[str] = set()
+        self.changed_local_queues: set[str] = set()
+        #: ClusterQueue that doesn't exist -> gangs that hold quota of it all the same
+        self._homeless: dict[str, dict[str, Gang]] = {}
+
+    # --- nodes --------------------------------------------------------------------------------------------------------
+
+    def _soak_seconds(self, node: Node) -> float:
+        """The longest that a queue which may use the node asks for."""
+        labels = node.labels.items()
+        flavors = {name for name, flavor in self.flavors.items() if flavor.node_labels.items() <= labels}
+        policies = (
+            config.recovery or Recovery()
+            for config in self.cluster_queues.values()
+            if any(offered.name in flavors for group in config.groups for offered in group.flavors)
+        )
+        return max((policy.soak_seconds for policy in policies), default=Recovery().soak_seconds)
+
+    def somebody_on(self, node: str) -> bool:
+        """Gangs have pods or room on a node."""
+        return bool(self.capacity.holders_on(node) or self.topology.holders_on(node))
+
+    # --- the forest ---------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Bring the quota trees in line with the configuration. Cheap if nothing changed."""
+        done = self.forest.settle(self._set_up)
+        if done is None:
+            return
+        self.replanted = True
+        self.health.regard_policies()
+        self.reserving = [queue for queue in self.queues.values() if queue.reserves]
+        for queue in done.gone:
+            self._retire(queue)
+        for queue in done.queues:
+            self._put_in_service(queue)
+        self.touched = {id(node.root): node.root for node in self.touched.values()}
+        for root in {id(queue.root): queue.root for queue in done.queues}.values():
+            self.flush(root)
+        for name in done.moved:
+            self._look_again(name)
+
+    def _set_up(self, queue: ClusterQueueState, config: ClusterQueue) -> None:
+        for key in sorted(self.local_queues_of.get(queue.name, ())):
+            self.count_usage(key, self.local_queues[key])
+        if self.fairness is None and config.ordering is not None and config.ordering.key == "FairShare":
+            self.fairness = AdmissionFairness(BY_POLICY)
+        usage = self.fairness.usage if self.fairness is not None else None
+        queue.configure(config, self.settings, usage, self.estimates)
+        checks = (self.checks.get(reference.name) for reference in config.checks)
+        queue.delays_topology = any(check is not None and check.controller in DELAYING for check in checks)
+
+    def _retire(self, queue: ClusterQueueState) -> None:
+        """A queue's object is gone. Its gangs are homeless until it is back."""
+        self.touched.pop(id(queue), None)
+        self.changed_queues.add(queue.name)
+        for gang in queue.pending.everyone():
+            queue.pending.take_out(gang)
+            gang.queue = None
+        for gang in queue.holders.values():
+            gang.queue, gang.cells = None, []
+            self._homeless.setdefault(queue.name, {})[gang.uid] = gang
+
+    def _put_in_service(self, queue: ClusterQueueState) -> None:
+        """A queue in a tree that was made anew: its holders are counted again."""
+        queue.bind(self.flavors)
+        if isinstance(queue.pending, TimedQueue):
+            queue.pending.ask(lambda gang: question_of(gang, queue, self.topology))
+        queue.rehold()
+        for gang in self._homeless.pop(queue.name, {}).values():
+            self.hold(gang)
+        queue.generation += 1
+        queue.in_service = not self.inactive(queue.name)[0]
+        self.changed_queues.add(queue.name)
+        self.changed_local_queues.update(self.local_queues_of.get(queue.name, ()))
+
+    def _look_again(self, name: str) -> None:
+        """A queue came, went or changed: where its gangs belong, and what becomes of its holders, may have changed too."""
+        for key in sorted(self.local_queues_of.get(name, ())):
+            for gang in list(self.gangs_of.get(key, {}).values()):
+                self.place(gang)
+                self.reviews[gang.key] = gang
+        for gang in self.queues[name].holders.values() if name in self.queues else ():
+            self.reviews[gang.key] = gang
+
+    def count_usage(self, key: str, local_queue: LocalQueue | None) -> None:
+        """Usage over time is counted where the cluster or a QueuePolicy orders by it."""
+        config = self.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None
+        own = config.ordering if config is not None and config.ordering is not None else None
+        shares = own is not None and own.key == "FairShare"
+        if self.fairness is None and shares:
+            self.fairness = AdmissionFairness(BY_POLICY)
+        if self.fairness is None:
+            return
+        if local_queue is None or not (shares or self.settings.admission_fair_sharing is not None):
+            self.fairness.forget(key)
+            return
+        self.fairness.put(local_queue)
+        self.fairness.set_half_life(key, own.half_life_seconds if own is not None and shares else None)
+
+    # --- gangs --------------------------------------------------------------------------------------------------------
+
+    def usage_of(self, gang: Gang, admission: Admission) -> dict[FlavorResource, int]:
+        """What an admission holds now; finished pods hold nothing any more."""
+        usage: dict[FlavorResource, int] = {}
+        counts = {demand.name: demand.count for demand in gang.demands}
+        for pod_set in admission.pod_sets:
+            for resource, flavor in pod_set.flavors.items():
+                amount = _scaled(pod_set, pod_set.usage.get(resource, 0), counts.get(pod_set.name, pod_set.count))
+                fr = (flavor, resource)
+                usage[fr] = usage.get(fr, 0) + amount
+        return usage
+
+    def hold(self, gang: Gang) -> None:
+        """The gang holds quota, as its last fact says."""
+        admission = gang.workload.admission or gang.admission
+        assert admission is not None, gang
+        self.capacity.hold(gang, admission)
+        self._hold_places(gang, admission)
+        gang.evicting = bool(gang.workload.evicted)
+        queue = self.queues.get(admission.cluster_queue)
+        if queue is None:
+            gang.admission, gang.queue = admission, None
+            self._homeless.setdefault(admission.cluster_queue, {})[gang.uid] = gang
+            return
+        queue.hold(gang, admission, self.usage_of(gang, admission), gang.workload.reserved_at // 1000)
+        self.note_state(gang)
+        self.touch(queue)
+
+    def confirm(self, gang: Gang) -> None:
+        """A fact about a holder that keeps its admission: what it holds is brought in line with it."""
+        queue, admission = queue_of(gang), gang.workload.admission
+        assert queue is not None and admission is not None, gang
+        gang.evicting = gang.evicting or bool(gang.workload.evicted)
+        if admission.pod_sets != (gang.admission.pod_sets if gang.admission else ()):
+            self._hold_places(gang, admission)
+            self.capacity.hold(gang, admission)
+        gang.admission = admission
+        queue.generation += 1
+        usage = self.usage_of(gang, admission)
+        if usage != gang.usage:
+            self.capacity.hold(gang, admission)
+            released = any(amount > usage.get(fr, 0) for fr, amount in gang.usage.items())
+            queue.change_usage(gang, usage)
+            if released:
+                self.flush(queue.root)
+        self.note_state(gang)
+        self.note_change(gang)
+
+    def _hold_places(self, gang: Gang, admission: Admission) -> None:
+        if has_placements(admission):
+            gang.placed = self.topology
+            self.topology.put_holder(gang.key, admission)
+
+    def swap(self, gang: Gang, admission: Admission) -> None:
+        """Its pods are placed elsewhere from now on; the fact that says so is on its way."""
+        self.moved_holders[gang.key] = None
+        gang.admission = admission
+        self._hold_places(gang, admission)
+
+    def note_state(self, gang: Gang) -> None:
+        """Whether it runs, and whether it keeps others waiting, follows from its last fact."""
+        self.moved_holders[gang.key] = None
+        workload, policy = gang.workload, self.settings.pods_ready
+        gang.admitted, gang.admitted_at = workload.admitted, workload.admitted_at
+        if self.fairness is not None and gang.admitted:
+            self.fairness.admit(gang)
+        if policy is not None and policy.block_admission:
+            self._note_ready(gang, workload.pods_ready or not gang.admitted)
+
+    def _note_ready(self, gang: Gang, ready: bool) -> None:
+        if not ready:
+            self.unready.add(gang.uid)
+        elif gang.uid in self.unready:
+            self.unready.discard(gang.uid)
+            if not self.unready:
+                for queue in self.queues.values():
+                    self.touched[id(queue.root)] = queue.root
+
+    def note_change(self, gang: Gang) -> None:
+        """The statuses of its queues may show it."""
+        if gang.queue is not None:
+            self.changed_queues.add(gang.queue.name)
+        self.changed_local_queues.add(gang.local_queue)
+
+    def assume_reserved(self, gang: Gang, now: Millis, *, admitted: bool) -> None:
+        """The scheduler gave it quota; the fact that says so is on its way."""
+        if self.fairness is not None:
+            self.fairness.reserve(gang)
+        if admitted:
+            self.assume_admitted(gang, now)
+        self.reviews[gang.key] = gang
+        self.note_change(gang)
+
+    def assume_admitted(self, gang: Gang, now: Millis) -> None:
+        gang.admitted, gang.admitted_at = True, now
+        self.moved_holders[gang.key] = None
+        policy = self.settings.pods_ready
+        if policy is not None and policy.block_admission:
+            self._note_ready(gang, ready=False)
+        self.note_change(gang)
+
+    def assume_requeued(self, gang: Gang) -> None:
+        """Its back-off is over."""
+        gang.requeue_assumed = True
+        self.unplace(gang)
+        self.place(gang)
+
+    def release(self, gang: Gang) -> None:
+        """It holds nothing any more: what waits in its tree may try again."""
+        queue = queue_of(gang)
+        self.capacity.release(gang)
+        self.note_change(gang)
+        self._note_ready(gang, ready=True)
+        gang.admitted = gang.backfilled = False
+        gang.sent_away = NOBODY
+        gang.overrun = ""
+        self.moved_holders[gang.key] = None
+        gang.told = ("", "")
+        if self.fairness is not None:
+            self.fairness.cancel(gang)
+        if queue is not None:
+            queue.release(gang)
+        elif gang.admission is not None:
+            self._homeless.get(gang.admission.cluster_queue, {}).pop(gang.uid, None)
+            gang.admission, gang.usage, gang.evicting = None, {}, False
+        placed, gang.placed = gang.placed, None
+        if placed is not None:
+            placed.remove_holder(gang.key)
+        if queue is not None:
+            self.flush(queue.root)
+        if placed is not None:
+            self._flush_placing()
+
+    def place(self, gang: Gang) -> None:
+        """Put a gang that holds nothing where it belongs: the queue of its LocalQueue, aside in it, or nowhere."""
+        if gang.holds:
+            return
+        queue = self.queue_for(gang)
+        if gang.queue is not None and gang.queue is not queue:
+            self.unplace(gang)
+        if queue is None or gang.queue is queue:
+            return
+        gang.queue = queue
+        if self.may_try(gang):
+            queue.pending.arrive(gang)
+            self.touch(queue)
+        else:
+            queue.pending.put_aside(gang)
+        self.note_change(gang)
+
+    def unplace(self, gang: Gang) -> None:
+        queue = queue_of(gang)
+        if queue is None or gang.holds:
+            return
+        queue.pending.take_out(gang)
+        queue.pending.forget_preemptor(gang)
+        settle_claim(gang, queue)
+        gang.yielding = False
+        self.note_change(gang)
+        gang.queue = None
+        self.touch(queue)
+
+    def queue_for(self, gang: Gang) -> ClusterQueueState | None:
+        """Where it would wait, None if it may not wait anywhere."""
+        workload = gang.workload
+        if workload.finished or not workload.active or workload.on_hold or workload.gates:
+            return None
+        local_queue = self.local_queues.get(gang.local_queue)
+        if local_queue is None or local_queue.stop_policy != "None" or local_queue.terminating:
+            return None
+        return self.queues.get(local_queue.cluster_queue)
+
+    def may_try(self, gang: Gang) -> bool:
+        """Not while it backs off, nor from a namespace that its queue doesn't select."""
+        return (gang.workload.requeued is not False or gang.requeue_assumed) and self.selects(gang)
+
+    def selects(self, gang: Gang) -> bool:
+        queue = queue_of(gang)
+        selector = queue.config.namespace_selector if queue is not None else None
+        if selector is None:
+            return False
+        if not selector.expressions:
+            return True
+        namespace = self.namespaces.get(gang.workload.namespace)
+        if namespace is None:
+            return False
+        return all(expression_matches(expression, namespace.labels) for expression in selector.expressions)
+
+    # --- waking up ----------------------------------------------------------------------------------------------------
+
+    def touch(self, queue: ClusterQueueState) -> None:
+        """Something happened that may let somebody in its tree in, or changes its status."""
+        self.touched[id(queue.root)] = queue.root
+        self.changed_queues.add(queue.name)
+
+    def flush(self, root: QuotaNode) -> None:
+        """Something of this tree was released or changed: everything set aside tries again."""
+        self.touched[id(root)] = root
+        for queue in cluster_queues_of(root):
+            queue.lacks_places = False
+            if queue.pending.flush(self.may_try):
+                self.changed_queues.add(queue.name)
+
+    def _flush_placing(self) -> None:
+        """Nodes have more room: whoever found none tries again, in whatever tree."""
+        for queue in self.queues.values():
+            if queue.lacks_places:
+                self.flush(queue.root)
+
+    # --- queue states -------------------------------------------------------------------------------------------------
+
+    def inactive(self, name: str) -> tuple[str, str]:
+        """Why a ClusterQueue takes no new gangs: reason and message; ("", "") = it does."""
+        config = self.cluster_queues[name]
+        in_cycle = config.cohort in self.forest.cyclic
+        return why_inactive(config, self.flavors, self.topologies, self.checks, in_cycle=in_cycle)
+
+
+def _scaled(pod_set: PodSetAssignment, amount: int, count: int) -> int:
+    if count >= pod_set.count or pod_set.count == 0:
+        return amount
+    return amount // pod_set.count * count

@@ -1,0 +1,146 @@
+"""Facts about workloads: each puts its gang where it says the gang is, whatever was assumed before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gangline.engine.model import Admission, Workload
+from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
+from gangline.engine.queues.quota_holds import Claim
+from gangline.engine.queues.workload_state import Gang, queue_time
+from gangline.engine.state.store import Store
+
+
+class Intake:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def put(self, workload: Workload) -> None:
+        gang = self._store.gangs.get(workload.key)
+        if gang is not None and (gang.uid != workload.uid or workload.finished):
+            self.forget(workload.key)
+            gang = None
+        if workload.finished:
+            return
+        if gang is None:
+            self._welcome(workload)
+        elif workload != gang.workload or _differs(gang):
+            self._update(gang, workload)
+
+    def forget(self, key: str) -> None:
+        """The workload finished or is gone: what it held is free, and the others may try again."""
+        store = self._store
+        gang = store.gangs.pop(key, None)
+        if gang is None:
+            return
+        store.reviews.pop(key, None)
+        store.estimates.forget(key)
+        store.gangs_of[gang.local_queue].pop(gang.uid, None)
+        if gang.holds:
+            store.release(gang)
+            return
+        queue = queue_of(gang)
+        store.unplace(gang)
+        if queue is not None:
+            store.flush(queue.root)
+
+    def write_failed(self, key: str) -> None:
+        """What was assumed of it is void: it is again what its last fact says."""
+        gang = self._store.gangs.get(key)
+        if gang is not None:
+            gang.evicting = False
+            self._store.capacity.stays(gang)
+            gang.told = ("", "")
+            self._update(gang, gang.workload, anew=True)
+
+    def _welcome(self, workload: Workload) -> None:
+        store = self._store
+        gang = store.gangs[workload.key] = Gang(workload, store.settings)
+        store.gangs_of.setdefault(gang.local_queue, {})[gang.uid] = gang
+        self._settle(gang)
+
+    def _update(self, gang: Gang, workload: Workload, *, anew: bool = False) -> None:
+        store, old = self._store, gang.workload
+        queue = queue_of(gang)
+        if queue is not None and gang.holds and _same(gang.admission, workload.admission):
+            queue.unrank(gang)
+            self._learn(gang, workload)
+            gang.reserved = workload.reserved_at // 1000
+            queue.rank(gang)
+            store.confirm(gang)
+            store.reviews[gang.key] = gang
+            if anew:
+                store.touch(queue)  # whoever it was to go for tries again
+            return
+        if gang.holds:
+            store.release(gang)
+        elif not anew and workload.admission is None and queue is not None and self._waits_alike(gang, old, workload):
+            gang.workload = workload
+            store.reviews[gang.key] = gang
+            return
+        standing = _standing(gang)
+        store.unplace(gang)
+        self._learn(gang, workload)
+        self._settle(gang)
+        if standing is not None and gang.queue is standing.queue and not gang.holds:
+            standing.restore(gang)
+
+    def _waits_alike(self, gang: Gang, old: Workload, new: Workload) -> bool:
+        """Nothing changed that could change its chances or its place."""
+        return (
+            old.pod_sets == new.pod_sets
+            and old.queue == new.queue
+            and (old.priority, old.boost, old.active) == (new.priority, new.boost, new.active)
+            and old.reclaimable == new.reclaimable
+            and (old.evicted, old.requeued, old.gates, old.on_hold)
+            == (new.evicted, new.requeued, new.gates, new.on_hold)
+            and queue_time(new, self._store.settings) == gang.since
+        )
+
+    def _settle(self, gang: Gang) -> None:
+        if gang.workload.admission is not None:
+            self._store.hold(gang)
+        else:
+            self._store.place(gang)
+        self._store.reviews[gang.key] = gang
+
+    def _learn(self, gang: Gang, workload: Workload) -> None:
+        store = self._store
+        store.gangs_of[gang.local_queue].pop(gang.uid, None)
+        gang.learn(workload, store.settings)
+        store.gangs_of.setdefault(gang.local_queue, {})[gang.uid] = gang
+
+
+def _differs(gang: Gang) -> bool:
+    """Something was assumed that its last fact does not say: hearing that again undoes it."""
+    return gang.holds != (gang.workload.admission is not None)
+
+
+def _same(held: Admission | None, said: Admission | None) -> bool:
+    """The same reservation. Amounts and places may differ: what was said counts."""
+    if held is None or said is None or held.cluster_queue != said.cluster_queue:
+        return False
+    mine = [(p.name, p.count, p.flavors) for p in held.pod_sets]
+    return mine == [(p.name, p.count, p.flavors) for p in said.pod_sets]
+
+
+@dataclass(slots=True)
+class _Standing:
+    """What a waiting gang has in its queue beside its place: it may be the preemptor, and have a claim."""
+
+    queue: ClusterQueueState
+    sticky: bool
+    claim: Claim | None
+
+    def restore(self, gang: Gang) -> None:
+        if self.sticky:
+            self.queue.pending.preemptor = gang
+        if self.claim is not None:
+            self.queue.claims[gang.uid] = self.claim
+
+
+def _standing(gang: Gang) -> _Standing | None:
+    queue = queue_of(gang)
+    if queue is None or gang.holds:
+        return None
+    return _Standing(queue, queue.pending.preemptor is gang, queue.claims.get(gang.uid))

@@ -1,0 +1,273 @@
+"""How many pods, slices and leaders fit into every domain of a topology, for one shape of pods.
+
+`Counts` is a table over the tree: filled once, then brought up to date leaf by leaf as capacity changes, so that a question
+costs what changed since the last question of the same kind and not the size of the cluster.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from gangline.engine.model import Requests
+from gangline.engine.topology.node_filter import ANY_NODE, Selection, Verdict
+from gangline.engine.topology.topology_tree import TopologyTree
+
+#: What one pod takes of a leaf: (resource, amount) by name, amounts above zero, its own place ("pods") included.
+Wants: TypeAlias = tuple[tuple[str, int], ...]
+
+#: The resource that counts the pods of a node.
+PODS = "pods"
+
+
+def wants_of(requests: Requests) -> Wants:
+    """Per-pod requests as capacity is counted: one pod slot more, and zero amounts left out as they limit nothing."""
+    amounts = dict(requests)
+    amounts[PODS] = amounts.get(PODS, 0) + 1
+    return tuple(sorted((name, amount) for name, amount in amounts.items() if amount > 0))
+
+
+class Room(Protocol):
+    """A leaf as counting sees it."""
+
+    @property
+    def free(self) -> Mapping[str, int]:
+        """Capacity that nobody uses; negative where a leaf is over-used."""
+        ...
+
+    @property
+    def idle(self) -> Mapping[str, int]:
+        """The same if no topology-aware workload ran."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Everything that the counts of a table depend on, besides the leaves. Equal demands share a table."""
+
+    wants: Wants
+    slice_level: int
+    slice_size: int = 1
+    #: inner slice layers: (level, size) for every level at which children hold whole multiples only.
+    inner_sizes: tuple[tuple[int, int], ...] = ()
+    leader: Wants | None = None
+    selection: Selection = ANY_NODE
+    simulate_empty: bool = False
+
+
+class Counts:
+    """Per level and domain: `pods` and `slices` that fit, both again beside one leader (`led_…`), and who can lead.
+
+    Without a leader the `led_…` tables are the plain ones and `leads` is None. `scores` is None unless preferences count.
+    `reasons` says for each leaf why it is excluded ("" = it is not); `tally` counts them.
+    """
+
+    __slots__ = (
+        "_inner",
+        "demand",
+        "leads",
+        "led_pods",
+        "led_slices",
+        "pods",
+        "reasons",
+        "scores",
+        "slices",
+        "tally",
+        "tree",
+    )
+
+    def __init__(self, tree: TopologyTree, demand: Demand) -> None:
+        self.tree = tree
+        self.demand = demand
+        self._inner = dict(demand.inner_sizes)
+        self.pods = self._zeros()
+        single_pods = demand.slice_size == 1 and demand.slice_level == tree.lowest
+        self.slices = self.pods if single_pods else self._zeros()
+        self.leads: list[list[int]] | None = None
+        self.led_pods, self.led_slices = self.pods, self.slices
+        if demand.leader is not None:
+            self.leads, self.led_pods = self._zeros(), self._zeros()
+            self.led_slices = self.led_pods if single_pods else self._zeros()
+        self.scores = self._zeros() if demand.selection.preferred else None
+        self.reasons = [""] * tree.size(tree.lowest)
+        self.tally: Counter[str] = Counter()
+
+    def _zeros(self) -> list[list[int]]:
+        return [[0] * self.tree.size(level) for level in range(self.tree.depth)]
+
+    # --- filling ------------------------------------------------------------------------------------------------------
+
+    def fill(self, rooms: Sequence[Room], verdicts: Sequence[Verdict], within: range | None = None) -> None:
+        """Count everything afresh. Leaves outside `within` are excluded as outside the topology domain."""
+        everything = range(len(rooms))
+        for leaf in everything:
+            verdict = verdicts[leaf]
+            if within is not None and leaf not in within and not verdict[0]:
+                verdict = ("topologyDomain", verdict[1])
+            self._count_leaf(leaf, rooms[leaf], verdict)
+        for level in range(self.tree.lowest - 1, -1, -1):
+            for position in range(self.tree.size(level)):
+                self._count_parent(level, position, self._inner)
+
+    def update(self, leaves: Collection[int], rooms: Sequence[Room], verdicts: Sequence[Verdict]) -> None:
+        """Count these leaves again, and the domains that they lie in."""
+        for leaf in leaves:
+            self._count_leaf(leaf, rooms[leaf], verdicts[leaf])
+        changed: Iterable[int] = leaves
+        for level in range(self.tree.lowest, 0, -1):
+            parents = self.tree.parents[level]
+            changed = {parents[position] for position in changed}
+            for position in changed:
+                self._count_parent(level - 1, position, self._inner)
+
+    def _count_leaf(self, leaf: int, room: Room, verdict: Verdict) -> None:
+        demand, lowest = self.demand, self.tree.lowest
+        reason, score = verdict
+        fitting = leading = beside = 0
+        if not reason:
+            free = room.idle if demand.simulate_empty else room.free
+            fitting = how_many(free, demand.wants)
+            if not fitting:
+                reason = f'resource "{limiting_resource(free, demand.wants)}"'
+            if demand.leader is not None:
+                leading = 1 if how_many(free, demand.leader) else 0
+                beside = how_many_beside(free, demand.leader, demand.wants) if leading else fitting
+        self._note(leaf, reason)
+        at_slice_level = demand.slice_level == lowest
+        self.pods[lowest][leaf] = fitting
+        if at_slice_level:
+            self.slices[lowest][leaf] = fitting // demand.slice_size
+        if self.leads is not None:
+            self.leads[lowest][leaf] = leading
+            self.led_pods[lowest][leaf] = beside
+            if at_slice_level:
+                self.led_slices[lowest][leaf] = beside // demand.slice_size
+        if self.scores is not None:
+            self.scores[lowest][leaf] = score
+
+    def _note(self, leaf: int, reason: str) -> None:
+        before = self.reasons[leaf]
+        if before == reason:
+            return
+        self.reasons[leaf] = reason
+        if before:
+            self.tally[before] -= 1
+        if reason:
+            self.tally[reason] += 1
+
+    def _count_parent(self, level: int, position: int, inner: Mapping[int, int]) -> None:
+        children = self.tree.children(level, position)
+        first, end = children.start, children.stop
+        below = self.pods[level + 1][first:end]
+        multiple = inner.get(level + 1, 1)
+        if multiple > 1:
+            below = [pods - pods % multiple for pods in below]
+        pods = sum(below)
+        self.pods[level][position] = pods
+        if self.scores is not None:
+            self.scores[level][position] = sum(self.scores[level + 1][first:end])
+        slices = 0
+        if self.slices is not self.pods:
+            slices = self._slices_of_parent(level, pods, self.slices[level + 1][first:end])
+            self.slices[level][position] = slices
+        if self.leads is not None:
+            self._count_led_parent(level, position, children, below, multiple)
+
+    def _slices_of_parent(self, level: int, pods: int, below: list[int]) -> int:
+        if level == self.demand.slice_level:
+            return pods // self.demand.slice_size
+        return sum(below)
+
+    def _count_led_parent(self, level: int, position: int, children: range, below: list[int], multiple: int) -> None:
+        """The leader goes where it costs least: pods and slices take their own minima."""
+        assert self.leads is not None
+        down = level + 1
+        leaders = [child for child in children if self.leads[down][child]]
+        self.leads[level][position] = 1 if leaders else 0
+        led_pods = led_slices = 0
+        if leaders:
+            beside, first = self.led_pods[down], children.start
+            loss = min(below[child - first] - (beside[child] - beside[child] % multiple) for child in leaders)
+            led_pods = sum(below) - loss
+            whole, led = self.slices[down], self.led_slices[down]
+            led_slices = sum(whole[children.start : children.stop]) - min(whole[c] - led[c] for c in leaders)
+        self.led_pods[level][position] = led_pods
+        if self.led_slices is not self.led_pods:
+            at_slice_level = level == self.demand.slice_level
+            self.led_slices[level][position] = led_pods // self.demand.slice_size if at_slice_level else led_slices
+
+    # --- trying out (balanced placement) ------------------------------------------------------------------------------
+
+    def clone(self) -> Counts:
+        """A copy to prune; it shares what pruning leaves alone."""
+        twin = object.__new__(Counts)
+        twin.tree, twin.demand = self.tree, self.demand
+        twin._inner, twin.reasons, twin.tally, twin.scores = self._inner, self.reasons, self.tally, self.scores
+        twin.pods = _copy(self.pods)
+        twin.slices = twin.pods if self.slices is self.pods else _copy(self.slices)
+        twin.led_pods, twin.led_slices, twin.leads = twin.pods, twin.slices, None
+        if self.leads is not None:
+            twin.leads, twin.led_pods = _copy(self.leads), _copy(self.led_pods)
+            twin.led_slices = twin.led_pods if self.led_slices is self.led_pods else _copy(self.led_slices)
+        return twin
+
+    def empty(self, level: int, position: int) -> None:
+        """Nothing fits into this domain any more, nor anywhere inside it."""
+        tables = [self.pods, self.slices]
+        if self.leads is not None:
+            tables += [self.led_pods, self.led_slices, self.leads]
+        self._zero(tables, level, position)
+
+    def bar_leader(self, level: int, position: int) -> None:
+        """The leader may not go into this domain any more; workers may."""
+        if self.leads is not None:
+            self._zero([self.led_pods, self.led_slices, self.leads], level, position)
+
+    def _zero(self, tables: list[list[list[int]]], level: int, position: int) -> None:
+        first, end = position, position + 1
+        while True:
+            for table in tables:
+                table[level][first:end] = [0] * (end - first)
+            if level == self.tree.lowest or first == end:
+                return
+            first, end = self.tree.children(level, first).start, self.tree.children(level, end - 1).stop
+            level += 1
+
+    def recount(self, level: int, position: int) -> None:
+        """Add up this domain from its leaves again, without regard to inner slice layers."""
+        spans = [(position, position + 1)]
+        for step in range(level, self.tree.lowest):
+            first, end = spans[-1]
+            spans.append((self.tree.children(step, first).start, self.tree.children(step, end - 1).stop))
+        for step in range(self.tree.lowest - 1, level - 1, -1):
+            for domain in range(*spans[step - level]):
+                self._count_parent(step, domain, {})
+
+
+def _copy(table: list[list[int]]) -> list[list[int]]:
+    return [row.copy() for row in table]
+
+
+def how_many(free: Mapping[str, int], wants: Wants) -> int:
+    """Pods that fit: the scarcest resource decides; one that is missing or over-used counts as none."""
+    fitting = -1
+    for name, amount in wants:
+        possible = free.get(name, 0) // amount
+        if possible <= 0:
+            return 0
+        if possible < fitting or fitting < 0:
+            fitting = possible
+    return fitting
+
+
+def how_many_beside(free: Mapping[str, int], leader: Wants, wants: Wants) -> int:
+    """Pods that fit after a leader took its part."""
+    taken = dict(leader)
+    return max(0, min((free.get(name, 0) - taken.get(name, 0)) // amount for name, amount in wants))
+
+
+def limiting_resource(free: Mapping[str, int], wants: Wants) -> str:
+    """Why not one pod fits: of the exhausted resources the alphabetically first."""
+    return next(name for name, amount in wants if free.get(name, 0) // amount <= 0)

@@ -1,0 +1,148 @@
+"""Finding the domains for one pod set (or a leader with its workers): choose a level, then go down to the leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gangline.engine.topology.balanced import balanced_start
+from gangline.engine.topology.dealing import Floor, Share
+from gangline.engine.topology.domain_counts import Counts
+from gangline.engine.topology.placement_failures import does_not_fit, no_domains
+from gangline.engine.topology.placement_request import Goal, Unplaceable
+
+
+class Search:
+    """One question to filled counts. `place` answers with a share of pods for every leaf used."""
+
+    __slots__ = ("_balanced", "_counts", "_goal", "_hostnames", "_leaders", "_levels", "_topology", "_tree")
+
+    def __init__(
+        self, counts: Counts, goal: Goal, *, topology: str, levels: Sequence[str], hostnames: bool, balanced: bool
+    ) -> None:
+        self._counts = counts
+        self._tree = counts.tree
+        self._goal = goal
+        self._leaders = 0 if counts.leads is None else 1
+        self._topology = topology
+        self._levels = levels
+        self._hostnames = hostnames
+        self._balanced = balanced
+
+    def place(self) -> list[Share]:
+        """Pods (and the leader) per leaf, in path order; Unplaceable with Kueue's text if they don't fit."""
+        shares = self._place_evenly() if self._balanced and self._goal.climbs else None
+        if shares is None:
+            level, shares = self._start()
+            level, shares = self._descend_across(shares, level)
+            shares = self._descend_inside(self._counts, shares, level)
+            if not self._complete(shares):
+                raise self._too_small(level, 0)
+        return sorted(share for share in shares if share.units or share.leaders)
+
+    def _place_evenly(self) -> list[Share] | None:
+        start = balanced_start(self._counts, self._goal, self._leaders)
+        if start is None:
+            return None
+        shares = self._descend_inside(start.counts, start.shares, start.level)
+        return shares if self._complete(shares) else None
+
+    def _complete(self, shares: list[Share]) -> bool:
+        """No partial gangs: balancing disregards inner slice layers and may lose pods on the way down."""
+        units, leaders = sum(share.units for share in shares), sum(share.leaders for share in shares)
+        return units == self._goal.slices * self._goal.slice_size and leaders == self._leaders
+
+    # --- choosing the first domains -----------------------------------------------------------------------------------
+
+    def _start(self) -> tuple[int, list[Share]]:
+        """The level and the domains to start from, with whole slices dealt out to them."""
+        level, chosen = self._choose(self._goal.level)
+        floor = Floor.of_slices(self._counts, level)
+        return level, floor.deal(chosen, self._goal.slices, self._leaders, self._goal.best_fit)
+
+    def _choose(self, level: int) -> tuple[int, list[int]]:
+        goal, leaders = self._goal, self._leaders
+        positions = range(self._tree.size(level))
+        if not positions:
+            raise Unplaceable(no_domains(self._levels[level]))
+        floor = Floor.of_slices(self._counts, level)
+        one = floor.one_for_all(positions, goal.slices, leaders, any_score=goal.required or not goal.best_fit)
+        if one is not None:
+            return level, [one]
+        if goal.required:
+            first = floor.ordered_to_lead(positions, goal.best_fit)[0]
+            raise self._too_small(level, floor.slices[first] if floor.slices is not None else 0)
+        if goal.climbs and level > 0:
+            return self._choose(level - 1)
+        return level, self._several(floor, level, positions)
+
+    def _several(self, floor: Floor, level: int, positions: Sequence[int]) -> list[int]:
+        """Enough domains for everything: the leader's first, then the others in their own order."""
+        goal, best_fit = self._goal, self._goal.best_fit
+        needed = goal.slices
+        order = floor.ordered_to_lead(positions, best_fit)
+        chosen: list[int] = []
+        if self._leaders:
+            order = floor.leader_first(order, needed)
+            if not floor.can_lead(order[0]):
+                raise self._too_small(level, 0)
+            chosen.append(order[0])
+            needed -= floor.led[order[0]]
+            order = floor.ordered(order[1:], best_fit)
+        if level == self._tree.lowest:
+            order = [position for position in order if floor.units[position]]
+        for index, position in enumerate(order):
+            if needed <= 0:
+                break
+            if best_fit and floor.units[position] >= needed:
+                position = floor.tightest(order[index:], needed, 0)
+            chosen.append(position)
+            needed -= floor.units[position]
+        if needed > 0:
+            raise self._too_small(level, goal.slices - needed)
+        return chosen
+
+    def _too_small(self, level: int, fitting: int) -> Unplaceable:
+        text = does_not_fit(
+            self._counts, self._goal, fitting, level=level, topology=self._topology, levels=self._levels,
+            hostnames=self._hostnames,
+        )  # fmt: skip
+        return Unplaceable(text)
+
+    # --- going down ---------------------------------------------------------------------------------------------------
+
+    def _descend_across(self, shares: list[Share], level: int) -> tuple[int, list[Share]]:
+        """Down to the slice level: all slices are dealt out again over the children of all chosen domains."""
+        goal = self._goal
+        while level < goal.slice_level:
+            children = self._tree.children_of_all(level, (share.position for share in shares))
+            level += 1
+            floor = Floor.of_slices(self._counts, level)
+            shares = self._deal_among(floor, children, goal.slices, self._leaders)
+        return level, [Share(position, slices * goal.slice_size, leaders) for position, slices, leaders in shares]
+
+    def _descend_inside(self, counts: Counts, shares: list[Share], level: int) -> list[Share]:
+        """Down to the leaves: every domain deals its own pods out to its own children."""
+        for step in range(level, self._tree.lowest):
+            unit = self._unit_below(step)
+            floor = Floor.of_multiples(counts, step + 1, unit)
+            dealt: list[Share] = []
+            for position, pods, leaders in shares:
+                children = self._tree.children(step, position)
+                below = self._deal_among(floor, children, pods // unit, leaders)
+                dealt += [Share(child, units * unit, leads) for child, units, leads in below]
+            shares = dealt
+        return shares
+
+    def _unit_below(self, level: int) -> int:
+        """How many pods stay together in a child of a domain at this level."""
+        if level < self._goal.slice_level:
+            return self._goal.slice_size
+        return self._goal.inner_sizes.get(level + 1, 1)
+
+    def _deal_among(self, floor: Floor, positions: Sequence[int], needed: int, leaders: int) -> list[Share]:
+        best_fit = self._goal.best_fit
+        if best_fit and not leaders and floor.slices is floor.units:
+            one = floor.one_for_all(positions, needed, 0, any_score=False)
+            if one is not None:
+                return [Share(one, needed, 0)]
+        return floor.deal(floor.ordered(positions, best_fit), needed, leaders, best_fit)

@@ -1,0 +1,150 @@
+"""What is asked of a topology: a pod set's request resolved against the levels, and the answer to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from gangline.engine.model import PodSet, TopologyAssignment, TopologyRequest
+from gangline.engine.topology.topology_tree import level_index
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRequest:
+    """A pod set to place. `pod_set.count` pods are placed, each taking `pod_set.requests` and one of `pods`.
+
+    `implied` says that the pod set has no topology request but its queue offers nothing but topology flavors.
+    `previous` is the placement of the workload slice that this one replaces (elastic jobs); it is extended or cut.
+    """
+
+    pod_set: PodSet
+    implied: bool = False
+    previous: TopologyAssignment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where pod sets go. `failure` is Kueue's text ("" = all placed) and `failed` the pod sets that it is about."""
+
+    assignments: Mapping[str, TopologyAssignment] = field(default_factory=dict[str, TopologyAssignment])
+    failure: str = ""
+    failed: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.failure
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The feature gates that shape a placement, with Kueue's defaults."""
+
+    #: least-free-capacity for requests without a required or preferred level (TASProfileMixed)
+    mixed: bool = True
+    #: spread preferred requests evenly (TASBalancedPlacement)
+    balanced: bool = False
+    #: preferred node affinity ranks domains (TASRespectNodeAffinityPreferred)
+    respect_preferred_affinity: bool = False
+
+    @classmethod
+    def of_gates(cls, gates: Mapping[str, bool]) -> Profile:
+        return cls(
+            mixed=gates.get("TASProfileMixed", True),
+            balanced=gates.get("TASBalancedPlacement", False),
+            respect_preferred_affinity=gates.get("TASRespectNodeAffinityPreferred", False),
+        )
+
+
+KUEUE_DEFAULTS = Profile()
+
+
+class Unplaceable(Exception):  # noqa: N818 - an answer, not an error
+    """The request cannot be met; the message is the text that Kueue gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A pod set's request in terms of the tree. Levels are positions, 0 at the top."""
+
+    count: int
+    level: int
+    required: bool
+    #: preferred: where no single domain fits, a level higher is tried. (Required fails, the others take several domains.)
+    climbs: bool
+    best_fit: bool
+    slice_level: int
+    slice_size: int
+    #: the slice layers as asked for, outermost first; () = none asked for.
+    layers: tuple[tuple[int, int], ...]
+    #: level -> size for the levels that an inner layer governs.
+    inner_sizes: Mapping[int, int]
+
+    @property
+    def slices(self) -> int:
+        """Whole slices needed; pods beyond them are not placed (as in Kueue)."""
+        return self.count // self.slice_size
+
+
+def goal_of(request: PlacementRequest, levels: Sequence[str], profile: Profile) -> Goal:
+    """Resolve a request; Unplaceable with Kueue's text if its levels or slices don't fit the topology."""
+    asked = request.pod_set.topology or TopologyRequest()
+    lowest = len(levels) - 1
+    slice_size = asked.slices[0].size if asked.slices else 1
+    if slice_size <= 0:
+        raise Unplaceable("slice topology requested, but slice size not provided")
+    free_choice = not asked.required and not asked.preferred
+    level_key = asked.required or asked.preferred
+    if not level_key:
+        if not (asked.slices or asked.unconstrained or request.implied):
+            raise Unplaceable("topology level not specified")
+        level_key = levels[0] if asked.slices else levels[lowest]
+    level = level_index(levels, level_key)
+    if level is None:
+        raise Unplaceable(f"no requested topology level: {level_key}")
+    slice_key = asked.slices[0].level if asked.slices else levels[lowest]
+    slice_level = level_index(levels, slice_key)
+    if slice_level is None:
+        raise Unplaceable(f"no requested topology level for slices: {slice_key}")
+    if level > slice_level:
+        raise Unplaceable(f"podset slice topology {slice_key} is above the podset topology {level_key}")
+    layers = _layers(asked, levels)
+    return Goal(
+        count=request.pod_set.count,
+        level=level,
+        required=bool(asked.required),
+        climbs=bool(asked.preferred) and not asked.required,
+        best_fit=not (free_choice and profile.mixed),
+        slice_level=slice_level,
+        slice_size=slice_size,
+        layers=layers,
+        inner_sizes=_inner_sizes(layers),
+    )
+
+
+def _layers(asked: TopologyRequest, levels: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    layers: list[tuple[int, int]] = []
+    for layer in asked.slices:
+        level = level_index(levels, layer.level)
+        if level is None:
+            raise Unplaceable(f"no requested topology level for additional slice layer: {layer.level}")
+        if layers:
+            above, size = layers[-1]
+            if level <= above:
+                raise Unplaceable(
+                    f"additional slice layer topology {layer.level} must be at a lower level than {levels[above]}"
+                )
+            if layer.size <= 0 or size % layer.size:
+                raise Unplaceable(
+                    f"additional slice layer size {layer.size} must evenly divide parent layer size {size}"
+                )
+        layers.append((level, layer.size))
+    return tuple(layers)
+
+
+def _inner_sizes(layers: Sequence[tuple[int, int]]) -> dict[int, int]:
+    """Every level below one layer, down to the next, is governed by that next one."""
+    sizes: dict[int, int] = {}
+    for (above, _), (level, size) in pairwise(layers):
+        sizes.update((between, size) for between in range(above + 1, level + 1))
+    return sizes

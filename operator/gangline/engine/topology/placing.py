@@ -1,0 +1,273 @@
+"""Placing a workload's pod sets, in order, on one topology flavor: groups, earlier pod sets' pods, and what-ifs."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
+
+from gangline.engine.model import Domain, Requests, TopologyAssignment
+from gangline.engine.topology.dealing import Share
+from gangline.engine.topology.domain_counts import Demand, wants_of
+from gangline.engine.topology.domain_search import Search
+from gangline.engine.topology.node_filter import Selection
+from gangline.engine.topology.placement_request import (
+    KUEUE_DEFAULTS,
+    Placement,
+    PlacementRequest,
+    Profile,
+    Unplaceable,
+    goal_of,
+)
+from gangline.engine.topology.topology_ledger import HOSTNAME, TopologyLedger
+
+
+class Hold(NamedTuple):
+    """Pods in place: where, and what each of them takes (without its one of `pods`)."""
+
+    assignment: TopologyAssignment
+    requests: Requests
+
+
+#: Assignments by pod set name.
+Placed: TypeAlias = dict[str, TopologyAssignment]
+
+
+def place(
+    ledger: TopologyLedger,
+    requests: Sequence[PlacementRequest],
+    *,
+    profile: Profile = KUEUE_DEFAULTS,
+    simulate_empty: bool = False,
+    assumed: Iterable[Hold] = (),
+    without: Iterable[Hold] = (),
+) -> Placement:
+    """Place a workload's pod sets; each sees the pods of the earlier ones. The ledger is left as it was.
+
+    `simulate_empty` pretends that no topology-aware workload ran; `without` that these holders were gone (victims);
+    `assumed` that these pods, too, were there (this workload's on sibling flavors), even in an empty cluster.
+    Pod sets with no pods are skipped. Groups are placed in the order in which they first appear; the first failure ends it.
+    """
+    placed: Placed = {}
+    groups = _groups(requests)
+    with what_if(ledger, assumed, without) as assume:
+        for number, members in enumerate(groups, start=1):
+            try:
+                found = _place_group(ledger, members, profile, simulate_empty)
+            except GroupFailure as failure:
+                return Placement(placed, failure.text, failure.pod_sets)
+            placed.update(found)
+            if number < len(groups):
+                for member in members:
+                    assume.take(found[member.pod_set.name], member.pod_set.requests)
+    return Placement(placed)
+
+
+class Assume:
+    """Pods of the workload being placed, taken from the ledger until the question is answered."""
+
+    __slots__ = ("_holds", "_ledger")
+
+    def __init__(self, ledger: TopologyLedger) -> None:
+        self._ledger = ledger
+        self._holds: list[Hold] = []
+
+    def take(self, assignment: TopologyAssignment, requests: Requests) -> None:
+        self._ledger.assume(assignment, requests)
+        self._holds.append(Hold(assignment, requests))
+
+    def undo(self) -> None:
+        while self._holds:
+            self._ledger.assume(*self._holds.pop(), sign=-1)
+
+
+@contextmanager
+def what_if(ledger: TopologyLedger, assumed: Iterable[Hold], without: Iterable[Hold]) -> Generator[Assume]:
+    """The ledger with some pods more and some holders less; all is undone at the end."""
+    gone = tuple(without)
+    for hold in gone:
+        ledger.remove(*hold)
+    assume = Assume(ledger)
+    try:
+        for hold in assumed:
+            assume.take(*hold)
+        yield assume
+    finally:
+        assume.undo()
+        for hold in gone:
+            ledger.add(*hold)
+
+
+class GroupFailure(Exception):  # noqa: N818 - an answer, not an error
+    """A group can't be placed; the text is about these pod sets."""
+
+    def __init__(self, text: str, pod_sets: tuple[str, ...]) -> None:
+        super().__init__(text)
+        self.text = text
+        self.pod_sets = pod_sets
+
+
+def _groups(requests: Sequence[PlacementRequest]) -> list[list[PlacementRequest]]:
+    groups: dict[tuple[str, str], list[PlacementRequest]] = {}
+    for request in requests:
+        pod_set = request.pod_set
+        if pod_set.count > 0:
+            group = pod_set.topology.group if pod_set.topology else ""
+            groups.setdefault(("group", group) if group else ("pod set", pod_set.name), []).append(request)
+    return list(groups.values())
+
+
+def _place_group(
+    ledger: TopologyLedger, members: list[PlacementRequest], profile: Profile, simulate_empty: bool
+) -> Placed:
+    names = tuple(member.pod_set.name for member in members)
+    if len(members) > 2:
+        raise GroupFailure(f"pod set group of {', '.join(names)}: at most one leader and one worker pod set", names)
+    leader, workers = _leader_and_workers(members)
+    if workers.previous is not None:
+        kept = _keep_previous(ledger, leader, workers, profile, simulate_empty)
+        if kept is not None:
+            return kept
+    try:
+        return find(ledger, workers, leader, profile=profile, simulate_empty=simulate_empty)
+    except Unplaceable as failure:
+        raise GroupFailure(str(failure), names) from None
+
+
+def _leader_and_workers(members: list[PlacementRequest]) -> tuple[PlacementRequest | None, PlacementRequest]:
+    """The leader is the smaller pod set, the later one of two equals."""
+    if len(members) == 1:
+        return None, members[0]
+    first, second = members
+    return (first, second) if first.pod_set.count < second.pod_set.count else (second, first)
+
+
+# --- one search -------------------------------------------------------------------------------------------------------
+
+
+def find(
+    ledger: TopologyLedger,
+    workers: PlacementRequest,
+    leader: PlacementRequest | None = None,
+    *,
+    profile: Profile,
+    simulate_empty: bool = False,
+    within: range | None = None,
+) -> Placed:
+    """Place one pod set, with one pod of its leader; Unplaceable with Kueue's text if that can't be done.
+
+    Leaves outside `within` are not considered (node replacement).
+    """
+    goal = goal_of(workers, ledger.levels, profile)
+    demand = Demand(
+        wants=wants_of(workers.pod_set.requests),
+        slice_level=goal.slice_level,
+        slice_size=goal.slice_size,
+        inner_sizes=tuple(goal.inner_sizes.items()),
+        leader=wants_of(leader.pod_set.requests) if leader else None,
+        selection=Selection.of(
+            workers.pod_set, ledger.flavor.tolerations, scored=profile.respect_preferred_affinity and ledger.hostnames
+        ),
+        simulate_empty=simulate_empty,
+    )
+    counts = ledger.counts(demand) if within is None else ledger.counts_within(demand, within)
+    search = Search(
+        counts,
+        goal,
+        topology=ledger.topology.name,
+        levels=ledger.levels,
+        hostnames=ledger.hostnames,
+        balanced=profile.balanced,
+    )
+    shares = search.place()
+    placed = {workers.pod_set.name: _assignment(ledger, shares)}
+    if leader:
+        leading = [Share(share.position, 1, 0) for share in shares if share.leaders]
+        placed[leader.pod_set.name] = _assignment(ledger, leading)
+    return placed
+
+
+def _assignment(ledger: TopologyLedger, shares: list[Share]) -> TopologyAssignment:
+    """Shares in path order as an assignment."""
+    domains = tuple(Domain(ledger.leaf_at(share.position).key, share.units) for share in shares if share.units)
+    return TopologyAssignment(levels_of(ledger), domains)
+
+
+def levels_of(ledger: TopologyLedger) -> tuple[str, ...]:
+    """The levels that assignments of this flavor name."""
+    return (HOSTNAME,) if ledger.hostnames else ledger.levels
+
+
+# --- assignments ------------------------------------------------------------------------------------------------------
+
+
+def stale_domain(ledger: TopologyLedger, assignment: TopologyAssignment) -> str | None:
+    """The first domain of an assignment that is not in the topology (any more), by its first value."""
+    for domain in assignment.domains:
+        if ledger.leaf(domain.values) is None:
+            return domain.values[0]
+    return None
+
+
+def merge(ledger: TopologyLedger, one: TopologyAssignment, other: TopologyAssignment) -> TopologyAssignment:
+    """Both together in path order; all domains must be in the topology."""
+    counts: dict[tuple[str, ...], int] = {}
+    for domain in (*one.domains, *other.domains):
+        counts[domain.values] = counts.get(domain.values, 0) + domain.count
+    ledger.tree()
+
+    def position(values: tuple[str, ...]) -> int:
+        leaf = ledger.leaf(values)
+        if leaf is None:
+            raise ValueError(f"topology assignment: domain {values} is not in topology {ledger.topology.name!r}")
+        return leaf.position
+
+    return TopologyAssignment(
+        levels_of(ledger), tuple(Domain(values, counts[values]) for values in sorted(counts, key=position))
+    )
+
+
+# --- elastic jobs -----------------------------------------------------------------------------------------------------
+
+
+def _keep_previous(
+    ledger: TopologyLedger,
+    leader: PlacementRequest | None,
+    workers: PlacementRequest,
+    profile: Profile,
+    simulate_empty: bool,
+) -> Placed | None:
+    """Extend or cut what the replaced workload slice had; None where that can't be built upon."""
+    previous = workers.previous
+    if previous is None or stale_domain(ledger, previous) is not None:
+        return None
+    pod_set = workers.pod_set
+    placed: Placed = {pod_set.name: _cut(previous, pod_set.count)}
+    kept = [Hold(placed[pod_set.name], pod_set.requests)]
+    if leader is not None:
+        if leader.previous is None or stale_domain(ledger, leader.previous) is not None:
+            return None
+        placed[leader.pod_set.name] = leader.previous
+        kept.append(Hold(leader.previous, leader.pod_set.requests))
+    missing = pod_set.count - sum(domain.count for domain in previous.domains)
+    if missing > 0:
+        more = PlacementRequest(replace(pod_set, count=missing), workers.implied)
+        try:
+            with what_if(ledger, kept, ()):
+                found = find(ledger, more, profile=profile, simulate_empty=simulate_empty)[pod_set.name]
+        except Unplaceable as failure:
+            raise GroupFailure(str(failure), (pod_set.name,)) from None
+        placed[pod_set.name] = merge(ledger, previous, found)
+    return placed
+
+
+def _cut(assignment: TopologyAssignment, count: int) -> TopologyAssignment:
+    """The first `count` pods of an assignment."""
+    domains: list[Domain] = []
+    for domain in assignment.domains:
+        if count <= 0:
+            break
+        domains.append(Domain(domain.values, min(domain.count, count)))
+        count -= domain.count
+    return TopologyAssignment(assignment.levels, tuple(domains))

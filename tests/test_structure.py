@@ -1,0 +1,103 @@
+"""The house as it is built: no import goes round in a circle, and no room has more in it than a newcomer can take in."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import gangline
+import gangline_webhooks
+
+ROOTS = {package.__name__: Path(package.__path__[0]) for package in (gangline, gangline_webhooks)}
+#: modules beside each other in one package from which on its docstring says why
+MOST_MODULES = 12
+REASON = "More than a dozen modules"
+#: what the engine must not reach: clocks, processes, files, serialisation of live objects
+OUTSIDE = {
+    "time",
+    "pickle",
+    "os",
+    "io",
+    "subprocess",
+    "threading",
+    "asyncio",
+    "socket",
+    "pathlib",
+    "logging",
+}
+
+
+def modules() -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for name, root in ROOTS.items():
+        for path in root.rglob("*.py"):
+            parts = [name, *path.relative_to(root).with_suffix("").parts]
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(path: Path) -> set[str]:
+    """Every dotted name that a module imports, wherever in it: at its top, in a function, for types only."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+def graph() -> dict[str, set[str]]:
+    """Module -> modules of ours that it imports; `from package import name` counts as the module where that is one."""
+    known = modules()
+    return {
+        module: {target for name in imports(path) if (target := _module_of(name, known)) is not None} - {module}
+        for module, path in known.items()
+    }
+
+
+def _module_of(name: str, known: dict[str, Path]) -> str | None:
+    return name if name in known else next((name for name in [name.rpartition(".")[0]] if name in known), None)
+
+
+def test_no_import_goes_round_in_a_circle() -> None:
+    try:
+        TopologicalSorter(graph()).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+def test_a_circle_would_be_found() -> None:
+    circular = graph()
+    circular["gangline.engine.model.units"].add("gangline.engine.engine")
+    with pytest.raises(CycleError):
+        TopologicalSorter(circular).prepare()
+
+
+def test_a_package_with_many_modules_says_why() -> None:
+    crowded = [
+        package
+        for package in {path.parent for path in modules().values()}
+        if sum(path.name not in ("__init__.py", "__main__.py") for path in package.glob("*.py")) > MOST_MODULES
+    ]
+    assert crowded
+    for package in crowded:
+        assert REASON in (ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""), package
+
+
+def test_every_package_says_what_it_is() -> None:
+    silent = [
+        name
+        for name, path in modules().items()
+        if path.name == "__init__.py" and not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert not silent
+
+
+def test_the_engine_reaches_nothing_outside_itself() -> None:
+    for module, path in modules().items():
+        if module.startswith("gangline.engine"):
+            assert not {name.partition(".")[0] for name in imports(path)} & OUTSIDE, module

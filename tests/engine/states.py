@@ -5,7 +5,7 @@ from __future__ import annotations
 from gangline.engine.engine import Engine
 from gangline.engine.queues.cluster_queue import queue_of
 from gangline.engine.queues.states import HOLDER, HOLDING, State
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 
 #: where a workload may be found at rest
 AT_REST = frozenset({State.UNQUEUED, State.PENDING, State.INADMISSIBLE, State.HELD_BACK, *HOLDING})
@@ -26,10 +26,10 @@ def check_states(engine: Engine) -> None:
             assert gang.uid == uid and gang.queue is queue and gang.holds
 
 
-def _check(gang: Gang) -> None:
+def _check(gang: WorkloadState) -> None:
     state, queue = gang.state, queue_of(gang)
     assert state in AT_REST, (gang, state)
-    assert not gang.out, f"{gang} was left out of the ledger by a simulation"
+    assert not gang.removed, f"{gang} was left out of the ledger by a simulation"
     assert gang.holds == (state in HOLDING), (gang, state)
     if state in HOLDING:
         assert state is HOLDER[gang.admitted, gang.evicting], (gang, state)

@@ -12,7 +12,7 @@ import gangline.engine
 from gangline.engine.isolated_engine import IsolatedEngine
 from gangline.engine.model import Gone, PreemptionPolicy, Put, Settings, Workload, WriteFailed
 from gangline.engine.queues.states import ALLOWED, HOLDING, Journal, State, TransitionError
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 
 ROOT = Path(gangline.engine.__path__[0])
 #: attributes that `WorkloadState.enter` alone assigns
@@ -33,7 +33,7 @@ def test_the_table_has_every_state_and_nothing_follows_the_end() -> None:
 
 
 def test_what_the_table_does_not_have_is_refused() -> None:
-    made = Gang(gang("w"), Settings(), Journal())
+    made = WorkloadState(gang("w"), Settings(), Journal())
     made.enter(State.PENDING)
     for state in set(ALLOWED) - ALLOWED[State.PENDING] - {State.PENDING}:
         with pytest.raises(TransitionError, match="team/w"):
@@ -120,7 +120,7 @@ def test_a_story_survives_an_engine_that_is_built_anew() -> None:
 
 
 def test_only_so_much_is_remembered() -> None:
-    journal, made = Journal(3), Gang(gang("w"), Settings(), Journal())
+    journal, made = Journal(3), WorkloadState(gang("w"), Settings(), Journal())
     made.enter(State.PENDING)
     for turn in range(50):
         journal.note(made, f"cause {turn}")

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from gangline.engine.backfill.head_delay import HeadStart
 from gangline.engine.cycle.cycle_record import CycleRecord
-from gangline.engine.cycle.pending_reasons import Parking, why
+from gangline.engine.cycle.pending_reasons import PendingReasons, why
 from gangline.engine.model import (
     Change,
     Decision,
@@ -56,7 +56,7 @@ class Engine:
         self._lifecycle = Lifecycle(store)
         self._scheduler = Scheduler(store)
         self._healing = Healing(store)
-        self._parking = Parking(store, self._scheduler.backfill)
+        self._pending_reasons = PendingReasons(store, self._scheduler.backfill)
 
     # --- facts --------------------------------------------------------------------------------------------------------
 
@@ -95,16 +95,16 @@ class Engine:
         decisions: list[Decision] = [*self._lifecycle.review(now)]
         decisions += self._healing.run(now)
         self._sample(now)
-        decisions += self._scheduler.run(now, self._parking.note, room)
+        decisions += self._scheduler.run(now, self._pending_reasons.note, room)
         decisions = self._healing.without_victims(decisions)
-        decisions += self._parking.tell_tried()
-        decisions += self._parking.tell_reserved(now)
+        decisions += self._pending_reasons.tell_tried()
+        decisions += self._pending_reasons.tell_reserved(now)
         for gang in reviewed:
             if self._store.gangs.get(gang.key) is gang:
-                park = self._parking.tell_unplaced(gang)
+                park = self._pending_reasons.tell_unplaced(gang)
                 if park is not None:
                     decisions.append(park)
-        decisions += self._parking.tell_echoes()
+        decisions += self._pending_reasons.tell_echoes()
         decisions += self._lifecycle.review(now)
         return decisions
 
@@ -122,7 +122,7 @@ class Engine:
         times = (
             self._lifecycle.next_due(),
             self._healing.next_due(now),
-            self._parking.next_due(now),
+            self._pending_reasons.next_due(now),
             fairness.next_due() if fairness is not None else None,
             self._scheduler.backfill.next_due(now),
             self._scheduler.next_due(),
@@ -221,7 +221,7 @@ class Engine:
         """Everybody who waits, in queue order, whether in the heap or set aside; places in the queue are counted so."""
         self._store.settle()
         queue = self._store.queues.get(cluster_queue)
-        return [gang.key for gang in queue.pending.in_line()] if queue else []
+        return [gang.key for gang in queue.pending.in_queue_order()] if queue else []
 
     def pending_counts(self, cluster_queue: str) -> tuple[int, int]:
         """How many are in the heap, and how many are set aside."""

@@ -23,7 +23,7 @@ from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.estimates import ANYWHERE, Estimates, flavors_of
 from gangline.engine.queues.protection import protected_until, stopped_too_often
 from gangline.engine.queues.timed_queue import TimedQueue
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 
 #: the reason of these evictions
 GAVE_WAY = "GaveWay"
@@ -41,7 +41,7 @@ class _Offer(NamedTuple):
     cost: int
     newest: int
     uid: str
-    gang: Gang
+    gang: WorkloadState
 
 
 class GivingWay:
@@ -68,7 +68,7 @@ class GivingWay:
         policy: GiveWay,
         spared: Container[str],
         now: Millis,
-    ) -> list[Gang]:
+    ) -> list[WorkloadState]:
         """As few as possible, those that lose least, so that the head fits once they and the leaving have gone.
 
         Those whose uid is in `spared` are not asked. [] if it does not help, if it costs too much, or if the head fits without.
@@ -94,11 +94,11 @@ class GivingWay:
             self._again[uid] = now + later[0], now + later[1]
         return found
 
-    def stopped(self, gangs: Sequence[Gang], now: Millis) -> None:
+    def stopped(self, gangs: Sequence[WorkloadState], now: Millis) -> None:
         """These go for a head, for whatever reason: that counts as lost."""
         self._losses.note(gangs, now)
 
-    def _choose(self, reservation: Reservation, offers: Sequence[_Offer], budget: int) -> list[Gang]:
+    def _choose(self, reservation: Reservation, offers: Sequence[_Offer], budget: int) -> list[WorkloadState]:
         """Of these, the cheapest first: as few as needed, within the budget in all."""
         gangs = [offer.gang for offer in offers]
         if not gangs:
@@ -155,7 +155,7 @@ class GivingWay:
             return least, least
         return least, min(least, policy.longer_than_backfilled * length)
 
-    def _needed(self, reservation: Reservation, gangs: Sequence[Gang]) -> list[Gang]:
+    def _needed(self, reservation: Reservation, gangs: Sequence[WorkloadState]) -> list[WorkloadState]:
         """The first of these without which the head fits; then who would lose most is spared first, if it need not go."""
         with OrderedRemoval(gangs, 0) as removal:
             return removal.spare(lambda: self._fits(reservation)) if self._send_fewest(reservation, removal) else []
@@ -183,11 +183,11 @@ class GivingWay:
         return True
 
 
-def _held(gang: Gang, resource: str) -> int:
+def _held(gang: WorkloadState, resource: str) -> int:
     return sum(amount for (_, name), amount in gang.usage.items() if name == resource)
 
 
-def _scarcest(gang: Gang, queue: ClusterQueueState) -> tuple[str, int]:
+def _scarcest(gang: WorkloadState, queue: ClusterQueueState) -> tuple[str, int]:
     """The resource that the gang asks for most of, measured by what its queue can have of it, and how much it asks for."""
     nominal: dict[str, int] = {}
     for (_, resource), cell in queue.cells.items():
@@ -200,7 +200,7 @@ def _scarcest(gang: Gang, queue: ClusterQueueState) -> tuple[str, int]:
     return scarcest, wanted[scarcest]
 
 
-def decision(gang: Gang, head: Gang) -> Preempt:
+def decision(gang: WorkloadState, head: WorkloadState) -> Preempt:
     message = (
         f"It gives way, at its last checkpoint, to workload {head.key} (UID: {head.uid}), "
         "which is expected to be done long before it"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gangline.engine.model import Millis
 from gangline.engine.queues.cluster_queue import ClusterQueueState
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 
 DAY: Millis = 24 * 3_600_000
 #: Heads may cost at least this share of what they may cost while nothing is lost: who must not be stopped for anybody should
@@ -50,7 +50,7 @@ class Losses:
         bucket.fill(most, now)
         return max(THRIFT, bucket.left / most if most else 0.0)
 
-    def note(self, gangs: Iterable[Gang], now: Millis) -> None:
+    def note(self, gangs: Iterable[WorkloadState], now: Millis) -> None:
         """These are stopped for others: their queues pay."""
         for gang in gangs:
             for (_, resource), amount in gang.usage.items():

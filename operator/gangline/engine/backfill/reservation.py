@@ -9,7 +9,7 @@ from gangline.engine.backfill.timeline_outlook import Outlook
 from gangline.engine.backfill.timeline_world import Hold
 from gangline.engine.model import Millis
 from gangline.engine.model.runtime import NEVER
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.text.change_log import ChangeLog
 
 #: When everybody has gone whose end nobody knows, those that were let in beside a reservation excepted.
@@ -35,7 +35,7 @@ class Reservation:
         "worse",
     )
 
-    def __init__(self, gang: Gang, queue: str, length: Millis) -> None:
+    def __init__(self, gang: WorkloadState, queue: str, length: Millis) -> None:
         self.gang = gang
         self.queue = queue
         #: how long it runs, wherever that is; and with what it will hold
@@ -73,10 +73,10 @@ class LetIn:
     __slots__ = ("gangs", "log")
 
     def __init__(self) -> None:
-        self.gangs: dict[str, Gang] = {}
+        self.gangs: dict[str, WorkloadState] = {}
         self.log: ChangeLog[str] = ChangeLog(_LOG_LENGTH)
 
-    def put(self, key: str, gang: Gang) -> None:
+    def put(self, key: str, gang: WorkloadState) -> None:
         self.gangs[key] = gang
         self.log.append(key)
 
@@ -93,4 +93,4 @@ class LetIn:
 #: Whether a reserved head could start in the ledger as it is.
 Fits: TypeAlias = Callable[[Reservation], bool]
 #: Those in a reserved head's tree that are on their way out.
-Leaving: TypeAlias = Callable[[Reservation], Sequence[Gang]]
+Leaving: TypeAlias = Callable[[Reservation], Sequence[WorkloadState]]

@@ -15,7 +15,7 @@ from gangline.engine.preemption.simulated_removal import OrderedRemoval, simulat
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.estimates import Estimates
 from gangline.engine.queues.timed_queue import TimedQueue
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.state.store import Store
 from gangline.engine.text.change_log import ChangeLog
 
@@ -31,8 +31,8 @@ class _Passers:
     def __init__(self) -> None:
         #: the end of the timeline's log up to which was looked at
         self.seen = ChangeLog.UNREAD
-        self.gangs: dict[str, tuple[Millis, Gang]] = {}
-        self.newest_first: list[tuple[Millis, Gang]] = []
+        self.gangs: dict[str, tuple[Millis, WorkloadState]] = {}
+        self.newest_first: list[tuple[Millis, WorkloadState]] = []
 
 
 class Revoking:
@@ -46,7 +46,7 @@ class Revoking:
         self._leaving = leaving
         self._passers: dict[Reservation, _Passers] = {}
 
-    def victims(self, reservation: Reservation, any_: bool, spared: Container[str], now: Millis) -> list[Gang]:
+    def victims(self, reservation: Reservation, any_: bool, spared: Container[str], now: Millis) -> list[WorkloadState]:
         """As few as possible of those that may be revoked, newest first, so that the head fits once the leaving have gone.
 
         `any_`: all may be that were let in before it, else those that are overdue; never those whose uid is in `spared`.
@@ -70,7 +70,7 @@ class Revoking:
                 return []
             return removal.spare(lambda: self._fits(reservation))
 
-    def overdue_at(self, gang: Gang) -> Millis:
+    def overdue_at(self, gang: WorkloadState) -> Millis:
         """When a gang that was let in early has outstayed what it was let in for."""
         queue = queue_of(gang)
         policy = queue.config.backfill if queue is not None else None
@@ -85,7 +85,7 @@ class Revoking:
             if policy is not None and policy.revoke == "Overdue":
                 yield from (when for when, _ in self._passed_by(reservation) if now < when < FAR)
 
-    def decision(self, gang: Gang, head: Gang, now: Millis) -> Preempt:
+    def decision(self, gang: WorkloadState, head: WorkloadState, now: Millis) -> Preempt:
         overdue = self.overdue_at(gang) <= now
         why = "it ran longer than it was let in for" if overdue else "it was let in only until that could start"
         message = f"Backfill was revoked to let workload {head.key} (UID: {head.uid}) start: {why}"
@@ -93,24 +93,24 @@ class Revoking:
 
     # --- who passed whom ----------------------------------------------------------------------------------------------
 
-    def _passed_by(self, reservation: Reservation) -> list[tuple[Millis, Gang]]:
+    def _passed_by(self, reservation: Reservation) -> list[tuple[Millis, WorkloadState]]:
         """Those in its tree that were let in before it and are not on their way out, newest first; and when each is overdue."""
-        let_in = self._timeline.let_in
+        backfilled_holders = self._timeline.backfilled_holders
         known = self._passers.get(reservation)
-        news = let_in.log.since(known.seen) if known is not None else None
+        news = backfilled_holders.log.since(known.seen) if known is not None else None
         if known is None or news is None:
             self._passers = {each: self._passers[each] for each in self._timeline.reservations if each in self._passers}
             known = self._passers[reservation] = _Passers()
-            self._look_again(known, let_in.gangs, reservation)
+            self._look_again(known, backfilled_holders.gangs, reservation)
         elif news:
             own = self._store.queues[reservation.queue]
             others = [key for key, (_, gang) in known.gangs.items() if gang.queue is not own]  # their quota moves
             self._look_again(known, {*news, *others}, reservation)
-        known.seen = let_in.log.end
+        known.seen = backfilled_holders.log.end
         return known.newest_first
 
     def _look_again(self, known: _Passers, keys: Iterable[str], reservation: Reservation) -> None:
-        own, gangs = self._store.queues[reservation.queue], self._timeline.let_in.gangs
+        own, gangs = self._store.queues[reservation.queue], self._timeline.backfilled_holders.gangs
         for key in keys:
             known.gangs.pop(key, None)
             gang = gangs.get(key)
@@ -119,7 +119,7 @@ class Revoking:
         known.newest_first = sorted(known.gangs.values(), key=lambda each: (-each[1].reserved, each[1].uid))
 
 
-def _passed(gang: Gang, reservation: Reservation, own: ClusterQueueState) -> bool:
+def _passed(gang: WorkloadState, reservation: Reservation, own: ClusterQueueState) -> bool:
     """It is in the same tree, started while the reserved one waited, and goes after it."""
     queue = queue_of(gang)
     if queue is None or queue.root is not own.root:

@@ -13,21 +13,21 @@ from contextlib import contextmanager
 from gangline.engine.cycle.attempt import Attempt
 from gangline.engine.preemption.preemptor import Preemptor
 from gangline.engine.preemption.simulated_removal import SimulatedRemoval
-from gangline.engine.queues.cluster_queue import Claim
-from gangline.engine.queues.quota_holds import others_held
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.cluster_queue import QuotaHold
+from gangline.engine.queues.quota_holds import held_for_others
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell
 
 
 class CycleLedger:
     """`lasting`: victims stay removed from one attempt to the next, as nobody else looks at the ledgers meanwhile."""
 
-    def __init__(self, preemptor: Preemptor, claims: Sequence[Claim], *, lasting: bool) -> None:
+    def __init__(self, preemptor: Preemptor, quota_holds: Sequence[QuotaHold], *, lasting: bool) -> None:
         self._preemptor = preemptor
-        self._claims = claims
+        self._quota_holds = quota_holds
         self._lasting = lasting
         #: chosen so far, by all attempts
-        self.victims: dict[Gang, None] = {}
+        self.victims: dict[WorkloadState, None] = {}
         self._removal = SimulatedRemoval()
         self._removed = False
         self._assumed: list[tuple[Cell, int]] = []
@@ -40,9 +40,9 @@ class CycleLedger:
         self._preemptor.known.clear()
 
     @contextmanager
-    def as_seen_by(self, gang: Gang) -> Generator[None]:
+    def as_seen_by(self, gang: WorkloadState) -> Generator[None]:
         """What is held for other preemptors is in use."""
-        with others_held(self._claims, gang):
+        with held_for_others(self._quota_holds, gang):
             yield
 
     # --- victims ------------------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ class CycleLedger:
             self._removal.end()
             self.forget_candidates()
 
-    def choose(self, victim: Gang) -> None:
+    def choose(self, victim: WorkloadState) -> None:
         self.victims[victim] = None
         if self._removed:
             self._removal.remove(victim)

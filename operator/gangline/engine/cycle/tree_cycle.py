@@ -37,9 +37,9 @@ from gangline.engine.preemption.preemptor import Preemptor
 from gangline.engine.preemption.simulated_removal import SimulatedRemoval
 from gangline.engine.preemption.victim_search import Victim
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
-from gangline.engine.queues.quota_holds import claims_of, settle_claim, stake, yields_to
+from gangline.engine.queues.quota_holds import end_quota_hold, hold_quota_for, preempted_for, quota_holds_of
 from gangline.engine.queues.states import State
-from gangline.engine.queues.workload_state import Gang, Progress, ScanProgress
+from gangline.engine.queues.workload_state import Progress, ScanProgress, WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, Node
 from gangline.engine.text.fixes import STILL_HELD
 from gangline.engine.topology.placement import has_placements
@@ -76,7 +76,7 @@ class TreeCycle:
     def __init__(
         self,
         root: Node,
-        heads: Sequence[Gang],
+        heads: Sequence[WorkloadState],
         settings: Settings,
         preemptor: Preemptor,
         now: int,
@@ -92,12 +92,12 @@ class TreeCycle:
         self._preemptor = preemptor
         self._now = now // 1000
         self._heads = heads
-        self._claims = claims_of(root)
+        self._quota_holds = quota_holds_of(root)
         lasting = settings.fair_sharing is None and guard is None
-        self._ledger = CycleLedger(preemptor, self._claims, lasting=lasting)
+        self._ledger = CycleLedger(preemptor, self._quota_holds, lasting=lasting)
         self.attempts: list[Attempt] = []
         #: whose turn it is, should something go wrong
-        self.subject: Gang | None = None
+        self.subject: WorkloadState | None = None
 
     def run(self, most: int = maxsize) -> list[Attempt]:
         """`most`: after so many reservations and victims the heads that are left stay heads, as if they had not been popped."""
@@ -116,7 +116,7 @@ class TreeCycle:
                 continue
             self.attempts.append(attempt)
             self.subject = attempt.gang
-            if self._claims:
+            if self._quota_holds:
                 with self._ledger.as_seen_by(attempt.gang):
                     self._process(attempt)
             else:
@@ -133,11 +133,11 @@ class TreeCycle:
 
     # --- nominate -----------------------------------------------------------------------------------------------------
 
-    def _nominate(self, gang: Gang) -> Attempt:
+    def _nominate(self, gang: WorkloadState) -> Attempt:
         queue = queue_of(gang)
         assert queue is not None, gang
         tried = self._progress(gang, queue)
-        if self._claims:
+        if self._quota_holds:
             with self._ledger.as_seen_by(gang):
                 self._ledger.forget_candidates()
                 return Attempt(gang, queue, *self._assign(gang, queue, tried, None), queue.generation)
@@ -152,7 +152,7 @@ class TreeCycle:
             self._known[gang.uid] = Nomination(tried, assignment, victims, places)
         return Attempt(gang, queue, assignment, victims, queue.generation)
 
-    def _progress(self, gang: Gang, queue: ClusterQueueState) -> ScanProgress:
+    def _progress(self, gang: WorkloadState, queue: ClusterQueueState) -> ScanProgress:
         """Where to go on scanning flavors, unless the gang or the queue has changed since."""
         progress = gang.progress
         if progress is None or progress.shape != gang.shape:
@@ -162,7 +162,7 @@ class TreeCycle:
         return progress.tried
 
     def _assign(
-        self, gang: Gang, queue: ClusterQueueState, tried: ScanProgress, restriction: Restriction | None
+        self, gang: WorkloadState, queue: ClusterQueueState, tried: ScanProgress, restriction: Restriction | None
     ) -> tuple[Assignment, list[Victim]]:
         """Flavors for all pods, or else for as many as partial admission allows; with victims where they are needed."""
         assigner = Assigner(gang, queue, self._preemptor, tried=tried, restriction=restriction)
@@ -179,7 +179,7 @@ class TreeCycle:
         return partial_admission.search(gang.demands, fewer) or (full, victims)
 
     def _with_victims(
-        self, assigner: Assigner, gang: Gang, queue: ClusterQueueState, counts: Sequence[int] | None
+        self, assigner: Assigner, gang: WorkloadState, queue: ClusterQueueState, counts: Sequence[int] | None
     ) -> tuple[Assignment, list[Victim]]:
         assignment = assigner.assign(counts)
         if assignment.mode is not Mode.PREEMPT:
@@ -213,7 +213,7 @@ class TreeCycle:
         if self._overlaps(attempt) and self._gate("RecomputeAssignmentUponPreemptionTargetsOverlap"):
             self._recompute(attempt)
         mode = attempt.assignment.mode
-        awaited = yields_to(attempt.gang, attempt.queue, self._claims)
+        awaited = preempted_for(attempt.gang, attempt.queue, self._quota_holds)
         if awaited is not None and mode is not Mode.NO_FIT:
             attempt.gang.yielding = True
             self._skip(attempt, f"Workload was preempted for {awaited.key} and waits until that has started")
@@ -250,7 +250,7 @@ class TreeCycle:
         """Others will evict some of its victims: what would it need then? Only the flavors nominated before count."""
         nominated = [pod_set.flavors for pod_set in attempt.assignment.pod_sets]
         with self._ledger.without_victims():
-            if self._claims or self._guard is not None:
+            if self._quota_holds or self._guard is not None:
                 self._ledger.forget_candidates()
             attempt.assignment, attempt.victims = self._assign(attempt.gang, attempt.queue, (), nominated)
         attempt.deferred = attempt.assignment.mode is Mode.FIT
@@ -328,7 +328,7 @@ class TreeCycle:
                 attempt.new_victims.append(victim)
         attempt.requeue_reason = PENDING
         usage = {cell.fr: amount for cell, amount in attempt.assignment.usage.items()}
-        stake(attempt.gang, attempt.queue, usage, [victim.gang for victim in attempt.victims])
+        hold_quota_for(attempt.gang, attempt.queue, usage, [victim.gang for victim in attempt.victims])
 
     def _reserve(self, attempt: Attempt) -> None:
         gang, queue = attempt.gang, attempt.queue
@@ -348,15 +348,15 @@ class TreeCycle:
             self._preemptor.capacity.take(gang, admission, seats)
         if self._guard is not None:
             self._guard.reserved(attempt)
-        gang.out = True  # nobody's victim in the cycle in which it was reserved
+        gang.removed = True  # nobody's victim in the cycle in which it was reserved
         attempt.reserved = True
 
     # --- put back -----------------------------------------------------------------------------------------------------
 
     def _put_back(self, attempt: Attempt) -> None:
         if attempt.reserved:
-            attempt.gang.out = False
-            settle_claim(attempt.gang, attempt.queue)
+            attempt.gang.removed = False
+            end_quota_hold(attempt.gang, attempt.queue)
             return
         gang, pending, reason = attempt.gang, attempt.queue.pending, attempt.requeue_reason
         pending.take_out(gang)
@@ -365,17 +365,17 @@ class TreeCycle:
         if reason == PENDING:
             pending.preemptor = gang
         if reason in (NO_FIT, NO_CANDIDATES):
-            settle_claim(gang, attempt.queue)
+            end_quota_hold(gang, attempt.queue)
         if gang.yielding and not pending.strict:
-            pending.put_aside(gang)
+            pending.set_alone_inadmissible(gang)
             return
         gang.yielding = False
         if attempt.objection is not None and self._guard is not None and gang.progress is None:
-            attempt.parked_others = self._guard.hold_back(attempt, attempt.objection)
+            attempt.others_inadmissible = self._guard.hold_back(attempt, attempt.objection)
             return
         parks = reason in (NO_FIT, NO_CANDIDATES) and not pending.strict
         if parks and gang.progress is None:
-            attempt.parked_others = pending.park_shape(gang)
+            attempt.others_inadmissible = pending.mark_inadmissible(gang)
         else:
             pending.arrive(gang)
 

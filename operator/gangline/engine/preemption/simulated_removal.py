@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 
 
 class SimulatedRemoval:
@@ -25,9 +25,9 @@ class SimulatedRemoval:
         self._places = places
         self._lazily = lazily
         #: in the order in which they were removed
-        self.removed: dict[Gang, None] = {}
+        self.removed: dict[WorkloadState, None] = {}
         #: those of them that still take room on their nodes
-        self._on_nodes: dict[Gang, None] = {}
+        self._on_nodes: dict[WorkloadState, None] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -40,9 +40,9 @@ class SimulatedRemoval:
         while self.removed:
             self.put_back(next(reversed(self.removed)))
 
-    def remove(self, *gangs: Gang) -> None:
+    def remove(self, *gangs: WorkloadState) -> None:
         for gang in gangs:
-            gang.out = True
+            gang.removed = True
             for cell, amount in gang.cells:
                 cell.remove(amount)
             self.removed[gang] = None
@@ -51,10 +51,10 @@ class SimulatedRemoval:
         if not self._lazily:
             self.free_nodes()
 
-    def put_back(self, *gangs: Gang) -> None:
+    def put_back(self, *gangs: WorkloadState) -> None:
         for gang in gangs:
             del self.removed[gang]
-            gang.out = False
+            gang.removed = False
             for cell, amount in gang.cells:
                 cell.add(amount)
             if gang in self._on_nodes:
@@ -69,7 +69,7 @@ class SimulatedRemoval:
         self._on_nodes.clear()
 
 
-def simulate(removed: Iterable[Gang] = (), *, places: bool = True) -> SimulatedRemoval:
+def simulate(removed: Iterable[WorkloadState] = (), *, places: bool = True) -> SimulatedRemoval:
     """The ledgers without these, from now until the end of the `with` that it is used in."""
     simulation = SimulatedRemoval(places=places)
     simulation.remove(*removed)
@@ -81,7 +81,7 @@ class OrderedRemoval(SimulatedRemoval):
 
     __slots__ = ("order",)
 
-    def __init__(self, order: Sequence[Gang], count: int | None = None) -> None:
+    def __init__(self, order: Sequence[WorkloadState], count: int | None = None) -> None:
         super().__init__()
         self.order = order
         self.first(len(order) if count is None else count)
@@ -92,7 +92,7 @@ class OrderedRemoval(SimulatedRemoval):
         self.remove(*self.order[out:count])
         self.put_back(*self.order[count:out])
 
-    def spare(self, fits: Callable[[], bool], *, last: bool = False) -> list[Gang]:
+    def spare(self, fits: Callable[[], bool], *, last: bool = False) -> list[WorkloadState]:
         """Put back those that need not go, from the last to the first, and return the others in their order.
 
         It fits without all that are removed now, and would not fit if nobody were. `last`: nor without all but the last.
@@ -106,15 +106,15 @@ class OrderedRemoval(SimulatedRemoval):
         return [gang for gang in self.order if gang in self.removed]
 
 
-def _free_nodes(gang: Gang) -> None:
+def _free_nodes(gang: WorkloadState) -> None:
     if gang.placed is not None:
         gang.placed.remove_holder(gang.key)
-    if gang.seated is not None:
-        gang.seated.lift(gang)
+    if gang.on_nodes is not None:
+        gang.on_nodes.lift(gang)
 
 
-def _take_nodes(gang: Gang) -> None:
+def _take_nodes(gang: WorkloadState) -> None:
     if gang.placed is not None and gang.admission is not None:
         gang.placed.put_holder(gang.key, gang.admission)
-    if gang.seated is not None:
-        gang.seated.restore(gang)
+    if gang.on_nodes is not None:
+        gang.on_nodes.restore(gang)

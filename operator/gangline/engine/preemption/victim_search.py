@@ -13,12 +13,12 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from gangline.engine.model import Millis
-from gangline.engine.nodes.capacity_request import Want
+from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.preemption.fewest_victims import FewestSearch
 from gangline.engine.preemption.simulated_removal import SimulatedRemoval
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.protection import protected_until
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, Node
 from gangline.engine.text.accelerators import is_accelerator
 from gangline.engine.topology.placement import Placing
@@ -30,13 +30,13 @@ FEWEST_GANGS: Final = "FewestGangs"
 SINGLES: Final = 100
 
 #: What a gang is worth: the least goes first.
-Value: TypeAlias = Callable[[Gang], tuple[Any, ...]]
+Value: TypeAlias = Callable[[WorkloadState], tuple[Any, ...]]
 #: lowest priority, then newest
 _KUEUES_VALUE: Final[Value] = attrgetter("victim_key")
 
 
 class Victim(NamedTuple):
-    gang: Gang
+    gang: WorkloadState
     reason: str
 
 
@@ -48,12 +48,12 @@ class Need:
     as mostly quota says no before that.
     """
 
-    gang: Gang
+    gang: WorkloadState
     queue: ClusterQueueState
     frs: tuple[FlavorResource, ...]
     requests: Mapping[Cell, int]
     placing: Placing | None = None
-    want: Want | None = None
+    want: CapacityRequest | None = None
     now: Millis = 0
     #: until when those are protected that were passed over for it; None = nobody is passed over
     spared: list[Millis] | None = None
@@ -64,7 +64,7 @@ class Need:
     def __post_init__(self) -> None:
         self.removal = SimulatedRemoval(places=self.asks_for_places, lazily=True)
 
-    def spares(self, holder: Gang) -> bool:
+    def spares(self, holder: WorkloadState) -> bool:
         """Whether a holder is protected, which is noted. To be asked only where its queue has a policy on victims."""
         if self.spared is None:
             return False
@@ -89,7 +89,7 @@ class Need:
 
 
 class Candidate(NamedTuple):
-    gang: Gang
+    gang: WorkloadState
     reason: str
     common: Node | None = None  # lowest common ancestor with the preemptor; None = same queue
     only_without_borrowing: bool = False
@@ -106,14 +106,14 @@ def value_of(need: Need) -> Value:
     return lambda gang: (gang.priority, lost_work(gang, now), -gang.reserved, gang.uid)
 
 
-def lost_work(gang: Gang, now: Millis) -> float:
+def lost_work(gang: WorkloadState, now: Millis) -> float:
     """What stopping it now throws away, in device-seconds (of those that use no devices: in core-seconds)."""
     devices = sum(amount for (_, resource), amount in gang.usage.items() if is_accelerator(resource))
     cores = sum(amount for (_, resource), amount in gang.usage.items() if resource == "cpu") / 1000
     return (devices or cores) * gang.unsaved(now) / 1000
 
 
-def in_order(gangs: list[Gang], need: Need) -> list[Gang]:
+def in_order(gangs: list[WorkloadState], need: Need) -> list[WorkloadState]:
     """As candidates go: evicted first, other queues before the own, then the least valuable."""
     own, value = need.queue, value_of(need)
     if any(gang.queue is not None and gang.queue.fair_usage for gang in gangs):
@@ -121,7 +121,7 @@ def in_order(gangs: list[Gang], need: Need) -> list[Gang]:
     return sorted(gangs, key=lambda gang: (not gang.evicting, gang.queue is own, value(gang)))
 
 
-def _compare(a: Gang, b: Gang, own: ClusterQueueState, value: Value) -> int:
+def _compare(a: WorkloadState, b: WorkloadState, own: ClusterQueueState, value: Value) -> int:
     """With admission fair sharing: inside one queue, who comes from the LocalQueue that used most goes first."""
     first, second = (not a.evicting, a.queue is own), (not b.evicting, b.queue is own)
     queue = a.queue if a.queue is b.queue else None
@@ -208,7 +208,7 @@ def count_staying(victims: Iterable[Victim]) -> int:
     return len(_staying(victims))
 
 
-def _staying(victims: Iterable[Victim]) -> list[Gang]:
+def _staying(victims: Iterable[Victim]) -> list[WorkloadState]:
     """Those of the victims that would stay if they were not chosen."""
     return [victim.gang for victim in victims if not victim.gang.evicting]
 
@@ -262,7 +262,7 @@ def _fewest(need: Need, candidates: Sequence[Candidate], may_borrow: bool, found
     return found
 
 
-def largest_first(gangs: Sequence[Gang], need: Need) -> list[Gang]:
+def largest_first(gangs: Sequence[WorkloadState], need: Need) -> list[WorkloadState]:
     """Those on their way out as they are, then by how much of what is lacking comes free."""
     lacking = _lacking(need)
     return sorted(gangs, key=lambda gang: (not gang.evicting, 0.0 if gang.evicting else -_share(gang, lacking)))
@@ -272,7 +272,7 @@ def _lacking(need: Need) -> dict[FlavorResource, int]:
     return {cell.fr: amount - cell.available() for cell, amount in need.requests.items()}
 
 
-def _share(gang: Gang, lacking: Mapping[FlavorResource, int]) -> float:
+def _share(gang: WorkloadState, lacking: Mapping[FlavorResource, int]) -> float:
     """How much of what is lacking comes free with it; of what is asked for, where room on nodes is what is lacking."""
     wanted = [(fr, amount) for fr, amount in lacking.items() if amount > 0]
     if not wanted:

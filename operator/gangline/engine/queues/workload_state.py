@@ -82,14 +82,14 @@ class Bucket:
         self.parked = parked
 
 
-class Seated(Protocol):
+class OnNodes(Protocol):
     """Where the pods of holders have seats (`engine.nodes.capacity`)."""
 
-    def lift(self, gang: Gang) -> None: ...
-    def restore(self, gang: Gang) -> None: ...
+    def lift(self, gang: WorkloadState) -> None: ...
+    def restore(self, gang: WorkloadState) -> None: ...
 
 
-class Gang:
+class WorkloadState:
     """Compared by identity; everything that orders it is computed once per fact."""
 
     __slots__ = (
@@ -97,7 +97,6 @@ class Gang:
         "admission",
         "admitted",
         "admitted_at",
-        "answer",
         "asked_checks",
         "backfilled",
         "bucket",
@@ -109,28 +108,29 @@ class Gang:
         "healed",
         "journal",
         "key",
+        "last_reason",
         "local_queue",
         "noted",
         "noted_cause",
         "noted_row",
-        "out",
+        "on_nodes",
         "overrun",
         "placed",
+        "preempted_for_it",
         "priority",
         "progress",
         "queue",
         "ranked",
+        "removed",
+        "reported",
         "requeue_assumed",
         "reserved",
         "review_at",
-        "seated",
         "second_passes",
-        "sent_away",
         "set_aside",
         "shape",
         "shrinks",
         "since",
-        "told",
         "uid",
         "usage",
         "verdict",
@@ -169,16 +169,16 @@ class Gang:
         self.progress: Progress | None = None
         #: the last failed attempt, and what it was put back with: (reason, message)
         self.verdict: object | None = None  # see `assignment.verdict_of`
-        self.answer: tuple[str, str] = ("", "")
+        self.last_reason: tuple[str, str] = ("", "")
         #: (reason, message) of the last Park
-        self.told: tuple[str, str] = ("", "")
+        self.reported: tuple[str, str] = ("", "")
         #: its back-off is taken to be over, though no fact says so yet
         self.requeue_assumed = False
         #: when its life cycle is to be looked at again
         self.review_at: Millis | None = None
 
         #: uids of those that had to go so that it can start: they don't start before it, and nobody goes twice for it
-        self.sent_away = NOBODY
+        self.preempted_for_it = NOBODY
         #: its rank in a timed queue, its estimate there, and its rank as a candidate; None = to be computed
         self.ranked: tuple[object, float, Millis, float] | None = None
 
@@ -192,7 +192,7 @@ class Gang:
         #: where its placements are counted, None if it has none
         self.placed: Topologies | None = None
         #: where its pods have seats on the nodes of other flavors, None if it holds nothing
-        self.seated: Seated | None = None
+        self.on_nodes: OnNodes | None = None
         #: lost nodes under it that it was told to leave, though no fact says so yet
         self.healed: set[str] = set()
         self.victim_key: tuple[int, int, str] = (0, 0, "")
@@ -203,7 +203,7 @@ class Gang:
         #: failed tries to place its pods after its checks
         self.second_passes = 0
         #: taken out of the ledger for a what-if
-        self.out = False
+        self.removed = False
         #: it was let in before a reserved gang that goes before it
         self.backfilled = False
 
@@ -297,7 +297,7 @@ class Gang:
     def holds(self) -> bool:
         return self.admission is not None
 
-    def __lt__(self, other: Gang) -> bool:
+    def __lt__(self, other: WorkloadState) -> bool:
         return False  # heap entries that are equal so far are of one workload: any order will do
 
     def __repr__(self) -> str:

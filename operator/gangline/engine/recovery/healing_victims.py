@@ -8,7 +8,7 @@ from gangline.engine.model import Millis
 from gangline.engine.preemption.simulated_removal import OrderedRemoval, simulate
 from gangline.engine.preemption.victim_search import lost_work
 from gangline.engine.queues.protection import protected_until
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.recovery.healing_plan import Plan
 from gangline.engine.state.store import Store
 
@@ -16,7 +16,7 @@ from gangline.engine.state.store import Store
 SINGLES = 200
 
 
-def cheapest(store: Store, gang: Gang, plan: Plan, now: Millis, *, others: bool) -> list[Gang] | None:
+def cheapest(store: Store, gang: WorkloadState, plan: Plan, now: Millis, *, others: bool) -> list[WorkloadState] | None:
     """Those that have to leave before the plan fits; None if it never does. It has last been asked without them then.
 
     Those on their way out come first: if they are enough nobody else goes. `others` says whether others may be made to. Of
@@ -34,7 +34,7 @@ def cheapest(store: Store, gang: Gang, plan: Plan, now: Millis, *, others: bool)
         return [*leaving, *chosen]
 
 
-def _choose(store: Store, gang: Gang, plan: Plan, now: Millis) -> list[Gang] | None:
+def _choose(store: Store, gang: WorkloadState, plan: Plan, now: Millis) -> list[WorkloadState] | None:
     candidates = sorted(
         (
             holder
@@ -54,7 +54,7 @@ def _choose(store: Store, gang: Gang, plan: Plan, now: Millis) -> list[Gang] | N
     return min(choices, key=lambda gangs: (max(g.priority for g in gangs), sum(lost_work(g, now) for g in gangs)))
 
 
-def _together(candidates: Sequence[Gang], plan: Plan) -> list[Gang] | None:
+def _together(candidates: Sequence[WorkloadState], plan: Plan) -> list[WorkloadState] | None:
     """One after the other until it fits; then those that need not go are spared, the dearest first."""
     with OrderedRemoval(candidates, 0) as removal:
         for count in range(1, len(candidates) + 1):
@@ -64,16 +64,16 @@ def _together(candidates: Sequence[Gang], plan: Plan) -> list[Gang] | None:
     return None
 
 
-def _enough(gangs: list[Gang], plan: Plan) -> bool:
+def _enough(gangs: list[WorkloadState], plan: Plan) -> bool:
     with simulate(removed=gangs):
         return plan.fits()
 
 
-def _holders(store: Store) -> list[Gang]:
+def _holders(store: Store) -> list[WorkloadState]:
     return [holder for _, queue in sorted(store.queues.items()) for holder in queue.holders.values()]
 
 
-def _in_the_way(store: Store, holder: Gang, gang: Gang) -> bool:
+def _in_the_way(store: Store, holder: WorkloadState, gang: WorkloadState) -> bool:
     """It uses nodes that the gang could: such as those of a flavor that both use."""
     mine = {flavor for flavor, _ in gang.usage}
     if any(flavor in mine for flavor, _ in holder.usage):

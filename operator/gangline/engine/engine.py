@@ -79,8 +79,8 @@ class Engine:
     def decide(self, now: Millis, room: int | None = None) -> list[Decision]:
         """What follows now; it is assumed to happen. Call it again after new facts, and when `next_wakeup` says so.
 
-        `room` is about how many may be admitted or preempted by the scheduler, where whoever carries it out can't keep up:
-        the others had better keep waiting in their queues' order. A huge backlog, or one for which there is no room, is
+        `room` is about how many may be admitted or preempted by the scheduler, where the process that carries it out can't keep
+        up: the others had better keep waiting in their queues' order. A huge backlog, or one for which there is no room, is
         worked off in several calls: `next_wakeup` says "now" until it is done.
         """
         try:

@@ -1,6 +1,6 @@
 """Backfill: who gets a reservation, who may start before its turn, and who has to give way again.
 
-The first gangs of a queue that were tried and can't start are *reserved* a start (`timeline`). Whoever goes after them may
+The first gangs of a queue that were tried and can't start are *reserved* a start (`timeline`). A workload after them may
 start at once if it will be gone by then, or fits beside them. `docs/backfill.md` says what is promised.
 """
 
@@ -98,7 +98,7 @@ class BackfillPlanner:
         self._store.capacity.moved.clear()
 
     def next_due(self, now: Millis) -> Millis | None:
-        """When a reserved start has come, or somebody that was let in early is overdue."""
+        """When a reserved start has come, or a backfilled workload is overdue."""
         starts = [r.start for r in self.timeline.reservations if now < r.start < FAR]
         starts += self._revoking.overdue_times(now)
         again = self._giving_way.next_due(now)
@@ -302,7 +302,7 @@ class BackfillPlanner:
     # --- revoking -----------------------------------------------------------------------------------------------------
 
     def _revoke(self, now: Millis) -> list[Decision]:
-        """The first of each queue that could start but for those that were let in before it makes them go."""
+        """The first of each queue that could start but for backfilled workloads preempts these."""
         decisions: list[Decision] = []
         for reservation in self._first_of_each_queue():
             queue = self._store.queues[reservation.queue]
@@ -360,7 +360,7 @@ class BackfillPlanner:
         self.delays.note(now, waiting)
 
     def _cause_of_delay(self, reservation: Reservation, now: Millis) -> str:
-        """Why gangs that were let in keep the head from starting right now, see `headdelay`; "" = it could not without them."""
+        """Why backfilled workloads keep the head from starting right now, see `head_delay`; "" = it could not without them."""
         gangs_of = self._store.gangs
         everyone = [gang for key in reservation.passed_by if (gang := gangs_of.get(key)) and gang.backfilled]
         overdue = [gang for gang in everyone if self._revoking.overdue_at(gang) <= now]
@@ -391,7 +391,7 @@ def _flavors(assignment: Assignment) -> Flavors:
 
 
 def _can_never_fit(assignment: Assignment) -> bool:
-    """It will not fit whoever goes."""
+    """It would not fit even without all others."""
     return assignment.mode is Mode.NO_FIT and assignment.severity != WAITING
 
 

@@ -1,7 +1,7 @@
 """Running gangs that give way to a reserved head at their checkpoints: time sharing where it costs next to nothing.
 
 Backfill alone can't help a head that waits behind runs that were there first. A gang that declares checkpoints loses little
-when it stops, so it may be asked to stand back for one that is expected to be done long before it. Whoever gives way goes
+when it stops, so it may be asked to stand back for one that is expected to be done long before it. A job that gives way goes
 after the head by the queue's own order, reckoned with what it still has to run: nobody is stopped only to start again at once.
 
 The price is bounded: the work that all victims lose since their last checkpoints is at most a share of what the head has
@@ -143,7 +143,7 @@ class GivingWay:
                 yield _Offer(cost, -gang.reserved, gang.uid, gang)
 
     def _least_left(self, reservation: Reservation, policy: GiveWay, now: Millis) -> tuple[float, float]:
-        """For how long those that are asked go on at least, in milliseconds; and those that were let in before their turn.
+        """For how long those that are asked go on at least, in milliseconds; and for backfilled ones.
 
         A head that has waited for as long as it runs asks for half as much: an estimate that is too long must not keep it.
         """

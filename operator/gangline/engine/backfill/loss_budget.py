@@ -1,6 +1,6 @@
 """How freely a queue may let gangs be stopped for others: a bucket that fills with the quota's time and pays for what is lost.
 
-Whoever is stopped loses what it did since its last checkpoint, in resource seconds. One head pays little for that (see
+A workload that is stopped loses what it did since its last checkpoint, in resource seconds. One head pays little for that (see
 `giveway`), but under a backlog heads come all day. So the bucket holds what may be lost in a day, and the emptier it is, the less
 a head may cost: it then waits a little longer, until those that could make room for it have just saved their work.
 """

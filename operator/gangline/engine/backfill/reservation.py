@@ -1,4 +1,4 @@
-"""A reserved start, and those that were let in before one."""
+"""A reserved start, and the workloads that were backfilled before one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gangline.engine.model.runtime import NEVER
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.text.change_log import ChangeLog
 
-#: When everybody has gone whose end nobody knows, those that were let in beside a reservation excepted.
+#: When all workloads have gone whose end is unknown, those that were backfilled beside a reservation excepted.
 FAR: Millis = NEVER - 1
 _LOG_LENGTH = 10_000
 
@@ -49,7 +49,7 @@ class Reservation:
         self.better = False
         #: those that may stay beyond the start: they were tested
         self.beside: set[str] = set()
-        #: those that were let in before it since it is reserved
+        #: workloads that were backfilled before it since it is reserved
         self.passed_by: set[str] = set()
         #: when it can start at the earliest, by counting
         self.outlook: Outlook | None = None
@@ -68,7 +68,7 @@ class Reservation:
 
 
 class LetIn:
-    """The holders that were let in before a reserved gang, and a log of those about which there is something new."""
+    """The holders that were backfilled before a reserved gang, and a log of those about which there is something new."""
 
     __slots__ = ("gangs", "log")
 

@@ -1,4 +1,4 @@
-"""Who was let in before a reserved gang, and has to go again so that it can start when it was promised.
+"""Which backfilled workloads are preempted again so that one with a reservation can start when it was promised.
 
 Which gangs passed which reservation is kept, and looked at again only for those about which the timeline heard something new.
 """
@@ -24,7 +24,7 @@ REVOKED = "BackfillRevoked"
 
 
 class _Passers:
-    """Those that were let in before one reservation and are not on their way out: when each is overdue."""
+    """The workloads that were backfilled before one reservation and are not being evicted: when each is overdue."""
 
     __slots__ = ("gangs", "newest_first", "seen")
 
@@ -49,7 +49,7 @@ class Revoking:
     def victims(self, reservation: Reservation, any_: bool, spared: Container[str], now: Millis) -> list[WorkloadState]:
         """As few as possible of those that may be revoked, newest first, so that the head fits once the leaving have gone.
 
-        `any_`: all may be that were let in before it, else those that are overdue; never those whose uid is in `spared`.
+        `any_`: all may be that were backfilled before it, else those that are overdue; never those whose uid is in `spared`.
         [] if that does not help, or if the head fits without.
         """
         able = [
@@ -71,7 +71,7 @@ class Revoking:
             return removal.spare(lambda: self._fits(reservation))
 
     def overdue_at(self, gang: WorkloadState) -> Millis:
-        """When a gang that was let in early has outstayed what it was let in for."""
+        """When a backfilled workload is overdue: it has run for longer than it was admitted for."""
         queue = queue_of(gang)
         policy = queue.config.backfill if queue is not None else None
         policy = policy or Backfill()
@@ -94,7 +94,7 @@ class Revoking:
     # --- who passed whom ----------------------------------------------------------------------------------------------
 
     def _passed_by(self, reservation: Reservation) -> list[tuple[Millis, WorkloadState]]:
-        """Those in its tree that were let in before it and are not on their way out, newest first; and when each is overdue."""
+        """The workloads that were backfilled before it and are not being evicted, newest first; and when each is overdue."""
         backfilled_holders = self._timeline.backfilled_holders
         known = self._passers.get(reservation)
         news = backfilled_holders.log.since(known.seen) if known is not None else None

@@ -154,7 +154,7 @@ class Packer:
         label, table = member.exclusive, self._rooms.table(member.ground, member.shape)
         free = self._rooms.domains(member.ground.names, label)
         here = self._rooms.domains(bound, label)
-        # what rooms take besides the pods that sit there, which are thought away for the moment
+        # what rooms take besides the pods that sit there, which do not count for the moment
         counts = {node: max(0, count - bound.get(node, 0)) for node, count in table.counts.items()}
         left = member.domains
         for value in self._domain_order(free, here, label):

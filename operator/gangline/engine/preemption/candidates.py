@@ -2,7 +2,7 @@
 
 In a cohort of 100 queues whatever is released lets 100 heads look for victims, mostly among the same gangs. So a list of those
 elsewhere is kept (`Known`) for as long as nobody in the tree gets more than they had. Until then it has everybody who counts,
-in the right order, and besides some who are thought away or no longer above their quota: `still_candidate` tells.
+in the right order, and besides some that are removed in a simulation or no longer above their quota: `still_candidate` tells.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which of those that may be preempted go: Kueue's choice, and what a policy may ask for instead.
 
-Kueue takes the least valuable first until there is room, and then spares whoever need not go. `LeastLostWork` values gangs of
+Kueue takes the least valuable first until there is room, and then spares those that need not go. `LeastLostWork` values gangs of
 one priority by the work that is lost with them; `FewestGangs` looks for the smallest set. In every case nobody goes in vain.
 """
 

@@ -1,8 +1,8 @@
-"""Who is not to be stopped to make room for others, and until when: what the policy of its own queue says of its gangs.
+"""Which running workloads are protected from preemption, and until when: what the policy of their own queue says.
 
-It holds whoever wants the room, of its own queue or another one, and however it would be made: by preemption within a queue,
-reclamation, fair sharing, giving way, or healing. It does not hold against the revocation of backfill, which is what a gang was
-let in on; nor against nodes that fail, limits of run time, deactivation, and queues that are drained.
+Protection holds against every workload that wants the room, of the same queue or another one, however it would be made: by
+preemption within a queue, reclamation, fair sharing, checkpoint preemption, or healing. It does not hold against the revocation of
+backfill, on which terms a workload was backfilled; nor against nodes that fail, limits of run time, deactivation, and queues that are drained.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STEP: Millis = 1000
 def protected_until(gang: WorkloadState, now: Millis) -> Millis:
     """Until when a holder is not to be stopped: a time after `now`, NEVER while it runs at all, or 0 if it may be.
 
-    Whoever is on its way out is not protected any more.
+    A workload that is being evicted is not protected any more.
     """
     policy = _policy(gang)
     if policy is None or gang.evicting:

@@ -209,7 +209,7 @@ class TimedQueue(PendingQueue):
             bucket = cast("TimedBucket | None", gang.bucket)
             if bucket is not None and not bucket.parked:
                 return gang
-        #: the turn of the last one that has a reservation: whoever goes before it is no candidate for backfill
+        #: the turn of the last one that has a reservation: one that goes before it is no candidate for backfill
         fence = max((self.turn(gang) for gang in self.reserved), default=None)
         first = min(self._offers(fence), default=None, key=_first)
         if first is None:
@@ -266,7 +266,7 @@ class TimedQueue(PendingQueue):
         return others
 
     def _reckon(self, bucket: TimedBucket, on: Flavors) -> None:
-        """Of those in this bucket, only whoever would end soon enough on these flavors is offered from now on."""
+        """Of those in this bucket, only one that would end soon enough on these flavors is offered from now on."""
         if bucket.on == on:
             return
         bucket.on = on

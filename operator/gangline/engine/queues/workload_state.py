@@ -204,7 +204,7 @@ class WorkloadState:
         self.second_passes = 0
         #: taken out of the ledger for a what-if
         self.removed = False
-        #: it was let in before a reserved gang that goes before it
+        #: it was backfilled: admitted before a workload that goes before it and has a reservation
         self.backfilled = False
 
         self.workload = workload

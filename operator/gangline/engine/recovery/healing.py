@@ -48,7 +48,7 @@ class Healing:
         return min((time for time in times if time is not None and time > now), default=None)
 
     def run(self, now: Millis) -> list[Decision]:
-        """Heal whoever has to be healed and can be."""
+        """Heal the gangs that have to be healed and can be."""
         store = self._store
         if not store.health.nodes and not store.health.lost():
             return []

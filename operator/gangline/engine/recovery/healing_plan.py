@@ -16,7 +16,7 @@ REPLACE, RESTART = "Replace", "Restart"
 
 
 class Plan:
-    """Asked as things are, and again with others thought away; `keep_room` takes what the last answer found."""
+    """Asked as things are, and again in simulations without others; `keep_room` takes what the last answer found."""
 
     def __init__(self, store: Store, gang: WorkloadState, lost: tuple[str, ...]) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Facts about everything but workloads: each goes into its table, and wakes whoever it may concern."""
+"""Facts about everything but workloads: each goes into its table, and wakes the queues that it may concern."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class ClusterIntake:
         return replace(node, ready=ready, uid="", conditions={}, annotations={}, capacity={})
 
     def _wake(self, flavors: frozenset[str]) -> None:
-        """The capacity of these topology flavors changed: whoever may use them tries again."""
+        """The capacity of these topology flavors changed: queues that may use them try again."""
         for queue in self._store.queues.values() if flavors else ():
             if any(option.name in flavors for group in queue.group_of.values() for option in group.options):
                 self._store.flush(queue.root)

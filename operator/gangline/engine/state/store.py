@@ -402,7 +402,7 @@ class Store:
                 self.changed_queues.add(queue.name)
 
     def _flush_placing(self) -> None:
-        """Nodes have more room: whoever found none tries again, in whatever tree."""
+        """Nodes have more room: workloads that found none try again, in every tree."""
         for queue in self.queues.values():
             if queue.lacks_places:
                 self.flush(queue.root)

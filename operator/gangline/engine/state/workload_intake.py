@@ -74,7 +74,7 @@ class Intake:
             store.confirm(gang)
             store.reviews[gang.key] = gang
             if anew:
-                store.touch(queue)  # whoever it was to go for tries again
+                store.touch(queue)  # the workload that it was preempted for tries again
             return
         if gang.holds:
             store.release(gang)

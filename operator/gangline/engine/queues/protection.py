@@ -1,8 +1,9 @@
 """Which running workloads are protected from preemption, and until when: what the policy of their own queue says.
 
 Protection holds against every workload that wants the room, of the same queue or another one, however it would be made: by
-preemption within a queue, reclamation, fair sharing, checkpoint preemption, or healing. It does not hold against the revocation of
-backfill, on which terms a workload was backfilled; nor against nodes that fail, limits of run time, deactivation, and queues that are drained.
+preemption within a queue, reclamation, fair sharing, checkpoint preemption, or healing. It does not hold against the revocation
+of backfill, on which terms a workload was backfilled; nor against nodes that fail, limits of run time, deactivation, and queues
+that are drained.
 """
 
 from __future__ import annotations

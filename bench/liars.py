@@ -27,8 +27,8 @@ from gangline.console.options import Instant
 from gangline.engine.model import Millis
 from gangline.forecast.tracker import Tracker
 from gangline.replay import policies
-from gangline.replay.model import Cluster, Job, Result
-from gangline.replay.plan import Plan, Prepared, prepare, shake
+from gangline.replay.replay_plan import Plan, Prepared, prepare, shake
+from gangline.replay.replayed import Cluster, Job, Result
 from gangline.replay.run import foresight
 from gangline.replay.simulator import Simulator
 from gangline.traces import Trace

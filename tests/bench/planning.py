@@ -15,9 +15,9 @@ from typing import Any
 
 from gangline.engine import Engine
 from gangline.engine.model import Admit, Evict, Gone, Preempt, Put, RuntimeForecast, Workload
-from gangline.replay.model import Cluster, Job, number_of
 from gangline.replay.policies import POLICIES
-from gangline.replay.world import SETTINGS, Workloads, facts
+from gangline.replay.replayed import Cluster, Job, number_of
+from gangline.replay.trace_facts import SETTINGS, Workloads, facts
 
 #: (GPUs, how often)
 SIZES = ((1, 60), (2, 10), (4, 8), (8, 15), (16, 4), (32, 2), (64, 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.liars import LIAR, LIES, change, lying, with_authors
 
-from gangline.replay.model import TRUTH, replayed
+from gangline.replay.replayed import TRUTH, replayed
 from gangline.traces import Trace, TraceJob
 
 TRACE = Trace("made", tuple(TraceJob(f"j{i}", float(i), 3600.0, 8) for i in range(2000)))

@@ -35,7 +35,7 @@ from gangline.forecast import (
 from gangline.forecast.calibration import REFRESH, Calibrator
 from gangline.forecast.evaluate import Window, evaluate
 from gangline.forecast.guard import Guard
-from gangline.forecast.model import Validation
+from gangline.forecast.quantile_model import Validation
 from gangline.forecast.quantiles import LEVELS
 from gangline.forecast.runs import StartedRun
 from gangline.forecast.shifts import Evidence, shifts, weighted_quantile

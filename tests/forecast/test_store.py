@@ -16,7 +16,7 @@ from sqlalchemy import Connection, create_engine, text
 from tests.forecast.generator import DAY, make_runs
 
 from gangline.forecast import HistoryStore, Run, StoreError, schema
-from gangline.forecast import store as store_module
+from gangline.forecast import run_store as store_module
 
 RUNS = make_runs(50)
 NOW = 1 + len(schema.MIGRATIONS)  #: this version of the schema
@@ -144,7 +144,7 @@ def test_texts_that_no_database_takes_are_kept_without_what_it_refuses(store: Hi
 KILLED = """
 import sys
 from dataclasses import replace
-from gangline.forecast.store import HistoryStore
+from gangline.forecast.run_store import HistoryStore
 from gangline.forecast.runs import Run
 store = HistoryStore(sys.argv[1])
 for batch in range(10**6):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from tests.forecast.generator import make_runs
 
-from gangline.replay.model import Job, replayed
+from gangline.replay.replayed import Job, replayed
 from gangline.traces import TraceJob
 
 SIZES = (1, 1, 1, 2, 4, 5, 8, 12, 16, 20)

@@ -14,7 +14,7 @@ from gangline.forecast import Run, training
 from gangline.replay import calibration
 from gangline.replay.foresight import Foresight, Guess, LastTwo, Limits, Noisy, Truth, run_of
 from gangline.replay.learned import Learned, school
-from gangline.replay.model import Cluster, Job, Result, replayed
+from gangline.replay.replayed import Cluster, Job, Result, replayed
 from gangline.replay.simulator import Rules, Simulator
 
 SMALL = training.Settings(rounds=10, min_leaf=10)

@@ -8,7 +8,7 @@ import pytest
 from tests.replay.jobs import made
 
 from gangline.replay import metrics
-from gangline.replay.model import Cluster, Outcome, Result, Sample, Stint
+from gangline.replay.replayed import Cluster, Outcome, Result, Sample, Stint
 
 
 def outcome(number: int, submit: float, start: float, duration: float, gpus: int, tenant: str = "a") -> Outcome:

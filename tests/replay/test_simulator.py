@@ -9,10 +9,10 @@ from tests.replay.jobs import made, reference, trace_jobs
 
 from gangline.engine.model import Backfill, ClusterQueue
 from gangline.replay.foresight import Blind, Limits, Truth
-from gangline.replay.model import Cluster, Job, Outcome, ReplayError, Result, replayed
 from gangline.replay.policies import POLICIES, chosen
+from gangline.replay.replayed import Cluster, Job, Outcome, ReplayError, Result, replayed
 from gangline.replay.simulator import Rules, Simulator
-from gangline.replay.world import quotas_by_use
+from gangline.replay.trace_facts import quotas_by_use
 
 HOUR = 3_600_000
 

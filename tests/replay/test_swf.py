@@ -10,8 +10,8 @@ from gangline import traces
 from gangline.engine.model import Millis
 from gangline.replay import metrics
 from gangline.replay.foresight import Limits, Truth
-from gangline.replay.model import Cluster, Result, replayed
 from gangline.replay.policies import POLICIES
+from gangline.replay.replayed import Cluster, Result, replayed
 from gangline.replay.simulator import Simulator
 
 #: submit, run time, processors, requested time

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 import orjson
 
 from gangline.api.admission import Context, jobs
-from gangline.api.admission.model import mapping
+from gangline.api.admission.findings import mapping
 from gangline.jobs import owners
 from gangline.kube.client import ApiError, NotFound, Resource
 from gangline.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES

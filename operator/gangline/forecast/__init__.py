@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from gangline.forecast.errors import ModelError, TooFewRunsError, TrainingError
     from gangline.forecast.forecaster import Forecaster
     from gangline.forecast.guard import Verdict
-    from gangline.forecast.model import Model, load
+    from gangline.forecast.quantile_model import Model, load
     from gangline.forecast.quantiles import LEVELS, Forecast, Source
+    from gangline.forecast.run_store import HistoryStore, StoreError
     from gangline.forecast.runs import Run, command_shape, from_trace, from_workload, hint_seconds
     from gangline.forecast.settings import Settings
-    from gangline.forecast.store import HistoryStore, StoreError
     from gangline.forecast.training import train
     from gangline.forecast.worker import train_in_process
 
@@ -32,11 +32,11 @@ _MODULES: Final = {
     "errors": ("ModelError", "TooFewRunsError", "TrainingError"),
     "forecaster": ("Forecaster",),
     "guard": ("Verdict",),
-    "model": ("Model", "load"),
+    "quantile_model": ("Model", "load"),
     "quantiles": ("LEVELS", "Forecast", "Source"),
     "runs": ("Run", "command_shape", "from_trace", "from_workload", "hint_seconds"),
     "settings": ("Settings",),
-    "store": ("HistoryStore", "StoreError"),
+    "run_store": ("HistoryStore", "StoreError"),
     "training": ("train",),
     "worker": ("train_in_process",),
 }

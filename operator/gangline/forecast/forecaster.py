@@ -20,7 +20,7 @@ from gangline.forecast.runs import Run, StartedRun
 from gangline.forecast.tracker import Tracker
 
 if TYPE_CHECKING:
-    from gangline.forecast.model import Model
+    from gangline.forecast.quantile_model import Model
 
 _MEDIAN: Final = LEVELS.index(0.5)
 _LEARNED: Final = 500  # runs with a hint (or limit) after which the model knows what hints are worth

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from gangline.forecast.model import Validation
+    from gangline.forecast.quantile_model import Validation
 
 WINDOW: Final = 7 * 86400.0  # seconds
 MIN_RUNS: Final = 50  # finished runs below which there is no verdict

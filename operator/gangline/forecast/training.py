@@ -16,7 +16,7 @@ from gangline.forecast.calibration import group_of
 from gangline.forecast.dataset import Table
 from gangline.forecast.errors import TooFewRunsError
 from gangline.forecast.flavors import FlavorScale
-from gangline.forecast.model import Model, Validation
+from gangline.forecast.quantile_model import Model, Validation
 from gangline.forecast.quantiles import LEVELS
 from gangline.forecast.runs import Run, StartedRun
 from gangline.forecast.settings import DEFAULTS, Settings

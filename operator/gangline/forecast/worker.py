@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gangline.forecast.errors import TooFewRunsError, TrainingError
+from gangline.forecast.run_store import HistoryStore
 from gangline.forecast.settings import DEFAULTS, Settings
-from gangline.forecast.store import HistoryStore
 
 if TYPE_CHECKING:
-    from gangline.forecast.model import Model
+    from gangline.forecast.quantile_model import Model
 
 TIMEOUT: Final = 600.0  # seconds
 _NICE: Final = 10
@@ -28,7 +28,7 @@ _TOO_FEW: Final = 3  # exit status
 
 def train_in_process(url: str, out: Path, now: float, settings: Settings = DEFAULTS, timeout: float = TIMEOUT) -> Model:
     """As `train_file`, and return the model."""
-    from gangline.forecast.model import load
+    from gangline.forecast.quantile_model import load
 
     train_file(url, out, now, settings, timeout)
     return load(out)

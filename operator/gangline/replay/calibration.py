@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gangline.forecast import LEVELS
 from gangline.forecast import metrics as scores
 from gangline.replay.foresight import Foresight
-from gangline.replay.model import Job
+from gangline.replay.replayed import Job
 
 Floats = NDArray[np.float64]
 

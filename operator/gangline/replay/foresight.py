@@ -18,7 +18,7 @@ from gangline.forecast.baselines import last_two
 from gangline.forecast.quantiles import log_normal
 from gangline.forecast.runs import Run
 from gangline.forecast.tracker import Tracker
-from gangline.replay.model import Job
+from gangline.replay.replayed import Job
 
 #: of an estimate that is one number: all quantiles up to the second level are that number
 _POINT: Final = (0.5, 0.99)

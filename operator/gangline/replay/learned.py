@@ -14,7 +14,7 @@ from gangline.forecast.flavors import FlavorScale
 from gangline.forecast.tracker import Tracker
 from gangline.replay.foresight import quantiles_of, run_of
 from gangline.replay.lessons import Lessons
-from gangline.replay.model import Job
+from gangline.replay.replayed import Job
 
 #: estimates that nobody waits for are made so many at a time
 _BATCH: Final = 256

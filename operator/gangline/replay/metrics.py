@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gangline.engine import BACKFILL, EARLY_END
-from gangline.replay.model import Outcome, Result
+from gangline.replay.replayed import Outcome, Result
 
 Floats = NDArray[np.float64]
 

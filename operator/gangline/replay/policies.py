@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gangline.engine.model import UNLIMITED, Backfill, ClusterQueue, GiveWay, Ordering
-from gangline.replay.model import ReplayError
+from gangline.replay.replayed import ReplayError
 
 QUEUE: Final = "replay"
 #: whose word a policy takes where it names none: that of --predictor

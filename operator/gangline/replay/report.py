@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from gangline.replay.charts import Axis, Plot, colour, legend, span_axis, thinned
-from gangline.replay.model import Outcome, Result
+from gangline.replay.replayed import Outcome, Result
 from gangline.replay.run import Replay, Story
 
 _DAY: Final = 86_400_000

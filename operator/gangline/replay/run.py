@@ -10,9 +10,9 @@ from typing import Any, Final
 from gangline.replay import calibration, metrics
 from gangline.replay.foresight import Blind, Foresight, Guess, LastTwo, Limits, Noisy, Truth
 from gangline.replay.learned import Learned
-from gangline.replay.model import Result
-from gangline.replay.plan import Plan, Prepared, shake
 from gangline.replay.policies import Policy
+from gangline.replay.replay_plan import Plan, Prepared, shake
+from gangline.replay.replayed import Result
 from gangline.replay.simulator import Simulator
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from queue import Empty
 from typing import Any, Final, TypeAlias
 
-from gangline.replay.model import Outcome
-from gangline.replay.plan import Plan, Prepared
 from gangline.replay.policies import Policy
+from gangline.replay.replay_plan import Plan, Prepared
+from gangline.replay.replayed import Outcome
 from gangline.replay.run import Replay, Story, play
 from gangline.traces import Trace
 

@@ -27,8 +27,8 @@ from gangline.engine.model import (
     Workload,
 )
 from gangline.replay.foresight import Foresight
-from gangline.replay.model import Cluster, Job, Outcome, Result, Sample, Stint, number_of
-from gangline.replay.world import GPU, SETTINGS, Workloads, facts, node_number
+from gangline.replay.replayed import Cluster, Job, Outcome, Result, Sample, Stint, number_of
+from gangline.replay.trace_facts import GPU, SETTINGS, Workloads, facts, node_number
 
 _FINISH, _SUBMIT = 0, 1
 #: starts after which the engine is asked how its reserved heads fared

@@ -3,7 +3,7 @@
     {"time": 1767225600, "namespace": "team", "pod": "train-0-x7", "gpu": 0.93, "logBytes": 81234}
 
 `time` is in Unix seconds (left out: when the file was changed); `gpu`, `kernelAge`, `power`, `logBytes` and `xid` as in
-`telemetry.model.Reading`. The last line about a pod counts. Lines that can't be read are passed over.
+`telemetry.readings.Reading`. The last line about a pod counts. Lines that can't be read are passed over.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gangline import bounded
-from gangline.telemetry.model import Reading, SourceError
+from gangline.telemetry.readings import Reading, SourceError
 
 #: JSON name -> field
 FIELDS: Final = {"gpu": "gpu", "kernelAge": "kernel_age", "power": "power", "logBytes": "log_bytes", "xid": "xid"}

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from gangline import bounded
-from gangline.telemetry.model import Reading, SourceError
+from gangline.telemetry.readings import Reading, SourceError
 
 #: Engine activity is honest where "utilisation" only says that some kernel ran, which an idle spin does too.
 QUERIES: Final[Mapping[str, str]] = {

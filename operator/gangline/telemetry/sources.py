@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gangline.telemetry.file import FileSource
-from gangline.telemetry.model import Source
 from gangline.telemetry.prometheus import PrometheusSource
+from gangline.telemetry.readings import Source
 
 
 def open_source(where: str, queries: Mapping[str, str] | None = None) -> Source:

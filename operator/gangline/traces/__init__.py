@@ -12,10 +12,10 @@ from pathlib import Path
 
 from gangline.traces import helios, native, openb, pai, philly, swf
 from gangline.traces.helios import quotas
-from gangline.traces.model import Trace, TraceError, TraceJob, TraceNode
 from gangline.traces.native import write
 from gangline.traces.openb import nodes
 from gangline.traces.table import header
+from gangline.traces.trace import Trace, TraceError, TraceJob, TraceNode
 
 __all__ = ["FORMATS", "Trace", "TraceError", "TraceJob", "TraceNode", "detect", "load", "nodes", "quotas", "write"]
 

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from gangline.traces.model import TraceJob
 from gangline.traces.table import Columns, Row, rows
+from gangline.traces.trace import TraceJob
 
 COMPACT = frozenset({"job_id", "submit_s", "duration_s", "gpu_num", "clamped"})
 PUBLISHED = frozenset({"job_id", "submit_time", "duration", "gpu_num"})

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 
-from gangline.traces.model import TraceJob
 from gangline.traces.table import Columns, Row, rows
+from gangline.traces.trace import TraceJob
 
 REQUIRED = ("id", "submit", "duration", "gpus")
 COLUMNS = tuple(f.name for f in fields(TraceJob))

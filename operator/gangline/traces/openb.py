@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from gangline.traces.model import TraceJob, TraceNode
 from gangline.traces.table import Columns, Row, rows
+from gangline.traces.trace import TraceJob, TraceNode
 
 PODS = frozenset({"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "pod_phase", "creation_time"})
 _MIB = 2**20

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gangline.traces.model import TraceError, TraceJob
 from gangline.traces.table import Columns, Row, open_text, rows
+from gangline.traces.trace import TraceError, TraceJob
 
 COMPACT = frozenset({"job_id", "vc", "submit_s", "duration_s", "gpu_num"})
 _LOG_KEYS = frozenset({"jobid", "vc", "submitted_time", "attempts"})

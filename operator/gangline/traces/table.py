@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TypeAlias
 
-from gangline.traces.model import TraceError
+from gangline.traces.trace import TraceError
 
 _GZIP_MAGIC = b"\x1f\x8b"
 

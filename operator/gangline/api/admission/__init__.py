@@ -26,7 +26,7 @@ from gangline.api.admission import (
     topology,
     workload,
 )
-from gangline.api.admission.model import NOTHING, Context, FieldError, Json, Result, Rules, metadata, text
+from gangline.api.admission.findings import NOTHING, Context, FieldError, Json, Result, Rules, metadata, text
 
 __all__ = [
     "KINDS",

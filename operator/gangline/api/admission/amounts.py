@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Final
 
 from gangline.api import quantity
-from gangline.api.admission.model import NEGATIVE, FieldError, invalid, required
+from gangline.api.admission.findings import NEGATIVE, FieldError, invalid, required
 
 #: quantities are counted in signed 64-bit integers of canonical units (milli-cpu, bytes, whole devices)
 LARGEST: Final = 2**63 - 1

@@ -6,7 +6,7 @@ from typing import Final
 
 from gangline.api import names
 from gangline.api.admission import jobs, pods, syntax, topology_request
-from gangline.api.admission.model import (
+from gangline.api.admission.findings import (
     IMMUTABLE,
     FieldError,
     Json,

@@ -8,7 +8,7 @@ from typing import Final
 from gangline.api import names
 from gangline.api.admission import legacy, quotas, syntax
 from gangline.api.admission.finalizers import keep_while_in_use
-from gangline.api.admission.model import (
+from gangline.api.admission.findings import (
     NOTHING,
     Context,
     FieldError,

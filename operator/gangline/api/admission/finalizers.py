@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gangline.api import names
-from gangline.api.admission.model import Json, fill, listing
+from gangline.api.admission.findings import Json, fill, listing
 
 
 def keep_while_in_use(obj: Json, old: Json | None) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 from gangline.api.admission import syntax
 from gangline.api.admission.finalizers import keep_while_in_use
-from gangline.api.admission.model import Context, FieldError, Json, Rules, immutable, mapping, required, spec
+from gangline.api.admission.findings import Context, FieldError, Json, Rules, immutable, mapping, required, spec
 
 
 def default(flavor: Json, old: Json | None, context: Context) -> list[str]:

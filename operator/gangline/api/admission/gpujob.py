@@ -10,7 +10,7 @@ from typing import Final
 
 from gangline.api import quantity
 from gangline.api.admission import amounts, jobs, pods, syntax, topology_request
-from gangline.api.admission.model import (
+from gangline.api.admission.findings import (
     FieldError,
     Json,
     Rules,

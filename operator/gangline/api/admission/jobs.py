@@ -12,7 +12,7 @@ from typing import Final
 
 from gangline.api import names, quantity
 from gangline.api.admission import syntax
-from gangline.api.admission.model import (
+from gangline.api.admission.findings import (
     IMMUTABLE,
     Context,
     FieldError,

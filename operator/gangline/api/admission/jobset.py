@@ -11,7 +11,7 @@ from typing import Final
 
 from gangline.api import names
 from gangline.api.admission import jobs, pods, topology_request
-from gangline.api.admission.model import (
+from gangline.api.admission.findings import (
     Context,
     FieldError,
     Json,

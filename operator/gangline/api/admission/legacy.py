@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from gangline.api import names
-from gangline.api.admission.model import Json, fill, listing, mapping, objects, spec, text
+from gangline.api.admission.findings import Json, fill, listing, mapping, objects, spec, text
 
 #: the API server cuts a longer warning
 _LONGEST_WARNING: Final = 256

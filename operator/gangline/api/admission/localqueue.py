@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gangline.api.admission import quotas, syntax
-from gangline.api.admission.model import Context, FieldError, Json, Rules, immutable, mapping, required, spec
+from gangline.api.admission.findings import Context, FieldError, Json, Rules, immutable, mapping, required, spec
 
 
 def validate(queue: Json, old: Json | None, context: Context) -> list[FieldError]:

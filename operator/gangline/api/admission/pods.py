@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, cast
 
 from gangline.api.admission import amounts
-from gangline.api.admission.model import FieldError, Json, invalid, listing, mapping, objects, required, wrong_type
+from gangline.api.admission.findings import FieldError, Json, invalid, listing, mapping, objects, required, wrong_type
 
 #: a resource that the queueing system counts itself
 PODS: Final = "pods"

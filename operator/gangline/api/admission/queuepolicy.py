@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gangline.api.admission import amounts, syntax
-from gangline.api.admission.model import (
+from gangline.api.admission.findings import (
     Context,
     FieldError,
     Json,

@@ -7,7 +7,17 @@ from fractions import Fraction
 from typing import Final
 
 from gangline.api.admission import amounts, syntax
-from gangline.api.admission.model import NEGATIVE, NOTHING, FieldError, Json, duplicate, invalid, listing, objects, text
+from gangline.api.admission.findings import (
+    NEGATIVE,
+    NOTHING,
+    FieldError,
+    Json,
+    duplicate,
+    invalid,
+    listing,
+    objects,
+    text,
+)
 
 MAX_FLAVORS: Final = 256
 MAX_RESOURCES: Final = 256

@@ -7,7 +7,7 @@ from typing import Final
 
 from gangline import bounded
 from gangline.api import quantity
-from gangline.api.admission.model import (
+from gangline.api.admission.findings import (
     NEGATIVE,
     FieldError,
     Json,

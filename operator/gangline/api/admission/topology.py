@@ -6,7 +6,7 @@ from typing import Final
 
 from gangline.api import names
 from gangline.api.admission import syntax
-from gangline.api.admission.model import (
+from gangline.api.admission.findings import (
     Context,
     FieldError,
     Json,

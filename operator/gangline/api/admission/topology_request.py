@@ -7,7 +7,7 @@ from typing import Final
 from gangline import bounded
 from gangline.api import names
 from gangline.api.admission import syntax
-from gangline.api.admission.model import (
+from gangline.api.admission.findings import (
     NOTHING,
     FieldError,
     Json,

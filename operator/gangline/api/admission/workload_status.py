@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gangline.api import names
 from gangline.api.admission import amounts, syntax
-from gangline.api.admission.model import (
+from gangline.api.admission.findings import (
     FieldError,
     Json,
     immutable,

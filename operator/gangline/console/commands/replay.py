@@ -16,8 +16,8 @@ from gangline import traces
 from gangline.console.options import Instant, Span
 from gangline.console.views.table import Rows, plain
 from gangline.replay import policies, report
-from gangline.replay.model import Cluster, ReplayError
-from gangline.replay.plan import PREDICTORS, Plan, prepare
+from gangline.replay.replay_plan import PREDICTORS, Plan, prepare
+from gangline.replay.replayed import Cluster, ReplayError
 from gangline.replay.run import Replay
 from gangline.replay.side_by_side import Tick, replay
 

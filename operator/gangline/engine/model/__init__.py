@@ -8,6 +8,7 @@ Facts are level-triggered: `Put(item)` states the whole truth about one object (
 its status that decide), `Gone` says it is no more. The order in which facts about different objects arrive does not matter.
 """
 
+from gangline.engine.model.changes import Change, Gone, Item, Put, WriteFailed
 from gangline.engine.model.decisions import (
     Admit,
     AskChecks,
@@ -22,7 +23,6 @@ from gangline.engine.model.decisions import (
     Swap,
     Warn,
 )
-from gangline.engine.model.facts import Change, Gone, Item, Put, WriteFailed
 from gangline.engine.model.nodes import ForeignPod, Node, Topology
 from gangline.engine.model.policies import SWAP_WINDOW, Backfill, GiveWay, Ordering, Overrun, Recovery, VictimPolicy
 from gangline.engine.model.queues import (

@@ -11,10 +11,10 @@ from gangline.engine.model import Millis
 from gangline.forecast import Run, from_trace
 from gangline.forecast.dataset import known_at
 from gangline.replay.learned import Schooling, school
-from gangline.replay.model import LONGEST, Cluster, Job, ReplayError, replayed
 from gangline.replay.policies import CHOSEN, Policy
+from gangline.replay.replayed import LONGEST, Cluster, Job, ReplayError, replayed
 from gangline.replay.simulator import Rules
-from gangline.replay.world import quotas_by_use
+from gangline.replay.trace_facts import quotas_by_use
 from gangline.traces import Trace, TraceJob
 
 PREDICTORS: Final = ("model", "true", "limit", "last-two", "random", "noisy")

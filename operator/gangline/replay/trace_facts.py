@@ -30,7 +30,7 @@ from gangline.engine.model import (
     TopologyRequest,
     Workload,
 )
-from gangline.replay.model import TRUTH, Cluster, Job, name_of
+from gangline.replay.replayed import TRUTH, Cluster, Job, name_of
 
 GPU: Final = "nvidia.com/gpu"
 HOST: Final = "kubernetes.io/hostname"

@@ -85,7 +85,7 @@ async def through(controller: Controller, kind: str, obj: Json, what: str) -> No
     controller.act()
     for policy in (queue for queue in controller.mirror.objects[kube.CLUSTER_QUEUES].values()):
         controller.mirror.policy_of(policy)
-    for lane in list(controller._writer._lanes.values()):
+    for lane in list(controller.writes._writer._lanes.values()):
         for item in list(lane.waiting.values()):
             item.write.render()
     controller.stalls.policies()

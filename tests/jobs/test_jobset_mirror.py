@@ -54,9 +54,9 @@ def test_a_child_job_of_a_jobset_without_a_queue_is_on_its_own():
 def test_a_child_job_waits_until_its_jobset_is_known():
     found = filled((kube.JOBS, child()))
     assert found.managed_ancestor(child())
-    found.dirty.clear()
+    changed = found.changes.jobs.subscribe(worth=lambda ref: True)
     found.upsert(kube.JOB_SETS, job_set())
-    assert CHILD in found.dirty
+    assert CHILD in changed
     assert not found.managed_ancestor(child())
 
 

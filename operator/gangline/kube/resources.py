@@ -74,6 +74,11 @@ def deleting(obj: Json) -> bool:
     return "deletionTimestamp" in obj["metadata"]
 
 
+def controller_of(obj: Json) -> Json | None:
+    """The reference to the object's controller: its owner that manages it, of which there is one at most."""
+    return next((ref for ref in obj["metadata"].get("ownerReferences") or () if ref.get("controller")), None)
+
+
 def key_of(obj: Json) -> str:
     """The engine's identity of an object: `namespace/name`, or `name` for cluster-scoped kinds."""
     metadata = obj["metadata"]

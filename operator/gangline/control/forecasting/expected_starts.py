@@ -18,21 +18,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from gangline.api.read import conditions
 from gangline.control.forecasting.simulation_process import in_process, request
 from gangline.control.mirror.mirror import Mirror
+from gangline.control.parts.messages import Messages, StartForeseen
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
 from gangline.engine import Engine, ExpectedStart, Outlook, model
 from gangline.forecast import Forecast
 from gangline.kube import resources as kube
-from gangline.kube.resources import ObjectKey
+from gangline.kube.resources import Json, ObjectKey
 
 log = logging.getLogger(__name__)
-
-Json: TypeAlias = dict[str, Any]
 
 #: an outlook is good for so long, in seconds, …
 FRESH: Final = 5.0
@@ -104,7 +103,11 @@ class _Told:
 
 
 class Expected:
-    """`estimate` gives what is forecast for a workload; `foresee` makes an outlook from its request, blocking."""
+    """The expected starts of all that wait.
+
+    `estimate` gives what is forecast for a workload; `wanted` says whether somebody beside GPUJobs wants to know; `messages`
+    hears of every start that is foreseen; `foresee` makes an outlook from its request, blocking.
+    """
 
     def __init__(
         self,
@@ -116,6 +119,8 @@ class Expected:
         estimate: Callable[[str], Forecast | None],
         clock: Callable[[], float] = time.monotonic,
         foresee: Callable[[bytes], Outlook] | None = None,
+        wanted: Callable[[], bool] = lambda: False,
+        messages: Messages | None = None,
     ) -> None:
         self.starts: Mapping[str, ExpectedStart] = {}
         self.accuracy = Accuracy()
@@ -126,9 +131,8 @@ class Expected:
         self._estimate = estimate
         self._clock = clock
         self._foresee = foresee or in_process
-        #: whether somebody beside GPUJobs wants to know, and who is told of every start that is foreseen
-        self.wanted: Callable[[], bool] = lambda: False
-        self.foreseen: Callable[[str, ExpectedStart], None] = lambda workload, start: None
+        self._wanted = wanted
+        self._messages = messages or Messages()
         self._first: dict[str, ExpectedStart] = {}
         self._changed = True
         self._made = self._good_until = self._asked_until = float("-inf")
@@ -163,7 +167,7 @@ class Expected:
         now = self._clock()
         if now < self._good_until or not (self._changed or now > self._made + STALE):
             return False
-        return now < self._asked_until or self._gpujob_waits() or self.wanted()
+        return now < self._asked_until or self._gpujob_waits() or self._wanted()
 
     def _gpujob_waits(self) -> bool:
         for job in self._mirror.objects[kube.GPU_JOBS].values():
@@ -193,7 +197,7 @@ class Expected:
         self.starts = {key: start for key, start in seen.starts.items() if self._waits(key)}
         for key, start in self.starts.items():
             self._first.setdefault(key, start)
-            self.foreseen(key, start)
+            self._messages.tell(StartForeseen(key, start))
 
     def _waits(self, key: str) -> bool:
         value = self._mirror.workload_value(key)

@@ -11,14 +11,14 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from gangline import bounded
-from gangline.kube.resources import Resource
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json, Resource, key_of
 
 log = logging.getLogger(__name__)
 
-Json: TypeAlias = dict[str, Any]
 #: resource and key of an object
 Subject: TypeAlias = tuple[Resource, str]
 #: called with the object, the object's JSON where it is at hand, and what is wrong with it
@@ -65,6 +65,11 @@ class Quarantine:
             self.tell((resource, key), obj, what)
         except Exception:
             log.exception("%s %s: nobody could be told", resource.kind, key)
+
+    def note_unreadable(self, obj: Json, error: Exception) -> None:
+        """An object can't be read: its last good reading stands."""
+        resource = kube.BY_KIND.get(str(obj.get("kind")), kube.WORKLOADS)
+        self.note("reading it", resource, key_of(obj), error, obj)
 
     def _recovered(self, stage: str, subject: Subject) -> None:
         troubles = self._troubles.get(subject)

@@ -1,7 +1,7 @@
 """Keys of objects that changed, kept for each reader apart.
 
-Whoever notes a change adds to a `ChangedKeys`; every reader has a `KeySet` of its own there, which it empties when it looks. So no
-reader depends on who reads before it.
+Whoever notes a change adds to a `ChangedKeys`; every reader has a `KeySet` of its own there, which it empties when it looks. So
+no reader depends on who reads before it.
 """
 
 from __future__ import annotations

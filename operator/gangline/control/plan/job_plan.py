@@ -8,7 +8,6 @@ that of Kueue's job reconciler (see `plan`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
 
 from gangline.api import names
 from gangline.api.read import conditions, swap_record
@@ -28,9 +27,7 @@ from gangline.control.plan.plan_steps import (
 from gangline.control.status import status_changes
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import Expires, JobError, JobWrite, LeavesBehind, Patch, PodSetInfo
-from gangline.kube.resources import deleting
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json, deleting, key_of
 
 _LIMIT = "maximumExecutionTimeSeconds"
 
@@ -69,15 +66,11 @@ def plan(view: JobView, lookups: Lookups) -> list[Step]:
         return [
             *steps,
             ChangeStatus(workload, "finish", status_changes.finish(outcome.success, outcome.message)),
-            Note("Normal", "FinishedWorkload", f"Workload '{_key(workload)}' is declared finished"),
+            Note("Normal", "FinishedWorkload", f"Workload '{key_of(workload)}' is declared finished"),
         ]
     if deleting(workload):
         return steps + _stop_then(view, workload, lambda: drop_finalizer(workload))
     return steps + _with_workload(view, workload, lookups)
-
-
-def _key(obj: Json) -> str:
-    return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
 
 
 def _unqueued(view: JobView) -> list[Step]:
@@ -142,7 +135,7 @@ def _without_workload(view: JobView, lookups: Lookups) -> list[Step]:
     )
     return [
         CreateWorkload(body),
-        Note("Normal", "CreatedWorkload", f"Created Workload: {_key(body)}"),
+        Note("Normal", "CreatedWorkload", f"Created Workload: {key_of(body)}"),
         *_sync(view, None),
     ]
 
@@ -222,7 +215,7 @@ def _outdated_children(view: JobView, infos: list[PodSetInfo]) -> Sequence[JobWr
 def _running(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]:
     kind, job = view.kind, view.job
     steps = _sync(view, infos)
-    ready = kind.pods_ready(job) and not view.torn
+    ready = kind.pods_ready(job) and not view.unreachable
     known = conditions.find(workload["status"].get("conditions"), names.PODS_READY)
     if known is None or (known["status"] == "True") != ready:
         steps.append(ChangeStatus(workload, "pods-ready", status_changes.pods_ready(ready)))
@@ -238,12 +231,12 @@ def _changed_shape(view: JobView, workload: Json, pod_sets: list[Json]) -> list[
     if view.kind.is_suspended(view.job) and not reserved(workload):
         return [
             PatchWorkload(workload, {"spec": {"podSets": pod_sets} | _changed_limit(workload, view.job)}),
-            Note("Normal", "UpdatedWorkload", f"Updated not matching Workload for suspended job: {_key(workload)}"),
+            Note("Normal", "UpdatedWorkload", f"Updated not matching Workload for suspended job: {key_of(workload)}"),
         ]
     return [
         *_stop(view, workload["spec"]["podSets"]),
         DeleteWorkload(workload),
-        Note("Normal", "DeletedWorkload", f"Deleted not matching Workload: {_key(workload)}"),
+        Note("Normal", "DeletedWorkload", f"Deleted not matching Workload: {key_of(workload)}"),
     ]
 
 

@@ -13,6 +13,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,9 @@ from gangline.control.audit.audit_log import AuditLog, RecordedEngine
 from gangline.control.controller import Controller, wall_millis
 from gangline.control.forecasting.forecast_metrics import ForecastMetrics
 from gangline.control.mirror import mirror
+from gangline.control.mirror.mirror import Mirror
 from gangline.control.operator_metrics import Metrics
+from gangline.control.parts.messages import Messages
 from gangline.control.process import kopf_shell, memory
 from gangline.control.process.leader_endpoint import publish
 from gangline.control.process.lease import LEASE, Elector, default_identity
@@ -39,6 +42,7 @@ from gangline.control.visibility.pending_view import Visibility
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writer import Writer
+from gangline.control.writes.writes import Writes
 from gangline.engine import IsolatedEngine, model
 from gangline.kube import config, field_tracking
 from gangline.kube import resources as kube
@@ -61,8 +65,6 @@ ABSENT_RETRY = 5.0
 PODS_WITHIN = 30.0
 #: What is under way may take this long to finish at the end, in seconds.
 DRAIN = 10.0
-#: … and messages to people this long.
-FAREWELL = 3.0
 #: The body of a report has to come within this time, in seconds.
 BODY_WITHIN = 5.0
 #: No step of the end may take longer than this, in seconds, whatever hangs.
@@ -131,6 +133,7 @@ class Operator:
         self.metrics.count_requests(lambda: client.requests, lambda: self.writer.counts)
         self.metrics.count_head_delay(self._head_delay)
         self.recorder = EventRecorder(self.writer, instance=options.identity)
+        self.reflectors = ReflectorGroup()
         self.controller = Controller(
             client,
             self.writer,
@@ -140,20 +143,12 @@ class Operator:
             fair_sharing=options.settings.fair_sharing is not None,
             labels_to_copy=options.labels_to_copy,
             telemetry=options.telemetry,
+            forecasting=partial(self._make_forecasting, options.forecasts) if options.forecasts is not None else None,
         )
         quarantine = self.controller.quarantine
         self.metrics.count_troubles(lambda: quarantine.failures, quarantine.count)
         self.controller.mirror.progress_url = options.progress_url.rstrip("/")
-        self.reflectors = ReflectorGroup()
-        self.forecasting = self._make_forecasting(options.forecasts) if options.forecasts is not None else None
-        self.controller.forecasting = self.forecasting
-        if self.forecasting is not None:
-            self.forecasting.forecasts.knows_better = self.controller.stalls.knows_better
-            self.controller.stalls.withdraw = self.forecasting.forecasts.tell_again
-            self.forecasting.expected.wanted = lambda: (
-                self.leading.is_set() and self.controller.notices.wants("StartMoved")
-            )
-            self.forecasting.expected.foreseen = self.controller.foresees
+        self.forecasting = self.controller.forecasting
         self.visibility = Visibility(self.controller, self.forecasting)
         self.aggregated = (
             aggregated_api.AggregatedApi(client, self.visibility, options.visibility, options.namespace)
@@ -172,7 +167,17 @@ class Operator:
             )
             self._by_resource[resource] = self.reflectors.add(reflector, self.controller.sink(resource))
 
-    def _make_forecasting(self, chosen: ForecastOptions) -> Forecasting | None:
+    def _make_forecasting(
+        self,
+        chosen: ForecastOptions,
+        mirror: Mirror,
+        writes: Writes,
+        messages: Messages,
+        *,
+        wake: Callable[[], None],
+        knows_better: Callable[[str], bool],
+        wanted: Callable[[], bool],
+    ) -> Forecasting | None:
         """None where this machine lacks what it takes: admission goes on without."""
         try:
             from gangline.control.forecasting.forecasting import Forecasting
@@ -181,16 +186,19 @@ class Operator:
             return None
         forecasting = Forecasting(
             self.engine,
-            self.controller.mirror,
-            self.controller.writes,
+            mirror,
+            writes,
             self.recorder,
             history=chosen.history,
             model_file=chosen.model_file,
             use_model=chosen.use_model,
             now=wall_millis,
             leading=lambda: self.leading.is_set() and not self._lost,
-            wake=self.controller.wake,
+            wake=wake,
             synced=self.reflectors.wait_synced,
+            messages=messages,
+            knows_better=knows_better,
+            wanted=wanted,
         )
         self.metrics.registry.register(ForecastMetrics(forecasting))
         return forecasting
@@ -357,14 +365,9 @@ class Operator:
         if self.aggregated is not None:
             async with in_order("visibility", STEP):
                 await self.aggregated.close()
-        async with in_order("notifications", STEP):
-            await self.controller.outbox.close(FAREWELL)
-        async with in_order("stalls", STEP):
-            await self.controller.stalls.close()
-        self.writer.abort()
-        if self.forecasting is not None:
-            async with in_order("forecasts", STEP):
-                await self.forecasting.close()
+        for part in self.controller.parts:
+            async with in_order(part.name, STEP):
+                await part.close()
         if self.audit is not None:
             async with in_order("audit", STEP):
                 await asyncio.to_thread(self.audit.close)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.control.gang_pods import a_pod
 
 from gangline.control.controller import Controller
 from gangline.control.decisions.carrying_out import Decisions
+from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.operator_metrics import Metrics
 from gangline.control.parts import changed_keys
 from gangline.control.parts.changed_keys import ChangedKeys
@@ -132,3 +134,15 @@ def test_a_set_that_nobody_empties_keeps_only_what_exists(monkeypatch: pytest.Mo
         keys.add(key)
         assert len(waiting) <= 30
     assert there <= set(waiting)
+
+
+def test_a_pod_that_turns_out_to_be_of_a_placed_gang_takes_no_room_twice() -> None:
+    told: list[model.Change] = []
+    pods = PodIndex(told.append, lambda workload: {})
+    pod = a_pod("p", workload="", **{"kueue.x-k8s.io/tas": "true"})
+    pod["spec"]["containers"] = [{"resources": {"requests": {"cpu": "1"}}}]
+    pods.upsert(pod)
+    assert [type(change) for change in told] == [model.Put]
+    pod["metadata"]["annotations"] = {"kueue.x-k8s.io/workload": "w"}
+    pods.upsert(pod)
+    assert told[1:] == [model.Gone(model.ForeignPod, "ns/p")]

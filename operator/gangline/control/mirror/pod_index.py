@@ -88,6 +88,7 @@ class PodIndex:
             self._messages.tell(PodReported(pod))
         if pod is not None and pod.workload and pod.placed:
             manifest["metadata"].pop("managedFields", None)
+            self._foreign.remove(key)  # it may have come before what proves its gang
         else:
             self._foreign.upsert(manifest)
 

@@ -20,7 +20,7 @@ from gangline.control.writes.writes import Writes
 from gangline.engine import OVERRUN_STATES, Engine, model
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed
-from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.kube.resources import Json, ObjectKey, Resource, condition_of
 
 #: Why a workload waits is written at most this often per workload, in seconds …
 PENDING_PERIOD = 10.0
@@ -113,8 +113,8 @@ class Decisions(Part):
 
     def _tell_completed(self, decision: model.CompleteAdmission, before: Json, after: Json) -> None:
         queue = after["status"]["admission"]["clusterQueue"]
-        reserved = conditions.find(after["status"]["conditions"], names.QUOTA_RESERVED) or {}
-        admitted = conditions.find(after["status"]["conditions"], names.ADMITTED) or {}
+        reserved = condition_of(after, names.QUOTA_RESERVED) or {}
+        admitted = condition_of(after, names.ADMITTED) or {}
         waited = _seconds_between(reserved, admitted)
         self._recorder.record(
             after, "Normal", "Admitted", f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s"

@@ -15,7 +15,8 @@ from typing import Any
 import orjson
 
 from gangline.api import names
-from gangline.api.read import conditions, parse, policy_reader
+from gangline.api.admission.jobs import queue_name
+from gangline.api.read import parse, policy_reader
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror.changes import Changes, JobRef
 from gangline.control.parts.messages import Messages, WorkloadDeparted
@@ -24,7 +25,7 @@ from gangline.jobs import KINDS, kind_of, owners
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import Children, JobError, JobKind
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource, controller_of, key_of
+from gangline.kube.resources import Json, Resource, controller_of, key_of, true_condition
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ def _is_placed(workload: Json) -> bool:
 
 
 def _has_finished(workload: Json) -> bool:
-    return conditions.is_true(workload["status"].get("conditions"), names.FINISHED)
+    return true_condition(workload, names.FINISHED) is not None
 
 
 @dataclass(slots=True)
@@ -360,7 +361,7 @@ class Mirror:
             if not owners.creates(owner, job):
                 return False  # it only says so
             job = owner
-            if JOB_KINDS[ref[0]].owns_children or workloads.queue_name(job):
+            if JOB_KINDS[ref[0]].owns_children or queue_name(job):
                 return True
         return False
 

@@ -9,7 +9,7 @@ from gangline import bounded
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.engine import model
-from gangline.kube.resources import Json, controller_of, deleting, key_of
+from gangline.kube.resources import Json, controller_of, deleting, key_of, true_condition
 
 #: the scheduling gate of pods that wait for a word on which domain to go to
 GATE: Final[Json] = {"name": names.DOMAIN_GATE}
@@ -104,7 +104,7 @@ def read_pod(pod: Json, workload: str) -> Pod:
         created=conditions.millis_of(meta.get("creationTimestamp")),
         index=bounded.whole(labels.get(_INDEX)),
         group=(group, groups) if group is not None and groups else None,
-        ready=conditions.is_true(status.get("conditions"), "Ready"),
+        ready=true_condition(pod, "Ready") is not None,
         ended=status.get("phase") in ("Succeeded", "Failed"),
         due=conditions.millis_of(meta.get("deletionTimestamp")),
         finalizers=tuple(meta.get("finalizers") or ()),

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Final
 
 from gangline.api import names
-from gangline.api.read import conditions
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror.changes import JobRef
@@ -28,7 +27,7 @@ from gangline.control.writes.writes import Writes
 from gangline.jobs.base import AnswersRefusals, Children, Create, Delete, JobError
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
-from gangline.kube.resources import Json, ObjectKey, key_of
+from gangline.kube.resources import Json, ObjectKey, condition_of, key_of
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +149,7 @@ class JobPlanning(Part):
                 self._writes.change(key, slot, change, priority=Priority.LIFECYCLE, owner=ref, done=done)
 
     def _finished(self, workload: Json | None) -> None:
-        row = conditions.find(workload["status"].get("conditions"), names.FINISHED) if workload is not None else None
+        row = condition_of(workload, names.FINISHED) if workload is not None else None
         if workload is not None and row is not None:
             self._notices.tell("Finished" if row["reason"] == "Succeeded" else "Failed", workload, row["message"])
 

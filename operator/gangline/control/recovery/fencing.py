@@ -27,7 +27,7 @@ from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.writer import Writer
 from gangline.engine import model
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, ObjectKey
+from gangline.kube.resources import Json, ObjectKey, condition_of
 
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 #: a node that is not ready for less than this may be back in a moment, in milliseconds
@@ -51,7 +51,7 @@ def out_of_reach_since(node: Json | None) -> int | None:
         return 0
     if gone_for_certain(node):
         return 0
-    ready = conditions.find((node.get("status") or {}).get("conditions"), "Ready")
+    ready = condition_of(node, "Ready")
     if ready is None or ready.get("status") == "True":
         return None
     return conditions.millis_of(ready.get("lastTransitionTime"))

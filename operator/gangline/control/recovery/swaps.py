@@ -37,7 +37,7 @@ from gangline.engine import model
 from gangline.jobs.gpujob import status as gpujob_status
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed
-from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.kube.resources import Json, ObjectKey, Resource, condition_of, true_condition
 
 #: what a write of the record makes of the one that is there; the same record = nothing
 Amend: TypeAlias = Callable[[Record], Record]
@@ -253,7 +253,7 @@ class Recoveries(Part):
 
     def _tell_condition(self, workload: str, raw: Json, swap: Swap) -> None:
         """The condition tells what the record does. Mostly it does already: it is written with the record, or right after."""
-        row = conditions.find(raw.get("status", {}).get("conditions"), names.RECOVERED)
+        row = condition_of(raw, names.RECOVERED)
         if row is not None and (row["status"] == "True") != swap.open:
             return
         if self._writes.pending(kube.WORKLOADS, workload):
@@ -351,16 +351,14 @@ class Recoveries(Part):
 
 def _runs(workload: Json) -> bool:
     """It is admitted, and nobody is taking that away."""
-    status = workload.get("status", {})
-    rows = status.get("conditions")
-    here = "admission" in status and conditions.is_true(rows, names.ADMITTED)
-    return here and not conditions.is_true(rows, names.EVICTED) and not conditions.is_true(rows, names.FINISHED)
+    here = "admission" in workload.get("status", {}) and true_condition(workload, names.ADMITTED)
+    return bool(here and not true_condition(workload, names.EVICTED) and not true_condition(workload, names.FINISHED))
 
 
 def admitted_since(workload: Json) -> int:
     """When its admission began, in milliseconds; 0 without one."""
-    row = conditions.find(workload["status"].get("conditions"), names.ADMITTED)
-    return conditions.millis_of(row.get("lastTransitionTime")) if row is not None and row["status"] == "True" else 0
+    row = true_condition(workload, names.ADMITTED)
+    return conditions.millis_of(row.get("lastTransitionTime")) if row is not None else 0
 
 
 def is_lost(pod: Pod, swap: Swap) -> bool:

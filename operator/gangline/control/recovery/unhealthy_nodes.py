@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from gangline.api.read import conditions
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod import Pod
 from gangline.control.mirror.pod_index import PodIndex
@@ -20,7 +19,7 @@ from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
 from gangline.engine import model
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json
+from gangline.kube.resources import Json, true_condition
 
 HOST: Final = "kubernetes.io/hostname"
 #: Kueue's limit
@@ -92,5 +91,5 @@ def _hosts(admission: model.Admission) -> set[str]:
 
 def _keeps_away(node: Json) -> bool:
     taints = (node.get("spec") or {}).get("taints") or ()
-    ready = conditions.is_true((node.get("status") or {}).get("conditions"), "Ready")
+    ready = true_condition(node, "Ready") is not None
     return not ready or any(taint.get("effect") in ("NoSchedule", "NoExecute") for taint in taints)

@@ -36,7 +36,7 @@ from gangline.control.writes.writes import Writes
 from gangline.engine import model
 from gangline.jobs.base import Restarts
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, ObjectKey
+from gangline.kube.resources import Json, ObjectKey, condition_of
 from gangline.telemetry import Reading, Source, SourceError
 
 log = logging.getLogger(__name__)
@@ -335,7 +335,7 @@ class StallWatch(Part):
 
     def _idle(self, value: model.Workload, raw: Json, verdict: Verdict) -> None:
         """Alive, but its GPUs do nothing: said once per run, for that is what somebody pays for."""
-        row = conditions.find((raw.get("status") or {}).get("conditions"), names.STALLED)
+        row = condition_of(raw, names.STALLED)
         if row is not None and (row["status"] == "True" or row["reason"] == status_changes.IDLE):
             return
         message = f"It holds GPUs that it does not use: {verdict.says}"
@@ -350,7 +350,7 @@ class StallWatch(Part):
 
 
 def _since_stalled(raw: Json) -> model.Millis:
-    row = conditions.find((raw.get("status") or {}).get("conditions"), names.STALLED) or {}
+    row = condition_of(raw, names.STALLED) or {}
     return conditions.millis_of(row.get("lastTransitionTime"))
 
 

@@ -30,6 +30,7 @@ from gangline.kube.resources import (
     PODS,
     SERVICES,
     Resource,
+    controller_of,
     key_of,
 )
 
@@ -215,8 +216,7 @@ def _version(obj: Json) -> int:
 
 
 def _controller(obj: Json) -> Json:
-    owners = obj["metadata"].get("ownerReferences") or ()
-    return next((ref for ref in owners if ref.get("controller")), {})
+    return controller_of(obj) or {}
 
 
 def _controller_uid(obj: Json) -> str:

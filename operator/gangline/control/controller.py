@@ -92,6 +92,7 @@ class Controller:
         *,
         fair_sharing: bool = False,
         labels_to_copy: Sequence[str] = (),
+        progress_url: str = "",
         telemetry: Source | None = None,
         forecasting: MakeForecasting | None = None,
         now: Callable[[], int] = wall_millis,
@@ -109,7 +110,11 @@ class Controller:
             lambda subject, obj, what: messages.tell(ObjectSetAside(*subject, obj, what))
         )
         self.mirror = mirror = Mirror(
-            self._observe, quarantine.note_unreadable, messages=messages, labels_to_copy=labels_to_copy
+            self._observe,
+            quarantine.note_unreadable,
+            messages=messages,
+            labels_to_copy=labels_to_copy,
+            progress_url=progress_url,
         )
         self.writes = writes = Writes(client, writer, mirror, now=now, messages=messages)
         owners = PodOwners(mirror)

@@ -43,6 +43,8 @@ class _Counts(Collector):
 
 
 class Metrics:
+    """The operator's metrics, under their names."""
+
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         queue = ["cluster_queue"]

@@ -93,7 +93,7 @@ class Accuracy:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Recorded:
     """What the status of a GPUJob says. Times in milliseconds; `at` in monotonic seconds."""
 
     p50: model.Millis | None
@@ -136,7 +136,7 @@ class Expected:
         self._first: dict[str, ExpectedStart] = {}
         self._changed = True
         self._made = self._good_until = self._asked_until = float("-inf")
-        self._told: dict[str, _Told] = {}  # key of a GPUJob -> what its status says
+        self._recorded: dict[str, _Recorded] = {}  # key of a GPUJob -> what its status says
 
     # --- in -----------------------------------------------------------------------------------------------------------
 
@@ -208,8 +208,8 @@ class Expected:
     def flush(self) -> int:
         """Write the statuses that have something new to say. Returns how many."""
         jobs = self._mirror.objects[kube.GPU_JOBS]
-        for gone in [key for key in self._told if key not in jobs]:
-            del self._told[gone]
+        for gone in [key for key in self._recorded if key not in jobs]:
+            del self._recorded[gone]
         sent = 0
         for key, job in jobs.items():
             if sent >= BATCH:
@@ -218,28 +218,28 @@ class Expected:
                 sent += self._tell(key, job)
             except Exception:  # its status was written by somebody else: the others are told all the same
                 log.exception("%s: its status can't be told when it starts", key)
-                self._told[key] = _Told(None, None, None, self._clock())
+                self._recorded[key] = _Recorded(None, None, None, self._clock())
         return sent
 
     def _tell(self, key: str, job: Json) -> bool:
-        told = self._told.get(key)
-        if told is not None and self._clock() - told.at < PERIOD:
+        recorded = self._recorded.get(key)
+        if recorded is not None and self._clock() - recorded.at < PERIOD:
             return False
         workload = self._workload_of(job)
         if workload is None or workload.finished:
             return False
-        told = told or _said(job)
+        recorded = recorded or _recorded(job)
         estimate = self._estimate(workload.key)
         start = None if workload.admission is not None else self.starts.get(workload.key)
         status: Json = {}
-        if estimate is not None and _changed(told.estimate, estimate):
+        if estimate is not None and _changed(recorded.estimate, estimate):
             status["forecast"] = forecast_status(estimate)
-        if start is not None and self._moved(told, start):
+        if start is not None and self._moved(recorded, start):
             status["expectedStart"] = start_status(start)
         if not status:
             return False
-        p50, p90 = (start.p50, start.p90) if start is not None else (told.p50, told.p90)
-        self._told[key] = _Told(p50, p90, estimate, self._clock())
+        p50, p90 = (start.p50, start.p90) if start is not None else (recorded.p50, recorded.p90)
+        self._recorded[key] = _Recorded(p50, p90, estimate, self._clock())
         target = ObjectKey.of(kube.GPU_JOBS, job)
         self._writes.send(target, "status", {"status": status}, priority=Priority.STATUS, slot="forecast")
         return True
@@ -249,16 +249,16 @@ class Expected:
             return self._mirror.workload_value(kube.key_of(raw))
         return None
 
-    def _moved(self, told: _Told, start: ExpectedStart) -> bool:
-        if told.p50 is None:
+    def _moved(self, recorded: _Recorded, start: ExpectedStart) -> bool:
+        if recorded.p50 is None:
             return True
         least = max(MOVED, MOVED_SHARE * (start.p50 - self._now()))
-        if abs(start.p50 - told.p50) > least or (start.p90 is None) != (told.p90 is None):
+        if abs(start.p50 - recorded.p50) > least or (start.p90 is None) != (recorded.p90 is None):
             return True
-        return start.p90 is not None and told.p90 is not None and abs(start.p90 - told.p90) > 2 * least
+        return start.p90 is not None and recorded.p90 is not None and abs(start.p90 - recorded.p90) > 2 * least
 
 
-def _said(job: Json) -> _Told:
+def _recorded(job: Json) -> _Recorded:
     """What the status says already, from before this process began."""
     status = job.get("status") or {}
     start, forecast = status.get("expectedStart") or {}, status.get("forecast")
@@ -266,7 +266,7 @@ def _said(job: Json) -> _Told:
     if forecast is not None:
         p50, p90 = float(forecast["p50"]), float(forecast["p90"])
         estimate = Forecast(p50, p50, p90, p90, p90, forecast["source"], forecast.get("samples", 0))
-    return _Told(
+    return _Recorded(
         conditions.millis_of(start.get("from")) or None,
         conditions.millis_of(start.get("to")) or None,
         estimate,

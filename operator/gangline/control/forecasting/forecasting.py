@@ -340,12 +340,12 @@ class Forecasting(Part):
 
 def as_json(forecasts: Forecasts) -> Json:
     """Estimates of whole runtimes in seconds, by workload; and `byFlavor`, where it matters and is not decided yet."""
-    told: Json = {}
+    rows: Json = {}
     for key, estimate in forecasts.estimates().items():
-        told[key] = {"quantiles": list(estimate.values), "source": estimate.source, "samples": estimate.samples}
+        rows[key] = {"quantiles": list(estimate.values), "source": estimate.source, "samples": estimate.samples}
         if by_flavor := forecasts.by_flavor(key):
-            told[key]["byFlavor"] = {flavor: list(there.values) for flavor, there in by_flavor.items()}
-    return told
+            rows[key]["byFlavor"] = {flavor: list(there.values) for flavor, there in by_flavor.items()}
+    return rows
 
 
 def accuracy_as_json(records: Mapping[str, Record]) -> list[Json]:

@@ -95,7 +95,9 @@ def _where(error: Exception) -> str:
 
 def describe(error: Exception) -> str:
     """In one sentence for the object's owner. Errors of readers name the field; of others, the kind says most."""
-    said = str(error)[: 4 * bounded.SHOWN]
-    if isinstance(error, ValueError) and not isinstance(error, UnicodeError) and said:
-        return said
-    return f"internal error: {type(error).__name__}: {said}" if said else f"internal error: {type(error).__name__}"
+    message = str(error)[: 4 * bounded.SHOWN]
+    if isinstance(error, ValueError) and not isinstance(error, UnicodeError) and message:
+        return message
+    return (
+        f"internal error: {type(error).__name__}: {message}" if message else f"internal error: {type(error).__name__}"
+    )

@@ -15,7 +15,7 @@ class ForeignPods:
     """The room of each pod, as last told to `observe`."""
 
     observe: Callable[[model.Change], None]
-    _told: dict[str, model.ForeignPod] = field(default_factory=dict[str, model.ForeignPod])
+    _reported: dict[str, model.ForeignPod] = field(default_factory=dict[str, model.ForeignPod])
 
     def upsert(self, pod: Json) -> None:
         self._take(key_of(pod), _room(pod))
@@ -24,13 +24,13 @@ class ForeignPods:
         self._take(key, None)
 
     def _take(self, key: str, pod: model.ForeignPod | None) -> None:
-        if self._told.get(key) == pod:
+        if self._reported.get(key) == pod:
             return
         if pod is None:
-            del self._told[key]
+            del self._reported[key]
             self.observe(model.Gone(model.ForeignPod, key))
         else:
-            self._told[key] = pod
+            self._reported[key] = pod
             self.observe(model.Put(pod))
 
 

@@ -68,8 +68,8 @@ class PodIndex:
         self._of: dict[str, set[str]] = {}  # Workload -> keys of its pods
         self._on: dict[str, set[str]] = {}  # node -> keys of the pods there
         self._at_domain_gate: dict[str, Pod] = {}
-        self._told: dict[str, model.Footprint] = {}
-        self._untold: set[str] = set()
+        self._reported: dict[str, model.Footprint] = {}
+        self._unreported: set[str] = set()
 
     # --- in ---
 
@@ -127,7 +127,7 @@ class PodIndex:
 
     def _note(self, workload: str) -> None:
         self.changed.add(workload)
-        self._untold.add(workload)
+        self._unreported.add(workload)
 
     # --- out ---
 
@@ -147,18 +147,18 @@ class PodIndex:
 
     def tell_engine(self) -> None:
         """Let the engine know what has changed."""
-        untold, self._untold = self._untold, set()
-        for workload in sorted(untold):
+        unreported, self._unreported = self._unreported, set()
+        for workload in sorted(unreported):
             counts = self._counts(workload)
             placed = _within(counts, (pod for pod in self.of(workload) if pod.node))
             pods = tuple(pod.bound(counts.get(pod.pod_set, 0)) for pod in placed if not pod.ended)
             failed = tuple((pod.name, pod.node) for pod in placed if pod.failed_by_node)
             footprint = model.Footprint(workload, pods, failed)
             if not pods and not failed:
-                if self._told.pop(workload, None) is not None:
+                if self._reported.pop(workload, None) is not None:
                     self._observe(model.Gone(model.Footprint, workload))
-            elif self._told.get(workload) != footprint:
-                self._told[workload] = footprint
+            elif self._reported.get(workload) != footprint:
+                self._reported[workload] = footprint
                 self._observe(model.Put(footprint))
 
 

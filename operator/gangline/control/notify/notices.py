@@ -119,12 +119,12 @@ class Notices(Part):
         """It is now expected to start then. Told when that is far from what was told last."""
         texts: list[str] = []
         for receiver, terms, rule in self._audience("StartMoved", workload):
-            told = self._starts.setdefault(key_of(workload), {})
-            known = told.setdefault(receiver, start)
+            recorded = self._starts.setdefault(key_of(workload), {})
+            known = recorded.setdefault(receiver, start)
             least = round(quantity.parse_duration(rule.get("startMovedBy", "30m")) * 1000)
             if abs(start - known) < least:
                 continue
-            told[receiver] = start
+            recorded[receiver] = start
             texts.append(self._moved(known, start, because))
             notice = Notice("StartMoved", self._queue_of(workload), self._subject(workload), texts[-1], self._now())
             self._deliver(receiver, terms, notice)
@@ -213,6 +213,8 @@ MOST_LINES: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Message:
+    """A message as a receiver gets it."""
+
     title: str
     body: str
     warning: bool

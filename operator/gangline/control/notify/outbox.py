@@ -54,6 +54,8 @@ class DeliveryError(Exception):
 
 @dataclass(slots=True)
 class _Box:
+    """What waits for one receiver, and how its delivery goes."""
+
     terms: Terms
     waiting: deque[Notice] = field(default_factory=deque[Notice])
     sent: deque[float] = field(default_factory=deque[float])  # when, of the last hour

@@ -63,6 +63,8 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class PatchJob:
+    """Patch the job, or its status."""
+
     patch: Patch
 
 
@@ -75,11 +77,15 @@ class Own:
 
 @dataclass(frozen=True, slots=True)
 class CreateWorkload:
+    """Create a Workload for the job."""
+
     body: Json
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteWorkload:
+    """Delete a Workload that is of no use."""
+
     workload: Json
 
 

@@ -82,6 +82,8 @@ class ForecastOptions:
 
 @dataclass(frozen=True, slots=True)
 class Options:
+    """The settings of an operator process."""
+
     kubeconfig: Path | None = None
     context: str | None = None
     leader_election: bool = True
@@ -142,12 +144,12 @@ class Operator:
             self.metrics,
             fair_sharing=options.settings.fair_sharing is not None,
             labels_to_copy=options.labels_to_copy,
+            progress_url=options.progress_url.rstrip("/"),
             telemetry=options.telemetry,
             forecasting=partial(self._make_forecasting, options.forecasts) if options.forecasts is not None else None,
         )
         quarantine = self.controller.quarantine
         self.metrics.count_troubles(lambda: quarantine.failures, quarantine.count)
-        self.controller.mirror.progress_url = options.progress_url.rstrip("/")
         self.forecasting = self.controller.forecasting
         self.visibility = Visibility(self.controller, self.forecasting)
         self.aggregated = (
@@ -426,7 +428,7 @@ class Operator:
 
 
 class _TooLargeError(Exception):
-    pass
+    """A report has more bytes than one may have."""
 
 
 async def _body(request: web.Request) -> bytes:

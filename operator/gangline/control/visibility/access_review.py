@@ -39,8 +39,8 @@ class Access:
     namespace: str = ""
 
     def as_json(self) -> Json:
-        said = {field: getattr(self, field) for field in self.__slots__}
-        return {"verb": "get", **{field: text for field, text in said.items() if text}}
+        fields = {field: getattr(self, field) for field in self.__slots__}
+        return {"verb": "get", **{field: text for field, text in fields.items() if text}}
 
     def __str__(self) -> str:
         where = f' in the namespace "{self.namespace}"' if self.namespace else ""

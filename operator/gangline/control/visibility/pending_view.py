@@ -51,13 +51,13 @@ class Page:
         """From the parameters of a URL. Raises PageError."""
 
         def number(name: str, default: int) -> int:
-            said = query.get(name)
-            if not said:
+            text = query.get(name)
+            if not text:
                 return default
-            found = bounded.whole(said.removeprefix("-"))
+            found = bounded.whole(text.removeprefix("-"))
             if found is None:
-                raise PageError(f"{name} must be a whole number, not {bounded.shown(said)}")
-            return 0 if said.startswith("-") else found
+                raise PageError(f"{name} must be a whole number, not {bounded.shown(text)}")
+            return 0 if text.startswith("-") else found
 
         return cls(number("offset", 0), min(MAX_LIMIT, number("limit", DEFAULT_LIMIT)))
 

@@ -56,6 +56,8 @@ class _Asked:
 
 @dataclass(slots=True)
 class _Change:
+    """A change of a status that waits for the next patch."""
+
     change: status_changes.Change
     priority: Priority
     doubt: bool

@@ -10,6 +10,8 @@ VENV := .venv
 STAMP := $(VENV)/.installed
 #: what locks and lists the dependencies
 TOOLS := .venv-tools
+#: what builds the site of `make docs`
+DOCS := .venv-docs
 #: .venv once more, with the coverage-guided fuzzer
 FUZZ := .venv-fuzz
 BIN := $(VENV)/bin
@@ -35,7 +37,7 @@ TRIALS ?= 20
 #: of bench-curve: the largest number of workloads
 TO ?= 50000
 
-.PHONY: help run test fuzz fuzz-coverage fuzz-cluster check venv bench bench-engine bench-admission bench-jobs bench-hotswap bench-idle bench-soak bench-curve crds lock sbom clean
+.PHONY: help run test fuzz fuzz-coverage fuzz-cluster check venv bench bench-engine bench-admission bench-jobs bench-hotswap bench-idle bench-soak bench-curve crds reference docs lock sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,11 +60,13 @@ fuzz-cluster: venv ## a tenant writes at random for MINUTES=30 (SEED=1) while an
 	@$(BIN)/gangline cluster build
 	@GANGLINE_TENANT_SECONDS=$$(($(MINUTES) * 60)) GANGLINE_TENANT_SEED=$(SEED) $(BIN)/pytest -s tests/cluster/test_tenant.py $(PYTEST_ARGS)
 
-check: venv ## format, lint, types, import contracts
+check: venv ## format, lint, types, import contracts, generated pages, links
 	@echo "· ruff format"; $(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; exit 1; }
 	@echo "· ruff check"; $(BIN)/ruff check --quiet .
 	@echo "· pyright"; $(BIN)/pyright
 	@echo "· lint-imports"; $(BIN)/lint-imports --no-logo
+	@echo "· reference"; $(BIN)/python scripts/reference.py --check
+	@echo "· links"; $(BIN)/python scripts/links.py
 
 venv: $(STAMP) ## .venv with everything installed (GANGLINE_PYTHON=… picks the interpreter)
 
@@ -103,9 +107,17 @@ bench-curve: venv ## what a workload costs, from 100 in one queue to TO=50000 in
 crds: venv ## regenerate crds/ from the models
 	@$(BIN)/gangline crds --out crds
 
+reference: venv ## regenerate docs/reference/ from the code
+	@$(BIN)/python scripts/reference.py
+
+docs: $(DOCS)/.installed ## a browsable site of docs/ with search: site/index.html (python3 -m http.server -d site serves it)
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet --clean
+	@echo "site/index.html"
+
 lock: $(TOOLS)/.installed ## requirements*.lock anew from pyproject.toml, with hashes, keeping versions that fit (UPGRADE=1: the newest)
 	@$(LOCK) pyproject.toml --group dev --output-file requirements.lock
 	@$(LOCK) --group fuzz --output-file requirements-fuzz.lock
+	@$(LOCK) --group docs --output-file requirements-docs.lock
 	@$(LOCK) --group tools --output-file requirements-tools.lock
 
 # for all platforms and every Python from the oldest on; what is installed must be what was locked
@@ -121,10 +133,14 @@ $(FUZZ)/.installed: pyproject.toml requirements.lock requirements-fuzz.lock
 	@./scripts/venv.sh $(FUZZ) fuzz
 	@touch $@
 
+$(DOCS)/.installed: requirements-docs.lock
+	@./scripts/venv.sh $(DOCS) docs
+	@touch $@
+
 $(TOOLS)/.installed: requirements-tools.lock
 	@./scripts/venv.sh $(TOOLS) tools
 	@touch $@
 
 clean: ## remove .venv and caches (the control plane's build cache stays)
-	rm -rf $(VENV) $(TOOLS) $(FUZZ) .fuzz .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) $(TOOLS) $(DOCS) $(FUZZ) site .fuzz .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
 	find operator webhooks tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -101,3 +102,43 @@ def test_the_engine_reaches_nothing_outside_itself() -> None:
     for module, path in modules().items():
         if module.startswith("gangline.engine"):
             assert not {name.partition(".")[0] for name in imports(path)} & OUTSIDE, module
+
+
+# --- docs/architecture.md against the code ---
+
+PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
+REPOSITORY = PAGE.parents[1]
+PACKAGE = Path(gangline.__path__[0])
+HEADINGS = {"## One job, from `kubectl apply` to a running gang": 15, "## A healing, from the failing node": 12}
+
+
+def section(heading: str) -> str:
+    _, _, rest = PAGE.read_text().partition(heading)
+    assert rest, heading
+    return rest.partition("\n## ")[0].partition("\n### ")[0]
+
+
+@pytest.mark.parametrize(("heading", "most"), HEADINGS.items())
+def test_the_way_through_the_code_is_short_and_every_file_on_it_exists(heading: str, most: int) -> None:
+    text = section(heading)
+    stops = re.findall(r"^(\d+)\. ", text, re.MULTILINE)
+    assert stops == [str(number) for number in range(1, len(stops) + 1)] and 5 < len(stops) <= most
+    paths = re.findall(r"`([\w/]+\.py)`", text)
+    assert len(paths) >= len(stops)
+    for path in paths:
+        assert (PACKAGE / path).is_file() or (REPOSITORY / path).is_file(), path
+
+
+@pytest.mark.parametrize(
+    ("heading", "package"),
+    [
+        ("## The rooms", ROOTS["gangline"]),
+        ("### Inside `engine`", PACKAGE / "engine"),
+        ("### Inside `control`", PACKAGE / "control"),
+    ],
+)
+def test_the_tables_have_every_room_and_no_other(heading: str, package: Path) -> None:
+    rows = [line.split("|")[1] for line in section(heading).splitlines() if line.startswith("| `")]
+    named = {name.removeprefix("gangline.") for row in rows for name in re.findall(r"`([\w.]+)`", row)} - set(ROOTS)
+    there = {path.stem for path in package.glob("*.py")} | {path.parent.name for path in package.glob("*/__init__.py")}
+    assert named == there - {"__init__"}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import json
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -78,11 +81,32 @@ async def test_protected_jobs_are_left_alone_and_the_others_make_room(system: Sy
     assert not condition(await api.workload_of("large") or {}, "Evicted")
 
     await api.until(lambda: admitted("small"), "it is back when the urgent one is done")
+    told = await history(system, "small")
+    states = [event["state"] for event in told["history"]]
+    assert [state for state in states if state in ("Admitted", "Evicting")] == ["Admitted", "Evicting", "Admitted"]
+    assert states[0] == "Pending" and states[states.index("Evicting") + 1] in ("Pending", "Inadmissible")
+    stop = next(event for event in told["history"] if event["state"] == "Evicting")
+    assert stop["decision"] == "Preempt" and "default/job-urgent" in stop["cause"]
+    assert told["source"] == "as the running operator remembers it"
     operator.kill()
+    told = await history(system, "small")
+    assert "it could not be asked" in told["source"]
+    assert {"Pending", "Admitted"} <= {event["state"] for event in told["history"]}
     system.operator("second").wait_ready()
     await api.create(job("again", "lq", gpus=2, runtime="1s", priority="high"))
     message = await api.until(lambda: says("again", PROTECTED), "who was stopped once is not stopped again")
     assert message.endswith(PROTECTED), "there is no end of it"
+
+
+async def history(system: System, name: str) -> Json:
+    """What `gangline why --history` says of a job."""
+    command = ["why", name, "--history", "-o", "json", "--kubeconfig", str(system.kubeconfig)]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "gangline.console.cli", *command, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    return json.loads(out)
 
 
 async def test_room_is_given_to_others_when_the_pods_that_make_room_have_gone(system: System, api: Api) -> None:

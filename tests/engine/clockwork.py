@@ -200,7 +200,7 @@ def _forecast(key: str, job: Job) -> RuntimeForecast:
 
 def not_overcommitted(clock: Clockwork) -> None:
     """No queue tree and no node holds more than it has."""
-    for node in clock.engine._store.forest.cohort_nodes.values():
+    for node in clock.engine._store.hierarchy.cohort_nodes.values():
         for cell in node.cells.values():
             assert cell.parent is not None or cell.usage <= cell.subtree
     for queue in clock.engine._store.queues.values():

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tests.engine.states import check_states
 from tests.engine.world import START, World, group
 
 from gangline.engine.model import (
@@ -231,6 +232,7 @@ class NodeWorld(World):
                 self.warnings.append(decision)
             elif decision.workload not in lost:
                 self.write(decision)
+        check_states(self.engine)
         return decisions
 
     def write(self, decision: Decision) -> None:

@@ -9,14 +9,14 @@ from tests.engine.clockwork import Clockwork, Job
 from tests.engine.world import cluster_queue
 
 from gangline.engine.model import Backfill
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 
 DAY = 86_400
 
 
 def gangs() -> int:
     gc.collect()
-    return sum(isinstance(found, Gang) for found in gc.get_objects())
+    return sum(isinstance(found, WorkloadState) for found in gc.get_objects())
 
 
 @pytest.mark.parametrize("backfill", [None, Backfill()], ids=["plain", "timed"])

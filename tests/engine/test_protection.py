@@ -373,7 +373,7 @@ STEPS = st.lists(
 QUICK = examples(40)
 
 
-def forest(policies: tuple[VictimPolicy | None, ...], settings: Settings) -> World:
+def hierarchy(policies: tuple[VictimPolicy | None, ...], settings: Settings) -> World:
     return World(
         cohort("pool", 2),
         cluster_queue("q0", 6, "pool", preemption=PreemptionPolicy("LowerPriority", "Any"), victims=policies[0]),
@@ -412,7 +412,7 @@ def protected(workload: Workload, policy: VictimPolicy, now: int) -> bool:
 @QUICK
 @given(st.tuples(POLICIES, POLICIES, POLICIES), STEPS, st.booleans())
 def test_nobody_protected_is_ever_preempted(policies: tuple[Any, ...], steps: list[Any], fair: bool) -> None:
-    world = forest(policies, FAIR if fair else Settings(pods_ready=None))
+    world = hierarchy(policies, FAIR if fair else Settings(pods_ready=None))
     for number, each in enumerate(steps):
         before = dict(world.workloads)
         for decision in step(world, number, *each):
@@ -427,7 +427,7 @@ def test_nobody_protected_is_ever_preempted(policies: tuple[Any, ...], steps: li
 @given(STEPS, st.booleans())
 def test_a_policy_that_says_nothing_changes_nothing(steps: list[Any], fair: bool) -> None:
     chosen = FAIR if fair else Settings(pods_ready=None)
-    plain_world, told = forest((None, None, None), chosen), forest((VictimPolicy(),) * 3, chosen)
+    plain_world, told = hierarchy((None, None, None), chosen), hierarchy((VictimPolicy(),) * 3, chosen)
     for number, each in enumerate(steps):
         assert step(plain_world, number, *each) == step(told, number, *each)
 
@@ -436,7 +436,7 @@ def test_a_policy_that_says_nothing_changes_nothing(steps: list[Any], fair: bool
 @given(st.tuples(POLICIES, POLICIES, POLICIES), STEPS, st.booleans())
 def test_who_waits_for_time_alone_is_never_forgotten(policies: tuple[Any, ...], steps: list[Any], fair: bool) -> None:
     """When the engine says that it sleeps, an engine that is told everything anew decides nothing either."""
-    world = forest(policies, FAIR if fair else Settings(pods_ready=None))
+    world = hierarchy(policies, FAIR if fair else Settings(pods_ready=None))
     for number, each in enumerate(steps):
         step(world, number, *each)
     for _ in range(60):
@@ -486,7 +486,7 @@ def test_two_gangs_do_not_preempt_each_other_for_ever() -> None:
 def test_everything_comes_to_rest(jobs: list[tuple[int, int, int]], choice: str) -> None:
     """Nobody comes and nobody finishes: whoever is chosen, and by whomever, it ends, however queues' policies contradict."""
     policy = VictimPolicy(choice=choice, max_preemptions=3)
-    world = forest((policy, policy, policy), Settings(pods_ready=None, fixes={"*": FIXES}))
+    world = hierarchy((policy, policy, policy), Settings(pods_ready=None, fixes={"*": FIXES}))
     for number, (where, gpus, priority) in enumerate(jobs):
         world.put(gang(f"w{number}", gpus, f"q{where}", priority=priority))
         world.decide()

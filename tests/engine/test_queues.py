@@ -9,20 +9,21 @@ from tests.examples import examples
 
 from gangline.engine.model import Settings
 from gangline.engine.queues.pending_queue import PendingQueue
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.states import Journal
+from gangline.engine.queues.workload_state import WorkloadState
 
 SETTINGS = Settings()
 
 
-def waiting(name: str, gpus: int = 1, **fields: object) -> Gang:
-    return Gang(gang(name, gpus, **fields), SETTINGS)
+def waiting(name: str, gpus: int = 1, **fields: object) -> WorkloadState:
+    return WorkloadState(gang(name, gpus, **fields), SETTINGS, Journal())
 
 
-def names(gangs: list[Gang]) -> list[str]:
+def names(gangs: list[WorkloadState]) -> list[str]:
     return [each.workload.name for each in gangs]
 
 
-def filled(*gangs: Gang) -> PendingQueue:
+def filled(*gangs: WorkloadState) -> PendingQueue:
     queue = PendingQueue()
     for each in gangs:
         queue.arrive(each)
@@ -51,7 +52,8 @@ def test_a_shape_is_set_aside_as_one_and_so_are_late_arrivals() -> None:
     queue = filled(*(waiting(f"w{n}", 4) for n in range(1, 4)), waiting("w9", 2))
     head = queue.pop()
     assert head is not None
-    assert queue.park_shape(head)
+    queue.take_out(head)
+    assert queue.mark_inadmissible(head)
     assert (names(queue.in_heap()), names(queue.aside())) == (["w9"], ["w1", "w2", "w3"])
     queue.arrive(waiting("w4", 4))
     assert queue.active == 1
@@ -63,8 +65,8 @@ def test_a_shape_is_set_aside_as_one_and_so_are_late_arrivals() -> None:
 def test_who_may_not_try_stays_aside() -> None:
     queue = PendingQueue()
     late, early = waiting("w1"), waiting("w2")
-    queue.put_aside(late)
-    queue.put_aside(early)
+    queue.set_alone_inadmissible(late)
+    queue.set_alone_inadmissible(early)
     queue.flush(lambda each: each is early)
     assert (names(queue.in_heap()), names(queue.aside())) == (["w2"], ["w1"])
 
@@ -116,7 +118,7 @@ def test_it_is_always_the_sorted_list_of_those_not_aside(operations: list[tuple[
                 queue.take_out(head)
                 inside.discard(k)
                 if operation == "park":
-                    queue.park_shape(head)
+                    queue.mark_inadmissible(head)
                     inside.add(k)
                     parked.add(shape(k))
         active = [k for k in inside if shape(k) not in parked]

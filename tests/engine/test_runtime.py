@@ -13,8 +13,9 @@ from tests.engine.world import START, gang
 from gangline.engine.model import Backfill, Ordering, RuntimeForecast, Settings
 from gangline.engine.model.runtime import NEVER, TICK, Runtime
 from gangline.engine.queues.ordering import Estimates, Ranking, size
-from gangline.engine.queues.ranked_index import Line, Place
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.ranked_index import Place, RankedIndex
+from gangline.engine.queues.states import Journal
+from gangline.engine.queues.workload_state import WorkloadState
 
 HOUR = 3_600_000
 LEVELS = (0.1, 0.5, 0.8, 0.9, 0.95)
@@ -116,9 +117,11 @@ def test_a_higher_level_is_no_earlier(runtime: Runtime, a: float, b: float, elap
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 9)), max_size=300), st.integers(0, 9), st.data())
 def test_a_line_finds_the_first_that_is_short_enough(waiting: list[tuple[int, int]], longest: int, data: Any) -> None:
-    line, plain = Line(), list[Place]()
+    line, plain = RankedIndex(), list[Place]()
     for number, (rank, estimate) in enumerate(waiting):
-        place = Place((0, float(rank), 0, f"{number:03}"), estimate, Gang(gang(f"g{number}"), Settings()))
+        place = Place(
+            (0, float(rank), 0, f"{number:03}"), estimate, WorkloadState(gang(f"g{number}"), Settings(), Journal())
+        )
         line.add(place)
         plain.append(place)
     for _ in range(data.draw(st.integers(0, len(plain)))):
@@ -138,7 +141,7 @@ def ranks(key: str, *, candidates: str = "QueueOrder", minutes: int = 0, **more:
         f"team/j{n}": RuntimeForecast(f"team/j{n}", ((0.5, m * 60_000), (0.9, m * 90_000)))
         for n, m in ((1, 60), (2, 10), (3, 1))
     }
-    gangs = [Gang(gang(f"j{n}", gpus), Settings()) for n, gpus in ((1, 8), (2, 2), (3, 4))]
+    gangs = [WorkloadState(gang(f"j{n}", gpus), Settings(), Journal()) for n, gpus in ((1, 8), (2, 2), (3, 4))]
     ranking = Ranking(Ordering(key, **more), Backfill(candidates=candidates), Estimates(forecasts))
     ranking.renew(START + minutes * 60_000)
     rank = ranking.candidate_rank if candidates != "QueueOrder" else ranking.rank
@@ -170,7 +173,7 @@ def test_who_may_well_be_short_goes_early_by_the_gittins_index(key: str, optimis
         )
         for name, minutes in times.items()
     }
-    gangs = [Gang(gang(name, 8), Settings()) for name in ("sure", "perhaps", "unknown")]
+    gangs = [WorkloadState(gang(name, 8), Settings(), Journal()) for name in ("sure", "perhaps", "unknown")]
     ranking = Ranking(Ordering(key, optimism=optimism), None, Estimates(forecasts))
     ranking.renew(START + HOUR)
     order = [each.workload.name for each in sorted(gangs, key=ranking.rank)]
@@ -204,12 +207,14 @@ def test_orders_of_candidates(candidates: str, expected: list[str]) -> None:
 
 def test_without_a_forecast_a_run_never_ends() -> None:
     estimates = Estimates({})
-    assert estimates.length(Gang(gang("j"), Settings()), 0.5) == NEVER
+    assert estimates.length(WorkloadState(gang("j"), Settings(), Journal()), 0.5) == NEVER
     assert (
-        estimates.length(Gang(gang("j", max_execution_seconds=60, past_execution_seconds=20), Settings()), 0.9)
+        estimates.length(
+            WorkloadState(gang("j", max_execution_seconds=60, past_execution_seconds=20), Settings(), Journal()), 0.9
+        )
         == 40_000
     )
 
 
 def test_size_counts_accelerators_else_cpu() -> None:
-    assert size(Gang(gang("j", 4, pods=2), Settings())) == 8
+    assert size(WorkloadState(gang("j", 4, pods=2), Settings(), Journal())) == 8

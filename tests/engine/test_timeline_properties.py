@@ -100,7 +100,7 @@ def test_what_is_kept_up_to_date_equals_what_is_built_anew(day: list[Job], nodes
     def compare(clock: Clockwork) -> None:
         store, planner = clock.engine._store, clock.engine._scheduler.backfill
         for kept in planner.timeline.reservations:
-            moved, store.moved_holders, replanted = store.moved_holders, {}, store.replanted
+            moved, store.moved_holders, trees_rebuilt = store.moved_holders, {}, store.trees_rebuilt
             fresh = Timeline(store, store.estimates)
             fresh.level = planner.timeline.level
             fresh.sync(clock.now)
@@ -108,7 +108,7 @@ def test_what_is_kept_up_to_date_equals_what_is_built_anew(day: list[Job], nodes
             fresh.reservations.append(anew)
             fresh.reserve(anew, clock.now)
             assert anew.start == kept.start
-            store.moved_holders, store.replanted = moved, replanted
+            store.moved_holders, store.trees_rebuilt = moved, trees_rebuilt
         assert snapshot(store) == clock.engine.rebuilt().snapshot()
 
     clock.checks.append(compare)
@@ -173,15 +173,15 @@ def test_who_was_sent_away_is_remembered_until_the_head_has_had_its_quota() -> N
     world.finish("long1")
     assert of(world.decide(), Preempt) == ["short3"]
     head = world.engine._store.gangs["team/head2"]
-    assert head.sent_away == {"uid-short3"}
+    assert head.preempted_for_it == {"uid-short3"}
     world.put(forecast("first4", 3600), gang("first4", 8, priority=1))
     world.decide()
     assert world.engine._scheduler.backfill.reserved_gangs() == [world.engine._store.gangs["team/first4"]]
-    assert head.sent_away == {"uid-short3"}
+    assert head.preempted_for_it == {"uid-short3"}
     world.complete_evictions()
     world.decide()
     world.finish("first4")
     world.decide()
     assert world.running() == ["head2"]
     world.change("head2", admission=None, admitted=False, reserved_at=0)
-    assert not head.sent_away
+    assert not head.preempted_for_it

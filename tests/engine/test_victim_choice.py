@@ -23,7 +23,7 @@ from gangline.engine.model import (
     Workload,
 )
 from gangline.engine.preemption.fewest_victims import STEPS, FewestSearch
-from gangline.engine.preemption.victim_search import Away
+from gangline.engine.preemption.simulated_removal import OrderedRemoval
 
 LOWER = PreemptionPolicy("LowerPriority")
 RECLAIM = PreemptionPolicy("LowerPriority", "Any")
@@ -352,18 +352,18 @@ def test_a_search_that_takes_too_long_is_given_up() -> None:
     assert found.gave_up
 
 
-# --- thought away -----------------------------------------------------------------------------------------------------
+# --- simulated removal -----------------------------------------------------------------------------------------------------
 
 
 def test_those_that_need_not_go_are_brought_back_last_first() -> None:
     world = started(None, (0, gang("a", 2)), (1, gang("b", 4)), (2, gang("c", 2)))
     a, b, c = (world.engine._store.gangs[f"team/{name}"] for name in "abc")
     [(cell, _)] = a.cells
-    with Away([a, b, c]) as away:
-        assert away.spare(lambda: cell.available() >= 4) == [b]
+    with OrderedRemoval([a, b, c]) as removal:
+        assert removal.spare(lambda: cell.available() >= 4) == [b]
         assert cell.available() == 4
-    with Away([a, b, c]) as away:
-        assert away.spare(lambda: cell.available() >= 5) == [a, b]
-    with Away([c], 1) as away:
-        assert away.spare(lambda: False) == [c], "the last one is not brought back: without it nobody would be away"
+    with OrderedRemoval([a, b, c]) as removal:
+        assert removal.spare(lambda: cell.available() >= 5) == [a, b]
+    with OrderedRemoval([c], 1) as removal:
+        assert removal.spare(lambda: False) == [c], "the last one is not put back: then nobody would be removed"
     assert cell.available() == 0

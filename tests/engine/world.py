@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tests.engine.states import check_states
+
 from gangline.engine.engine import Engine
 from gangline.engine.model import (
     Admit,
@@ -93,6 +95,7 @@ class World:
         for decision in decisions:
             if not isinstance(decision, Warn) and decision.workload not in lost:
                 self.write(decision)
+        check_states(self.engine)
         return decisions
 
     def write(self, decision: Decision) -> None:

@@ -11,87 +11,142 @@ OWN_GROUP: Final = "gangline.io"
 V1ALPHA1: Final = f"{OWN_GROUP}/v1alpha1"
 
 # labels and annotations of Kueue
-QUEUE_NAME: Final = f"{GROUP}/queue-name"  # label; as annotation in older manifests
+#: label on jobs: the LocalQueue they wait in; in older manifests an annotation
+QUEUE_NAME: Final = f"{GROUP}/queue-name"
+#: label on jobs: a WorkloadPriorityClass
 PRIORITY_CLASS: Final = f"{GROUP}/priority-class"
+#: label on jobs, seconds: they are stopped for good after running so long
 MAX_EXEC_TIME: Final = f"{GROUP}/max-exec-time-seconds"
+#: label or annotation on jobs: the name of a Workload that exists already
 PREBUILT_WORKLOAD: Final = f"{GROUP}/prebuilt-workload-name"
+#: label on Workloads: the UID of their job
 JOB_UID: Final = f"{GROUP}/job-uid"
+#: label on pods: the pod set they belong to
 PODSET: Final = f"{GROUP}/podset"
+#: label on pods: the ClusterQueue that admitted them
 CLUSTER_QUEUE_LABEL: Final = f"{GROUP}/cluster-queue-name"
+#: label on pods: their LocalQueue
 LOCAL_QUEUE_LABEL: Final = f"{GROUP}/local-queue-name"
+#: annotation on pods: their Workload
 WORKLOAD_ANNOTATION: Final = f"{GROUP}/workload"
+#: annotation on Jobs: set while the job is being stopped
 STOPPING: Final = f"{GROUP}/stopping"
+#: annotation on Jobs: the job may start with fewer pods, down to this many
 MIN_PARALLELISM: Final = f"{GROUP}/job-min-parallelism"
+#: annotation on Jobs, "true": completions follow parallelism when the job starts with fewer pods
 COMPLETIONS_EQUAL_PARALLELISM: Final = f"{GROUP}/job-completions-equal-parallelism"
+#: annotation on jobs and Workloads, comma-separated: nothing is admitted while a gate is named here
 ADMISSION_GATED_BY: Final = f"{GROUP}/admission-gated-by"
+#: annotation on jobs and Workloads, a number: added to the priority
 PRIORITY_BOOST: Final = f"{GROUP}/priority-boost"
+#: annotation on Workloads: of Kueue, without effect here
 ALLOWED_FLAVORS: Final = f"{GROUP}/workload-allowed-resource-flavors"
+#: finalizer on Workloads, ClusterQueues and ResourceFlavors: they are in use
 IN_USE_FINALIZER: Final = f"{GROUP}/resource-in-use"
 
+#: annotation on pod templates: all pods must be placed within one domain of this topology level
 REQUIRED_TOPOLOGY: Final = f"{GROUP}/podset-required-topology"
+#: annotation on pod templates: all pods should be placed within one domain of this topology level
 PREFERRED_TOPOLOGY: Final = f"{GROUP}/podset-preferred-topology"
+#: annotation on pod templates, "true": pods are placed by topology, wherever there is room
 UNCONSTRAINED_TOPOLOGY: Final = f"{GROUP}/podset-unconstrained-topology"
+#: annotation on pod templates: each slice of the pods must be placed within one domain of this topology level
 SLICE_REQUIRED_TOPOLOGY: Final = f"{GROUP}/podset-slice-required-topology"
+#: annotation on pod templates: how many pods a slice has
 SLICE_SIZE: Final = f"{GROUP}/podset-slice-size"
-SLICE_CONSTRAINTS: Final = (
-    f"{GROUP}/podset-slice-required-topology-constraints"  # JSON: [{topology, size}], outermost first
-)
+#: annotation on pod templates, JSON: [{topology, size}], outermost first: slices within slices
+SLICE_CONSTRAINTS: Final = f"{GROUP}/podset-slice-required-topology-constraints"
+#: annotation on pod templates: pod sets of one group are placed together
 PODSET_GROUP: Final = f"{GROUP}/podset-group-name"
-TAS_LABEL: Final = f"{GROUP}/tas"  # on pods that wait for their place
+#: label on pods, "true": they are placed by topology
+TAS_LABEL: Final = f"{GROUP}/tas"
+#: scheduling gate of pods until their place by topology is known
 TOPOLOGY_GATE: Final = f"{GROUP}/topology"
 
 # our own
-GPUJOB_LABEL: Final = f"{OWN_GROUP}/gpujob"  # on child Jobs, Services and pods: the GPUJob they belong to
+#: label on child Jobs, Services and pods: the GPUJob they belong to
+GPUJOB_LABEL: Final = f"{OWN_GROUP}/gpujob"
+#: label on child Jobs and pods: the role of the GPUJob that they are part of
 ROLE_LABEL: Final = f"{OWN_GROUP}/role"
-ADMISSION_DIGEST: Final = f"{OWN_GROUP}/admission"  # annotation on child Jobs: the admission and attempt they run for
-SIMULATED_RUNTIME: Final = f"{OWN_GROUP}/simulated-runtime"  # pod annotation, Go duration: kwok completes the pod then
-SIMULATED_EXIT_CODE: Final = f"{OWN_GROUP}/simulated-exit-code"  # pod annotation: kwok fails the pod with it instead
-SIMULATED_FAILURE: Final = f"{OWN_GROUP}/simulated-failure"  # node and pod annotation: dead, kwok plays nothing on it
-SIMULATED_SHUTDOWN: Final = f"{OWN_GROUP}/simulated-shutdown"  # pod annotation: how long it takes to stop
-SIMULATED_ARRIVAL: Final = (
-    f"{OWN_GROUP}/simulated-arrival"  # job annotation, Go duration: `gangline run` submits it then
-)
-EXPECTED_RUNTIME: Final = f"{OWN_GROUP}/expected-runtime"  # job annotation, Go duration: what its author expects
-USER: Final = f"{OWN_GROUP}/user"  # job label: who submitted it, for forecasts where namespaces are shared
-EXCLUSIVE_TOPOLOGY: Final = (
-    "alpha.jobset.sigs.k8s.io/exclusive-topology"  # JobSet's: each child Job alone in a domain of this node label
-)
-AUTOSCALED: Final = f"{OWN_GROUP}/autoscaled"  # on ResourceFlavors, "true": nodes are added when pods need them
-DOMAIN_GATE: Final = f"{OWN_GROUP}/domain"  # scheduling gate of pods that wait for word of their domain
-WHOLE_DOMAINS: Final = f"{OWN_GROUP}/whole-domains"  # on Workloads, JSON: {pod set: {"by": node label, "count": n}}
-CHECKPOINT_INTERVAL: Final = (
-    f"{OWN_GROUP}/checkpoint-interval"  # on jobs and Workloads: how often the job saves its work
-)
-NODE_LOSS: Final = f"{OWN_GROUP}/node-loss"  # on Workloads: "Restart" where a lost pod means that all must start anew
-RECOVERY: Final = (
-    f"{OWN_GROUP}/recovery"  # on Workloads, JSON: what became of it when nodes failed; see control.recovery.swaps
-)
-ATTEMPT: Final = f"{OWN_GROUP}/attempt"  # on pods: how often their gang was started anew before, within its admission
-PROGRESS: Final = f"{OWN_GROUP}/progress"  # job or pod annotation: a sign of life, `step=120 total=5000`
-PROGRESS_URL: Final = f"{OWN_GROUP}/progress-url"  # pod annotation: where gangline.progress reports to
-HEARTBEAT: Final = f"{OWN_GROUP}/heartbeat"  # job annotation, Go duration: it reports at least this often
-STALL: Final = f"{OWN_GROUP}/stall"  # job annotation: "none" = never taken for stalled
-NOTIFY: Final = f"{OWN_GROUP}/notify"  # job annotation: "none", or the only kinds that are told of it
-NOTIFY_TO: Final = f"{OWN_GROUP}/notify-to"  # job annotation: the address put into receivers that ask for one
-LEFT_BEHIND: Final = f"{OWN_GROUP}/left-behind"  # on pods that can't be ended: the Workload that goes on without them
-LEGACY_RECLAIM: Final = f"{OWN_GROUP}/reclaim-out-of-cohort"  # keeps v1beta1's reclaimOutOfCohort through conversion
-V1BETA1_FIELDS: Final = f"{OWN_GROUP}/v1beta1-fields"  # on v1beta2 objects: what only v1beta1 can say, as JSON
-V1BETA2_FIELDS: Final = f"{OWN_GROUP}/v1beta2-fields"  # on v1beta1 objects: what only v1beta2 can say, as JSON
+#: annotation on child Jobs: the admission and attempt that they run for
+ADMISSION_DIGEST: Final = f"{OWN_GROUP}/admission"
+#: annotation on pods, duration: kwok completes the pod after that
+SIMULATED_RUNTIME: Final = f"{OWN_GROUP}/simulated-runtime"
+#: annotation on pods: kwok fails the pod with this exit code instead
+SIMULATED_EXIT_CODE: Final = f"{OWN_GROUP}/simulated-exit-code"
+#: annotation on nodes and pods: simulated failure, kwok stops playing them
+SIMULATED_FAILURE: Final = f"{OWN_GROUP}/simulated-failure"
+#: annotation on pods: how long they take to stop
+SIMULATED_SHUTDOWN: Final = f"{OWN_GROUP}/simulated-shutdown"
+#: annotation on jobs, duration: `gangline run` submits the job that much later
+SIMULATED_ARRIVAL: Final = f"{OWN_GROUP}/simulated-arrival"
+#: annotation on jobs, duration: how long their author expects them to run
+EXPECTED_RUNTIME: Final = f"{OWN_GROUP}/expected-runtime"
+#: label on jobs: who submitted them, for forecasts where users share a namespace
+USER: Final = f"{OWN_GROUP}/user"
+#: annotation on JobSets: each child Job runs alone in a domain of this node label
+EXCLUSIVE_TOPOLOGY: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+#: annotation on ResourceFlavors, "true": nodes are added when pods need them
+AUTOSCALED: Final = f"{OWN_GROUP}/autoscaled"
+#: scheduling gate of pods until it is known which domain they belong in
+DOMAIN_GATE: Final = f"{OWN_GROUP}/domain"
+#: annotation on Workloads, JSON: {pod set: {"by": node label, "count": n}}: pod sets that take whole domains
+WHOLE_DOMAINS: Final = f"{OWN_GROUP}/whole-domains"
+#: annotation on jobs and Workloads, duration: how often the job saves its work
+CHECKPOINT_INTERVAL: Final = f"{OWN_GROUP}/checkpoint-interval"
+#: annotation on jobs and Workloads: "Restart" where a lost pod means that all pods must start anew, "Replace" where not
+NODE_LOSS: Final = f"{OWN_GROUP}/node-loss"
+#: annotation on Workloads, JSON: what was done when nodes failed (`gangline.api.read.swap_record`)
+RECOVERY: Final = f"{OWN_GROUP}/recovery"
+#: annotation on pods: how often their gang was restarted before, within its admission
+ATTEMPT: Final = f"{OWN_GROUP}/attempt"
+#: annotation on jobs and pods: progress, such as `step=120 total=5000`
+PROGRESS: Final = f"{OWN_GROUP}/progress"
+#: annotation on pods: where `gangline.progress` reports to
+PROGRESS_URL: Final = f"{OWN_GROUP}/progress-url"
+#: annotation on jobs, duration: the job reports progress at least this often
+HEARTBEAT: Final = f"{OWN_GROUP}/heartbeat"
+#: annotation on jobs: "none" turns stall detection off
+STALL: Final = f"{OWN_GROUP}/stall"
+#: annotation on jobs: "none", or the only kinds of notifications that are sent about the job, comma-separated
+NOTIFY: Final = f"{OWN_GROUP}/notify"
+#: annotation on jobs: the address for receivers whose URL contains {to}
+NOTIFY_TO: Final = f"{OWN_GROUP}/notify-to"
+#: annotation on pods that cannot be ended: the Workload that goes on without them
+LEFT_BEHIND: Final = f"{OWN_GROUP}/left-behind"
+#: annotation on ClusterQueues: keeps v1beta1's reclaimOutOfCohort through conversion
+LEGACY_RECLAIM: Final = f"{OWN_GROUP}/reclaim-out-of-cohort"
+#: annotation on objects in v1beta2, JSON: what only v1beta1 has fields for
+V1BETA1_FIELDS: Final = f"{OWN_GROUP}/v1beta1-fields"
+#: annotation on objects in v1beta1, JSON: what only v1beta2 has fields for
+V1BETA2_FIELDS: Final = f"{OWN_GROUP}/v1beta2-fields"
 
 # condition types of a Workload
+#: quota is reserved; if False, the reason says why the workload waits
 QUOTA_RESERVED: Final = "QuotaReserved"
+#: quota is reserved and all admission checks are ready: the job may run
 ADMITTED: Final = "Admitted"
+#: all pods are ready or have succeeded
 PODS_READY: Final = "PodsReady"
+#: the workload was stopped, or never started, and gives its quota back
 EVICTED: Final = "Evicted"
+#: it was evicted to make room for another one; the reason says by which rule
 PREEMPTED: Final = "Preempted"
+#: it is back in its queue after an eviction; False while it has to wait for that
 REQUEUED: Final = "Requeued"
+#: the job has ended
 FINISHED: Final = "Finished"
-RECOVERED: Final = "Recovered"  # ours: False while nodes are replaced under it, True when it runs again
+#: False while lost nodes are replaced under the workload, True when it runs again; Gangline only
+RECOVERED: Final = "Recovered"
 DEACTIVATION_TARGET: Final = "DeactivationTarget"
+#: a queue takes workloads, a policy is in force
 ACTIVE: Final = "Active"
-BACKFILLED: Final = "Backfilled"  # ours: it was started before one that goes first, beside whose reservation it fits
-OVERRUN: Final = "Overrun"  # ours: it runs longer than forecast; the reason says how far it is
-STALLED: Final = "Stalled"  # ours: it hangs; the reason is what is done about it
+#: the workload was started before one that goes first and has a reservation; Gangline only
+BACKFILLED: Final = "Backfilled"
+#: it runs longer than forecast; the reason says by how much; Gangline only
+OVERRUN: Final = "Overrun"
+#: it hangs; the reason says what is done about it, or how it is known that it does not; Gangline only
+STALLED: Final = "Stalled"
 
 LOCAL_QUEUE_DEFAULT: Final = "default"
 SYSTEM_NAMESPACE: Final = "gangline-system"

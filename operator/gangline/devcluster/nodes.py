@@ -16,6 +16,7 @@ from gangline.kube import config
 from gangline.kube.client import AlreadyExists, ApiClient, NotFound
 from gangline.kube.resources import LEASES, NODES, PODS, Json
 
+#: label on simulated nodes: their node pool
 POOL_LABEL = "gangline.io/node-pool"
 MANAGED_BY_KWOK = {"kwok.x-k8s.io/node": "fake"}
 LEASE_NAMESPACE = "kube-node-lease"

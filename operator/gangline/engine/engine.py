@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from gangline.engine.backfill.head_delay import HeadStart
 from gangline.engine.cycle.cycle_record import CycleRecord
-from gangline.engine.cycle.pending_reasons import Parking, why
+from gangline.engine.cycle.pending_reasons import PendingReasons, why
 from gangline.engine.model import (
     Change,
     Decision,
@@ -29,6 +29,7 @@ from gangline.engine.model import (
     WriteFailed,
 )
 from gangline.engine.queues.cluster_queue import queue_of
+from gangline.engine.queues.states import Journal, Transition
 from gangline.engine.recovery.healing import Healing
 from gangline.engine.scheduler import Scheduler
 from gangline.engine.state.cluster_intake import ClusterIntake
@@ -44,17 +45,18 @@ class Engine:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
+        self._journal = Journal()
         self._build()
 
     def _build(self) -> None:
         """The state of an engine that knows nothing."""
-        self._store = store = Store(self.settings)
+        self._store = store = Store(self.settings, self._journal)
         self._intake = Intake(store)
         self._cluster = ClusterIntake(store)
         self._lifecycle = Lifecycle(store)
         self._scheduler = Scheduler(store)
         self._healing = Healing(store)
-        self._parking = Parking(store, self._scheduler.backfill)
+        self._pending_reasons = PendingReasons(store, self._scheduler.backfill)
 
     # --- facts --------------------------------------------------------------------------------------------------------
 
@@ -77,26 +79,32 @@ class Engine:
     def decide(self, now: Millis, room: int | None = None) -> list[Decision]:
         """What follows now; it is assumed to happen. Call it again after new facts, and when `next_wakeup` says so.
 
-        `room` is about how many may be admitted or preempted by the scheduler, where whoever carries it out can't keep up:
-        the others had better keep waiting in their queues' order. A huge backlog, or one for which there is no room, is
+        `room` is about how many may be admitted or preempted by the scheduler, where the process that carries it out can't keep
+        up: the others had better keep waiting in their queues' order. A huge backlog, or one for which there is no room, is
         worked off in several calls: `next_wakeup` says "now" until it is done.
         """
+        try:
+            return self._decide(now, room)
+        finally:
+            self._journal.end(now)
+
+    def _decide(self, now: Millis, room: int | None) -> list[Decision]:
         self._store.settle()
         self._cluster.follow_health(now)
         reviewed = [self._store.reviews[key] for key in sorted(self._store.reviews)]
         decisions: list[Decision] = [*self._lifecycle.review(now)]
         decisions += self._healing.run(now)
         self._sample(now)
-        decisions += self._scheduler.run(now, self._parking.note, room)
+        decisions += self._scheduler.run(now, self._pending_reasons.note, room)
         decisions = self._healing.without_victims(decisions)
-        decisions += self._parking.tell_tried()
-        decisions += self._parking.tell_reserved(now)
+        decisions += self._pending_reasons.tell_tried()
+        decisions += self._pending_reasons.tell_reserved(now)
         for gang in reviewed:
             if self._store.gangs.get(gang.key) is gang:
-                park = self._parking.tell_unplaced(gang)
+                park = self._pending_reasons.tell_unplaced(gang)
                 if park is not None:
                     decisions.append(park)
-        decisions += self._parking.tell_echoes()
+        decisions += self._pending_reasons.tell_echoes()
         decisions += self._lifecycle.review(now)
         return decisions
 
@@ -114,7 +122,7 @@ class Engine:
         times = (
             self._lifecycle.next_due(),
             self._healing.next_due(now),
-            self._parking.next_due(now),
+            self._pending_reasons.next_due(now),
             fairness.next_due() if fairness is not None else None,
             self._scheduler.backfill.next_due(now),
             self._scheduler.next_due(),
@@ -145,6 +153,10 @@ class Engine:
             return explanation
         message = explanation.message + self._scheduler.backfill.remark(gang)
         return replace(explanation, message=message, position=queue.pending.position(gang))
+
+    def story(self, workload: str) -> tuple[Transition, ...]:
+        """What is remembered of what has happened to a workload, oldest first."""
+        return self._journal.story(workload)
 
     def head_delay_seconds(self) -> dict[str, dict[str, float]]:
         """ClusterQueue -> cause (stopping, overdue, backfill) -> seconds for which its reserved heads waited for that alone."""
@@ -209,7 +221,7 @@ class Engine:
         """Everybody who waits, in queue order, whether in the heap or set aside; places in the queue are counted so."""
         self._store.settle()
         queue = self._store.queues.get(cluster_queue)
-        return [gang.key for gang in queue.pending.in_line()] if queue else []
+        return [gang.key for gang in queue.pending.in_queue_order()] if queue else []
 
     def pending_counts(self, cluster_queue: str) -> tuple[int, int]:
         """How many are in the heap, and how many are set aside."""

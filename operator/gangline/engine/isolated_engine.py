@@ -130,6 +130,13 @@ class IsolatedEngine(Engine):
         """Forget everything but the facts, and what was decided of them and is on its way."""
         facts = {fact: self._as_decided(fact, item) for fact, item in self._facts.items()}
         self._build()
+        self._journal.resting = True
+        try:
+            self._take_in_again(facts)
+        finally:
+            self._journal.resting = False
+
+    def _take_in_again(self, facts: dict[Fact, Item]) -> None:
         for fact, item in facts.items():
             left_out = fact in self._left_out
             if left_out and not _holds_quota(item):

@@ -20,7 +20,7 @@ from gangline.engine.preemption.candidates import Known
 from gangline.engine.preemption.fair_victims import fair_victims
 from gangline.engine.preemption.preemptor import Preemptor, Victim, classic_victims
 from gangline.engine.queues.cluster_queue import cluster_queues_of, queue_of
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Node
 from gangline.engine.state.lifecycle import required_checks
 from gangline.engine.state.store import Store
@@ -149,7 +149,7 @@ class Scheduler:
         )
 
     def _cycle(self, root: Node, now: Millis, known: Nominations | None = None, most: int = maxsize) -> list[Attempt]:
-        heads: list[Gang] = []
+        heads: list[WorkloadState] = []
         for queue in cluster_queues_of(root):
             if queue.in_service and (gang := queue.pending.pop()) is not None:
                 heads.append(gang)

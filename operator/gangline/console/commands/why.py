@@ -12,21 +12,32 @@ from rich.table import Table
 from rich.text import Text
 
 from gangline.api import names
-from gangline.console.views import access
+from gangline.console.views import access, history, reach
 from gangline.console.views.json_rows import as_json
 from gangline.console.views.lookup import KINDS, find, is_meant, singular
 from gangline.console.views.snapshot import Snapshot, WorkloadView
 from gangline.console.views.why_text import Line, explain
 from gangline.kube.client import ApiClient, NotFound
-from gangline.kube.resources import Json, Resource
+from gangline.kube.resources import WORKLOADS, Json, Resource
 
 
 @click.command("why")
 @click.argument("job", metavar="JOB")
 @access.cluster_options
+@click.option("--history", "with_history", is_flag=True, help="What has happened to it so far, and why.")
 @click.option("-o", "--output", type=click.Choice(["json"]), default=None)
-def command(job: str, kubeconfig: Path | None, context: str | None, namespace: str | None, output: str | None) -> None:
+def command(
+    job: str,
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str | None,
+    with_history: bool,
+    output: str | None,
+) -> None:
     """Say why JOB waits (or what it does). JOB is a name, kind/name (job/x, gpujob/x) or a Workload's name."""
+    if with_history:
+        _show_history(*access.run(_history(job, kubeconfig, context, namespace)), output)
+        return
     view, lines = access.run(_why(job, kubeconfig, context, namespace))
     if output == "json":
         click.echo(json.dumps({**as_json(view), "explanation": [[line.label, line.text] for line in lines]}, indent=2))
@@ -38,12 +49,41 @@ async def _why(
     job: str, kubeconfig: Path | None, context: str | None, namespace: str | None
 ) -> tuple[WorkloadView, list[Line]]:
     async with access.client(kubeconfig, context) as api:
-        wanted = namespace or api.login.namespace
-        seen = await access.look(api, wanted)
-        view = find(seen, wanted, job)
-        if view is None:
-            raise click.ClickException(await _no_workload(api, seen, wanted, job))
+        view, seen = await _looked_up(api, job, namespace)
     return view, explain(view, seen, time.time())
+
+
+async def _looked_up(api: ApiClient, job: str, namespace: str | None) -> tuple[WorkloadView, Snapshot]:
+    wanted = namespace or api.login.namespace
+    seen = await access.look(api, wanted)
+    view = find(seen, wanted, job)
+    if view is None:
+        raise click.ClickException(await _no_workload(api, seen, wanted, job))
+    return view, seen
+
+
+async def _history(
+    job: str, kubeconfig: Path | None, context: str | None, namespace: str | None
+) -> tuple[WorkloadView, list[history.Event], str]:
+    """The workload, its story, and where that is from."""
+    async with access.client(kubeconfig, context) as api:
+        view, _ = await _looked_up(api, job, namespace)
+        answer = await reach.ask(api, f"/story/{view.namespace}/{view.name}")
+        if answer is not None and answer.get("story"):
+            return view, history.of_answer(answer), "as the running operator remembers it"
+        why = "it remembers nothing of it" if answer is not None else "it could not be asked"
+        raw = await api.get(WORKLOADS, view.namespace, view.name)
+    return view, history.of_conditions(raw), f"from the Workload's conditions, not from the operator: {why}"
+
+
+def _show_history(view: WorkloadView, events: list[history.Event], source: str, output: str | None) -> None:
+    if output == "json":
+        told = {**as_json(view), "history": [event.as_json() for event in events], "source": source}
+        click.echo(json.dumps(told, indent=2))
+        return
+    click.echo(f"{view.job} in namespace {view.namespace}, workload {view.name}")
+    click.echo(history.rendered(events))
+    click.echo(f"({source})", err=True)
 
 
 async def _no_workload(api: ApiClient, seen: Snapshot, namespace: str, job: str) -> str:

@@ -330,9 +330,8 @@ class Operator:
         self.leading.set()
         self.metrics.leader.set(1)
         log.info("leading")
-        if self.forecasting is not None:
-            await self._serving.wait()
-            await publish(self._client, self.options.namespace, self.options.listen[0], self._port)
+        await self._serving.wait()
+        await publish(self._client, self.options.namespace, self.options.listen[0], self._port)
 
     async def _know_pods(self) -> None:
         """The first decision waits for the pods, but not for ever."""

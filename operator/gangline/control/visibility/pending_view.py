@@ -82,6 +82,7 @@ class Visibility:
     def add_to(self, app: web.Application) -> None:
         app.router.add_get("/forecasts", self._forecasts)
         app.router.add_get("/accuracy", self._accuracy)
+        app.router.add_get("/story/{namespace}/{name}", self._story)
 
     async def _forecasts(self, _: web.Request) -> web.Response:
         """Every estimate of a whole runtime. Whoever asks has them made for a while, also where no policy needs them."""
@@ -101,6 +102,21 @@ class Visibility:
         if forecasting is None:
             return self._told({"message": "nothing is forecast here"}, 404)
         return self._told(forecasting.accuracy())
+
+    async def _story(self, request: web.Request) -> web.Response:
+        """What this process remembers of what has happened to a Workload; times in milliseconds, null for just now."""
+        key = f"{request.match_info['namespace']}/{request.match_info['name']}"
+        entries = [
+            {
+                "at": entry.at,
+                "before": entry.before.value if entry.before is not None else None,
+                "after": entry.after.value,
+                "cause": entry.cause,
+                "decision": entry.decision,
+            }
+            for entry in self._controller.engine.story(key)
+        ]
+        return self._told({"story": entries})
 
     def _told(self, body: Json, status: int = 200) -> web.Response:
         return as_response({"cluster": self._controller.mirror.cluster_id(), **body}, status)

@@ -23,6 +23,7 @@ from gangline.kube.resources import (
 
 Json: TypeAlias = dict[str, Any]
 
+#: label on what the local cluster's stand-in for JobSet installs
 STAND_IN: Final = "gangline.io/stand-in"
 NAMESPACE: Final = "jobset-system"
 CRD_NAME: Final = "jobsets.jobset.x-k8s.io"

@@ -1,6 +1,6 @@
 """Backfill: who gets a reservation, who may start before its turn, and who has to give way again.
 
-The first gangs of a queue that were tried and can't start are *reserved* a start (`timeline`). Whoever goes after them may
+The first gangs of a queue that were tried and can't start are *reserved* a start (`timeline`). A workload after them may
 start at once if it will be gone by then, or fits beside them. `docs/backfill.md` says what is promised.
 """
 
@@ -20,11 +20,11 @@ from gangline.engine.flavors.flavor_assigner import Assigner
 from gangline.engine.model import UNLIMITED, Backfill, Decision, Millis
 from gangline.engine.model.runtime import NEVER
 from gangline.engine.preemption.preemptor import Preemptor
-from gangline.engine.preemption.victim_search import Away
+from gangline.engine.preemption.simulated_removal import simulate
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, queue_of
 from gangline.engine.queues.estimates import Estimates, Flavors, working_flavors
 from gangline.engine.queues.timed_queue import TimedQueue
-from gangline.engine.queues.workload_state import NOBODY, Gang
+from gangline.engine.queues.workload_state import NOBODY, WorkloadState
 from gangline.engine.quota.quota_ledger import Node
 from gangline.engine.state.overrun import trusted
 from gangline.engine.state.store import Store
@@ -47,7 +47,7 @@ class BackfillPlanner:
         self._giving_way = checkpoint_preemption.GivingWay(self.timeline, self.estimates, self._fits, self._leaving)
         self._now: Millis = 0
         #: gangs of queues without a policy that are held back, by root
-        self._held: dict[int, dict[str, Gang]] = {}
+        self._held: dict[int, dict[str, WorkloadState]] = {}
         #: grows when reservations come or go; by queue, with what its heads were last looked up
         self._changes = 0
         self._settled: dict[str, tuple[int, int]] = {}
@@ -98,7 +98,7 @@ class BackfillPlanner:
         self._store.capacity.moved.clear()
 
     def next_due(self, now: Millis) -> Millis | None:
-        """When a reserved start has come, or somebody that was let in early is overdue."""
+        """When a reserved start has come, or a backfilled workload is overdue."""
         starts = [r.start for r in self.timeline.reservations if now < r.start < FAR]
         starts += self._revoking.overdue_times(now)
         again = self._giving_way.next_due(now)
@@ -119,7 +119,7 @@ class BackfillPlanner:
             if self._store.gangs.get(gang.key) is not gang or gang.queue is not queue or gang.holds:
                 if gang.holds and queue is not None and gang.queue is queue:
                     self.delays.started(reservation, now)
-                gang.sent_away = NOBODY
+                gang.preempted_for_it = NOBODY
                 self._drop(reservation)
 
     def _drop(self, reservation: Reservation) -> None:
@@ -152,7 +152,7 @@ class BackfillPlanner:
                 moved = queue.pending.release_held() or moved
         for gang in self._held.pop(id(root), {}).values():
             queue = queue_of(gang)
-            if queue is not None and gang.parked and not gang.holds:
+            if queue is not None and gang.set_aside and not gang.holds:
                 queue.pending.take_out(gang)
                 queue.pending.arrive(gang)
                 moved = True
@@ -172,11 +172,13 @@ class BackfillPlanner:
         for queue in cluster_queues_of(root):
             if queue.reserves:
                 failing = [a.gang for a in attempts if a.queue is queue and a.assignment.mode is not Mode.FIT]
-                hopeless = [a.gang for a in attempts if a.queue is queue and _hopeless(a.assignment)]
+                can_never_fit = [a.gang for a in attempts if a.queue is queue and _can_never_fit(a.assignment)]
                 fitting = [a.gang for a in attempts if a.queue is queue and a.assignment.mode is Mode.FIT]
-                self._reserve_heads(queue, [gang for gang in failing if gang not in hopeless], fitting)
+                self._reserve_heads(queue, [gang for gang in failing if gang not in can_never_fit], fitting)
 
-    def _reserve_heads(self, queue: ClusterQueueState, failing: Sequence[Gang], fitting: Sequence[Gang] = ()) -> None:
+    def _reserve_heads(
+        self, queue: ClusterQueueState, failing: Sequence[WorkloadState], fitting: Sequence[WorkloadState] = ()
+    ) -> None:
         """Reserve starts for the first that can't start; those before which others have not been tried yet can wait."""
         pending, depth = queue.pending, _depth(_policy(queue))
         assert isinstance(pending, TimedQueue)
@@ -222,14 +224,14 @@ class BackfillPlanner:
 
         self.timeline.reservations[:] = sorted(self.timeline.reservations, key=turn)
 
-    def remark(self, gang: Gang) -> str:
+    def remark(self, gang: WorkloadState) -> str:
         """What a gang that is reserved a start is told beside why it waits; "" for others."""
         reservation = next((r for r in self.timeline.reservations if r.gang is gang), None)
         if reservation is None or reservation.start >= FAR:
             return "" if reservation is None else ". It goes first, but nobody knows when those before it will end"
         return f". Reserved to start {moment_text(reservation.start)}"
 
-    def reserved_gangs(self) -> list[Gang]:
+    def reserved_gangs(self) -> list[WorkloadState]:
         return [reservation.gang for reservation in self.timeline.reservations]
 
     # --- candidates ---------------------------------------------------------------------------------------------------
@@ -241,7 +243,7 @@ class BackfillPlanner:
             return None
         gang, queue = attempt.gang, attempt.queue
         for reservation in subject:
-            if gang.uid in reservation.gang.sent_away:
+            if gang.uid in reservation.gang.preempted_for_it:
                 return Objection(reservation.start, _sent_away_text(reservation), alone=True)
         self.timeline.sync(self._now)
         policy = queue.config.backfill or _policy(self._store.queues[subject[0].queue])
@@ -293,37 +295,37 @@ class BackfillPlanner:
         if pending.strict:
             pending.arrive(gang)
             return False
-        pending.put_aside(gang)
+        pending.set_alone_inadmissible(gang)
         self._held.setdefault(id(attempt.queue.root), {})[gang.uid] = gang
         return False
 
     # --- revoking -----------------------------------------------------------------------------------------------------
 
     def _revoke(self, now: Millis) -> list[Decision]:
-        """The first of each queue that could start but for those that were let in before it makes them go."""
+        """The first of each queue that could start but for backfilled workloads preempts these."""
         decisions: list[Decision] = []
         for reservation in self._first_of_each_queue():
             queue = self._store.queues[reservation.queue]
             policy = _policy(queue)
             head = reservation.gang
-            gone: list[Gang] = []
+            gone: list[WorkloadState] = []
             if policy.revoke != "Never":
-                gone = self._revoking.victims(reservation, policy.revoke == "Any", head.sent_away, now)
+                gone = self._revoking.victims(reservation, policy.revoke == "Any", head.preempted_for_it, now)
                 decisions += [self._revoking.decision(gang, head, now) for gang in gone]
             if not gone and policy.give_way is not None:
-                gone = self._giving_way.victims(reservation, queue, policy.give_way, head.sent_away, now)
+                gone = self._giving_way.victims(reservation, queue, policy.give_way, head.preempted_for_it, now)
                 decisions += [checkpoint_preemption.decision(gang, head) for gang in gone]
             self._giving_way.stopped(gone, now)
             for gang in gone:
-                self._send_away(gang, head, queue)
+                self._preempt_for(gang, head, queue)
         if decisions:
             self.timeline.sync(now)
             self._move_reservations(now)
         return decisions
 
-    def _send_away(self, gang: Gang, head: Gang, queue: ClusterQueueState) -> None:
-        head.sent_away |= {gang.uid}
-        gang.evicting = True
+    def _preempt_for(self, gang: WorkloadState, head: WorkloadState, queue: ClusterQueueState) -> None:
+        head.preempted_for_it |= {gang.uid}
+        gang.evict(f"Preempted so that {head.key} starts when it was promised", "Preempt")
         self._store.touch(queue)
         self._store.moved_holders[gang.key] = None
 
@@ -334,7 +336,7 @@ class BackfillPlanner:
                 seen.add(reservation.queue)
                 yield reservation
 
-    def _leaving(self, reservation: Reservation) -> list[Gang]:
+    def _leaving(self, reservation: Reservation) -> list[WorkloadState]:
         root = self._store.queues[reservation.queue].root
         return [gang for queue in cluster_queues_of(root) for gang in queue.holders.values() if gang.evicting]
 
@@ -358,7 +360,7 @@ class BackfillPlanner:
         self.delays.note(now, waiting)
 
     def _cause_of_delay(self, reservation: Reservation, now: Millis) -> str:
-        """Why gangs that were let in keep the head from starting right now, see `headdelay`; "" = it could not without them."""
+        """Why backfilled workloads keep the head from starting right now, see `head_delay`; "" = it could not without them."""
         gangs_of = self._store.gangs
         everyone = [gang for key in reservation.passed_by if (gang := gangs_of.get(key)) and gang.backfilled]
         overdue = [gang for gang in everyone if self._revoking.overdue_at(gang) <= now]
@@ -367,7 +369,7 @@ class BackfillPlanner:
         within = BACKFILL if any_ else EARLY_END
         for cause, gangs in ((STOPPING, stopping), (BACKFILL, overdue), (within, everyone)):
             if gangs and self.timeline.might_fit_without(reservation, gangs):
-                with Away(gangs):
+                with simulate(removed=gangs):
                     fits = self._fits(reservation)
                 if fits:  # … and does not fit beside them: what keeps it then is something else
                     return "" if self._fits(reservation) else cause
@@ -388,13 +390,13 @@ def _flavors(assignment: Assignment) -> Flavors:
     return working_flavors(pod_set.flavors for pod_set in assignment.pod_sets)
 
 
-def _hopeless(assignment: Assignment) -> bool:
-    """It will not fit whoever goes."""
+def _can_never_fit(assignment: Assignment) -> bool:
+    """It would not fit even without all others."""
     return assignment.mode is Mode.NO_FIT and assignment.severity != WAITING
 
 
-def _hopeless_gang(gang: Gang) -> bool:
-    return (verdict := verdict_of(gang)) is not None and _hopeless(verdict)
+def _hopeless_gang(gang: WorkloadState) -> bool:
+    return (verdict := verdict_of(gang)) is not None and _can_never_fit(verdict)
 
 
 def _sent_away_text(reservation: Reservation) -> str:

@@ -1,7 +1,7 @@
 """Running gangs that give way to a reserved head at their checkpoints: time sharing where it costs next to nothing.
 
 Backfill alone can't help a head that waits behind runs that were there first. A gang that declares checkpoints loses little
-when it stops, so it may be asked to stand back for one that is expected to be done long before it. Whoever gives way goes
+when it stops, so it may be asked to stand back for one that is expected to be done long before it. A job that gives way goes
 after the head by the queue's own order, reckoned with what it still has to run: nobody is stopped only to start again at once.
 
 The price is bounded: the work that all victims lose since their last checkpoints is at most a share of what the head has
@@ -18,12 +18,12 @@ from gangline.engine.backfill.reservation import Fits, Leaving, Reservation
 from gangline.engine.backfill.timeline import Timeline
 from gangline.engine.model import GiveWay, Millis, Preempt
 from gangline.engine.model.runtime import NEVER
-from gangline.engine.preemption.victim_search import Away
+from gangline.engine.preemption.simulated_removal import OrderedRemoval, simulate
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.estimates import ANYWHERE, Estimates, flavors_of
 from gangline.engine.queues.protection import protected_until, stopped_too_often
 from gangline.engine.queues.timed_queue import TimedQueue
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 
 #: the reason of these evictions
 GAVE_WAY = "GaveWay"
@@ -41,7 +41,7 @@ class _Offer(NamedTuple):
     cost: int
     newest: int
     uid: str
-    gang: Gang
+    gang: WorkloadState
 
 
 class GivingWay:
@@ -68,7 +68,7 @@ class GivingWay:
         policy: GiveWay,
         spared: Container[str],
         now: Millis,
-    ) -> list[Gang]:
+    ) -> list[WorkloadState]:
         """As few as possible, those that lose least, so that the head fits once they and the leaving have gone.
 
         Those whose uid is in `spared` are not asked. [] if it does not help, if it costs too much, or if the head fits without.
@@ -94,11 +94,11 @@ class GivingWay:
             self._again[uid] = now + later[0], now + later[1]
         return found
 
-    def stopped(self, gangs: Sequence[Gang], now: Millis) -> None:
+    def stopped(self, gangs: Sequence[WorkloadState], now: Millis) -> None:
         """These go for a head, for whatever reason: that counts as lost."""
         self._losses.note(gangs, now)
 
-    def _choose(self, reservation: Reservation, offers: Sequence[_Offer], budget: int) -> list[Gang]:
+    def _choose(self, reservation: Reservation, offers: Sequence[_Offer], budget: int) -> list[WorkloadState]:
         """Of these, the cheapest first: as few as needed, within the budget in all."""
         gangs = [offer.gang for offer in offers]
         if not gangs:
@@ -106,7 +106,7 @@ class GivingWay:
         leaving = self._leaving(reservation)
         if not self._timeline.might_fit_without(reservation, [*gangs, *leaving]):
             return []
-        with Away(leaving):
+        with simulate(removed=leaving):
             needed = [] if self._fits(reservation) else self._needed(reservation, gangs)
         cost = {offer.uid: offer.cost for offer in offers}
         return needed if sum(cost[gang.uid] for gang in needed) <= budget else []
@@ -143,7 +143,7 @@ class GivingWay:
                 yield _Offer(cost, -gang.reserved, gang.uid, gang)
 
     def _least_left(self, reservation: Reservation, policy: GiveWay, now: Millis) -> tuple[float, float]:
-        """For how long those that are asked go on at least, in milliseconds; and those that were let in before their turn.
+        """For how long those that are asked go on at least, in milliseconds; and for backfilled ones.
 
         A head that has waited for as long as it runs asks for half as much: an estimate that is too long must not keep it.
         """
@@ -155,39 +155,39 @@ class GivingWay:
             return least, least
         return least, min(least, policy.longer_than_backfilled * length)
 
-    def _needed(self, reservation: Reservation, gangs: Sequence[Gang]) -> list[Gang]:
+    def _needed(self, reservation: Reservation, gangs: Sequence[WorkloadState]) -> list[WorkloadState]:
         """The first of these without which the head fits; then who would lose most is spared first, if it need not go."""
-        with Away(gangs, 0) as away:
-            return away.spare(lambda: self._fits(reservation)) if self._send_fewest(reservation, away) else []
+        with OrderedRemoval(gangs, 0) as removal:
+            return removal.spare(lambda: self._fits(reservation)) if self._send_fewest(reservation, removal) else []
 
-    def _send_fewest(self, reservation: Reservation, away: Away) -> bool:
-        """Leave the first few away without which the head fits; False if it does not even fit without all."""
-        least = self._timeline.fewest_without(reservation, away.order)
+    def _send_fewest(self, reservation: Reservation, removal: OrderedRemoval) -> bool:
+        """Remove the first few without which the head fits; False if it does not even fit without all."""
+        least = self._timeline.fewest_without(reservation, removal.order)
         if least is None:
             return False
-        away.first(least)
+        removal.first(least)
         if self._fits(reservation):
             return True
-        low, high = least + 1, len(away.order)
-        away.first(high)
+        low, high = least + 1, len(removal.order)
+        removal.first(high)
         if low > high or not self._fits(reservation):
             return False
         while low < high:
             middle = (low + high) // 2
-            away.first(middle)
+            removal.first(middle)
             if self._fits(reservation):
                 high = middle
             else:
                 low = middle + 1
-        away.first(high)
+        removal.first(high)
         return True
 
 
-def _held(gang: Gang, resource: str) -> int:
+def _held(gang: WorkloadState, resource: str) -> int:
     return sum(amount for (_, name), amount in gang.usage.items() if name == resource)
 
 
-def _scarcest(gang: Gang, queue: ClusterQueueState) -> tuple[str, int]:
+def _scarcest(gang: WorkloadState, queue: ClusterQueueState) -> tuple[str, int]:
     """The resource that the gang asks for most of, measured by what its queue can have of it, and how much it asks for."""
     nominal: dict[str, int] = {}
     for (_, resource), cell in queue.cells.items():
@@ -200,7 +200,7 @@ def _scarcest(gang: Gang, queue: ClusterQueueState) -> tuple[str, int]:
     return scarcest, wanted[scarcest]
 
 
-def decision(gang: Gang, head: Gang) -> Preempt:
+def decision(gang: WorkloadState, head: WorkloadState) -> Preempt:
     message = (
         f"It gives way, at its last checkpoint, to workload {head.key} (UID: {head.uid}), "
         "which is expected to be done long before it"

@@ -1,7 +1,7 @@
 """By how much backfill delays those at the head: counted exactly, moment by moment, against the same moment without it.
 
-A reserved head is *delayed* while it would fit if those that were let in before it were not there. What is counted is the time
-for which that is so, under the first of the causes below whose gangs suffice for it.
+A reserved head is *delayed* while it would fit if those that were backfilled before it were not there. What is counted is the
+time for which that is so, under the first of the causes below whose gangs suffice for it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from gangline.engine.backfill.reservation import FAR, Reservation
 from gangline.engine.model import Millis
 
-#: by gangs that outstayed what they were let in for (with `revoke: Any`: by any that were let in): should stay 0
+#: by backfilled workloads that are overdue (with `revoke: Any`: by any that were backfilled): should stay 0
 BACKFILL = "backfill"
 #: by gangs within their time: others ended before their estimates, and the head could have started before its promise
 EARLY_END = "early_end"

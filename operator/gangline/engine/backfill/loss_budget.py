@@ -1,6 +1,6 @@
 """How freely a queue may let gangs be stopped for others: a bucket that fills with the quota's time and pays for what is lost.
 
-Whoever is stopped loses what it did since its last checkpoint, in resource seconds. One head pays little for that (see
+A workload that is stopped loses what it did since its last checkpoint, in resource seconds. One head pays little for that (see
 `giveway`), but under a backlog heads come all day. So the bucket holds what may be lost in a day, and the emptier it is, the less
 a head may cost: it then waits a little longer, until those that could make room for it have just saved their work.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gangline.engine.model import Millis
 from gangline.engine.queues.cluster_queue import ClusterQueueState
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 
 DAY: Millis = 24 * 3_600_000
 #: Heads may cost at least this share of what they may cost while nothing is lost: who must not be stopped for anybody should
@@ -50,7 +50,7 @@ class Losses:
         bucket.fill(most, now)
         return max(THRIFT, bucket.left / most if most else 0.0)
 
-    def note(self, gangs: Iterable[Gang], now: Millis) -> None:
+    def note(self, gangs: Iterable[WorkloadState], now: Millis) -> None:
         """These are stopped for others: their queues pay."""
         for gang in gangs:
             for (_, resource), amount in gang.usage.items():

@@ -1,4 +1,4 @@
-"""A reserved start, and those that were let in before one."""
+"""A reserved start, and the workloads that were backfilled before one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from gangline.engine.backfill.timeline_outlook import Outlook
 from gangline.engine.backfill.timeline_world import Hold
 from gangline.engine.model import Millis
 from gangline.engine.model.runtime import NEVER
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.text.change_log import ChangeLog
 
-#: When everybody has gone whose end nobody knows, those that were let in beside a reservation excepted.
+#: When all workloads have gone whose end is unknown, those that were backfilled beside a reservation excepted.
 FAR: Millis = NEVER - 1
 _LOG_LENGTH = 10_000
 
@@ -35,7 +35,7 @@ class Reservation:
         "worse",
     )
 
-    def __init__(self, gang: Gang, queue: str, length: Millis) -> None:
+    def __init__(self, gang: WorkloadState, queue: str, length: Millis) -> None:
         self.gang = gang
         self.queue = queue
         #: how long it runs, wherever that is; and with what it will hold
@@ -49,7 +49,7 @@ class Reservation:
         self.better = False
         #: those that may stay beyond the start: they were tested
         self.beside: set[str] = set()
-        #: those that were let in before it since it is reserved
+        #: workloads that were backfilled before it since it is reserved
         self.passed_by: set[str] = set()
         #: when it can start at the earliest, by counting
         self.outlook: Outlook | None = None
@@ -68,15 +68,15 @@ class Reservation:
 
 
 class LetIn:
-    """The holders that were let in before a reserved gang, and a log of those about which there is something new."""
+    """The holders that were backfilled before a reserved gang, and a log of those about which there is something new."""
 
     __slots__ = ("gangs", "log")
 
     def __init__(self) -> None:
-        self.gangs: dict[str, Gang] = {}
+        self.gangs: dict[str, WorkloadState] = {}
         self.log: ChangeLog[str] = ChangeLog(_LOG_LENGTH)
 
-    def put(self, key: str, gang: Gang) -> None:
+    def put(self, key: str, gang: WorkloadState) -> None:
         self.gangs[key] = gang
         self.log.append(key)
 
@@ -93,4 +93,4 @@ class LetIn:
 #: Whether a reserved head could start in the ledger as it is.
 Fits: TypeAlias = Callable[[Reservation], bool]
 #: Those in a reserved head's tree that are on their way out.
-Leaving: TypeAlias = Callable[[Reservation], Sequence[Gang]]
+Leaving: TypeAlias = Callable[[Reservation], Sequence[WorkloadState]]

@@ -1,4 +1,4 @@
-"""Who was let in before a reserved gang, and has to go again so that it can start when it was promised.
+"""Which backfilled workloads are preempted again so that one with a reservation can start when it was promised.
 
 Which gangs passed which reservation is kept, and looked at again only for those about which the timeline heard something new.
 """
@@ -11,11 +11,11 @@ from gangline.engine.backfill.reservation import FAR, Fits, Leaving, Reservation
 from gangline.engine.backfill.timeline import Timeline
 from gangline.engine.model import Backfill, Millis, Preempt
 from gangline.engine.model.runtime import NEVER
-from gangline.engine.preemption.victim_search import Away
+from gangline.engine.preemption.simulated_removal import OrderedRemoval, simulate
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.estimates import Estimates
 from gangline.engine.queues.timed_queue import TimedQueue
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.state.store import Store
 from gangline.engine.text.change_log import ChangeLog
 
@@ -24,15 +24,15 @@ REVOKED = "BackfillRevoked"
 
 
 class _Passers:
-    """Those that were let in before one reservation and are not on their way out: when each is overdue."""
+    """The workloads that were backfilled before one reservation and are not being evicted: when each is overdue."""
 
     __slots__ = ("gangs", "newest_first", "seen")
 
     def __init__(self) -> None:
         #: the end of the timeline's log up to which was looked at
         self.seen = ChangeLog.UNREAD
-        self.gangs: dict[str, tuple[Millis, Gang]] = {}
-        self.newest_first: list[tuple[Millis, Gang]] = []
+        self.gangs: dict[str, tuple[Millis, WorkloadState]] = {}
+        self.newest_first: list[tuple[Millis, WorkloadState]] = []
 
 
 class Revoking:
@@ -46,10 +46,10 @@ class Revoking:
         self._leaving = leaving
         self._passers: dict[Reservation, _Passers] = {}
 
-    def victims(self, reservation: Reservation, any_: bool, spared: Container[str], now: Millis) -> list[Gang]:
+    def victims(self, reservation: Reservation, any_: bool, spared: Container[str], now: Millis) -> list[WorkloadState]:
         """As few as possible of those that may be revoked, newest first, so that the head fits once the leaving have gone.
 
-        `any_`: all may be that were let in before it, else those that are overdue; never those whose uid is in `spared`.
+        `any_`: all may be that were backfilled before it, else those that are overdue; never those whose uid is in `spared`.
         [] if that does not help, or if the head fits without.
         """
         able = [
@@ -62,16 +62,16 @@ class Revoking:
         leaving = self._leaving(reservation)
         if not self._timeline.might_fit_without(reservation, [*able, *leaving]):
             return []
-        with Away(leaving), Away(able, 0) as away:
+        with simulate(removed=leaving), OrderedRemoval(able, 0) as removal:
             if self._fits(reservation):
                 return []
-            away.first(len(able))
+            removal.first(len(able))
             if not self._fits(reservation):
                 return []
-            return away.spare(lambda: self._fits(reservation))
+            return removal.spare(lambda: self._fits(reservation))
 
-    def overdue_at(self, gang: Gang) -> Millis:
-        """When a gang that was let in early has outstayed what it was let in for."""
+    def overdue_at(self, gang: WorkloadState) -> Millis:
+        """When a backfilled workload is overdue: it has run for longer than it was admitted for."""
         queue = queue_of(gang)
         policy = queue.config.backfill if queue is not None else None
         policy = policy or Backfill()
@@ -85,7 +85,7 @@ class Revoking:
             if policy is not None and policy.revoke == "Overdue":
                 yield from (when for when, _ in self._passed_by(reservation) if now < when < FAR)
 
-    def decision(self, gang: Gang, head: Gang, now: Millis) -> Preempt:
+    def decision(self, gang: WorkloadState, head: WorkloadState, now: Millis) -> Preempt:
         overdue = self.overdue_at(gang) <= now
         why = "it ran longer than it was let in for" if overdue else "it was let in only until that could start"
         message = f"Backfill was revoked to let workload {head.key} (UID: {head.uid}) start: {why}"
@@ -93,24 +93,24 @@ class Revoking:
 
     # --- who passed whom ----------------------------------------------------------------------------------------------
 
-    def _passed_by(self, reservation: Reservation) -> list[tuple[Millis, Gang]]:
-        """Those in its tree that were let in before it and are not on their way out, newest first; and when each is overdue."""
-        let_in = self._timeline.let_in
+    def _passed_by(self, reservation: Reservation) -> list[tuple[Millis, WorkloadState]]:
+        """The workloads that were backfilled before it and are not being evicted, newest first; and when each is overdue."""
+        backfilled_holders = self._timeline.backfilled_holders
         known = self._passers.get(reservation)
-        news = let_in.log.since(known.seen) if known is not None else None
+        news = backfilled_holders.log.since(known.seen) if known is not None else None
         if known is None or news is None:
             self._passers = {each: self._passers[each] for each in self._timeline.reservations if each in self._passers}
             known = self._passers[reservation] = _Passers()
-            self._look_again(known, let_in.gangs, reservation)
+            self._look_again(known, backfilled_holders.gangs, reservation)
         elif news:
             own = self._store.queues[reservation.queue]
             others = [key for key, (_, gang) in known.gangs.items() if gang.queue is not own]  # their quota moves
             self._look_again(known, {*news, *others}, reservation)
-        known.seen = let_in.log.end
+        known.seen = backfilled_holders.log.end
         return known.newest_first
 
     def _look_again(self, known: _Passers, keys: Iterable[str], reservation: Reservation) -> None:
-        own, gangs = self._store.queues[reservation.queue], self._timeline.let_in.gangs
+        own, gangs = self._store.queues[reservation.queue], self._timeline.backfilled_holders.gangs
         for key in keys:
             known.gangs.pop(key, None)
             gang = gangs.get(key)
@@ -119,7 +119,7 @@ class Revoking:
         known.newest_first = sorted(known.gangs.values(), key=lambda each: (-each[1].reserved, each[1].uid))
 
 
-def _passed(gang: Gang, reservation: Reservation, own: ClusterQueueState) -> bool:
+def _passed(gang: WorkloadState, reservation: Reservation, own: ClusterQueueState) -> bool:
     """It is in the same tree, started while the reserved one waited, and goes after it."""
     queue = queue_of(gang)
     if queue is None or queue.root is not own.root:

@@ -22,7 +22,7 @@ from gangline.engine.model import Millis
 from gangline.engine.model.runtime import NEVER
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.estimates import Estimates, flavors_of
-from gangline.engine.queues.workload_state import Gang, Shape
+from gangline.engine.queues.workload_state import Shape, WorkloadState
 from gangline.engine.quota.quota_ledger import FlavorResource
 from gangline.engine.state.store import Store
 from gangline.engine.text.alarms import Alarms
@@ -38,7 +38,9 @@ class Tenant:
 
     __slots__ = ("end", "gang", "hold", "review", "spots")
 
-    def __init__(self, gang: Gang, hold: Hold, end: Millis, review: Millis, spots: dict[Spot, dict[str, int]]) -> None:
+    def __init__(
+        self, gang: WorkloadState, hold: Hold, end: Millis, review: Millis, spots: dict[Spot, dict[str, int]]
+    ) -> None:
         self.gang = gang
         self.hold = hold
         #: what it takes of which nodes
@@ -64,7 +66,7 @@ class Timeline:
         self._stays = Stays()
         #: by queue and shape of gangs; least recently used first
         self._outlooks: dict[tuple[str, Shape], Outlook] = {}
-        self.let_in = LetIn()
+        self.backfilled_holders = LetIn()
         #: version of the nodes that is known here
         self._nodes = -1
         self._capacity_nodes = -1
@@ -91,7 +93,7 @@ class Timeline:
     def sync(self, now: Millis) -> None:
         """Take in what has changed since the last time, and estimates that are outlived."""
         store = self._store
-        if self._world is None or store.replanted or store.capacity.nodes_version != self._capacity_nodes:
+        if self._world is None or store.trees_rebuilt or store.capacity.nodes_version != self._capacity_nodes:
             self._rebuild(now)
             return
         if store.capacity.moved:
@@ -109,13 +111,13 @@ class Timeline:
     def _rebuild(self, now: Millis) -> None:
         """The configuration changed: everything is built anew, reservations are looked at again."""
         store = self._store
-        store.replanted, store.moved_holders, store.capacity.moved = False, {}, {}
+        store.trees_rebuilt, store.moved_holders, store.capacity.moved = False, {}, {}
         self._capacity_nodes = store.capacity.nodes_version
         self._world = World(store)
         self._tenants, self._ends, self._cursor = {}, [], now
         self._reviews.clear()
         self._stays = Stays()
-        self.let_in.start_over()
+        self.backfilled_holders.start_over()
         for reservation in self.reservations:
             reservation.hold = None
         self._note_nodes()
@@ -142,16 +144,16 @@ class Timeline:
         gang = self._store.gangs.get(key)
         before = old.end if old is not None else 0
         if gang is None or gang.admission is None or gang.queue is None:
-            self.let_in.drop(key)
+            self.backfilled_holders.drop(key)
             self._note(before, 0, key)
             return
         if gang.backfilled:
-            self.let_in.put(key, gang)
+            self.backfilled_holders.put(key, gang)
         else:
-            self.let_in.drop(key)
+            self.backfilled_holders.drop(key)
         end, review = self._end_of(gang, now)
-        seated = self._store.capacity.holding(gang)
-        members, seats = (seated.members, seated.seats) if seated is not None else ((), None)
+        on_nodes = self._store.capacity.holding(gang)
+        members, seats = (on_nodes.members, on_nodes.seats) if on_nodes is not None else ((), None)
         same = (
             old is not None
             and old.hold.usage == gang.usage
@@ -185,7 +187,7 @@ class Timeline:
             elif after < before:
                 reservation.better = True
 
-    def _end_of(self, gang: Gang, now: Millis) -> tuple[Millis, Millis]:
+    def _end_of(self, gang: WorkloadState, now: Millis) -> tuple[Millis, Millis]:
         """When a holder will have gone, and when that is to be asked again."""
         if gang.evicting:
             return 0, NEVER
@@ -257,7 +259,7 @@ class Timeline:
         by_quota = enough_quota(outlook.needs, real, self._ends, self._usage)
         return max(by_quota, outlook.places(self._stays))
 
-    def _outlook(self, gang: Gang, queue: ClusterQueueState, world: World) -> Outlook:
+    def _outlook(self, gang: WorkloadState, queue: ClusterQueueState, world: World) -> Outlook:
         """Gangs of one shape have one outlook."""
         key = (queue.name, gang.shape)
         outlook = self._outlooks.pop(key, None) or Outlook(gang, queue, world.topologies)
@@ -269,7 +271,7 @@ class Timeline:
     def _usage(self, key: str) -> Mapping[FlavorResource, int]:
         return self._tenants[key].hold.usage
 
-    def might_fit_without(self, reservation: Reservation, gone: Iterable[Gang]) -> bool:
+    def might_fit_without(self, reservation: Reservation, gone: Iterable[WorkloadState]) -> bool:
         """Whether, by counting, it could start now if these had gone. No means no; yes has to be tried."""
         self._bound(reservation)
         tenants = [tenant for gang in gone if (tenant := self._tenants.get(gang.key)) is not None]
@@ -281,7 +283,7 @@ class Timeline:
             return False
         return outlook.might_fit_without({tenant.gang.key: tenant.spots for tenant in tenants}, self._stays)
 
-    def fewest_without(self, reservation: Reservation, gone: Sequence[Gang]) -> int | None:
+    def fewest_without(self, reservation: Reservation, gone: Sequence[WorkloadState]) -> int | None:
         """How many of these have to go, in their order, until it could start now, by counting. None: all are too few."""
         self._bound(reservation)
         outlook = reservation.outlook

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from gangline.engine.model import Admission, Millis
 from gangline.engine.queues.cluster_queue import ClusterQueueState
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import FlavorResource
 from gangline.engine.text.change_log import ChangeLog
 from gangline.engine.topology.domain_counts import Wants, wants_of
@@ -208,7 +208,7 @@ class _Leaving:
 class Outlook:
     """Of one gang in one queue. It says nothing (0) about what it can't count: several flavors to choose from."""
 
-    def __init__(self, gang: Gang, queue: ClusterQueueState, topologies: Topologies) -> None:
+    def __init__(self, gang: WorkloadState, queue: ClusterQueueState, topologies: Topologies) -> None:
         self._parts: list[_Part] = []
         self.needs: dict[FlavorResource, int] = {}
         #: the end of the log of spots up to which was counted

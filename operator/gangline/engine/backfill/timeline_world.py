@@ -13,11 +13,11 @@ from gangline.engine.flavors.assignment import Assignment, Mode
 from gangline.engine.flavors.flavor_assigner import Assigner
 from gangline.engine.model import Admission, ClusterQueue
 from gangline.engine.nodes.capacity import Capacity
-from gangline.engine.nodes.packer import Member, Seats
+from gangline.engine.nodes.packer import Member, NodeAssignment
 from gangline.engine.preemption.preemptor import Need, Preemptor, Victim
 from gangline.engine.queues.cluster_queue import ClusterQueueState
-from gangline.engine.queues.cohort_hierarchy import Forest
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.cohort_hierarchy import CohortHierarchy
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource
 from gangline.engine.state.store import Store
 from gangline.engine.topology.placement import has_placements
@@ -35,7 +35,7 @@ class Hold:
         usage: Mapping[FlavorResource, int],
         admission: Admission | None,
         members: Sequence[Member] = (),
-        seats: Seats | None = None,
+        seats: NodeAssignment | None = None,
     ) -> None:
         self.queue = queue
         self.usage = usage
@@ -52,7 +52,7 @@ class World:
     """Built from what `store` knows; `put` and `drop` are each other's exact undo."""
 
     def __init__(self, store: Store) -> None:
-        self._forest = Forest()
+        self._hierarchy = CohortHierarchy()
         self._topologies = Topologies()
         for flavor in store.flavors.values():
             self._topologies.put_flavor(flavor)
@@ -60,17 +60,17 @@ class World:
             self._topologies.put_topology(topology)
         store.topology.mirror_to(self._topologies)
         for name, cohort in store.cohorts.items():
-            self._forest.put_cohort(cohort, name)
+            self._hierarchy.put_cohort(cohort, name)
         for name, config in store.cluster_queues.items():
-            self._forest.put_queue(config, name)
+            self._hierarchy.put_queue(config, name)
 
         def configure(queue: ClusterQueueState, config: ClusterQueue) -> None:
             queue.configure(replace(config, ordering=None, backfill=None), store.settings, None)
             real = store.queues.get(queue.name)
             queue.delays_topology = real is not None and real.delays_topology
 
-        self._forest.settle(configure)
-        for queue in self._forest.queues.values():
+        self._hierarchy.settle(configure)
+        for queue in self._hierarchy.queues.values():
             queue.bind(store.flavors)
         self._capacity = Capacity(store.health, store.flavors)
         for node in store.health.nodes.values():
@@ -83,11 +83,11 @@ class World:
         return self._topologies
 
     def queue(self, name: str) -> ClusterQueueState | None:
-        return self._forest.queues.get(name)
+        return self._hierarchy.queues.get(name)
 
     def put(self, key: str, hold: Hold) -> None:
         """`key` holds this from now on; it must hold nothing so far."""
-        queue = self._forest.queues.get(hold.queue)
+        queue = self._hierarchy.queues.get(hold.queue)
         cells = [] if queue is None else [(queue.cell(fr), amount) for fr, amount in hold.usage.items()]
         for cell, amount in cells:
             cell.add(amount)
@@ -116,9 +116,9 @@ class World:
     def hold(self, key: str) -> Hold:
         return self._held[key][0]
 
-    def fit(self, gang: Gang, queue: str) -> Assignment | None:
+    def fit(self, gang: WorkloadState, queue: str) -> Assignment | None:
         """Flavors and places for the whole gang, without preempting anybody; None if it does not fit."""
-        state = self._forest.queues.get(queue)
+        state = self._hierarchy.queues.get(queue)
         if state is None:
             return None
         assignment = Assigner(gang, state, self._preemptor).assign(None)
@@ -126,7 +126,7 @@ class World:
 
     def has_room(self, hold: Hold) -> bool:
         """Whether exactly this could be held as well."""
-        queue = self._forest.queues.get(hold.queue)
+        queue = self._hierarchy.queues.get(hold.queue)
         if queue is None:
             return False
         if any(amount > max(0, queue.cell(fr).available()) for fr, amount in hold.usage.items()):
@@ -135,7 +135,7 @@ class World:
             return False
         return hold.seats is None or self._has_seats(hold.members, hold.seats)
 
-    def _has_seats(self, members: Sequence[Member], seats: Seats) -> bool:
+    def _has_seats(self, members: Sequence[Member], seats: NodeAssignment) -> bool:
         rooms, owners = self._capacity.rooms, self._capacity.rooms.owners
         self._capacity.occupy(_SOMEBODY, members, seats, 1)
         taken = [room for name in seats.nodes() if (room := rooms.get(name)) is not None]

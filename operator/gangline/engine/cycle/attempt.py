@@ -8,7 +8,7 @@ from gangline.engine.flavors.assignment import Assignment, Mode
 from gangline.engine.model import Millis
 from gangline.engine.preemption.preemptor import Victim
 from gangline.engine.queues.cluster_queue import ClusterQueueState
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 
 # how an attempt ended, as Kueue names it
 NO_FIT, NO_CANDIDATES = "NoFit", "PreemptionNoCandidates"
@@ -39,7 +39,7 @@ class Objection:
 class Attempt:
     """What a head got in this cycle."""
 
-    gang: Gang
+    gang: WorkloadState
     queue: ClusterQueueState
     assignment: Assignment
     victims: list[Victim]
@@ -49,7 +49,7 @@ class Attempt:
     reserved: bool = False
     skipped: str = ""  # why, in words
     blocked: str = ""  # reason, if it fits but may not be reserved now
-    parked_others: bool = False  # others of its shape were set aside with it
+    others_inadmissible: bool = False  # others of its shape were set aside with it
     deferred: bool = False
     backfilled: bool = False
     objection: Objection | None = None

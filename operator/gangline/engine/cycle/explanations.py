@@ -16,7 +16,7 @@ from gangline.engine.flavors.assignment import (
 from gangline.engine.model import Explanation
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of
 from gangline.engine.queues.protection import remark
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.state.store import Store
 from gangline.engine.text import quantity_text
 
@@ -133,7 +133,7 @@ def _needs(obstacle: Obstacle, queue: ClusterQueueState, held: bool) -> str:
     return obstacle_text(obstacle)
 
 
-def unplaced(gang: Gang, store: Store) -> Explanation | None:
+def unplaced(gang: WorkloadState, store: Store) -> Explanation | None:
     """Why a gang is in no queue, or in one that takes no heads; None if it simply waits its turn."""
     workload = gang.workload
     if not workload.active:
@@ -158,7 +158,7 @@ def unplaced(gang: Gang, store: Store) -> Explanation | None:
     return _queue_unfit(gang, local_queue.cluster_queue, store)
 
 
-def _queue_unfit(gang: Gang, name: str, store: Store) -> Explanation | None:
+def _queue_unfit(gang: WorkloadState, name: str, store: Store) -> Explanation | None:
     queue = store.queues.get(name)
     if queue is None:
         return Explanation("Misconfigured", f"ClusterQueue {name} doesn't exist", needs=f"Create ClusterQueue {name}.")

@@ -10,7 +10,7 @@ from gangline.engine.cycle.explanations import attempted, message_of, reason_of,
 from gangline.engine.flavors.assignment import verdict_of
 from gangline.engine.model import Decision, Explanation, Millis, Park
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.state.store import Store
 
 #: Gangs told per `decide` that only share the shape of one that was tried; the others are told by later ones.
@@ -26,11 +26,11 @@ MOVED_PAUSE = 60_000
 class Reserving(Protocol):
     """Who knows of reservations (`engine.backfill.backfill`)."""
 
-    def remark(self, gang: Gang) -> str: ...
-    def reserved_gangs(self) -> list[Gang]: ...
+    def remark(self, gang: WorkloadState) -> str: ...
+    def reserved_gangs(self) -> list[WorkloadState]: ...
 
 
-class Parking:
+class PendingReasons:
     def __init__(self, store: Store, reserving: Reserving) -> None:
         self._store = store
         self._reserving = reserving
@@ -38,7 +38,7 @@ class Parking:
         self._told_start: dict[str, Millis] = {}
         self._tried: dict[str, Attempt] = {}
         #: gangs to be told what their shape's spokesman was told
-        self._echoes: deque[Gang] = deque()
+        self._echoes: deque[WorkloadState] = deque()
 
     def note(self, attempt: Attempt) -> None:
         """An attempt was made; what counts in the end is a gang's last one."""
@@ -47,7 +47,7 @@ class Parking:
     def next_due(self, now: Millis) -> Millis | None:
         return now + ECHO_PAUSE if self._echoes else None
 
-    def tell_unplaced(self, gang: Gang) -> Decision | None:
+    def tell_unplaced(self, gang: WorkloadState) -> Decision | None:
         """Something was said of a gang that waits: is it in no queue, or in one that takes no heads?"""
         if gang.holds or gang.workload.finished or gang.workload.requeued is False:
             return None
@@ -55,7 +55,7 @@ class Parking:
         if explanation is not None:
             return self._park(gang, explanation)
         queue = queue_of(gang)
-        if queue is not None and queue.pending.spokesman(gang) is not gang:
+        if queue is not None and queue.pending.representative(gang) is not gang:
             self._echoes.append(gang)
         return None
 
@@ -66,16 +66,16 @@ class Parking:
             gang = attempt.gang
             if attempt.reserved or gang.holds or self._store.gangs.get(key) is not gang:
                 continue
-            gang.answer = (reason_of(attempt) or "NoMatchingFlavor", message_of(attempt))
-            if attempt.parked_others:
-                self._echoes.extend(attempt.queue.pending.untold_mates(gang, gang.answer[0]))
+            gang.last_reason = (reason_of(attempt) or "NoMatchingFlavor", message_of(attempt))
+            if attempt.others_inadmissible:
+                self._echoes.extend(attempt.queue.pending.unreported_mates(gang, gang.last_reason[0]))
             if attempt.queue.timed and self._reserving.remark(gang):
                 continue
-            if gang.told != gang.answer:
-                reason, message = gang.answer
+            if gang.reported != gang.last_reason:
+                reason, message = gang.last_reason
                 explanation = attempted(attempt.queue, reason, message, attempt.assignment, with_holders=False)
                 decisions.append(Park(gang.key, gang.uid, explanation))
-                _note_told(gang, gang.answer)
+                _note_told(gang, gang.last_reason)
         return decisions
 
     def tell_reserved(self, now: Millis) -> list[Decision]:
@@ -88,13 +88,18 @@ class Parking:
                 told[gang.key] = last
             if queue is None or gang.holds or (last is not None and now < last + MOVED_PAUSE):
                 continue
-            speaker = queue.pending.spokesman(gang)
+            speaker = queue.pending.representative(gang)
             verdict = verdict_of(speaker)
-            if verdict is None or not speaker.answer[0] or (speaker is not gang and speaker.answer[0] == HELD_BACK):
+            if (
+                verdict is None
+                or not speaker.last_reason[0]
+                or (speaker is not gang and speaker.last_reason[0] == HELD_BACK)
+            ):
                 continue
-            reason, message = speaker.answer[0], speaker.answer[1] + self._reserving.remark(gang)
-            if gang.told != (reason, message):
-                gang.told = (reason, message)
+            reason, message = speaker.last_reason[0], speaker.last_reason[1] + self._reserving.remark(gang)
+            if gang.reported != (reason, message):
+                gang.reported = (reason, message)
+                gang.journal.note(gang, f"{reason}: {message}", "Park")
                 decisions.append(
                     Park(gang.key, gang.uid, attempted(queue, reason, message, verdict, with_holders=False))
                 )
@@ -109,31 +114,32 @@ class Parking:
             queue = queue_of(gang)
             if queue is None or gang.holds or self._store.gangs.get(gang.key) is not gang:
                 continue
-            spokesman = queue.pending.spokesman(gang)
-            verdict = verdict_of(spokesman)
-            if spokesman is gang or verdict is None or gang.told[0] == spokesman.answer[0]:
+            representative = queue.pending.representative(gang)
+            verdict = verdict_of(representative)
+            if representative is gang or verdict is None or gang.reported[0] == representative.last_reason[0]:
                 continue
-            _note_told(gang, spokesman.answer)
-            explanation = attempted(queue, *spokesman.answer, verdict, with_holders=False)
+            _note_told(gang, representative.last_reason)
+            explanation = attempted(queue, *representative.last_reason, verdict, with_holders=False)
             decisions.append(Park(gang.key, gang.uid, explanation, by_equivalence=True))
         return decisions
 
-    def _park(self, gang: Gang, explanation: Explanation) -> Decision | None:
+    def _park(self, gang: WorkloadState, explanation: Explanation) -> Decision | None:
         said = (explanation.reason, explanation.message)
-        if gang.told == said:
+        if gang.reported == said:
             return None
         _note_told(gang, said)
         return Park(gang.key, gang.uid, explanation)
 
 
-def _note_told(gang: Gang, told: tuple[str, str]) -> None:
-    gang.told = told
+def _note_told(gang: WorkloadState, told: tuple[str, str]) -> None:
+    gang.reported = told
+    gang.journal.note(gang, f"{told[0]}: {told[1]}", "Park")
     queue = queue_of(gang)
     if queue is not None:
-        queue.pending.was_told(gang)
+        queue.pending.note_reported(gang)
 
 
-def why(gang: Gang, store: Store) -> Explanation | None:
+def why(gang: WorkloadState, store: Store) -> Explanation | None:
     """Why a gang waits, as of now; None if it holds quota."""
     if gang.holds:
         return None
@@ -150,13 +156,13 @@ def why(gang: Gang, store: Store) -> Explanation | None:
     return _why_queued(gang, queue)
 
 
-def _why_queued(gang: Gang, queue: ClusterQueueState) -> Explanation:
-    spokesman = queue.pending.spokesman(gang)
-    verdict = verdict_of(spokesman)
+def _why_queued(gang: WorkloadState, queue: ClusterQueueState) -> Explanation:
+    representative = queue.pending.representative(gang)
+    verdict = verdict_of(representative)
     if verdict is None:
         return Explanation(
             "PendingEvaluation",
             "Workload is pending evaluation in the scheduling queue",
             needs="Those ahead of it in its ClusterQueue go first.",
         )
-    return attempted(queue, *spokesman.answer, verdict, with_holders=True)
+    return attempted(queue, *representative.last_reason, verdict, with_holders=True)

@@ -8,7 +8,7 @@ reservations. Trees share no quota, so the cycles of different trees don't depen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from sys import maxsize
 from typing import Protocol, TypeAlias
@@ -27,16 +27,19 @@ from gangline.engine.cycle.attempt import (
     Attempt,
     Objection,
 )
+from gangline.engine.cycle.cycle_ledger import CycleLedger
 from gangline.engine.cycle.tournament import Tournament
 from gangline.engine.flavors import partial_admission
 from gangline.engine.flavors.assignment import Assignment, Mode
 from gangline.engine.flavors.flavor_assigner import Assigner, Restriction
 from gangline.engine.model import Settings, TopologyAssignment
 from gangline.engine.preemption.preemptor import Preemptor
-from gangline.engine.preemption.victim_search import Victim, lift_places, put_back, restore_places, take_out
+from gangline.engine.preemption.simulated_removal import SimulatedRemoval
+from gangline.engine.preemption.victim_search import Victim
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
-from gangline.engine.queues.quota_holds import Claim, claims_of, others_held, settle_claim, stake, yields_to
-from gangline.engine.queues.workload_state import Gang, Progress, ScanProgress
+from gangline.engine.queues.quota_holds import end_quota_hold, hold_quota_for, preempted_for, quota_holds_of
+from gangline.engine.queues.states import State
+from gangline.engine.queues.workload_state import Progress, ScanProgress, WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, Node
 from gangline.engine.text.fixes import STILL_HELD
 from gangline.engine.topology.placement import has_placements
@@ -73,7 +76,7 @@ class TreeCycle:
     def __init__(
         self,
         root: Node,
-        heads: Sequence[Gang],
+        heads: Sequence[WorkloadState],
         settings: Settings,
         preemptor: Preemptor,
         now: int,
@@ -89,23 +92,16 @@ class TreeCycle:
         self._preemptor = preemptor
         self._now = now // 1000
         self._heads = heads
-        self._taken: dict[Gang, None] = {}  # victims chosen so far
-        self._away = False  # whether these are thought away at the moment …
-        #: … which may last until the end of the cycle, unless somebody else looks at the ledger meanwhile
-        self._may_stay_away = settings.fair_sharing is None and guard is None
-        self._assumed: list[tuple[Cell, int]] = []
-        self._assumed_places: list[str] = []
-        self._assumed_seats: list[Callable[[], None]] = []  # each gives back what it took
-        self._claims: list[Claim] = []
+        self._quota_holds = quota_holds_of(root)
+        lasting = settings.fair_sharing is None and guard is None
+        self._ledger = CycleLedger(preemptor, self._quota_holds, lasting=lasting)
         self.attempts: list[Attempt] = []
         #: whose turn it is, should something go wrong
-        self.subject: Gang | None = None
+        self.subject: WorkloadState | None = None
 
     def run(self, most: int = maxsize) -> list[Attempt]:
         """`most`: after so many reservations and victims the heads that are left stay heads, as if they had not been popped."""
         self._root.rounds += 1
-        self._preemptor.known.clear()
-        self._claims = claims_of(self._root)
         attempts: list[Attempt] = []
         for head in self._heads:
             self.subject = head
@@ -120,20 +116,14 @@ class TreeCycle:
                 continue
             self.attempts.append(attempt)
             self.subject = attempt.gang
-            if self._claims:
-                with others_held(self._claims, attempt.gang):
+            if self._quota_holds:
+                with self._ledger.as_seen_by(attempt.gang):
                     self._process(attempt)
             else:
                 self._process(attempt)
             granted += attempt.reserved + len(attempt.new_victims)
         self.subject = None
-        self._think_away(False)
-        for cell, amount in reversed(self._assumed):
-            cell.remove(amount)
-        for key in self._assumed_places:
-            self._preemptor.topologies.remove_holder(key)
-        for give_back in reversed(self._assumed_seats):
-            give_back()
+        self._ledger.close()
         for attempt in self.attempts:
             self._put_back(attempt)
         return self.attempts
@@ -143,13 +133,13 @@ class TreeCycle:
 
     # --- nominate -----------------------------------------------------------------------------------------------------
 
-    def _nominate(self, gang: Gang) -> Attempt:
+    def _nominate(self, gang: WorkloadState) -> Attempt:
         queue = queue_of(gang)
         assert queue is not None, gang
         tried = self._progress(gang, queue)
-        if self._claims:
-            with others_held(self._claims, gang):
-                self._preemptor.known.clear()
+        if self._quota_holds:
+            with self._ledger.as_seen_by(gang):
+                self._ledger.forget_candidates()
                 return Attempt(gang, queue, *self._assign(gang, queue, tried, None), queue.generation)
         known = self._known.get(gang.uid) if self._known is not None else None
         if known is not None and known.tried == tried:
@@ -162,7 +152,7 @@ class TreeCycle:
             self._known[gang.uid] = Nomination(tried, assignment, victims, places)
         return Attempt(gang, queue, assignment, victims, queue.generation)
 
-    def _progress(self, gang: Gang, queue: ClusterQueueState) -> ScanProgress:
+    def _progress(self, gang: WorkloadState, queue: ClusterQueueState) -> ScanProgress:
         """Where to go on scanning flavors, unless the gang or the queue has changed since."""
         progress = gang.progress
         if progress is None or progress.shape != gang.shape:
@@ -172,7 +162,7 @@ class TreeCycle:
         return progress.tried
 
     def _assign(
-        self, gang: Gang, queue: ClusterQueueState, tried: ScanProgress, restriction: Restriction | None
+        self, gang: WorkloadState, queue: ClusterQueueState, tried: ScanProgress, restriction: Restriction | None
     ) -> tuple[Assignment, list[Victim]]:
         """Flavors for all pods, or else for as many as partial admission allows; with victims where they are needed."""
         assigner = Assigner(gang, queue, self._preemptor, tried=tried, restriction=restriction)
@@ -189,7 +179,7 @@ class TreeCycle:
         return partial_admission.search(gang.demands, fewer) or (full, victims)
 
     def _with_victims(
-        self, assigner: Assigner, gang: Gang, queue: ClusterQueueState, counts: Sequence[int] | None
+        self, assigner: Assigner, gang: WorkloadState, queue: ClusterQueueState, counts: Sequence[int] | None
     ) -> tuple[Assignment, list[Victim]]:
         assignment = assigner.assign(counts)
         if assignment.mode is not Mode.PREEMPT:
@@ -223,7 +213,7 @@ class TreeCycle:
         if self._overlaps(attempt) and self._gate("RecomputeAssignmentUponPreemptionTargetsOverlap"):
             self._recompute(attempt)
         mode = attempt.assignment.mode
-        awaited = yields_to(attempt.gang, attempt.queue, self._claims)
+        awaited = preempted_for(attempt.gang, attempt.queue, self._quota_holds)
         if awaited is not None and mode is not Mode.NO_FIT:
             attempt.gang.yielding = True
             self._skip(attempt, f"Workload was preempted for {awaited.key} and waits until that has started")
@@ -254,57 +244,48 @@ class TreeCycle:
             self._reserve(attempt)
 
     def _overlaps(self, attempt: Attempt) -> bool:
-        return bool(self._taken) and any(victim.gang in self._taken for victim in attempt.victims)
+        return bool(self._ledger.victims) and any(victim.gang in self._ledger.victims for victim in attempt.victims)
 
     def _recompute(self, attempt: Attempt) -> None:
         """Others will evict some of its victims: what would it need then? Only the flavors nominated before count."""
         nominated = [pod_set.flavors for pod_set in attempt.assignment.pod_sets]
-        self._think_away(True)
-        if self._claims or self._guard is not None:
-            self._preemptor.known.clear()
-        attempt.assignment, attempt.victims = self._assign(attempt.gang, attempt.queue, (), nominated)
-        self._think_away(self._may_stay_away)
+        with self._ledger.without_victims():
+            if self._quota_holds or self._guard is not None:
+                self._ledger.forget_candidates()
+            attempt.assignment, attempt.victims = self._assign(attempt.gang, attempt.queue, (), nominated)
         attempt.deferred = attempt.assignment.mode is Mode.FIT
 
     def _still_fits(self, attempt: Attempt) -> bool:
         """With all victims gone, those of earlier attempts included, but with what these take."""
-        self._think_away(True)
-        assignment, gone = attempt.assignment, [victim.gang for victim in attempt.victims]
-        take_out(gone, places=False)
-        fits = all(amount <= max(0, cell.available()) for cell, amount in assignment.usage.items())
-        if fits and assignment.asks_for_places:
-            for gang in gone:
-                lift_places(gang)
-            fits = self._has_places(assignment) and (assignment.want is None or assignment.want.fits())
-            for gang in gone:
-                restore_places(gang)
-        put_back(gone, places=False)
-        self._think_away(self._may_stay_away)
-        return fits
+        assignment = attempt.assignment
+        if not self._ledger.victims and not attempt.victims:
+            return self._fits(assignment, None)
+        with (
+            self._ledger.without_victims(),
+            SimulatedRemoval(places=assignment.asks_for_places, lazily=True) as removal,
+        ):
+            removal.remove(*(victim.gang for victim in attempt.victims))
+            return self._fits(assignment, removal)
+
+    def _fits(self, assignment: Assignment, removal: SimulatedRemoval | None) -> bool:
+        """Quota first; only then the nodes, freed of those that were removed."""
+        for cell, amount in assignment.usage.items():
+            if amount > max(0, cell.available()):
+                return False
+        if removal is not None:
+            removal.free_nodes()
+        return self._has_places(assignment) and (assignment.want is None or assignment.want.fits())
 
     def _fits_beside_victims(self, attempt: Attempt) -> bool:
         """As long as the victims chosen so far hold what they have. What their preemptors count on is free until these start."""
-        if not self._taken or STILL_HELD not in attempt.queue.fixes:
+        if not self._ledger.victims or STILL_HELD not in attempt.queue.fixes:
             return True
-        self._think_away(False)
-        for cell, amount in self._assumed:
-            cell.remove(amount)
-        fits = all(amount <= cell.available() for cell, amount in attempt.assignment.usage.items())
-        for cell, amount in self._assumed:
-            cell.add(amount)
+        self._ledger.with_victims()
+        with self._ledger.without_assumptions():
+            fits = all(amount <= cell.available() for cell, amount in attempt.assignment.usage.items())
         wanted = attempt.assignment.placing
         fits = fits and (wanted is None or wanted.still_free(attempt.assignment.placements()))
         return fits and (attempt.assignment.want is None or attempt.assignment.want.fits())
-
-    def _think_away(self, away: bool) -> None:
-        """Take the victims chosen so far out of the ledger, or put them back."""
-        if away is not self._away:
-            self._away = away
-            if away:
-                take_out(self._taken)
-            else:
-                put_back(self._taken)
-                self._preemptor.known.clear()
 
     def _has_places(self, assignment: Assignment) -> bool:
         """Earlier attempts may have taken the places that it was given: then others will do."""
@@ -323,29 +304,16 @@ class TreeCycle:
         attempt.requeue_reason = FAILED
 
     def _assume(self, attempt: Attempt, usage: Mapping[Cell, int]) -> None:
-        """In use for the rest of the cycle."""
-        if len(self._heads) == 1:  # there is no rest
-            return
-        if attempt.assignment.placements():
-            key = f"{attempt.gang.key} (assumed)"
-            self._preemptor.topologies.put_holder(key, attempt.assignment.admission(attempt.queue.name))
-            self._assumed_places.append(key)
-        if attempt.assignment.want is not None:
-            self._assumed_seats.append(attempt.assignment.want.assume())
-        known = self._preemptor.known
-        over_quota = _count_over_quota(usage) if known else 0
-        for cell, amount in usage.items():
-            cell.add(amount)
-            self._assumed.append((cell, amount))
-        if known and _count_over_quota(usage) != over_quota:
-            known.clear()
+        """In use for the rest of the cycle, if there is one."""
+        if len(self._heads) > 1:
+            self._ledger.assume(attempt, usage)
 
     def _reserve_capacity(self, attempt: Attempt) -> None:
         """It waits for what nobody can be made to give; unless it may reclaim it anyway, others shall not take it meanwhile."""
         reclaims = attempt.queue.config.preemption.reclaim_within_cohort == "Any"
         if reclaims and attempt.assignment.protected_until is None:
             return
-        self._think_away(False)
+        self._ledger.with_victims()
         assignment = attempt.assignment
         self._assume(
             attempt, {cell: _kept(cell, amount, assignment.borrowing > 0) for cell, amount in assignment.usage.items()}
@@ -354,15 +322,13 @@ class TreeCycle:
     def _preempt(self, attempt: Attempt) -> None:
         self._assume(attempt, attempt.assignment.usage)
         for victim in attempt.victims:
-            self._taken[victim.gang] = None
-            if self._away:
-                take_out((victim.gang,))
+            self._ledger.choose(victim.gang)
             if not victim.gang.evicting:
-                victim.gang.evicting = True
+                victim.gang.evict(f"Preempted for {attempt.gang.key} ({victim.reason})", "Preempt")
                 attempt.new_victims.append(victim)
         attempt.requeue_reason = PENDING
         usage = {cell.fr: amount for cell, amount in attempt.assignment.usage.items()}
-        stake(attempt.gang, attempt.queue, usage, [victim.gang for victim in attempt.victims])
+        hold_quota_for(attempt.gang, attempt.queue, usage, [victim.gang for victim in attempt.victims])
 
     def _reserve(self, attempt: Attempt) -> None:
         gang, queue = attempt.gang, attempt.queue
@@ -372,7 +338,8 @@ class TreeCycle:
         queue.pending.forget_preemptor(gang)
         admission = attempt.assignment.admission(queue.name)
         queue.hold(gang, admission, usage, self._now)
-        self._preemptor.known.clear()
+        gang.enter(State.RESERVED, f"Quota reserved in ClusterQueue {queue.name}", "Admit")
+        self._ledger.forget_candidates()
         if has_placements(admission):
             gang.placed = self._preemptor.topologies
             gang.placed.put_holder(gang.key, admission)
@@ -381,15 +348,15 @@ class TreeCycle:
             self._preemptor.capacity.take(gang, admission, seats)
         if self._guard is not None:
             self._guard.reserved(attempt)
-        gang.out = True  # nobody's victim in the cycle in which it was reserved
+        gang.removed = True  # nobody's victim in the cycle in which it was reserved
         attempt.reserved = True
 
     # --- put back -----------------------------------------------------------------------------------------------------
 
     def _put_back(self, attempt: Attempt) -> None:
         if attempt.reserved:
-            attempt.gang.out = False
-            settle_claim(attempt.gang, attempt.queue)
+            attempt.gang.removed = False
+            end_quota_hold(attempt.gang, attempt.queue)
             return
         gang, pending, reason = attempt.gang, attempt.queue.pending, attempt.requeue_reason
         pending.take_out(gang)
@@ -398,17 +365,17 @@ class TreeCycle:
         if reason == PENDING:
             pending.preemptor = gang
         if reason in (NO_FIT, NO_CANDIDATES):
-            settle_claim(gang, attempt.queue)
+            end_quota_hold(gang, attempt.queue)
         if gang.yielding and not pending.strict:
-            pending.put_aside(gang)
+            pending.set_alone_inadmissible(gang)
             return
         gang.yielding = False
         if attempt.objection is not None and self._guard is not None and gang.progress is None:
-            attempt.parked_others = self._guard.hold_back(attempt, attempt.objection)
+            attempt.others_inadmissible = self._guard.hold_back(attempt, attempt.objection)
             return
         parks = reason in (NO_FIT, NO_CANDIDATES) and not pending.strict
         if parks and gang.progress is None:
-            attempt.parked_others = pending.park_shape(gang)
+            attempt.others_inadmissible = pending.mark_inadmissible(gang)
         else:
             pending.arrive(gang)
 
@@ -420,16 +387,6 @@ class TreeCycle:
         if not kept or not attempt.assignment.flavors_left():
             return None
         return Progress(attempt.assignment.progress(), attempt.gang.shape, self._root.rounds, attempt.generation)
-
-
-def _count_over_quota(cells: Iterable[Cell]) -> int:
-    """Of these cells and those above them, but not at the root, which nobody can be asked to give back to."""
-    count = 0
-    for cell in cells:
-        while cell.parent is not None:
-            count += cell.usage > cell.subtree
-            cell = cell.parent
-    return count
 
 
 def _kept(cell: Cell, amount: int, borrowing: bool) -> int:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from gangline.engine.flavors.flavor_needs import PODS
 from gangline.engine.model import Admission, Millis, PodSet, PodSetAssignment, TopologyAssignment
-from gangline.engine.nodes.capacity_request import Want
-from gangline.engine.queues.workload_state import Gang, ScanProgress
+from gangline.engine.nodes.capacity_request import CapacityRequest
+from gangline.engine.queues.workload_state import ScanProgress, WorkloadState
 from gangline.engine.quota.quota_ledger import Cell
 from gangline.engine.topology.placement import Placing
 
@@ -101,7 +101,7 @@ class Assignment:
         #: the placement that it needs, None if none
         self.placing: Placing | None = None
         #: the room on healthy nodes that it needs, None if nodes don't bound it
-        self.want: Want | None = None
+        self.want: CapacityRequest | None = None
         #: the worst kind of obstacle that the last pod set met, -1 = none
         self.severity = -1
         #: there would be victims if nobody were protected: until when the first of those is
@@ -185,7 +185,7 @@ class Assignment:
         return {cell: amount for cell, amount in self.usage.items() if amount and (with_pods or cell.fr[1] != PODS)}
 
 
-def verdict_of(gang: Gang) -> Assignment | None:
+def verdict_of(gang: WorkloadState) -> Assignment | None:
     """What came of the last attempt of a workload that waits; None if it was not tried since its facts changed."""
     verdict = gang.verdict
     return verdict if isinstance(verdict, Assignment) else None

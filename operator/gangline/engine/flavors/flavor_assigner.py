@@ -26,10 +26,10 @@ from gangline.engine.flavors.assignment import (
 from gangline.engine.flavors.flavor_needs import asked_of
 from gangline.engine.model import Fungibility, Settings
 from gangline.engine.nodes.capacity import Capacity
-from gangline.engine.nodes.capacity_request import Want
+from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.nodes.packer import Shortage
 from gangline.engine.queues.cluster_queue import Asked, ClusterQueueState, FlavorOption, GroupNeeds, Way
-from gangline.engine.queues.workload_state import Gang, ScanProgress
+from gangline.engine.queues.workload_state import ScanProgress, WorkloadState
 from gangline.engine.quota.quota_ledger import Cell
 from gangline.engine.text.fixes import FALSE_FIT
 from gangline.engine.topology.placement import PENDING, placing
@@ -43,7 +43,7 @@ class Chosen(Protocol):
     """A workload that would be preempted."""
 
     @property
-    def gang(self) -> Gang: ...
+    def gang(self) -> WorkloadState: ...
 
 
 class Oracle(Protocol):
@@ -55,9 +55,9 @@ class Oracle(Protocol):
     def topologies(self) -> Topologies: ...
     @property
     def capacity(self) -> Capacity | None: ...
-    def possibility(self, gang: Gang, queue: ClusterQueueState, cell: Cell, amount: int) -> Grade: ...
+    def possibility(self, gang: WorkloadState, queue: ClusterQueueState, cell: Cell, amount: int) -> Grade: ...
     def for_room(
-        self, gang: Gang, queue: ClusterQueueState, requests: Mapping[Cell, int], want: Want
+        self, gang: WorkloadState, queue: ClusterQueueState, requests: Mapping[Cell, int], want: CapacityRequest
     ) -> Sequence[Chosen]: ...
 
 
@@ -68,7 +68,7 @@ class Assigner:
 
     def __init__(
         self,
-        gang: Gang,
+        gang: WorkloadState,
         queue: ClusterQueueState,
         preemptor: Oracle,
         *,
@@ -119,15 +119,17 @@ class Assigner:
         if want is None or short is None:
             return
         lacking = next(pod_set for pod_set in assignment.pod_sets if pod_set.name == short.member.name)
-        hopeless = want.hopeless() is not None
+        can_never_fit = want.can_never_fit() is not None
         told = any(obstacle.kind == CAPACITY for obstacle in lacking.obstacles)
-        if not told and (assignment.mode is Mode.FIT or hopeless):  # else it waits for quota, and Kueue's words say so
+        if not told and (
+            assignment.mode is Mode.FIT or can_never_fit
+        ):  # else it waits for quota, and Kueue's words say so
             lacking.obstacles = [*lacking.obstacles, _no_room(lacking.flavor, want, short)]
         if assignment.mode is Mode.FIT:
             assignment.mode, lacking.fits = Mode.PREEMPT, False
             for choice in lacking.choices.values():
                 choice.grade = Grade(Mode.PREEMPT, choice.grade.borrow)
-        if hopeless:
+        if can_never_fit:
             assignment.mode, assignment.severity = Mode.NO_FIT, CAPACITY
 
     def _grade_room(
@@ -145,7 +147,7 @@ class Assigner:
         if want is None or short is None:
             return Mode.FIT
         obstacles.append(_no_room(option.name, want, short))
-        if want.hopeless() is not None:
+        if want.can_never_fit() is not None:
             return Mode.NO_FIT
         requests = {choice.cell: choice.amount for choice in chosen.values()}
         victims = self._preemptor.for_room(self._gang, self._queue, requests, want)
@@ -305,8 +307,8 @@ class Assigner:
         chosen: dict[str, Choice] = {}
         worst: Grade | None = None
         for (resource, amount), cell in zip(amounts, way.cells, strict=True):
-            hopeless = worst is not None and worst.mode is Mode.NO_FIT
-            grade = self._grade(cell, assignment.usage.get(cell, 0), amount, obstacles, hopeless)
+            can_never_fit = worst is not None and worst.mode is Mode.NO_FIT
+            grade = self._grade(cell, assignment.usage.get(cell, 0), amount, obstacles, can_never_fit)
             chosen[resource] = Choice(cell, amount, grade)
             if worst is None or self._is_worse(grade, worst):
                 worst = grade
@@ -326,10 +328,10 @@ class Assigner:
         policy = Fungibility() if FALSE_FIT in self._queue.fixes else self._queue.config.fungibility
         return _rank(grade, policy) < _rank(other, policy)
 
-    def _grade(self, cell: Cell, before: int, amount: int, obstacles: list[Obstacle], hopeless: bool) -> Grade:
+    def _grade(self, cell: Cell, before: int, amount: int, obstacles: list[Obstacle], can_never_fit: bool) -> Grade:
         """How `amount` of one resource could be had on top of `before`, which earlier pod sets take.
 
-        `hopeless` says that another resource ruled the flavor out: only the obstacle is of interest then.
+        `can_never_fit` says that another resource ruled the flavor out: only the obstacle is of interest then.
         """
         value = before + amount
         if value > cell.potential:
@@ -340,7 +342,7 @@ class Assigner:
         if value <= available:
             return Grade(Mode.FIT, borrow)
         obstacles.append(Obstacle(WAITING, *cell.fr, before, amount, available))
-        if hopeless:
+        if can_never_fit:
             return _NO_FIT
         if value <= cell.nominal or below_root or self._queue.preempts_while_borrowing:
             return self._preemptor.possibility(self._gang, self._queue, cell, value)
@@ -371,7 +373,7 @@ def _rank(grade: Grade, policy: Fungibility) -> tuple[int, int, int]:
     return (kind, mode, -borrow)
 
 
-def _no_room(flavor: str, want: Want, short: Shortage) -> Obstacle:
+def _no_room(flavor: str, want: CapacityRequest, short: Shortage) -> Obstacle:
     return Obstacle(CAPACITY, flavor, amount=short.wanted, limit=short.found, text=want.text(short))
 
 

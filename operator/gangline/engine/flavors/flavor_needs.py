@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from gangline.engine.flavors.flavor_match import obstacle
 from gangline.engine.queues.cluster_queue import Asked, ClusterQueueState, FlavorOption, Group, GroupNeeds, Way
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.topology.placement import mismatch
 from gangline.engine.topology.topologies import Topologies
 
@@ -17,7 +17,12 @@ MOST_KNOWN = 1024
 
 
 def asked_of(
-    gang: Gang, queue: ClusterQueueState, topologies: Topologies, counts: Sequence[int] | None, *, ignore_missing: bool
+    gang: WorkloadState,
+    queue: ClusterQueueState,
+    topologies: Topologies,
+    counts: Sequence[int] | None,
+    *,
+    ignore_missing: bool,
 ) -> tuple[Asked, ...]:
     """One for each group of the gang's pod sets. `counts` replaces their counts."""
     known = queue.asked.get(gang.shape) if counts is None else None
@@ -31,7 +36,7 @@ def asked_of(
 
 
 def _asked(
-    gang: Gang,
+    gang: WorkloadState,
     members: Sequence[int],
     queue: ClusterQueueState,
     topologies: Topologies,
@@ -56,7 +61,9 @@ def _asked(
     return Asked(requests, tuple(needs))
 
 
-def _requests(gang: Gang, index: int, queue: ClusterQueueState, counts: Sequence[int] | None) -> dict[str, int]:
+def _requests(
+    gang: WorkloadState, index: int, queue: ClusterQueueState, counts: Sequence[int] | None
+) -> dict[str, int]:
     demand = gang.demands[index]
     count = demand.count if counts is None else counts[index]
     requests = {resource: max(0, amount) * count for resource, amount in demand.pod_set.requests.items()}
@@ -74,7 +81,7 @@ def _summed(requests: Sequence[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _ways(
-    gang: Gang,
+    gang: WorkloadState,
     index: int,
     queue: ClusterQueueState,
     topologies: Topologies,
@@ -87,7 +94,9 @@ def _ways(
     )
 
 
-def _refusal(gang: Gang, index: int, queue: ClusterQueueState, topologies: Topologies, option: FlavorOption) -> str:
+def _refusal(
+    gang: WorkloadState, index: int, queue: ClusterQueueState, topologies: Topologies, option: FlavorOption
+) -> str:
     if option.flavor is None:
         return f"flavor {option.name} not found"
     if not (option.selective or gang.wants_topology):

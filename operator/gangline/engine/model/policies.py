@@ -35,7 +35,7 @@ class GiveWay:
     longer_than: float = 3.0  # they are expected to go on for so many times the head's own expected runtime
     loss_share: float = 0.2  # all of them lose at most this share of what the head has waited, in resource seconds
     min_runtime_seconds: float = 900.0  # they have run for at least this long
-    #: in place of `longer_than` for those that were let in before their turn; None = no other rule for them
+    #: in place of `longer_than` for those that were backfilled; None = no other rule for them
     longer_than_backfilled: float | None = None
     max_preemptions: int | None = None  # who was preempted so often, whatever for, is not asked any more
     #: share of the queue's quota that may be lost in a day; as that is used up, heads may cost less (`losses`); None = never less

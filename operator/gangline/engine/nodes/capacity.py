@@ -13,12 +13,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gangline.engine.model import Admission, Flavor, Footprint, Node, PodSet, Recovery, Toleration
-from gangline.engine.nodes.capacity_request import Want
+from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.nodes.health import Health
-from gangline.engine.nodes.node_rooms import DomainKey, Ground, Rooms
-from gangline.engine.nodes.packer import Member, Place, Seating, Seats, Shortage, member
-from gangline.engine.nodes.pod_locations import Presence
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.nodes.node_rooms import DomainKey, Ground, NodeRooms
+from gangline.engine.nodes.packer import Member, NodeAssignment, Packer, Place, Shortage, member
+from gangline.engine.nodes.pod_locations import PodLocations
+from gangline.engine.queues.workload_state import WorkloadState
 
 #: One pod set to be seated: itself, how many pods, and the flavors of its resources.
 Ask = tuple[PodSet, int, Sequence[str]]
@@ -28,25 +28,25 @@ Ask = tuple[PodSet, int, Sequence[str]]
 class Holding:
     """What a holder has. Its members are made when it is first seated."""
 
-    gang: Gang
+    gang: WorkloadState
     admission: Admission
     members: list[Member] = field(default_factory=list[Member])
-    seats: Seats = field(default_factory=Seats)
+    seats: NodeAssignment = field(default_factory=NodeAssignment)
     lifted: bool = False
 
 
 class Capacity:
     def __init__(self, health: Health, flavors: Mapping[str, Flavor]) -> None:
         self.health = health
-        self.rooms = Rooms()
+        self.rooms = NodeRooms()
         self._flavors = flavors
-        self.presence = Presence(health, self._requests_of, lambda key: key in self._holdings)
+        self.pod_locations = PodLocations(health, self._requests_of, lambda key: key in self._holdings)
         self._holdings: dict[str, Holding] = {}
         #: node -> the holders with pods or seats there
         self._on: dict[str, set[str]] = {}
         #: holders whose seats have to be found anew, and those for which some are missing
         self._unsettled: set[str] = set()
-        self.unseated: set[str] = set()
+        self.without_nodes: set[str] = set()
         self._grounds: dict[tuple[str, ...], Ground | None] = {}
         #: flavors that may have more room than before, "*" = all
         self._opened: set[str] = set()
@@ -59,7 +59,7 @@ class Capacity:
     def put_node(self, node: Node | None, name: str) -> None:
         old = self.health.nodes.get(name)
         was_usable = old is not None and self.health.usable(name)
-        self.presence.put_node(self.health.last(name), node, name)
+        self.pod_locations.put_node(self.health.last(name), node, name)
         self.health.put_node(node, name)
         if node is None:
             self.rooms.remove(name)
@@ -80,14 +80,14 @@ class Capacity:
         self.health.regard_policies()
 
     def put_footprint(self, footprint: Footprint | None, key: str) -> None:
-        self.presence.put(footprint, key)
+        self.pod_locations.put(footprint, key)
         if key in self._holdings:
             self._unsettled.add(key)
 
-    def stays(self, gang: Gang) -> None:
+    def stays(self, gang: WorkloadState) -> None:
         """It was to move, and does not after all: its pods count where they are, those that were given up as well."""
         gang.healed.clear()
-        self.presence.recall(gang.key)
+        self.pod_locations.recall(gang.key)
         if gang.key in self._holdings:
             self._unsettled.add(gang.key)
 
@@ -100,7 +100,7 @@ class Capacity:
 
     def advance(self, now: int) -> set[str]:
         """Follow the health of nodes up to `now`; the nodes whose standing changed."""
-        self.presence.tell()
+        self.pod_locations.tell()
         changed = self.health.advance(now)
         for name in changed:
             node, room = self.health.nodes.get(name), self.rooms.get(name)
@@ -150,17 +150,17 @@ class Capacity:
 
     # --- holders ------------------------------------------------------------------------------------------------------
 
-    def hold(self, gang: Gang, admission: Admission) -> None:
+    def hold(self, gang: WorkloadState, admission: Admission) -> None:
         """`gang` holds quota: its pods have or get seats. Those of topology flavors are seated elsewhere."""
         holding = self._holdings.get(gang.key)
         if holding is None:
             self._holdings[gang.key] = Holding(gang, admission)
         else:
             holding.gang, holding.admission = gang, admission
-        gang.seated = self
+        gang.on_nodes = self
         self._unsettled.add(gang.key)
 
-    def take(self, gang: Gang, admission: Admission, seats: Seats | None) -> None:
+    def take(self, gang: WorkloadState, admission: Admission, seats: NodeAssignment | None) -> None:
         """The same, on the seats that were found for it."""
         self.hold(gang, admission)
         if seats is not None:
@@ -182,43 +182,43 @@ class Capacity:
         if not holding.lifted:
             self._apply(holding, 1)
 
-    def release(self, gang: Gang) -> None:
+    def release(self, gang: WorkloadState) -> None:
         holding = self._holdings.pop(gang.key, None)
-        gang.seated = None
+        gang.on_nodes = None
         if holding is None:
             return
         if not holding.lifted:
             self._apply(holding, -1)
         self._unsettled.discard(gang.key)
-        self.unseated.discard(gang.key)
+        self.without_nodes.discard(gang.key)
         self._open(holding)
 
-    def lift(self, gang: Gang) -> None:
+    def lift(self, gang: WorkloadState) -> None:
         """Think it away; `restore` is the exact reverse."""
         holding = self._holdings.get(gang.key)
         if holding is not None and not holding.lifted:
             self._apply(holding, -1)
             holding.lifted = True
 
-    def restore(self, gang: Gang) -> None:
+    def restore(self, gang: WorkloadState) -> None:
         holding = self._holdings.get(gang.key)
         if holding is not None and holding.lifted:
             holding.lifted = False
             self._apply(holding, 1)
 
-    def holding(self, gang: Gang) -> Holding | None:
+    def holding(self, gang: WorkloadState) -> Holding | None:
         return self._holdings.get(gang.key)
 
     def holders_on(self, node: str) -> list[str]:
         """Workloads with pods or seats on a node."""
-        return sorted({*self._on.get(node, ()), *self.presence.on(node)})
+        return sorted({*self._on.get(node, ()), *self.pod_locations.on(node)})
 
-    def nodes_of(self, gang: Gang) -> set[str]:
+    def nodes_of(self, gang: WorkloadState) -> set[str]:
         """Where its pods sit and where room is kept for them."""
         holding = self._holdings.get(gang.key)
         return holding.seats.nodes() if holding else set()
 
-    def domains_of(self, gang: Gang, label: str) -> frozenset[str] | None:
+    def domains_of(self, gang: WorkloadState, label: str) -> frozenset[str] | None:
         """Its domains of a node label, none of them while there is not one for each of its jobs; None: nodes don't bound it."""
         holding = self._holdings.get(gang.key)
         takers = [each for each in holding.members if each.exclusive == label and each.ground] if holding else []
@@ -227,7 +227,7 @@ class Capacity:
         found = frozenset(value for key, value in holding.seats.domains if key == label)
         return found if len(found) >= sum(each.domains for each in takers) else frozenset()
 
-    def reach(self, gang: Gang) -> set[str]:
+    def reach(self, gang: WorkloadState) -> set[str]:
         """The nodes of its flavors."""
         holding = self._holdings.get(gang.key)
         grounds = (each.ground for each in holding.members) if holding else ()
@@ -244,7 +244,7 @@ class Capacity:
             if not there:
                 del self._on[node]
 
-    def occupy(self, key: str, members: Iterable[Member], seats: Seats, sign: int) -> None:
+    def occupy(self, key: str, members: Iterable[Member], seats: NodeAssignment, sign: int) -> None:
         """Take (or with sign -1 give back) seats in the name of `key`."""
         requests = {member.name: member.requests for member in members}
         for taken in (seats.bound, seats.kept, seats.lingering):
@@ -256,7 +256,7 @@ class Capacity:
         for domain in seats.vacating:
             self.rooms.own(domain, key, sign)
 
-    def _replace(self, holding: Holding, seats: Seats) -> None:
+    def _replace(self, holding: Holding, seats: NodeAssignment) -> None:
         self._apply(holding, -1)
         holding.seats = seats
         seats.lingering = self._lingering(holding, seats)
@@ -264,18 +264,18 @@ class Capacity:
         self.moved[holding.gang.key] = None
         self._apply(holding, 1)
         if seats.missing:
-            self.unseated.add(holding.gang.key)
+            self.without_nodes.add(holding.gang.key)
         else:
-            self.unseated.discard(holding.gang.key)
+            self.without_nodes.discard(holding.gang.key)
 
     # --- settling -----------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
         """Bring all seats in line with what was said; those who hold longest choose first."""
-        if not self.health.nodes or (not self._unsettled and not (self._opened and self.unseated)):
+        if not self.health.nodes or (not self._unsettled and not (self._opened and self.without_nodes)):
             return
         anew, self._unsettled = self._unsettled & self._holdings.keys(), set()
-        keys = sorted(anew | self.unseated, key=self._seniority)
+        keys = sorted(anew | self.without_nodes, key=self._seniority)
         for key in keys:
             if key in anew:
                 self._learn(self._holdings[key])
@@ -297,7 +297,7 @@ class Capacity:
         bound = self.bound(holding)
         if bound == holding.seats.bound and self._lingering(holding, holding.seats) == holding.seats.lingering:
             return
-        seats = Seats(bound, domains=dict(holding.seats.domains))
+        seats = NodeAssignment(bound, domains=dict(holding.seats.domains))
         for each in holding.members:
             left = each.count - sum(count for (name, _), count in bound.items() if name == each.name)
             for place in sorted(place for place in holding.seats.kept if place[0] == each.name):
@@ -327,7 +327,7 @@ class Capacity:
         if any(member.ground is not None for member in holding.members):
             self._replace(holding, self._seated(holding, holding.members, lost=frozenset()))
 
-    def _seated(self, holding: Holding, members: Iterable[Member], lost: Collection[str]) -> Seats:
+    def _seated(self, holding: Holding, members: Iterable[Member], lost: Collection[str]) -> NodeAssignment:
         """The best seats for it, as many as there are."""
         was_lifted = holding.lifted
         self.lift(holding.gang)
@@ -348,16 +348,16 @@ class Capacity:
             self.restore(holding.gang)
         return seating.seats
 
-    def _count_missing(self, seating: Seating, member: Member) -> None:
+    def _count_missing(self, seating: Packer, member: Member) -> None:
         seats = seating.seats
-        seated = sum(count for place, count in (*seats.bound.items(), *seats.kept.items()) if place[0] == member.name)
+        on_nodes = sum(count for place, count in (*seats.bound.items(), *seats.kept.items()) if place[0] == member.name)
         seats.missing.pop(member.name, None)
-        if seated < member.count:
-            seats.missing[member.name] = member.count - seated
+        if on_nodes < member.count:
+            seats.missing[member.name] = member.count - on_nodes
 
-    def _begin(self, holding: Holding, lost: Collection[str]) -> Seating:
+    def _begin(self, holding: Holding, lost: Collection[str]) -> Packer:
         avoid = {*holding.gang.workload.avoid, *lost}
-        return Seating(self.rooms, holding.gang.key, holding.seats, avoid)
+        return Packer(self.rooms, holding.gang.key, holding.seats, avoid)
 
     # --- where pods are -----------------------------------------------------------------------------------------------
 
@@ -373,19 +373,19 @@ class Capacity:
         gone = {*lost, *self.given_up(holding.gang)}
         pods = [
             pod
-            for pod in self.presence.lasting(holding.gang.key)
+            for pod in self.pod_locations.lasting(holding.gang.key)
             if pod.pod_set == member.name and pod.node not in gone
         ]
         pods.sort(key=lambda pod: (pod.terminating, pod.name))
         return dict(Counter(pod.node for pod in pods[: member.count]))
 
-    def _lingering(self, holding: Holding, seats: Seats) -> dict[Place, int]:
+    def _lingering(self, holding: Holding, seats: NodeAssignment) -> dict[Place, int]:
         """Its pods on nodes that can be used where it has no seats for them, or not for so many."""
-        pods = self.presence.pods(holding.gang.key)
+        pods = self.pod_locations.pods(holding.gang.key)
         if len(pods) <= sum(seats.bound.values()):
             return {}
         names = {member.name for member in holding.members}
-        replaced = self.presence.replaced(holding.gang.key)
+        replaced = self.pod_locations.replaced(holding.gang.key)
         there = Counter(
             (pod.pod_set, pod.node)
             for pod in pods
@@ -393,19 +393,19 @@ class Capacity:
         )
         return {place: count - seats.at(place) for place, count in there.items() if count > seats.at(place)}
 
-    def _vacating(self, holding: Holding, seats: Seats) -> frozenset[DomainKey]:
+    def _vacating(self, holding: Holding, seats: NodeAssignment) -> frozenset[DomainKey]:
         labels = {member.name: member.exclusive for member in holding.members if member.exclusive}
         places = [(labels[name], node) for name, node in seats.lingering if name in labels]
         found = {(label, value) for label, node in places if (value := self.rooms.label(node, label)) is not None}
         return frozenset(found - seats.domains.keys())
 
-    def given_up(self, gang: Gang) -> set[str]:
+    def given_up(self, gang: WorkloadState) -> set[str]:
         """Lost nodes under it that are being replaced already."""
         return {node for node in (*gang.healed, *gang.workload.avoid) if not self.health.usable(node)}
 
     # --- moving -------------------------------------------------------------------------------------------------------
 
-    def reseat(self, gang: Gang, lost: Collection[str]) -> Seats | Shortage:
+    def reseat(self, gang: WorkloadState, lost: Collection[str]) -> NodeAssignment | Shortage:
         """Seats for the whole gang without these nodes, as things are; the pods that it keeps stay where they are."""
         holding = self._holdings[gang.key]
         self.lift(gang)
@@ -429,18 +429,18 @@ class Capacity:
             seating.undo()
             self.restore(gang)
 
-    def keep(self, gang: Gang, seats: Seats) -> None:
+    def keep(self, gang: WorkloadState, seats: NodeAssignment) -> None:
         """It gets these seats, though others may still sit there."""
         self._replace(self._holdings[gang.key], seats)
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
-    def want(self, gang: Gang, asks: Sequence[Ask], recovery: Recovery | None) -> Want | None:
+    def want(self, gang: WorkloadState, asks: Sequence[Ask], recovery: Recovery | None) -> CapacityRequest | None:
         """What a gang that waits needs; None if nodes don't bound it."""
         if not self.health.nodes or not any(self.ground(flavors) is not None for _, _, flavors in asks):
             return None
         members = [each for each in self._members(asks) if each.ground is not None]
-        return Want(self, gang, members, recovery) if members else None
+        return CapacityRequest(self, gang, members, recovery) if members else None
 
     def highest_running(self, ground: Ground) -> int | None:
         """The highest priority among the holders of a ground."""

@@ -6,34 +6,36 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from gangline.engine.model import Recovery
-from gangline.engine.nodes.node_rooms import Ground, Rooms
-from gangline.engine.nodes.packer import NO_SPARES, Member, Seating, Seats, Shortage, Spares
+from gangline.engine.nodes.node_rooms import Ground, NodeRooms
+from gangline.engine.nodes.packer import NO_SPARES, Member, NodeAssignment, Packer, Shortage, Spares
 from gangline.engine.queues.protection import may_be_protected
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 
 
 def _nothing() -> None:
     pass
 
 
-class AllSeats(Protocol):
+class AllAssignments(Protocol):
     """The seats that there are, and those who have some (`nodes.capacity`)."""
 
     @property
-    def rooms(self) -> Rooms: ...
+    def rooms(self) -> NodeRooms: ...
     def highest_running(self, ground: Ground) -> int | None: ...
-    def occupy(self, key: str, members: Iterable[Member], seats: Seats, sign: int) -> None: ...
+    def occupy(self, key: str, members: Iterable[Member], seats: NodeAssignment, sign: int) -> None: ...
 
 
-class Want:
+class CapacityRequest:
     """Whether there is room for a gang that waits. `seats` are those that were last found."""
 
-    def __init__(self, capacity: AllSeats, gang: Gang, members: list[Member], recovery: Recovery | None) -> None:
+    def __init__(
+        self, capacity: AllAssignments, gang: WorkloadState, members: list[Member], recovery: Recovery | None
+    ) -> None:
         self._capacity = capacity
         self._gang = gang
         self._members = members
         self._recovery = recovery
-        self.seats: Seats | None = None
+        self.seats: NodeAssignment | None = None
 
     @property
     def members(self) -> list[Member]:
@@ -42,7 +44,7 @@ class Want:
     def shortage(self) -> Shortage | None:
         """What is missing, as things are."""
         capacity = self._capacity
-        seating = Seating(capacity.rooms, self._gang.key, None, self._gang.workload.avoid)
+        seating = Packer(capacity.rooms, self._gang.key, None, self._gang.workload.avoid)
         self.seats = None
         try:
             for each in self._members:
@@ -113,7 +115,7 @@ class Want:
         )
         return len(domains), idle
 
-    def hopeless(self) -> Shortage | None:
+    def can_never_fit(self) -> Shortage | None:
         """What would be missing even if nobody else held anything."""
         rooms = self._capacity.rooms
         for each in self._members:

@@ -1,4 +1,4 @@
-"""What nodes have room for: one `Room` per node, and per shape of pods a table of how many fit into which room.
+"""What nodes have room for: one `NodeRoom` per node, and per shape of pods a table of how many fit into which room.
 
 Tables catch up from a log of changed rooms when they are next asked, so that a question costs what changed since. A *ground*
 is the set of rooms that some node labels select: the nodes of a flavor.
@@ -26,7 +26,7 @@ _LOG_LENGTH = 8192
 
 
 @dataclass(slots=True)
-class Room:
+class NodeRoom:
     node: Node
     usable: bool
     held: dict[str, int] = field(default_factory=dict[str, int])
@@ -70,9 +70,9 @@ class Table:
     seen: int  # of the log
 
 
-class Rooms:
+class NodeRooms:
     def __init__(self) -> None:
-        self._rooms: dict[str, Room] = {}
+        self._rooms: dict[str, NodeRoom] = {}
         #: what is held on nodes that are not known (any more)
         self._elsewhere: dict[str, dict[str, int]] = {}
         self._grounds: dict[tuple[tuple[str, str], ...], Ground | None] = {}
@@ -87,7 +87,7 @@ class Rooms:
         self._version += 1
         room = self._rooms.get(node.name)
         if room is None:
-            self._rooms[node.name] = Room(node, usable, self._elsewhere.pop(node.name, {}))
+            self._rooms[node.name] = NodeRoom(node, usable, self._elsewhere.pop(node.name, {}))
             self._forget_grounds()
             return
         old, room.node, room.usable = room.node, node, usable
@@ -103,7 +103,7 @@ class Rooms:
                 self._elsewhere[name] = room.held
             self._forget_grounds()
 
-    def get(self, name: str) -> Room | None:
+    def get(self, name: str) -> NodeRoom | None:
         return self._rooms.get(name)
 
     def label(self, name: str, key: str) -> str | None:
@@ -213,7 +213,7 @@ class Rooms:
         """How many of its rooms can't be used."""
         return sum(not self._rooms[name].usable for name in ground.names)
 
-    def usable(self, ground: Ground) -> Iterator[tuple[str, Room]]:
+    def usable(self, ground: Ground) -> Iterator[tuple[str, NodeRoom]]:
         for name in ground.names:
             room = self._rooms[name]
             if room.usable:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gangline.engine.model import PodSet, Toleration
-from gangline.engine.nodes.node_rooms import PODS, DomainKey, Ground, Rooms, Shape, Table
+from gangline.engine.nodes.node_rooms import PODS, DomainKey, Ground, NodeRooms, Shape, Table
 from gangline.engine.topology.node_filter import Selection
 
 #: (pod set, node)
@@ -58,7 +58,7 @@ def member(
 
 
 @dataclass(slots=True)
-class Seats:
+class NodeAssignment:
     """Where pods sit (`bound`) and where they are taken to come (`kept`); `missing` have no seat at all.
 
     Pods that are to go, or to move, have no seat where they are, but nobody else has it either until they are gone: these are
@@ -108,17 +108,17 @@ class Spares:
 NO_SPARES = Spares()
 
 
-class Seating:
+class Packer:
     """Seats one gang under the name `key`; what it takes shows in the rooms until `undo`."""
 
-    def __init__(self, rooms: Rooms, key: str, before: Seats | None, avoid: Collection[str]) -> None:
+    def __init__(self, rooms: NodeRooms, key: str, before: NodeAssignment | None, avoid: Collection[str]) -> None:
         self._rooms = rooms
         self._key = key
-        self._before = before or Seats()
+        self._before = before or NodeAssignment()
         self._avoid = frozenset(avoid)
         self._taken: list[tuple[str, Mapping[str, int], int]] = []
         self._owned: list[DomainKey] = []
-        self.seats = Seats()
+        self.seats = NodeAssignment()
 
     def undo(self) -> None:
         for node, requests, count in reversed(self._taken):
@@ -154,7 +154,7 @@ class Seating:
         label, table = member.exclusive, self._rooms.table(member.ground, member.shape)
         free = self._rooms.domains(member.ground.names, label)
         here = self._rooms.domains(bound, label)
-        # what rooms take besides the pods that sit there, which are thought away for the moment
+        # what rooms take besides the pods that sit there, which do not count for the moment
         counts = {node: max(0, count - bound.get(node, 0)) for node, count in table.counts.items()}
         left = member.domains
         for value in self._domain_order(free, here, label):

@@ -20,7 +20,7 @@ _STUCK: Final = "StuckTerminating"
 _FAILED: Final = "PodsFailed"
 
 
-class Presence:
+class PodLocations:
     """Footprints as they were last told. `requests_of` says what their pods use, nothing for those that are not known.
 
     What pods say of their nodes counts for workloads that hold quota (`holds`), or did while these pods were there.

@@ -2,7 +2,7 @@
 
 In a cohort of 100 queues whatever is released lets 100 heads look for victims, mostly among the same gangs. So a list of those
 elsewhere is kept (`Known`) for as long as nobody in the tree gets more than they had. Until then it has everybody who counts,
-in the right order, and besides some who are thought away or no longer above their quota: `still_candidate` tells.
+in the right order, and besides some that are removed in a simulation or no longer above their quota: `still_candidate` tells.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from gangline.engine.preemption.victim_search import Candidate, Need, sorted_candidates, still_valid
 from gangline.engine.queues.cluster_queue import ClusterQueueState
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import FlavorResource, Node
 
 IN_QUEUE = "InClusterQueue"
@@ -55,10 +55,10 @@ class _Level(NamedTuple):
 def still_candidate(need: Need, candidate: Candidate) -> bool:
     """Nobody is taken twice; and what others listed may have the own queue's gangs among it."""
     gang = candidate.gang
-    return not gang.out and (candidate.common is None or gang.queue is not need.queue)
+    return not gang.removed and (candidate.common is None or gang.queue is not need.queue)
 
 
-def preemptible(need: Need, queue: ClusterQueueState, policy: str) -> Iterator[Gang]:
+def preemptible(need: Need, queue: ClusterQueueState, policy: str) -> Iterator[WorkloadState]:
     """The holders of `queue` that may be preempted under a policy and that use what is lacking, lowest priority first."""
     if policy == "Never":
         return
@@ -72,7 +72,7 @@ def preemptible(need: Need, queue: ClusterQueueState, policy: str) -> Iterator[G
                 policy != "LowerOrNewerEqualPriority" or holder.since <= gang.since
             ):
                 continue
-        if holder.out or holder.usage.keys().isdisjoint(frs) or (protects and need.spares(holder)):
+        if holder.removed or holder.usage.keys().isdisjoint(frs) or (protects and need.spares(holder)):
             continue
         yield holder
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from gangline.engine.model import FairSharing, Settings
 from gangline.engine.preemption.candidates import FAIR_SHARING, IN_QUEUE, RECLAMATION, preemptible
+from gangline.engine.preemption.simulated_removal import simulate
 from gangline.engine.preemption.victim_search import (
     FEWEST_GANGS,
     Candidate,
@@ -20,11 +21,9 @@ from gangline.engine.preemption.victim_search import (
     fill_back,
     in_order,
     largest_first,
-    put_back,
-    take_out,
 )
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.dominant_share import Share, standing
 from gangline.engine.quota.quota_ledger import Node
 
@@ -45,36 +44,28 @@ def fair_victims(need: Need, settings: Settings) -> list[Victim]:
     return found
 
 
-def _enough_leaving(need: Need, candidates: list[Gang]) -> list[Victim]:
+def _enough_leaving(need: Need, candidates: list[WorkloadState]) -> list[Victim]:
     """Those on their way out, if nobody else has to go: by shares others might be chosen the next time, and go as well."""
     leaving = [Victim(gang, FAIR_SHARING) for gang in candidates if gang.evicting]
-    need.take_out(victim.gang for victim in leaving)
-    fits = bool(leaving) and need.fits()
-    needed = fill_back(need, leaving, may_borrow=True) if fits else leaving
-    need.put_back(victim.gang for victim in needed)
-    return needed if fits else []
+    with need.removal as removal:
+        removal.remove(*(victim.gang for victim in leaving))
+        return fill_back(need, leaving, may_borrow=True) if leaving and need.fits() else []
 
 
-def _by_shares(need: Need, candidates: list[Gang], settings: Settings) -> list[Victim]:
+def _by_shares(need: Need, candidates: list[WorkloadState], settings: Settings) -> list[Victim]:
     strategies = (settings.fair_sharing or FairSharing()).strategies or FairSharing().strategies
     within_nominal = settings.gates.get("FairSharingPreemptWithinNominal", True)
     search = _Search(need)
-    search.add_preemptor()
-    fits = search.first_pass(candidates, strategies[0], within_nominal=within_nominal)
-    if not fits and len(strategies) > 1:
-        fits = search.second_pass()
-    victims = search.victims
-    if fits:
+    with need.removal:
+        search.add_preemptor()
+        fits = search.first_pass(candidates, strategies[0], within_nominal=within_nominal)
+        if not fits and len(strategies) > 1:
+            fits = search.second_pass()
         search.remove_preemptor()
-        victims = fill_back(need, victims, may_borrow=True)
-        need.put_back(victim.gang for victim in victims)
-        return victims
-    search.remove_preemptor()
-    need.put_back(victim.gang for victim in victims)
-    return []
+        return fill_back(need, search.victims, may_borrow=True) if fits else []
 
 
-def _candidates(need: Need) -> list[Gang]:
+def _candidates(need: Need) -> list[WorkloadState]:
     """Own gangs by the queue's own policy; those of every queue of the tree that borrows what is needed by the reclaim policy."""
     policy = need.queue.config.preemption
     found = list(preemptible(need, need.queue, policy.within_cluster_queue))
@@ -92,7 +83,7 @@ class _Search:
     def __init__(self, need: Need) -> None:
         self.need = need
         self.victims: list[Victim] = []
-        self._retry: list[Gang] = []
+        self._retry: list[WorkloadState] = []
 
     def add_preemptor(self) -> None:
         for cell, amount in self.need.requests.items():
@@ -102,7 +93,7 @@ class _Search:
         for cell, amount in self.need.requests.items():
             cell.remove(amount)
 
-    def first_pass(self, candidates: list[Gang], strategy: str, *, within_nominal: bool) -> bool:
+    def first_pass(self, candidates: list[WorkloadState], strategy: str, *, within_nominal: bool) -> bool:
         need = self.need
         by_right = within_nominal and not need.queue.over_quota(need.frs)
         targets = _Targets(need, candidates)
@@ -138,9 +129,9 @@ class _Search:
             targets.drop(target)
         return False
 
-    def _take(self, gang: Gang, reason: str) -> bool:
+    def _take(self, gang: WorkloadState, reason: str) -> bool:
         """Take a victim; True if the preemptor fits now."""
-        self.need.take_out((gang,))
+        self.need.removal.remove(gang)
         self.victims.append(Victim(gang, reason))
         self.remove_preemptor()
         fits = self.need.fits()
@@ -152,12 +143,10 @@ class _Search:
         mine, theirs = _sides(self.need.queue, target)
         return standing(mine).share, standing(theirs).share
 
-    def _share_without(self, gang: Gang, target: Node) -> Share:
+    def _share_without(self, gang: WorkloadState, target: Node) -> Share:
         _, theirs = _sides(self.need.queue, target)
-        take_out((gang,), places=False)
-        share = standing(theirs).share
-        put_back((gang,), places=False)
-        return share
+        with simulate(removed=(gang,), places=False):
+            return standing(theirs).share
 
 
 def _sides(preemptor: Node, target: Node) -> tuple[Node, Node]:
@@ -177,10 +166,10 @@ class _Targets:
     What does not borrow is never looked at again, the preemptor's own line excepted; nor is what has no candidates left.
     """
 
-    def __init__(self, need: Need, candidates: list[Gang]) -> None:
+    def __init__(self, need: Need, candidates: list[WorkloadState]) -> None:
         self._need = need
         self._own_line = set(map(id, need.queue.path()))
-        self._waiting: dict[int, list[Gang]] = {}
+        self._waiting: dict[int, list[WorkloadState]] = {}
         self._rank = {id(gang): place for place, gang in enumerate(candidates)}
         for gang in reversed(candidates):
             self._waiting.setdefault(id(gang.queue), []).append(gang)
@@ -189,7 +178,7 @@ class _Targets:
     def has(self, queue: Node) -> bool:
         return bool(self._waiting.get(id(queue)))
 
-    def pop(self, queue: Node) -> Gang:
+    def pop(self, queue: Node) -> WorkloadState:
         return self._waiting[id(queue)].pop()
 
     def drop(self, queue: Node) -> None:

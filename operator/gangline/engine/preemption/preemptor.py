@@ -14,7 +14,7 @@ from itertools import chain
 from gangline.engine.flavors.assignment import Assignment, Grade, Mode
 from gangline.engine.model import Millis, Settings
 from gangline.engine.nodes.capacity import Capacity
-from gangline.engine.nodes.capacity_request import Want
+from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.preemption.candidates import (
     NOBODY,
     Known,
@@ -23,6 +23,7 @@ from gangline.engine.preemption.candidates import (
     reached_nominal,
     still_candidate,
 )
+from gangline.engine.preemption.simulated_removal import simulate
 from gangline.engine.preemption.victim_search import (
     LEAST_LOST_WORK,
     Need,
@@ -30,12 +31,10 @@ from gangline.engine.preemption.victim_search import (
     best_attempt,
     choice_of,
     greedy_attempt,
-    put_back,
-    take_out,
 )
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.protection import Waits
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell
 from gangline.engine.text.fixes import PODS_IN_SEARCH
 from gangline.engine.topology.topologies import Topologies
@@ -68,21 +67,20 @@ class Preemptor:
         #: some were turned away only since others are protected: until when the first of these are; to be reset by who asks
         self.protected_until: Millis | None = None
         self._find = find
-        self._answered: tuple[Gang, Cell, int, list[Victim]] | None = None
+        self._answered: tuple[WorkloadState, Cell, int, list[Victim]] | None = None
 
-    def possibility(self, gang: Gang, queue: ClusterQueueState, cell: Cell, amount: int) -> Grade:
+    def possibility(self, gang: WorkloadState, queue: ClusterQueueState, cell: Cell, amount: int) -> Grade:
         """How preemption could free `amount` of one flavor and resource, and how high the gang would borrow then."""
         victims = self._search(Need(gang, queue, (cell.fr,), {cell: amount}, None, None, self.now, []))
         self._answered = gang, cell, amount, victims
         if not victims:
             return Grade(Mode.NO_CANDIDATES, cell.height(amount)[0])
-        take_out((victim.gang for victim in victims), places=False)
-        borrow = cell.height(amount)[0]
-        put_back((victim.gang for victim in victims), places=False)
+        with simulate(removed=(victim.gang for victim in victims), places=False):
+            borrow = cell.height(amount)[0]
         own = any(victim.gang.queue is queue for victim in victims)
         return Grade(Mode.PREEMPT if own else Mode.RECLAIM, borrow)
 
-    def victims(self, gang: Gang, queue: ClusterQueueState, assignment: Assignment) -> list[Victim]:
+    def victims(self, gang: WorkloadState, queue: ClusterQueueState, assignment: Assignment) -> list[Victim]:
         """The victims that make room for the whole assignment; none if that can't be."""
         answered, self._answered = self._answered, None
         cells, requests = assignment.needed(), assignment.requests(with_pods=PODS_IN_SEARCH in queue.fixes)
@@ -93,7 +91,9 @@ class Preemptor:
         frs = tuple(cell.fr for cell in cells)
         return self._search(Need(gang, queue, frs, requests, assignment.placing, assignment.want, self.now, []))
 
-    def for_room(self, gang: Gang, queue: ClusterQueueState, requests: Mapping[Cell, int], want: Want) -> list[Victim]:
+    def for_room(
+        self, gang: WorkloadState, queue: ClusterQueueState, requests: Mapping[Cell, int], want: CapacityRequest
+    ) -> list[Victim]:
         """The victims that make room on the nodes of one flavor, where quota is not what is missing."""
         frs = tuple(cell.fr for cell in requests)
         return self._search(Need(gang, queue, frs, requests, None, want, self.now, []))

@@ -1,6 +1,6 @@
 """Which of those that may be preempted go: Kueue's choice, and what a policy may ask for instead.
 
-Kueue takes the least valuable first until there is room, and then spares whoever need not go. `LeastLostWork` values gangs of
+Kueue takes the least valuable first until there is room, and then spares those that need not go. `LeastLostWork` values gangs of
 one priority by the work that is lost with them; `FewestGangs` looks for the smallest set. In every case nobody goes in vain.
 """
 
@@ -13,11 +13,12 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from gangline.engine.model import Millis
-from gangline.engine.nodes.capacity_request import Want
+from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.preemption.fewest_victims import FewestSearch
-from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
+from gangline.engine.preemption.simulated_removal import SimulatedRemoval
+from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.protection import protected_until
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, Node
 from gangline.engine.text.accelerators import is_accelerator
 from gangline.engine.topology.placement import Placing
@@ -29,13 +30,13 @@ FEWEST_GANGS: Final = "FewestGangs"
 SINGLES: Final = 100
 
 #: What a gang is worth: the least goes first.
-Value: TypeAlias = Callable[[Gang], tuple[Any, ...]]
+Value: TypeAlias = Callable[[WorkloadState], tuple[Any, ...]]
 #: lowest priority, then newest
 _KUEUES_VALUE: Final[Value] = attrgetter("victim_key")
 
 
 class Victim(NamedTuple):
-    gang: Gang
+    gang: WorkloadState
     reason: str
 
 
@@ -43,24 +44,27 @@ class Victim(NamedTuple):
 class Need:
     """What a gang asks of the victims: room for `requests`, of which `frs` are those that it lacks.
 
-    Those that are taken out give up their places only when `fits` gets to look at places: mostly quota says no before that.
+    `removal` simulates that victims are gone, as far as `fits` looks: nodes are free of them only when it gets to look at nodes,
+    as mostly quota says no before that.
     """
 
-    gang: Gang
+    gang: WorkloadState
     queue: ClusterQueueState
     frs: tuple[FlavorResource, ...]
     requests: Mapping[Cell, int]
     placing: Placing | None = None
-    want: Want | None = None
+    want: CapacityRequest | None = None
     now: Millis = 0
     #: until when those are protected that were passed over for it; None = nobody is passed over
     spared: list[Millis] | None = None
     #: as Kueue would choose, whatever the queue's policy says
     as_kueue: bool = False
-    #: out, but still in their places
-    _in_place: dict[Gang, None] = field(init=False, default_factory=dict["Gang", None])
+    removal: SimulatedRemoval = field(init=False)
 
-    def spares(self, holder: Gang) -> bool:
+    def __post_init__(self) -> None:
+        self.removal = SimulatedRemoval(places=self.asks_for_places, lazily=True)
+
+    def spares(self, holder: WorkloadState) -> bool:
         """Whether a holder is protected, which is noted. To be asked only where its queue has a policy on victims."""
         if self.spared is None:
             return False
@@ -68,24 +72,6 @@ class Need:
         if until:
             self.spared.append(until)
         return until > 0
-
-    def take_out(self, gangs: Iterable[Gang]) -> None:
-        """Think them away as far as `fits` looks."""
-        for gang in gangs:
-            _take_quota(gang)
-            if self.asks_for_places:
-                self._in_place[gang] = None
-
-    def put_back(self, gangs: Iterable[Gang]) -> None:
-        """The reverse."""
-        for gang in gangs:
-            _give_quota(gang)
-            if not self.asks_for_places:
-                continue
-            if gang in self._in_place:
-                del self._in_place[gang]
-            else:
-                restore_places(gang)
 
     @property
     def asks_for_places(self) -> bool:
@@ -96,114 +82,17 @@ class Need:
         for cell, amount in self.requests.items():
             if amount > cell.available() or (not may_borrow and cell.usage + amount > cell.nominal):
                 return False
-        for gang in self._in_place:
-            lift_places(gang)
-        self._in_place.clear()
+        self.removal.free_nodes()
         if self.placing is not None and not self.placing.now().ok:
             return False
         return self.want is None or self.want.lacks() is None
 
 
 class Candidate(NamedTuple):
-    gang: Gang
+    gang: WorkloadState
     reason: str
     common: Node | None = None  # lowest common ancestor with the preemptor; None = same queue
     only_without_borrowing: bool = False
-
-
-# --- the ledger ---------------------------------------------------------------------------------------------------------
-
-
-def take_out(gangs: Iterable[Gang], *, places: bool = True) -> None:
-    """Think them away. Without `places` from quota alone, for whoever asks about nothing else."""
-    for gang in gangs:
-        _take_quota(gang)
-        if places:
-            lift_places(gang)
-
-
-def put_back(gangs: Iterable[Gang], *, places: bool = True) -> None:
-    """The reverse of `take_out`, which was told the same of `places`."""
-    for gang in gangs:
-        _give_quota(gang)
-        if places:
-            restore_places(gang)
-
-
-def _take_quota(gang: Gang) -> None:
-    gang.out = True
-    for cell, amount in gang.cells:
-        cell.remove(amount)
-
-
-def _give_quota(gang: Gang) -> None:
-    gang.out = False
-    for cell, amount in gang.cells:
-        cell.add(amount)
-
-
-def lift_places(gang: Gang) -> None:
-    """From its nodes alone."""
-    if gang.placed is not None:
-        gang.placed.remove_holder(gang.key)
-    if gang.seated is not None:
-        gang.seated.lift(gang)
-
-
-def restore_places(gang: Gang) -> None:
-    """The reverse of `lift_places`."""
-    if gang.placed is not None and gang.admission is not None:
-        gang.placed.put_holder(gang.key, gang.admission)
-    if gang.seated is not None:
-        gang.seated.restore(gang)
-
-
-class Away:
-    """Gangs that are thought away until the end of a `with`: at first the first `count` of them, all if that is left out."""
-
-    __slots__ = ("_count", "gangs", "order")
-
-    def __init__(self, order: Sequence[Gang], count: int | None = None) -> None:
-        self.order = order
-        self._count = len(order) if count is None else count
-        #: those that are away now
-        self.gangs: list[Gang] = []
-
-    def __enter__(self) -> Away:
-        self.first(self._count)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        put_back(self.gangs)
-        self.gangs = []
-
-    def first(self, count: int) -> None:
-        """The first `count` of them are away, and the others are not. Only as long as nobody was brought back."""
-        out = len(self.gangs)
-        take_out(self.order[out:count])
-        put_back(self.order[count:out])
-        self.gangs = list(self.order[:count])
-
-    def bring_back(self, gang: Gang) -> None:
-        put_back((gang,))
-        self.gangs.remove(gang)
-
-    def send(self, gang: Gang) -> None:
-        take_out((gang,))
-        self.gangs.append(gang)
-
-    def spare(self, fits: Callable[[], bool]) -> list[Gang]:
-        """Bring back those that need not go, from the last to the first, and return the others in their order.
-
-        It fits while all are away that are away now, and would not fit if nobody were.
-        """
-        for gang in self.gangs[::-1]:
-            if len(self.gangs) == 1:
-                break
-            self.bring_back(gang)
-            if not fits():
-                self.send(gang)
-        return [gang for gang in self.order if gang in self.gangs]
 
 
 # --- the order of candidates --------------------------------------------------------------------------------------------
@@ -217,25 +106,25 @@ def value_of(need: Need) -> Value:
     return lambda gang: (gang.priority, lost_work(gang, now), -gang.reserved, gang.uid)
 
 
-def lost_work(gang: Gang, now: Millis) -> float:
+def lost_work(gang: WorkloadState, now: Millis) -> float:
     """What stopping it now throws away, in device-seconds (of those that use no devices: in core-seconds)."""
     devices = sum(amount for (_, resource), amount in gang.usage.items() if is_accelerator(resource))
     cores = sum(amount for (_, resource), amount in gang.usage.items() if resource == "cpu") / 1000
     return (devices or cores) * gang.unsaved(now) / 1000
 
 
-def in_order(gangs: list[Gang], need: Need) -> list[Gang]:
+def in_order(gangs: list[WorkloadState], need: Need) -> list[WorkloadState]:
     """As candidates go: evicted first, other queues before the own, then the least valuable."""
     own, value = need.queue, value_of(need)
-    if any((queue := queue_of(gang)) is not None and queue.fair_usage for gang in gangs):
+    if any(gang.queue is not None and gang.queue.fair_usage for gang in gangs):
         return sorted(gangs, key=cmp_to_key(lambda a, b: _compare(a, b, own, value)))
     return sorted(gangs, key=lambda gang: (not gang.evicting, gang.queue is own, value(gang)))
 
 
-def _compare(a: Gang, b: Gang, own: ClusterQueueState, value: Value) -> int:
+def _compare(a: WorkloadState, b: WorkloadState, own: ClusterQueueState, value: Value) -> int:
     """With admission fair sharing: inside one queue, who comes from the LocalQueue that used most goes first."""
     first, second = (not a.evicting, a.queue is own), (not b.evicting, b.queue is own)
-    queue = queue_of(a) if a.queue is b.queue else None
+    queue = a.queue if a.queue is b.queue else None
     if first == second and queue is not None and queue.fair_usage:
         mine, theirs = queue.fair_usage(a.local_queue), queue.fair_usage(b.local_queue)
         if mine != theirs:
@@ -248,7 +137,7 @@ def sorted_candidates(candidates: list[Candidate], need: Need) -> list[Candidate
     if len(candidates) < 2:
         return candidates
     own, value = need.queue, value_of(need)
-    if any((queue := queue_of(candidate.gang)) is not None and queue.fair_usage for candidate in candidates):
+    if any(candidate.gang.queue is not None and candidate.gang.queue.fair_usage for candidate in candidates):
         return sorted(candidates, key=cmp_to_key(lambda a, b: _compare(a.gang, b.gang, own, value)))
     return sorted(candidates, key=lambda candidate: (not candidate.gang.evicting, value(candidate.gang)))
 
@@ -259,16 +148,14 @@ def sorted_candidates(candidates: list[Candidate], need: Need) -> list[Candidate
 def greedy_attempt(need: Need, candidates: Iterable[Candidate], may_borrow: bool) -> list[Victim]:
     """The first candidates that make room, less those that need not go after all."""
     victims: list[Victim] = []
-    for candidate in candidates:
-        if not still_valid(need, candidate, may_borrow=may_borrow):
-            continue
-        need.take_out((candidate.gang,))
-        victims.append(Victim(candidate.gang, candidate.reason))
-        if need.fits(may_borrow=may_borrow):
-            victims = fill_back(need, victims, may_borrow=may_borrow)
-            need.put_back(victim.gang for victim in victims)
-            return victims
-    need.put_back(victim.gang for victim in victims)
+    with need.removal as removal:
+        for candidate in candidates:
+            if not still_valid(need, candidate, may_borrow=may_borrow):
+                continue
+            removal.remove(candidate.gang)
+            victims.append(Victim(candidate.gang, candidate.reason))
+            if need.fits(may_borrow=may_borrow):
+                return fill_back(need, victims, may_borrow=may_borrow)
     return []
 
 
@@ -290,9 +177,9 @@ def fill_back(need: Need, victims: list[Victim], *, may_borrow: bool) -> list[Vi
     """Spare those that need not go, from the last but one to the first. The last one made it fit: it always goes."""
     kept = [victims[-1]]
     for victim in reversed(victims[:-1]):
-        need.put_back((victim.gang,))
+        need.removal.put_back(victim.gang)
         if not need.fits(may_borrow=may_borrow):
-            need.take_out((victim.gang,))
+            need.removal.remove(victim.gang)
             kept.append(victim)
     kept.reverse()
     return kept
@@ -321,7 +208,7 @@ def count_staying(victims: Iterable[Victim]) -> int:
     return len(_staying(victims))
 
 
-def _staying(victims: Iterable[Victim]) -> list[Gang]:
+def _staying(victims: Iterable[Victim]) -> list[WorkloadState]:
     """Those of the victims that would stay if they were not chosen."""
     return [victim.gang for victim in victims if not victim.gang.evicting]
 
@@ -348,27 +235,25 @@ def _fewest(need: Need, candidates: Sequence[Candidate], may_borrow: bool, found
     """Fewer than those found, if there are: in the order of the candidates, or largest first where that takes too long."""
     leaving = [candidate for candidate in candidates if candidate.gang.evicting]
     others = [candidate for candidate in candidates if not candidate.gang.evicting]
-    gone: list[Gang] = []
 
     def take(candidate: Candidate) -> bool:
         if not still_valid(need, candidate, may_borrow=may_borrow):
             return False
-        need.take_out((candidate.gang,))
-        gone.append(candidate.gang)
+        need.removal.remove(candidate.gang)
         return True
 
-    for candidate in leaving:
-        take(candidate)
-    lacking = _lacking(need)
-    search = FewestSearch(
-        [other.gang.usage for other in others],
-        lacking,
-        lambda place: take(others[place]),
-        lambda place: need.put_back((gone.pop(),)),
-        lambda: need.fits(may_borrow=may_borrow),
-    )
-    places = search.below(count_staying(found))
-    need.put_back(gone)
+    with need.removal:
+        for candidate in leaving:
+            take(candidate)
+        lacking = _lacking(need)
+        search = FewestSearch(
+            [other.gang.usage for other in others],
+            lacking,
+            lambda place: take(others[place]),
+            lambda place: need.removal.put_back(others[place].gang),
+            lambda: need.fits(may_borrow=may_borrow),
+        )
+        places = search.below(count_staying(found))
     if places is not None:
         return greedy_attempt(need, [*leaving, *(others[place] for place in places)], may_borrow)
     if search.gave_up:
@@ -377,7 +262,7 @@ def _fewest(need: Need, candidates: Sequence[Candidate], may_borrow: bool, found
     return found
 
 
-def largest_first(gangs: Sequence[Gang], need: Need) -> list[Gang]:
+def largest_first(gangs: Sequence[WorkloadState], need: Need) -> list[WorkloadState]:
     """Those on their way out as they are, then by how much of what is lacking comes free."""
     lacking = _lacking(need)
     return sorted(gangs, key=lambda gang: (not gang.evicting, 0.0 if gang.evicting else -_share(gang, lacking)))
@@ -387,7 +272,7 @@ def _lacking(need: Need) -> dict[FlavorResource, int]:
     return {cell.fr: amount - cell.available() for cell, amount in need.requests.items()}
 
 
-def _share(gang: Gang, lacking: Mapping[FlavorResource, int]) -> float:
+def _share(gang: WorkloadState, lacking: Mapping[FlavorResource, int]) -> float:
     """How much of what is lacking comes free with it; of what is asked for, where room on nodes is what is lacking."""
     wanted = [(fr, amount) for fr, amount in lacking.items() if amount > 0]
     if not wanted:

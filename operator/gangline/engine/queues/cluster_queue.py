@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter, methodcaller
+from typing import Final
 
 from gangline.engine.model import Admission, Backfill, ClusterQueue, Flavor, Ordering, Quota, ResourceGroup, Settings
 from gangline.engine.queues import quick_check
@@ -13,7 +15,7 @@ from gangline.engine.queues.ordering import Ranking
 from gangline.engine.queues.pending_queue import PendingQueue
 from gangline.engine.queues.quick_check import Question
 from gangline.engine.queues.timed_queue import TimedQueue
-from gangline.engine.queues.workload_state import Gang, Shape
+from gangline.engine.queues.workload_state import Shape, WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, Node
 from gangline.engine.topology.domain_counts import wants_of
 from gangline.engine.topology.placement import asks
@@ -69,11 +71,11 @@ class Asked:
 
 
 @dataclass(slots=True, eq=False)
-class Claim:
-    gang: Gang
+class QuotaHold:
+    gang: WorkloadState
     queue: ClusterQueueState
     usage: dict[FlavorResource, int]
-    victims: list[Gang]
+    victims: list[WorkloadState]
 
     def outstanding(self) -> dict[FlavorResource, int]:
         """What is claimed beyond what victims still hold."""
@@ -93,10 +95,8 @@ class ClusterQueueState(Node):
         "_order",
         "asked",
         "by_priority",
-        "claims",
         "config",
         "delays_topology",
-        "fair_usage",
         "fixes",
         "generation",
         "group_of",
@@ -106,6 +106,7 @@ class ClusterQueueState(Node):
         "only_topologies",
         "pending",
         "preempts_while_borrowing",
+        "quota_holds",
         "timed",
     )
 
@@ -122,11 +123,9 @@ class ClusterQueueState(Node):
         #: its policy speaks of order or backfill
         self.timed = False
         self._order: tuple[Ordering | None, Backfill | None] = (None, None)
-        self.holders: dict[str, Gang] = {}
+        self.holders: dict[str, WorkloadState] = {}
         #: the holders in the order in which they would be preempted
-        self.by_priority: list[Gang] = []
-        #: LocalQueue key -> its usage, where that decides the order
-        self.fair_usage: Callable[[str], float] | None = None
+        self.by_priority: list[WorkloadState] = []
         self.preempts_while_borrowing = False
         #: all its flavors are topology flavors: pods are placed without asking for it
         self.only_topologies = False
@@ -136,7 +135,7 @@ class ClusterQueueState(Node):
         self.delays_topology = False
         self.fixes: frozenset[str] = frozenset()
         #: uid of a preemptor of this queue -> what it is owed
-        self.claims: dict[str, Claim] = {}
+        self.quota_holds: dict[str, QuotaHold] = {}
 
     def leaves(self) -> Iterator[Node]:
         yield self
@@ -182,9 +181,9 @@ class ClusterQueueState(Node):
             self.pending = TimedQueue(Ranking(*wanted, estimates))
         self.timed = isinstance(self.pending, TimedQueue)
         for gang in old.everyone():
-            aside = gang.parked
+            aside = gang.set_aside
             old.take_out(gang)
-            self.pending.put_aside(gang) if aside else self.pending.arrive(gang)
+            self.pending.set_alone_inadmissible(gang) if aside else self.pending.arrive(gang)
         self.pending.preemptor = old.preemptor
 
     def bind(self, flavors: Mapping[str, Flavor]) -> None:
@@ -210,7 +209,7 @@ class ClusterQueueState(Node):
 
     # --- holders ------------------------------------------------------------------------------------------------------
 
-    def hold(self, gang: Gang, admission: Admission, usage: dict[FlavorResource, int], reserved: int) -> None:
+    def hold(self, gang: WorkloadState, admission: Admission, usage: dict[FlavorResource, int], reserved: int) -> None:
         """`gang` holds quota from now on; `reserved` in seconds."""
         gang.queue, gang.admission, gang.reserved = self, admission, reserved
         gang.usage = usage
@@ -221,7 +220,7 @@ class ClusterQueueState(Node):
         self.holders[gang.uid] = gang
         insort(self.by_priority, gang, key=_victim_key)
 
-    def release(self, gang: Gang) -> None:
+    def release(self, gang: WorkloadState) -> None:
         """It holds nothing any more."""
         self.unrank(gang)
         del self.holders[gang.uid]
@@ -229,10 +228,9 @@ class ClusterQueueState(Node):
             cell.remove(amount)
         gang.admission, gang.queue = None, None
         gang.usage, gang.cells = {}, []
-        gang.evicting = False
         self.generation += 1
 
-    def change_usage(self, gang: Gang, usage: dict[FlavorResource, int]) -> None:
+    def change_usage(self, gang: WorkloadState, usage: dict[FlavorResource, int]) -> None:
         for cell, amount in gang.cells:
             cell.remove(amount)
         gang.usage = usage
@@ -240,14 +238,14 @@ class ClusterQueueState(Node):
         for cell, amount in gang.cells:
             cell.add(amount)
 
-    def unrank(self, gang: Gang) -> None:
+    def unrank(self, gang: WorkloadState) -> None:
         """Take it out of the order of victims, before that changes."""
         place = bisect_left(self.by_priority, gang.victim_key, key=_victim_key)
         while self.by_priority[place] is not gang:
             place += 1
         del self.by_priority[place]
 
-    def rank(self, gang: Gang) -> None:
+    def rank(self, gang: WorkloadState) -> None:
         gang.order_as_victim()
         insort(self.by_priority, gang, key=_victim_key)
 
@@ -259,18 +257,14 @@ class ClusterQueueState(Node):
                 cell.add(amount)
 
 
-def queue_of(gang: Gang) -> ClusterQueueState | None:
-    """The ClusterQueue that a workload waits in or holds quota of; None while it is in none."""
-    queue = gang.queue
-    return queue if isinstance(queue, ClusterQueueState) else None
+#: The ClusterQueue that a workload waits in or holds quota of; None while it is in none. Workloads know it as a node of the
+#: quota ledger, which everything that puts them into a queue makes a ClusterQueueState.
+queue_of: Final[Callable[[WorkloadState], ClusterQueueState | None]] = attrgetter("queue")
+#: All ClusterQueues below a cohort; of a ClusterQueue, itself.
+cluster_queues_of: Final[Callable[[Node], Iterator[ClusterQueueState]]] = methodcaller("leaves")
 
 
-def cluster_queues_of(node: Node) -> Iterator[ClusterQueueState]:
-    """All ClusterQueues below a cohort; of a ClusterQueue, itself."""
-    return (queue for queue in node.leaves() if isinstance(queue, ClusterQueueState))
-
-
-def question_of(gang: Gang, queue: ClusterQueueState, topologies: Topologies) -> Question:
+def question_of(gang: WorkloadState, queue: ClusterQueueState, topologies: Topologies) -> Question:
     """What is to be asked of a gang's shape; nothing if it may preempt, as then it needs no room to begin with."""
     policy = queue.config.preemption
     if policy.within_cluster_queue != "Never" or policy.reclaim_within_cohort != "Never" or queue.delays_topology:
@@ -295,7 +289,7 @@ def question_of(gang: Gang, queue: ClusterQueueState, topologies: Topologies) ->
     return tuple(parts)
 
 
-def _victim_key(gang: Gang) -> tuple[int, int, str]:
+def _victim_key(gang: WorkloadState) -> tuple[int, int, str]:
     return gang.victim_key
 
 

@@ -16,7 +16,7 @@ from gangline.engine.quota.quota_ledger import Node, reset, settle
 
 
 @dataclass(frozen=True, slots=True)
-class Replanted:
+class RebuiltTrees:
     """What a `settle` did."""
 
     #: ClusterQueues in trees that were made anew; their usage is to be counted again
@@ -27,7 +27,7 @@ class Replanted:
     moved: list[str]
 
 
-class Forest:
+class CohortHierarchy:
     def __init__(self) -> None:
         self.configs: dict[str, ClusterQueue] = {}
         self.cohorts: dict[str, Cohort] = {}
@@ -57,7 +57,7 @@ class Forest:
         """Something that these ClusterQueues refer to changed."""
         self._moved_queues.update(config.name for config in self.configs.values() if affected(config))
 
-    def settle(self, configure: Callable[[ClusterQueueState, ClusterQueue], None]) -> Replanted | None:
+    def settle(self, configure: Callable[[ClusterQueueState, ClusterQueue], None]) -> RebuiltTrees | None:
         """Bring the trees in line with the configuration; None if they are. `configure` sets a queue up."""
         if not (self._moved_queues or self._moved_cohorts):
             return None
@@ -78,8 +78,8 @@ class Forest:
             reset(queue, {})
         for queue in queues:
             configure(queue, self.configs[queue.name])
-        self._plant(queues, cohorts)
-        return Replanted(queues, gone, moved_queues)
+        self._build_trees(queues, cohorts)
+        return RebuiltTrees(queues, gone, moved_queues)
 
     def _affected(self, queues: Iterable[str], cohorts: Iterable[str]) -> list[Node]:
         """All nodes of the trees that the moved ones are in, were in, or come into."""
@@ -107,7 +107,7 @@ class Forest:
                 add_tree_of(self._cohort_node(parent))
         return list(found.values())
 
-    def _plant(self, queues: list[ClusterQueueState], cohorts: list[Node]) -> None:
+    def _build_trees(self, queues: list[ClusterQueueState], cohorts: list[Node]) -> None:
         """Build the trees of these nodes from the configuration; nothing is in use in them then."""
         for queue in queues:
             reset(queue, quotas_of(queue.config.groups))

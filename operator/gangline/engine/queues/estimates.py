@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from gangline.engine.model import Admission, Millis, RuntimeForecast
 from gangline.engine.model.runtime import NEVER, Runtime
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.text.accelerators import is_accelerator
 
 #: Flavors that tell how fast a gang runs, sorted.
@@ -29,7 +29,7 @@ class Estimates:
         self._forecasts = forecasts
         self._known: dict[str, tuple[RuntimeForecast | None, Millis | None, dict[Flavors, Runtime | None]]] = {}
 
-    def of(self, gang: Gang, on: Flavors | None = None) -> Runtime | None:
+    def of(self, gang: WorkloadState, on: Flavors | None = None) -> Runtime | None:
         """On these flavors; by default on those that it holds. None = nothing is known of it: it may run for ever."""
         forecast, limit = self._forecasts.get(gang.key), _limit(gang)
         if forecast is None or not forecast.by_flavor:
@@ -44,17 +44,17 @@ class Estimates:
             runtimes[on] = Runtime.of(forecast, limit, on)
         return runtimes[on]
 
-    def length(self, gang: Gang, level: float, on: Flavors | None = None) -> Millis:
+    def length(self, gang: WorkloadState, level: float, on: Flavors | None = None) -> Millis:
         """From its start to its end, with this chance; NEVER if nothing is known."""
         runtime = self.of(gang, on)
         return NEVER if runtime is None else runtime.quantile(level)
 
-    def index(self, gang: Gang, on: Flavors | None = None) -> float:
+    def index(self, gang: WorkloadState, on: Flavors | None = None) -> float:
         """Its Gittins index (`Runtime.index`); NEVER if nothing is known."""
         runtime = self.of(gang, on)
         return NEVER if runtime is None else runtime.index()
 
-    def varies(self, gang: Gang) -> bool:
+    def varies(self, gang: WorkloadState) -> bool:
         """It is known to take longer on some flavors than on others."""
         forecast = self._forecasts.get(gang.key)
         return forecast is not None and bool(forecast.by_flavor)
@@ -63,7 +63,7 @@ class Estimates:
         self._known.pop(key, None)
 
 
-def _limit(gang: Gang) -> Millis | None:
+def _limit(gang: WorkloadState) -> Millis | None:
     """What is left of its maximum execution time."""
     workload = gang.workload
     if workload.max_execution_seconds is None:

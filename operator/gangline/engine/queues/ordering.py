@@ -11,7 +11,7 @@ from collections.abc import Callable
 from gangline.engine.model import Backfill, Millis, Ordering
 from gangline.engine.model.runtime import NEVER
 from gangline.engine.queues.estimates import ANYWHERE, Estimates, Flavors
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.text.accelerators import accelerators
 
 #: Ranks that change with time are renewed this often.
@@ -20,13 +20,13 @@ RENEWAL: Millis = 60_000
 _AT_ONCE = float("-inf")
 
 
-def size(gang: Gang) -> int:
+def size(gang: WorkloadState) -> int:
     """The accelerators that it asks for; else cpu."""
     requests = gang.requests()
     return accelerators(requests) or requests.get("cpu", 0)
 
 
-def _largest(gang: Gang) -> float:
+def _largest(gang: WorkloadState) -> float:
     return -float(size(gang))
 
 
@@ -40,7 +40,7 @@ class Ranking:
         self._level = backfill.candidate if backfill is not None else 0.9
         order = backfill.candidates if backfill is not None else "QueueOrder"
         #: None = candidates are tried in queue order
-        orders: dict[str, Callable[[Gang], float]] = {
+        orders: dict[str, Callable[[WorkloadState], float]] = {
             "ShortestFirst": self._expected,
             "LargestFirst": _largest,
             "BestFit": self._area,
@@ -66,15 +66,15 @@ class Ranking:
         self._minute = minute
         return True
 
-    def estimate(self, gang: Gang, on: Flavors = ANYWHERE) -> Millis:
+    def estimate(self, gang: WorkloadState, on: Flavors = ANYWHERE) -> Millis:
         """How long it runs as a candidate on these flavors."""
         return self._estimates.length(gang, self._level, on)
 
-    def varies(self, gang: Gang) -> bool:
+    def varies(self, gang: WorkloadState) -> bool:
         """Its estimate depends on the flavors."""
         return self._estimates.varies(gang)
 
-    def rank(self, gang: Gang) -> float:
+    def rank(self, gang: WorkloadState) -> float:
         ordering = self.ordering
         if self._waited_longest(gang):
             return _AT_ONCE
@@ -91,14 +91,14 @@ class Ranking:
             case _:
                 return 0.0
 
-    def _waited(self, gang: Gang) -> Millis:
+    def _waited(self, gang: WorkloadState) -> Millis:
         return self._minute * RENEWAL - gang.since
 
-    def _waited_longest(self, gang: Gang) -> bool:
+    def _waited_longest(self, gang: WorkloadState) -> bool:
         most = self.ordering.max_wait_seconds
         return most is not None and self._waited(gang) >= most * 1000
 
-    def _expected(self, gang: Gang) -> float:
+    def _expected(self, gang: WorkloadState) -> float:
         """For how long it is thought to run, wherever that may be."""
         median = float(self._estimates.length(gang, 0.5, ANYWHERE))
         optimism = self.ordering.optimism
@@ -106,15 +106,15 @@ class Ranking:
             return median
         return float(round(median ** (1 - optimism) * self._estimates.index(gang, ANYWHERE) ** optimism))
 
-    def _aged(self, gang: Gang) -> float:
+    def _aged(self, gang: WorkloadState) -> float:
         return self._aged_by(gang, self._expected(gang))
 
-    def _aged_by(self, gang: Gang, length: float) -> float:
+    def _aged_by(self, gang: WorkloadState, length: float) -> float:
         cap = self.ordering.age_cap_seconds
         counted = length if cap is None else min(length, cap * 1000)
         return gang.since + self.ordering.age_weight * counted
 
-    def rank_with(self, gang: Gang, length: Millis) -> float:
+    def rank_with(self, gang: WorkloadState, length: Millis) -> float:
         """Its rank if it were expected to run for `length`, which only matters where the order goes by runtime.
 
         Taken as it is: `optimism` is for those that have not begun.
@@ -129,7 +129,7 @@ class Ranking:
             case _:
                 return self.rank(gang)
 
-    def _area(self, gang: Gang) -> float:
+    def _area(self, gang: WorkloadState) -> float:
         """Largest first, of what it takes and for how long; nothing known = last."""
         length = self._estimates.length(gang, self._level, ANYWHERE)
         return 0.0 if length >= NEVER else -float(size(gang) * length)

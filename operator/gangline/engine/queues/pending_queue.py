@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
-from typing import TypeAlias
+from operator import attrgetter
+from typing import Final, TypeAlias
 
-from gangline.engine.queues.workload_state import Bucket, Gang, Shape
+from gangline.engine.queues.states import State
+from gangline.engine.queues.workload_state import Bucket, Shape, WorkloadState
 
 #: (since, uid, gang)
-Entry: TypeAlias = tuple[int, str, Gang]
+Entry: TypeAlias = tuple[int, str, WorkloadState]
 #: (-priority, since, uid, bucket): where a bucket's first gang stands
 Listing: TypeAlias = "tuple[int, int, str, ShapeBucket]"
 
@@ -25,7 +27,7 @@ Listing: TypeAlias = "tuple[int, int, str, ShapeBucket]"
 class ShapeBucket(Bucket):
     """Waiting gangs of one shape, in order. Entries of gangs that left are dropped when they come to the top."""
 
-    __slots__ = ("entries", "lane", "listing", "shape", "size", "told")
+    __slots__ = ("entries", "lane", "listing", "reported", "shape", "size")
 
     def __init__(self, shape: Shape, lane: Lane, parked: bool) -> None:
         super().__init__(parked=parked)
@@ -34,7 +36,7 @@ class ShapeBucket(Bucket):
         self.entries: list[Entry] = []
         self.size = 0
         #: the reason that all in it have been told, "" if somebody came since
-        self.told = ""
+        self.reported = ""
         #: its one valid listing in the lane's heap
         self.listing: Listing | None = None
 
@@ -47,7 +49,7 @@ class ShapeBucket(Bucket):
             heappop(entries)
         return entries[0] if entries else None
 
-    def live(self) -> Iterator[Gang]:
+    def live(self) -> Iterator[WorkloadState]:
         return (entry[2] for entry in self.entries if entry[2].entry is entry)
 
 
@@ -71,7 +73,7 @@ class Lane:
             bucket.listing = listing
             heappush(self.heap, listing)
 
-    def top(self) -> Gang | None:
+    def top(self) -> WorkloadState | None:
         heap = self.heap
         while heap:
             listing = heap[0]
@@ -96,19 +98,19 @@ class PendingQueue:
         #: equal shapes are set aside together
         self.hashing = True
         self.usage_of: Callable[[str], float] | None = None
-        self.preemptor: Gang | None = None
-        self.in_flight: Gang | None = None
+        self.preemptor: WorkloadState | None = None
+        self.in_flight: WorkloadState | None = None
         #: gangs in the heap
         self.active = 0
         self._lanes: dict[str, Lane] = {}
         #: shape -> the gang whose attempt failed
-        self._parked_shapes: dict[Shape, Gang] = {}
-        self._aside: dict[str, Gang] = {}
+        self._inadmissible_shapes: dict[Shape, WorkloadState] = {}
+        self._aside: dict[str, WorkloadState] = {}
 
     def configure(self, *, strict: bool, hashing: bool, usage_of: Callable[[str], float] | None) -> None:
         """Set how the queue is ordered; what waits in it is put in that order."""
         regroup = hashing != self.hashing or (usage_of is None) != (self.usage_of is None)
-        gangs = [gang for gang in self.everyone() if not gang.parked] if regroup else []
+        gangs = [gang for gang in self.everyone() if not gang.set_aside] if regroup else []
         for gang in gangs:
             self.take_out(gang)
         self.strict, self.hashing, self.usage_of = strict, hashing, usage_of
@@ -120,33 +122,35 @@ class PendingQueue:
 
     # --- in and out ---------------------------------------------------------------------------------------------------
 
-    def arrive(self, gang: Gang) -> None:
+    def arrive(self, gang: WorkloadState) -> None:
         """To its place by order; aside if its shape is."""
         lane = self._lane_of(gang)
         shape = gang.shape if self.hashing else Shape(gang.uid)
         bucket = lane.buckets.get(shape)
         if bucket is None:
-            bucket = lane.buckets[shape] = ShapeBucket(shape, lane, shape in self._parked_shapes)
+            bucket = lane.buckets[shape] = ShapeBucket(shape, lane, shape in self._inadmissible_shapes)
         entry: Entry = (gang.since, gang.uid, gang)
         gang.bucket, gang.entry = bucket, entry
+        gang.enter(State.PENDING)
         heappush(bucket.entries, entry)
         bucket.size += 1
         if not bucket.parked:
-            self.was_told(gang)
+            self.note_reported(gang)
             self.active += 1
             if bucket.entries[0] is entry:
                 lane.list_bucket(bucket)
 
-    def put_aside(self, gang: Gang) -> None:
+    def set_alone_inadmissible(self, gang: WorkloadState, cause: str = "") -> None:
         """Alone, whatever its shape."""
-        gang.parked = True
         self._aside[gang.uid] = gang
+        gang.enter(State.INADMISSIBLE, cause)
 
-    def take_out(self, gang: Gang) -> None:
+    def take_out(self, gang: WorkloadState) -> None:
         """It is gone, or goes elsewhere. Does nothing if it is not here."""
         bucket = _bucket_of(gang)
         if bucket is not None:
             gang.bucket = gang.entry = None
+            gang.enter(State.MOVING)
             bucket.size -= 1
             if not bucket.parked:
                 self.active -= 1
@@ -159,19 +163,20 @@ class PendingQueue:
         else:
             self._let_go(gang)
 
-    def _let_go(self, gang: Gang) -> None:
+    def _let_go(self, gang: WorkloadState) -> None:
         """It is in no bucket: it was set aside alone, or is in flight, or is not here."""
-        if gang.parked:
-            gang.parked = False
+        if gang.set_aside:
             del self._aside[gang.uid]
+            gang.enter(State.MOVING)
         elif self.in_flight is gang:
             self.in_flight = None
+            gang.enter(State.MOVING)
 
-    def forget_preemptor(self, gang: Gang) -> None:
+    def forget_preemptor(self, gang: WorkloadState) -> None:
         if self.preemptor is gang:
             self.preemptor = None
 
-    def _lane_of(self, gang: Gang) -> Lane:
+    def _lane_of(self, gang: WorkloadState) -> Lane:
         name = gang.workload.queue if self.usage_of is not None else ""
         if name and self.usage_of is not None:
             name = f"{gang.workload.namespace}/{name}"
@@ -182,7 +187,7 @@ class PendingQueue:
 
     # --- the head -----------------------------------------------------------------------------------------------------
 
-    def head(self) -> Gang | None:
+    def head(self) -> WorkloadState | None:
         if not self.active:
             return None
         lane = self._lanes.get("") if self.usage_of is None else self._least_used_lane()
@@ -194,7 +199,7 @@ class PendingQueue:
             return sticky
         return first
 
-    def _sticky(self) -> Gang | None:
+    def _sticky(self) -> WorkloadState | None:
         """The preemptor, if it is in the heap and goes before higher priorities."""
         gang = self.preemptor
         if self.strict or gang is None or gang.bucket is None or gang.bucket.parked:
@@ -215,29 +220,30 @@ class PendingQueue:
                 best = rank, lane
         return best[1] if best else None
 
-    def _rank(self, gang: Gang) -> tuple[int, int, int, str]:
+    def _rank(self, gang: WorkloadState) -> tuple[int, int, int, str]:
         return (0 if gang is self._sticky() else 1, -gang.priority, gang.since, gang.uid)
 
-    def pop(self) -> Gang | None:
+    def pop(self) -> WorkloadState | None:
         gang = self.head()
         if gang is not None:
             self.take_out(gang)
             self.in_flight = gang
+            gang.enter(State.NOMINATED)
         return gang
 
-    def unpop(self, gang: Gang) -> None:
+    def unpop(self, gang: WorkloadState) -> None:
         """The reverse of `pop`: nobody tried it."""
         self.take_out(gang)
         self.arrive(gang)
 
     # --- aside and back -----------------------------------------------------------------------------------------------
 
-    def park_shape(self, gang: Gang) -> bool:
+    def mark_inadmissible(self, gang: WorkloadState) -> bool:
         """Set aside `gang` (in flight until now) and all of its shape. False if there was nobody else."""
         if not self.hashing:
-            self.put_aside(gang)
+            self.set_alone_inadmissible(gang)
             return False
-        self._parked_shapes[gang.shape] = gang
+        self._inadmissible_shapes[gang.shape] = gang
         others = False
         for lane in self._lanes.values():
             bucket = lane.buckets.get(gang.shape)
@@ -248,16 +254,16 @@ class PendingQueue:
         self.arrive(gang)
         return others
 
-    def spokesman(self, gang: Gang) -> Gang:
+    def representative(self, gang: WorkloadState) -> WorkloadState:
         """The one whose failed attempt keeps the gang's whole shape aside; the gang itself if that is not so."""
         if gang.bucket is None or not gang.bucket.parked:
             return gang
-        return self._parked_shapes.get(gang.shape, gang)
+        return self._inadmissible_shapes.get(gang.shape, gang)
 
-    def flush(self, may_try: Callable[[Gang], bool]) -> bool:
+    def flush(self, may_try: Callable[[WorkloadState], bool]) -> bool:
         """Something was released: back to the heap with all that `may_try`. False if nothing moved."""
         moved = False
-        for shape in self._parked_shapes:
+        for shape in self._inadmissible_shapes:
             for lane in self._lanes.values():
                 bucket = lane.buckets.get(shape)
                 if bucket is not None:
@@ -265,10 +271,10 @@ class PendingQueue:
                     self.active += bucket.size
                     lane.list_bucket(bucket)
                     moved = True
-        self._parked_shapes.clear()
+        self._inadmissible_shapes.clear()
         return self._bring_back(may_try) or moved
 
-    def _bring_back(self, may_try: Callable[[Gang], bool]) -> bool:
+    def _bring_back(self, may_try: Callable[[WorkloadState], bool]) -> bool:
         """Those that were set aside alone and `may_try` go to their places again. False if there were none."""
         gangs = [gang for gang in self._aside.values() if may_try(gang)]
         for gang in gangs:
@@ -278,49 +284,49 @@ class PendingQueue:
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
-    def in_heap(self) -> list[Gang]:
+    def in_heap(self) -> list[WorkloadState]:
         """In queue order."""
         return self._sorted([gang for bucket in self._buckets() if not bucket.parked for gang in bucket.live()])
 
-    def in_line(self) -> list[Gang]:
+    def in_queue_order(self) -> list[WorkloadState]:
         """Everybody who waits, in queue order, whether in the heap or set aside: what places are counted in."""
         return self._sorted(self.everyone())
 
-    def _sorted(self, gangs: list[Gang]) -> list[Gang]:
+    def _sorted(self, gangs: list[WorkloadState]) -> list[WorkloadState]:
         sticky = self._sticky()
         if self.usage_of is None:
             return sorted(gangs, key=lambda gang: (gang is not sticky, -gang.priority, gang.since, gang.uid))
         usage = {name: self.usage_of(name) for name in {gang.local_queue for gang in gangs}}
         return sorted(gangs, key=lambda gang: (usage[gang.local_queue], *self._rank(gang)))
 
-    def aside(self) -> list[Gang]:
+    def aside(self) -> list[WorkloadState]:
         """In the order in which they would be in the heap."""
         parked = [gang for bucket in self._buckets() if bucket.parked for gang in bucket.live()]
         return sorted((*parked, *self._aside.values()), key=self._rank)
 
-    def position(self, gang: Gang) -> int:
+    def position(self, gang: WorkloadState) -> int:
         """How many go before it, whether in the heap or set aside."""
-        everyone = self.in_line()
+        everyone = self.in_queue_order()
         return everyone.index(gang) if gang in everyone else len(everyone)
 
-    def untold_mates(self, gang: Gang, reason: str) -> Iterator[Gang]:
+    def unreported_mates(self, gang: WorkloadState, reason: str) -> Iterator[WorkloadState]:
         """The others that were set aside with it and may not know for which reason yet; they count as told then."""
         for lane in self._lanes.values():
             bucket = lane.buckets.get(gang.shape)
-            if bucket is not None and bucket.parked and bucket.told != reason:
-                bucket.told = reason
-                yield from (mate for mate in bucket.live() if mate is not gang and mate.told[0] != reason)
+            if bucket is not None and bucket.parked and bucket.reported != reason:
+                bucket.reported = reason
+                yield from (mate for mate in bucket.live() if mate is not gang and mate.reported[0] != reason)
 
-    def was_told(self, gang: Gang) -> None:
+    def note_reported(self, gang: WorkloadState) -> None:
         """It came, or was told something: that all in its bucket were told the same may be true no more."""
         bucket = _bucket_of(gang)
-        if bucket is not None and bucket.told != gang.told[0]:
-            bucket.told = ""
+        if bucket is not None and bucket.reported != gang.reported[0]:
+            bucket.reported = ""
 
-    def rank_again(self, gang: Gang) -> None:
+    def rank_again(self, gang: WorkloadState) -> None:
         """Its forecast changed, which means nothing here."""
 
-    def one_of_each(self) -> Iterator[Gang]:
+    def one_of_each(self) -> Iterator[WorkloadState]:
         """A gang of every shape that waits, in no particular order, and those that are set aside alone."""
         for bucket in self._buckets():
             first = bucket.top()
@@ -328,7 +334,7 @@ class PendingQueue:
                 yield first[2]
         yield from self._aside.values()
 
-    def everyone(self) -> list[Gang]:
+    def everyone(self) -> list[WorkloadState]:
         gangs = [*self.in_heap(), *self.aside()]
         return gangs if self.in_flight is None else [self.in_flight, *gangs]
 
@@ -337,5 +343,5 @@ class PendingQueue:
             yield from lane.buckets.values()
 
 
-def _bucket_of(gang: Gang) -> ShapeBucket | None:
-    return gang.bucket if isinstance(gang.bucket, ShapeBucket) else None
+#: Where it waits in this kind of queue, None if it does not.
+_bucket_of: Final[Callable[[WorkloadState], ShapeBucket | None]] = attrgetter("bucket")

@@ -1,8 +1,9 @@
-"""Who is not to be stopped to make room for others, and until when: what the policy of its own queue says of its gangs.
+"""Which running workloads are protected from preemption, and until when: what the policy of their own queue says.
 
-It holds whoever wants the room, of its own queue or another one, and however it would be made: by preemption within a queue,
-reclamation, fair sharing, giving way, or healing. It does not hold against the revocation of backfill, which is what a gang was
-let in on; nor against nodes that fail, limits of run time, deactivation, and queues that are drained.
+Protection holds against every workload that wants the room, of the same queue or another one, however it would be made: by
+preemption within a queue, reclamation, fair sharing, checkpoint preemption, or healing. It does not hold against the revocation
+of backfill, on which terms a workload was backfilled; nor against nodes that fail, limits of run time, deactivation, and queues
+that are drained.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from gangline.engine.model import Millis, VictimPolicy
 from gangline.engine.model.runtime import NEVER
 from gangline.engine.queues.cluster_queue import queue_of
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.text.accelerators import accelerators_of
 from gangline.engine.text.wording import minute_text
 
@@ -18,10 +19,10 @@ from gangline.engine.text.wording import minute_text
 STEP: Millis = 1000
 
 
-def protected_until(gang: Gang, now: Millis) -> Millis:
+def protected_until(gang: WorkloadState, now: Millis) -> Millis:
     """Until when a holder is not to be stopped: a time after `now`, NEVER while it runs at all, or 0 if it may be.
 
-    Whoever is on its way out is not protected any more.
+    A workload that is being evicted is not protected any more.
     """
     policy = _policy(gang)
     if policy is None or gang.evicting:
@@ -34,23 +35,23 @@ def protected_until(gang: Gang, now: Millis) -> Millis:
     return end if end > now else 0
 
 
-def may_be_protected(gang: Gang) -> bool:
+def may_be_protected(gang: WorkloadState) -> bool:
     """Whether there is a time, once it has started, at which it is not to be stopped."""
     policy = _policy(gang)
     return policy is not None and (policy.min_runtime_seconds > 0 or _for_good(gang, policy))
 
 
-def stopped_too_often(gang: Gang, most: int | None) -> bool:
+def stopped_too_often(gang: WorkloadState, most: int | None) -> bool:
     """It was preempted `most` times already, whatever for; None = there is no limit."""
     return most is not None and gang.workload.preemptions >= most
 
 
-def _policy(gang: Gang) -> VictimPolicy | None:
+def _policy(gang: WorkloadState) -> VictimPolicy | None:
     queue = queue_of(gang)
     return queue.config.victims if queue is not None else None
 
 
-def _for_good(gang: Gang, policy: VictimPolicy) -> bool:
+def _for_good(gang: WorkloadState, policy: VictimPolicy) -> bool:
     """By its priority, by what it asks for whether or not it was granted all of it, or since it was stopped too often."""
     if policy.non_preemptible_from is not None and gang.priority >= policy.non_preemptible_from:
         return True

@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
-from gangline.engine.queues.cluster_queue import Claim, ClusterQueueState, cluster_queues_of, queue_of
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.cluster_queue import ClusterQueueState, QuotaHold, cluster_queues_of, queue_of
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import FlavorResource, Node
 from gangline.engine.text.fixes import HOLD_QUOTA, NO_READMIT
 
 
-def claims_of(root: Node) -> list[Claim]:
-    return [claim for queue in cluster_queues_of(root) for claim in queue.claims.values()]
+def quota_holds_of(root: Node) -> list[QuotaHold]:
+    return [claim for queue in cluster_queues_of(root) for claim in queue.quota_holds.values()]
 
 
 @contextmanager
-def others_held(claims: Iterable[Claim], gang: Gang) -> Generator[None]:
+def held_for_others(quota_holds: Iterable[QuotaHold], gang: WorkloadState) -> Generator[None]:
     """The ledger as `gang` may see it: what others claim is in use, unless it goes before them in their own queue."""
     taken = [
         (claim.queue.cell(fr), amount)
-        for claim in claims
+        for claim in quota_holds
         if HOLD_QUOTA in claim.queue.fixes and not _goes_before(gang, claim)
         for fr, amount in claim.outstanding().items()
         if amount
@@ -38,32 +38,36 @@ def others_held(claims: Iterable[Claim], gang: Gang) -> Generator[None]:
             cell.remove(amount)
 
 
-def _goes_before(gang: Gang, claim: Claim) -> bool:
+def _goes_before(gang: WorkloadState, claim: QuotaHold) -> bool:
     return gang is claim.gang or (gang.queue is claim.queue and gang.priority > claim.gang.priority)
 
 
-def stake(gang: Gang, queue: ClusterQueueState, usage: dict[FlavorResource, int], victims: list[Gang]) -> None:
+def hold_quota_for(
+    gang: WorkloadState, queue: ClusterQueueState, usage: dict[FlavorResource, int], victims: list[WorkloadState]
+) -> None:
     """`gang` waits for these victims. Claims are made only where a fix gives them a meaning."""
     if HOLD_QUOTA in queue.fixes or NO_READMIT in queue.fixes:
-        old = queue.claims.get(gang.uid)
+        old = queue.quota_holds.get(gang.uid)
         everyone = {id(victim): victim for victim in [*(old.victims if old else ()), *victims]}
-        queue.claims[gang.uid] = Claim(gang, queue, usage, list(everyone.values()))
+        queue.quota_holds[gang.uid] = QuotaHold(gang, queue, usage, list(everyone.values()))
 
 
-def settle_claim(gang: Gang, queue: ClusterQueueState) -> None:
+def end_quota_hold(gang: WorkloadState, queue: ClusterQueueState) -> None:
     """It has started, gave up or is gone: those that waited for it may try again."""
-    claim = queue.claims.pop(gang.uid, None)
+    claim = queue.quota_holds.pop(gang.uid, None)
     for victim in claim.victims if claim else ():
         own = queue_of(victim)
-        if own is not None and victim.parked and not victim.holds and victim.yielding:
+        if own is not None and victim.set_aside and not victim.holds and victim.yielding:
             victim.yielding = False
             own.pending.take_out(victim)
             own.pending.arrive(victim)
 
 
-def yields_to(gang: Gang, queue: ClusterQueueState, claims: Iterable[Claim]) -> Gang | None:
+def preempted_for(
+    gang: WorkloadState, queue: ClusterQueueState, quota_holds: Iterable[QuotaHold]
+) -> WorkloadState | None:
     """The preemptor that this gang had to go for and that has not started yet, where that matters."""
-    for claim in claims:
+    for claim in quota_holds:
         if (
             NO_READMIT in claim.queue.fixes
             and claim.gang is not gang

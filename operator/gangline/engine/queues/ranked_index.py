@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from gangline.engine.model import Millis
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 
 #: (-priority, rank, since, uid): a gang's place among all that wait in its queue; lowest goes first
 Order: TypeAlias = tuple[int, float, Millis, str]
@@ -19,10 +19,10 @@ _LONGEST = 96
 class Place(NamedTuple):
     order: Order
     estimate: Millis
-    gang: Gang
+    gang: WorkloadState
 
 
-class Line:
+class RankedIndex:
     """A sorted list in stretches; of each the shortest estimate is known."""
 
     __slots__ = ("_shortest", "_stretches", "size")

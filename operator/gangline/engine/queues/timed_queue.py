@@ -17,8 +17,9 @@ from gangline.engine.queues.estimates import ANYWHERE, Flavors
 from gangline.engine.queues.ordering import Ranking
 from gangline.engine.queues.pending_queue import PendingQueue
 from gangline.engine.queues.quick_check import Question, could_fit
-from gangline.engine.queues.ranked_index import Line, Place
-from gangline.engine.queues.workload_state import Bucket, Gang, Shape
+from gangline.engine.queues.ranked_index import Place, RankedIndex
+from gangline.engine.queues.states import State
+from gangline.engine.queues.workload_state import Bucket, Shape, WorkloadState
 
 #: (-priority, usage of its LocalQueue, rank, since, uid)
 Turn: TypeAlias = tuple[int, float, float, Millis, str]
@@ -37,9 +38,9 @@ class TimedBucket(Bucket):
         "local_queue",
         "on",
         "question",
+        "reported",
+        "representative",
         "shape",
-        "spokesman",
-        "told",
         "told_at",
         "varying",
     )
@@ -48,18 +49,18 @@ class TimedBucket(Bucket):
         super().__init__()
         self.key = key
         self.local_queue, self.shape = key
-        self.line = Line()
+        self.line = RankedIndex()
         #: the same gangs in the order in which candidates are tried, where that is another one
-        self.candidates = Line() if apart else self.line
+        self.candidates = RankedIndex() if apart else self.line
         self.horizon: Millis | None = None
         #: the flavors that its estimates are for: those on which one of them was held back last
         self.on: Flavors = ANYWHERE
         #: those in it whose estimates depend on the flavors, by uid
-        self.varying: dict[str, Gang] = {}
+        self.varying: dict[str, WorkloadState] = {}
         #: whose failed attempt keeps the bucket parked or held back
-        self.spokesman: Gang | None = None
+        self.representative: WorkloadState | None = None
         #: the reason that all in it have been told, "" if somebody came since
-        self.told = ""
+        self.reported = ""
         self.told_at: Millis = -RETELL
         #: how to find out quickly that its shape can't fit (see `vacancy`), None = not known yet
         self.question: Question | None = None
@@ -77,15 +78,15 @@ class TimedQueue(PendingQueue):
         self.ranking = ranking
         self.now: Millis = 0
         #: the gangs that have a reservation, and whether those are all that may have one
-        self.reserved: tuple[Gang, ...] = ()
+        self.reserved: tuple[WorkloadState, ...] = ()
         self.all_reserved = False
         #: those of them whose start has come, to be tried whatever holds their shape back
-        self.due: list[Gang] = []
+        self.due: list[WorkloadState] = []
         #: grows with everything that may change who waits here, and with what may change who is blocked
         self.version = 0
         self.blocked_version = 0
         #: what to ask of a shape; None = nothing is asked
-        self.question_of: Callable[[Gang], Question] | None = None
+        self.question_of: Callable[[WorkloadState], Question] | None = None
         self._table: dict[tuple[str, Shape], TimedBucket] = {}
         self._of_shape: dict[Shape, list[TimedBucket]] = {}
 
@@ -100,7 +101,7 @@ class TimedQueue(PendingQueue):
         for gang in gangs:
             self.arrive(gang)
 
-    def ask(self, question_of: Callable[[Gang], Question]) -> None:
+    def ask(self, question_of: Callable[[WorkloadState], Question]) -> None:
         """From now on this is what tells quickly that a shape can't fit."""
         self.question_of = question_of
         for bucket in self._table.values():
@@ -111,7 +112,7 @@ class TimedQueue(PendingQueue):
 
     # --- in and out ---------------------------------------------------------------------------------------------------
 
-    def arrive(self, gang: Gang) -> None:
+    def arrive(self, gang: WorkloadState) -> None:
         """To its place by order; its bucket stays what it is."""
         self.version += 1
         ranking = self.ranking
@@ -122,7 +123,7 @@ class TimedQueue(PendingQueue):
             mates = self._of_shape.setdefault(gang.shape, [])
             if mates:
                 bucket.parked, bucket.horizon = mates[0].parked, mates[0].horizon
-                bucket.spokesman, bucket.on = mates[0].spokesman, mates[0].on
+                bucket.representative, bucket.on = mates[0].representative, mates[0].on
             mates.append(bucket)
         _, rank, estimate, second_rank = self._ranked(gang)
         if ranking.varies(gang):
@@ -134,25 +135,27 @@ class TimedQueue(PendingQueue):
             second = Place((-gang.priority, second_rank, gang.since, gang.uid), estimate, gang)
             bucket.candidates.add(second)
         gang.bucket, gang.entry = bucket, (place, second)
+        gang.enter(State.PENDING)
         if bucket.blocked:
             self.blocked_version += 1
         else:
-            bucket.told = ""
+            bucket.reported = ""
             self.active += 1
 
-    def _ranked(self, gang: Gang) -> tuple[object, float, Millis, float]:
+    def _ranked(self, gang: WorkloadState) -> tuple[object, float, Millis, float]:
         ranking = self.ranking
         if gang.ranked is None or gang.ranked[0] is not ranking:
             second = ranking.candidate_rank(gang) if ranking.candidate_rank is not None else 0.0
             gang.ranked = ranking, ranking.rank(gang), ranking.estimate(gang), second
         return gang.ranked
 
-    def take_out(self, gang: Gang) -> None:
+    def take_out(self, gang: WorkloadState) -> None:
         bucket = cast("TimedBucket | None", gang.bucket)
         if bucket is not None:
             place, second = gang.entry
             self.version += 1
             gang.bucket = gang.entry = None
+            gang.enter(State.MOVING)
             bucket.varying.pop(gang.uid, None)
             bucket.line.remove(place)
             if bucket.candidates is not bucket.line:
@@ -174,7 +177,7 @@ class TimedQueue(PendingQueue):
         if not mates:
             del self._of_shape[bucket.shape]
 
-    def rank_again(self, gang: Gang) -> None:
+    def rank_again(self, gang: WorkloadState) -> None:
         """Its forecast changed, or time went by."""
         gang.ranked = None
         if gang.bucket is not None:
@@ -188,16 +191,16 @@ class TimedQueue(PendingQueue):
 
     # --- the head -----------------------------------------------------------------------------------------------------
 
-    def turn(self, gang: Gang) -> Turn:
+    def turn(self, gang: WorkloadState) -> Turn:
         """Where it stands in the queue's order, wherever it is."""
         return (-gang.priority, self._usage(gang.local_queue), self._ranked(gang)[1], gang.since, gang.uid)
 
-    def turn_with(self, gang: Gang, length: Millis) -> Turn:
+    def turn_with(self, gang: WorkloadState, length: Millis) -> Turn:
         """Where it would stand if it waited here and were expected to run for `length`."""
         rank = self.ranking.rank_with(gang, length)
         return (-gang.priority, self._usage(gang.local_queue), rank, gang.since, gang.uid)
 
-    def head(self) -> Gang | None:
+    def head(self) -> WorkloadState | None:
         sticky = self._sticky()
         if sticky is not None:
             return sticky
@@ -206,7 +209,7 @@ class TimedQueue(PendingQueue):
             bucket = cast("TimedBucket | None", gang.bucket)
             if bucket is not None and not bucket.parked:
                 return gang
-        #: the turn of the last one that has a reservation: whoever goes before it is no candidate for backfill
+        #: the turn of the last one that has a reservation: one that goes before it is no candidate for backfill
         fence = max((self.turn(gang) for gang in self.reserved), default=None)
         first = min(self._offers(fence), default=None, key=_first)
         if first is None:
@@ -216,12 +219,12 @@ class TimedQueue(PendingQueue):
         best = min(self._candidates(), default=None, key=_first)
         return best[1] if best else None
 
-    def _sticky(self) -> Gang | None:
+    def _sticky(self) -> WorkloadState | None:
         gang = self.preemptor
         bucket = cast("TimedBucket | None", gang.bucket) if gang is not None else None
         return None if bucket is None or bucket.blocked else gang
 
-    def _offers(self, fence: Turn | None) -> Iterator[tuple[Turn, Gang]]:
+    def _offers(self, fence: Turn | None) -> Iterator[tuple[Turn, WorkloadState]]:
         """Of every bucket the first one that may be tried."""
         for bucket in self._table.values():
             if bucket.parked:
@@ -237,7 +240,7 @@ class TimedQueue(PendingQueue):
                 order = place.order
                 yield (order[0], usage, order[1], order[2], order[3]), place.gang
 
-    def _candidates(self) -> Iterator[tuple[Turn, Gang]]:
+    def _candidates(self) -> Iterator[tuple[Turn, WorkloadState]]:
         for bucket in self._table.values():
             if bucket.parked:
                 continue
@@ -251,10 +254,10 @@ class TimedQueue(PendingQueue):
 
     # --- aside and back -----------------------------------------------------------------------------------------------
 
-    def park_shape(self, gang: Gang) -> bool:
+    def mark_inadmissible(self, gang: WorkloadState) -> bool:
         return self._block(gang, None)
 
-    def hold_back(self, gang: Gang, horizon: Millis, on: Flavors = ANYWHERE) -> bool:
+    def hold_back(self, gang: WorkloadState, horizon: Millis, on: Flavors = ANYWHERE) -> bool:
         """Its shape (in flight: `gang`) is in the way of a reservation that starts at `horizon`, on the flavors that it would
         be given now. False if it is alone."""
         others = self._block(gang, horizon)
@@ -263,7 +266,7 @@ class TimedQueue(PendingQueue):
         return others
 
     def _reckon(self, bucket: TimedBucket, on: Flavors) -> None:
-        """Of those in this bucket, only whoever would end soon enough on these flavors is offered from now on."""
+        """Of those in this bucket, only one that would end soon enough on these flavors is offered from now on."""
         if bucket.on == on:
             return
         bucket.on = on
@@ -281,7 +284,7 @@ class TimedQueue(PendingQueue):
                 bucket.candidates.add(second)
             gang.entry = (place, second)
 
-    def _block(self, gang: Gang, horizon: Millis | None) -> bool:
+    def _block(self, gang: WorkloadState, horizon: Millis | None) -> bool:
         self.arrive(gang)
         self.blocked_version += 1
         mine, others = cast("TimedBucket", gang.bucket), False
@@ -289,24 +292,24 @@ class TimedQueue(PendingQueue):
             if not bucket.blocked:
                 self.active -= bucket.line.size
             others = others or bucket.line.size > 1 or bucket is not mine
-            bucket.parked, bucket.horizon, bucket.spokesman = horizon is None, horizon, gang
+            bucket.parked, bucket.horizon, bucket.representative = horizon is None, horizon, gang
         return others
 
-    def spokesman(self, gang: Gang) -> Gang:
+    def representative(self, gang: WorkloadState) -> WorkloadState:
         bucket = cast("TimedBucket | None", gang.bucket)
-        if bucket is None or not bucket.blocked or bucket.spokesman is None:
+        if bucket is None or not bucket.blocked or bucket.representative is None:
             return gang
-        return bucket.spokesman
+        return bucket.representative
 
-    def flush(self, may_try: Callable[[Gang], bool]) -> bool:
+    def flush(self, may_try: Callable[[WorkloadState], bool]) -> bool:
         moved = self._unblock(bucket for bucket in self._table.values() if bucket.blocked and self._could_fit(bucket))
         return self._bring_back(may_try) or moved
 
     def _could_fit(self, bucket: TimedBucket) -> bool:
-        if not bucket.parked or self.question_of is None or bucket.spokesman is None:
+        if not bucket.parked or self.question_of is None or bucket.representative is None:
             return True
         if bucket.question is None:
-            bucket.question = self.question_of(bucket.spokesman)
+            bucket.question = self.question_of(bucket.representative)
         return could_fit(bucket.question)
 
     def release_held(self) -> bool:
@@ -318,26 +321,26 @@ class TimedQueue(PendingQueue):
         self.version += 1
         for bucket in buckets:
             if bucket.blocked:
-                bucket.parked, bucket.horizon, bucket.spokesman = False, None, None
+                bucket.parked, bucket.horizon, bucket.representative = False, None, None
                 self.active += bucket.line.size
                 moved = True
         return moved
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
-    def blocked(self, most: int, hopeless: Callable[[Gang], bool]) -> list[Gang]:
+    def blocked(self, most: int, can_never_fit: Callable[[WorkloadState], bool]) -> list[WorkloadState]:
         """The first of those that were tried and can't start now, in queue order; not those whose shape is hopeless."""
         lines = [
             self._turns(bucket)
             for bucket in self._table.values()
-            if bucket.blocked and (bucket.spokesman is None or not hopeless(bucket.spokesman))
+            if bucket.blocked and (bucket.representative is None or not can_never_fit(bucket.representative))
         ]
         if most == 1:
             firsts = [next(line) for line in lines]
             return [min(firsts, key=_first)[1]] if firsts else []
         return [gang for _, gang in islice(merge(*lines, key=_first), most)]
 
-    def first_untried(self, others: Iterable[Gang]) -> Turn | None:
+    def first_untried(self, others: Iterable[WorkloadState]) -> Turn | None:
         """The turn of the first that is to be tried yet, these (in flight) included."""
         firsts = [self.turn(gang) for gang in others]
         for bucket in self._table.values():
@@ -346,53 +349,53 @@ class TimedQueue(PendingQueue):
                 firsts.append(self.turn(place.gang))
         return min(firsts, default=None)
 
-    def _turns(self, bucket: TimedBucket) -> Iterator[tuple[Turn, Gang]]:
+    def _turns(self, bucket: TimedBucket) -> Iterator[tuple[Turn, WorkloadState]]:
         usage = self._usage(bucket.local_queue)
         for place in bucket.line:
             order = place.order
             yield (order[0], usage, order[1], order[2], order[3]), place.gang
 
-    def in_heap(self) -> list[Gang]:
+    def in_heap(self) -> list[WorkloadState]:
         return self._in_order(bucket for bucket in self._table.values() if not bucket.blocked)
 
-    def aside(self) -> list[Gang]:
+    def aside(self) -> list[WorkloadState]:
         return self._in_order((bucket for bucket in self._table.values() if bucket.blocked), self._aside.values())
 
-    def in_line(self) -> list[Gang]:
+    def in_queue_order(self) -> list[WorkloadState]:
         everyone = self._in_order(self._table.values(), self._aside.values())
         return everyone if self.in_flight is None else [self.in_flight, *everyone]
 
-    def waiting(self) -> list[Gang]:
+    def waiting(self) -> list[WorkloadState]:
         """All that may be tried, blocked or not, in queue order."""
         return self._in_order(self._table.values())
 
-    def _in_order(self, buckets: Iterable[TimedBucket], others: Iterable[Gang] = ()) -> list[Gang]:
+    def _in_order(self, buckets: Iterable[TimedBucket], others: Iterable[WorkloadState] = ()) -> list[WorkloadState]:
         gangs = [turn for bucket in buckets for turn in self._turns(bucket)]
         gangs += [(self.turn(gang), gang) for gang in others]
         sticky = self._sticky()
         return [gang for _, gang in sorted(gangs, key=lambda each: (each[1] is not sticky, each[0]))]
 
-    def one_of_each(self) -> Iterator[Gang]:
+    def one_of_each(self) -> Iterator[WorkloadState]:
         for bucket in self._table.values():
             first = bucket.line.first()
             if first is not None:
                 yield first.gang
         yield from self._aside.values()
 
-    def was_told(self, gang: Gang) -> None:
+    def note_reported(self, gang: WorkloadState) -> None:
         """Here those who come have to be told again and again (`RETELL`)."""
 
-    def untold_mates(self, gang: Gang, reason: str) -> Iterator[Gang]:
+    def unreported_mates(self, gang: WorkloadState, reason: str) -> Iterator[WorkloadState]:
         """As in any queue; but those that were told something lately are not told another reason so soon."""
         for bucket in self._of_shape.get(gang.shape, ()):
-            if not bucket.blocked or bucket.told == reason:
+            if not bucket.blocked or bucket.reported == reason:
                 continue
             due = self.now >= bucket.told_at + RETELL
             if due:
                 bucket.told_at = self.now
-            bucket.told = reason
+            bucket.reported = reason
             for place in bucket.line:
-                told = place.gang.told[0]
+                told = place.gang.reported[0]
                 if place.gang is not gang and told != reason and (due or not told):
                     yield place.gang
 
@@ -402,5 +405,5 @@ def _ahead(place: Place, usage: float, fence: Turn) -> bool:
     return (order[0], usage, order[1], order[2], order[3]) <= fence
 
 
-def _first(offer: tuple[Turn, Gang]) -> Turn:
+def _first(offer: tuple[Turn, WorkloadState]) -> Turn:
     return offer[0]

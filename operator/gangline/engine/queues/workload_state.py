@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from gangline.engine.model import Admission, Millis, PodSet, Settings, Workload
+from gangline.engine.queues.states import ALLOWED, HOLDER, Journal, State, TransitionError
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, Node
 from gangline.engine.topology.placement import asks
 from gangline.engine.topology.topologies import Topologies
@@ -72,25 +73,30 @@ class Bucket:
 
     __slots__ = ("parked",)
 
+    @property
+    def blocked(self) -> bool:
+        """None of them is offered, or only some."""
+        return self.parked
+
     def __init__(self, *, parked: bool = False) -> None:
         self.parked = parked
 
 
-class Seated(Protocol):
+class OnNodes(Protocol):
     """Where the pods of holders have seats (`engine.nodes.capacity`)."""
 
-    def lift(self, gang: Gang) -> None: ...
-    def restore(self, gang: Gang) -> None: ...
+    def lift(self, gang: WorkloadState) -> None: ...
+    def restore(self, gang: WorkloadState) -> None: ...
 
 
-class Gang:
+class WorkloadState:
     """Compared by identity; everything that orders it is computed once per fact."""
 
     __slots__ = (
+        "_state",
         "admission",
         "admitted",
         "admitted_at",
-        "answer",
         "asked_checks",
         "backfilled",
         "bucket",
@@ -100,26 +106,31 @@ class Gang:
         "evicting",
         "groups",
         "healed",
+        "journal",
         "key",
+        "last_reason",
         "local_queue",
-        "out",
+        "noted",
+        "noted_cause",
+        "noted_row",
+        "on_nodes",
         "overrun",
-        "parked",
         "placed",
+        "preempted_for_it",
         "priority",
         "progress",
         "queue",
         "ranked",
+        "removed",
+        "reported",
         "requeue_assumed",
         "reserved",
         "review_at",
-        "seated",
         "second_passes",
-        "sent_away",
+        "set_aside",
         "shape",
         "shrinks",
         "since",
-        "told",
         "uid",
         "usage",
         "verdict",
@@ -129,47 +140,59 @@ class Gang:
         "yielding",
     )
 
-    def __init__(self, workload: Workload, settings: Settings) -> None:
+    def __init__(self, workload: Workload, settings: Settings, journal: Journal) -> None:
         self.key = workload.key
         self.uid = workload.uid
+
+        # state: changed by `enter` alone
+        self._state = State.MOVING
+        #: it waits by itself, not with its shape
+        self.set_aside = False
+        #: it runs: nothing stands between its quota and its start any more
+        self.admitted = False
+        #: it is to lose its quota
+        self.evicting = False
+        self.journal = journal
+        #: what the journal has of it last, why, and in which of its rows
+        self.noted: State | None = None
+        self.noted_cause = ""
+        self.noted_row = -1
+
         #: the ClusterQueue that it waits in or holds quota of
         self.queue: Node | None = None  # see `cluster_queue.queue_of`
 
         # waiting
         self.bucket: Bucket | None = None
         self.entry: Any = None  # its live place in the bucket's heap
-        self.parked = False  # set aside by itself, not with its class
-        self.yielding = False  # … to the gang that it was preempted for
+        #: it was preempted for a workload that has not started yet
+        self.yielding = False
         self.progress: Progress | None = None
         #: the last failed attempt, and what it was put back with: (reason, message)
         self.verdict: object | None = None  # see `assignment.verdict_of`
-        self.answer: tuple[str, str] = ("", "")
+        self.last_reason: tuple[str, str] = ("", "")
         #: (reason, message) of the last Park
-        self.told: tuple[str, str] = ("", "")
+        self.reported: tuple[str, str] = ("", "")
         #: its back-off is taken to be over, though no fact says so yet
         self.requeue_assumed = False
         #: when its life cycle is to be looked at again
         self.review_at: Millis | None = None
 
         #: uids of those that had to go so that it can start: they don't start before it, and nobody goes twice for it
-        self.sent_away = NOBODY
+        self.preempted_for_it = NOBODY
         #: its rank in a timed queue, its estimate there, and its rank as a candidate; None = to be computed
         self.ranked: tuple[object, float, Millis, float] | None = None
 
         # holding
         self.admission: Admission | None = None
         self.reserved = 0  # seconds
-        #: it runs: nothing stands between its quota and its start any more
-        self.admitted = False
         self.admitted_at: Millis = 0
-        self.evicting = False
         #: what it holds; a flavor that it uses with quantity 0 is in here too
         self.usage: dict[FlavorResource, int] = {}
         self.cells: list[tuple[Cell, int]] = []
         #: where its placements are counted, None if it has none
         self.placed: Topologies | None = None
         #: where its pods have seats on the nodes of other flavors, None if it holds nothing
-        self.seated: Seated | None = None
+        self.on_nodes: OnNodes | None = None
         #: lost nodes under it that it was told to leave, though no fact says so yet
         self.healed: set[str] = set()
         self.victim_key: tuple[int, int, str] = (0, 0, "")
@@ -180,8 +203,8 @@ class Gang:
         #: failed tries to place its pods after its checks
         self.second_passes = 0
         #: taken out of the ledger for a what-if
-        self.out = False
-        #: it was let in before a reserved gang that goes before it
+        self.removed = False
+        #: it was backfilled: admitted before a workload that goes before it and has a reservation
         self.backfilled = False
 
         self.workload = workload
@@ -219,6 +242,39 @@ class Gang:
         self.victim_key = (self.priority, -self.reserved, self.uid)
 
     @property
+    def state(self) -> State:
+        """Where it is. With others of its shape it may be inadmissible, or held back, without having been tried itself."""
+        if self._state is State.PENDING and self.bucket is not None and self.bucket.blocked:
+            return State.INADMISSIBLE if self.bucket.parked else State.HELD_BACK
+        return self._state
+
+    def enter(self, state: State, cause: str = "", decision: str = "") -> None:
+        """The one way to another state. `cause` is a sentence for its story, if it is another one. Raises TransitionError."""
+        old = self._state
+        if state is old:
+            return
+        if state not in ALLOWED[old]:
+            raise TransitionError(f"{self.key}: {state.value} can't follow {old.value}")
+        self._state = state
+        if old is not State.PENDING:
+            self.set_aside = self.admitted = self.evicting = False
+        if state is State.MOVING or state is State.NOMINATED:
+            return
+        if state is State.PENDING:
+            if self.noted is self.state:
+                return  # tried, and put back where it was
+        elif state is State.INADMISSIBLE:
+            self.set_aside = True
+        else:
+            self.admitted = state is State.ADMITTED or state is State.EVICTING
+            self.evicting = state is State.EVICTING or state is State.WITHDRAWN
+        self.journal.note(self, cause, decision)
+
+    def evict(self, cause: str, decision: str = "Evict") -> None:
+        """It is to lose its quota."""
+        self.enter(HOLDER[self.admitted, True], cause, decision)
+
+    @property
     def started_at(self) -> Millis:
         """Since when it runs, or holds quota if it does not run yet."""
         return self.admitted_at if self.admitted else self.reserved * 1000
@@ -241,7 +297,7 @@ class Gang:
     def holds(self) -> bool:
         return self.admission is not None
 
-    def __lt__(self, other: Gang) -> bool:
+    def __lt__(self, other: WorkloadState) -> bool:
         return False  # heap entries that are equal so far are of one workload: any order will do
 
     def __repr__(self) -> str:

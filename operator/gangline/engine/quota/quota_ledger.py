@@ -7,7 +7,7 @@ a what-if is done on the ledger itself and then undone, never on a copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from gangline.engine.model import UNLIMITED, Quota
@@ -129,11 +129,25 @@ class Cell:
 class Node:
     """A ClusterQueue or a cohort in the tree."""
 
-    __slots__ = ("cells", "cohorts", "height", "lendable", "name", "parent", "queues", "root", "rounds", "weight")
+    __slots__ = (
+        "cells",
+        "cohorts",
+        "fair_usage",
+        "height",
+        "lendable",
+        "name",
+        "parent",
+        "queues",
+        "root",
+        "rounds",
+        "weight",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.weight = 1.0
+        #: of a ClusterQueue: LocalQueue -> its usage over time, where that decides the order
+        self.fair_usage: Callable[[str], float] | None = None
         self.parent: Node | None = None
         self.root: Node = self
         #: scheduling cycles that this tree (if it is a root) took part in

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from gangline.engine.model import Decision, Millis, Recovery, Warn
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.state.store import Store
 
 #: Fewer lost nodes than this are no mass failure, however small the flavor is.
@@ -26,7 +26,7 @@ class Breaker:
         self._open: set[tuple[str, str]] = set()
         self._seen = -1
 
-    def open_for(self, gang: Gang) -> bool:
+    def open_for(self, gang: WorkloadState) -> bool:
         if not self._open or gang.queue is None:
             return False
         return any((gang.queue.name, flavor) in self._open for flavor, _ in gang.usage)

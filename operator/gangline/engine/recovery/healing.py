@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from gangline.engine.model import SWAP_WINDOW, Decision, Evict, Heal, Millis, Preempt, Recovery, Toleration, Warn
 from gangline.engine.queues.cluster_queue import queue_of
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.recovery.breaker import Breaker
 from gangline.engine.recovery.healing_plan import REPLACE, RESTART, Plan
 from gangline.engine.recovery.healing_victims import cheapest
@@ -48,11 +48,11 @@ class Healing:
         return min((time for time in times if time is not None and time > now), default=None)
 
     def run(self, now: Millis) -> list[Decision]:
-        """Heal whoever has to be healed and can be."""
+        """Heal the gangs that have to be healed and can be."""
         store = self._store
         if not store.health.nodes and not store.health.lost():
             return []
-        self._short = {key: since for key, since in self._short.items() if key in store.capacity.unseated}
+        self._short = {key: since for key, since in self._short.items() if key in store.capacity.without_nodes}
         decisions: list[Decision] = [*self.breaker.watch(now), *self._warn()]
         for gang in sorted(self._ailing(), key=lambda gang: (-gang.priority, gang.since, gang.uid)):
             if not gang.evicting:  # it may just have been told to make room for one before it
@@ -70,10 +70,10 @@ class Healing:
             self._store.capacity.stays(self._store.gangs[key])
         return [each for each in decisions if not (isinstance(each, Heal) and each.workload in gone)]
 
-    def _ailing(self) -> list[Gang]:
+    def _ailing(self) -> list[WorkloadState]:
         """Running gangs with pods on nodes that are lost or, if their policy says so, leaving; and those short of seats."""
         store, health = self._store, self._store.health
-        keys = {*store.capacity.unseated, *store.capacity.presence.of_replaced(), *self._awaiting}
+        keys = {*store.capacity.without_nodes, *store.capacity.pod_locations.of_replaced(), *self._awaiting}
         for node in (*health.lost(), *health.unfit()):
             keys.update(store.capacity.holders_on(node))
             keys.update(store.topology.holders_on(node))
@@ -92,7 +92,7 @@ class Healing:
 
     # --- one gang -----------------------------------------------------------------------------------------------------
 
-    def _heal(self, gang: Gang, now: Millis) -> list[Decision]:
+    def _heal(self, gang: WorkloadState, now: Millis) -> list[Decision]:
         policy = _policy(gang)
         if not policy.enabled:
             return []
@@ -114,7 +114,7 @@ class Healing:
         return self._make_room(gang, plan, policy, nodes, now)
 
     def _make_room(
-        self, gang: Gang, plan: Plan, policy: Recovery, nodes: tuple[str, ...], now: Millis
+        self, gang: WorkloadState, plan: Plan, policy: Recovery, nodes: tuple[str, ...], now: Millis
     ) -> list[Decision]:
         """Others have to go for it: those that are going anyway, or the cheapest of lower priority."""
         preempts = policy.preempt_to_heal or (policy.lend and bool(policy.spares or policy.spares_percent))
@@ -124,13 +124,15 @@ class Healing:
         decisions: list[Decision] = []
         for victim in victims:
             if not victim.evicting:
-                victim.evicting = True
+                victim.evict(f"Preempted to heal {gang.key}", "Preempt")
                 decisions.append(_preempt(victim, gang, nodes))
         plan.keep_room()
         self._awaiting.add(gang.key)
         return decisions
 
-    def _order(self, gang: Gang, lost: dict[str, tuple[str, Millis]], nodes: tuple[str, ...], now: Millis) -> Heal:
+    def _order(
+        self, gang: WorkloadState, lost: dict[str, tuple[str, Millis]], nodes: tuple[str, ...], now: Millis
+    ) -> Heal:
         cause, detected = min(lost.values(), key=lambda found: (found[1], found[0]))
         how = RESTART if gang.workload.restarts_whole else REPLACE
         gang.healed.update(nodes)
@@ -138,9 +140,10 @@ class Healing:
         message = f"Lost {what}: " + (
             "starting again on healthy nodes" if how == RESTART else "replacing the pods that ran there"
         )
+        gang.journal.note(gang, message, "Heal")
         return Heal(gang.key, gang.uid, how, nodes, cause, message, detected, now)
 
-    def _lost_under(self, gang: Gang, now: Millis) -> dict[str, tuple[str, Millis]]:
+    def _lost_under(self, gang: WorkloadState, now: Millis) -> dict[str, tuple[str, Millis]]:
         """The lost nodes with pods of the gang that it was not yet told to leave: cause, and since when it shows."""
         store = self._store
         nodes = _nodes_with_pods(store, gang)
@@ -151,7 +154,7 @@ class Healing:
             for demand in gang.demands
             for resource, amount in demand.pod_set.requests.items()
         )
-        replaced = store.capacity.presence.replaced(gang.key)
+        replaced = store.capacity.pod_locations.replaced(gang.key)
         for node in sorted(nodes - gang.healed):
             loss = store.health.loss(node)
             if loss is not None and (uses_devices or not loss.devices_only):
@@ -170,7 +173,7 @@ class Healing:
                     found[node] = why, now
         return found
 
-    def _foresee(self, gang: Gang, policy: Recovery, now: Millis) -> list[Decision]:
+    def _foresee(self, gang: WorkloadState, policy: Recovery, now: Millis) -> list[Decision]:
         """Leave nodes that will be taken away, if there is room elsewhere and the policy wants it."""
         health = self._store.health
         if not policy.proactive or self.breaker.open_for(gang):
@@ -187,9 +190,9 @@ class Healing:
         plan = Plan(self._store, gang, nodes)
         return plan.carry_out(self._order(gang, leaving, nodes, now)) if plan.fits() else []
 
-    def _fill_up(self, gang: Gang, policy: Recovery, now: Millis, *, had_room: bool) -> list[Decision]:
+    def _fill_up(self, gang: WorkloadState, policy: Recovery, now: Millis, *, had_room: bool) -> list[Decision]:
         """Nodes have no room for all of it: they went before it came, or while the operator was down."""
-        if gang.key not in self._store.capacity.unseated:
+        if gang.key not in self._store.capacity.without_nodes:
             return []
         since = self._short.setdefault(gang.key, now)
         had_room = had_room or gang.workload.pods_were_ready or bool(gang.workload.avoid)
@@ -221,41 +224,42 @@ class Healing:
                 self._store.health.forget(node)
 
 
-def _told_before(gang: Gang, node: str, detected: Millis) -> bool:
+def _told_before(gang: WorkloadState, node: str, detected: Millis) -> bool:
     """It was told to leave the node for this loss already, by a decision that outlived the one who made it."""
     return node in gang.workload.avoid and detected <= gang.workload.healed_at
 
 
-def _replaced(gang: Gang, now: Millis) -> int:
+def _replaced(gang: WorkloadState, now: Millis) -> int:
     """Nodes that were replaced under it lately: what its swap budget is compared with."""
     return sum(nodes for at, nodes in gang.workload.replaced if at > now - SWAP_WINDOW)
 
 
-def _policy(gang: Gang) -> Recovery:
+def _policy(gang: WorkloadState) -> Recovery:
     queue = queue_of(gang)
     return (queue.config.recovery if queue is not None else None) or Recovery()
 
 
-def _nodes_with_pods(store: Store, gang: Gang) -> set[str]:
+def _nodes_with_pods(store: Store, gang: WorkloadState) -> set[str]:
     """Where its pods sit, by its footprint and by its topology assignment."""
     footprint = store.footprints.get(gang.key)
     nodes = {pod.node for pod in footprint.pods} if footprint is not None else set[str]()
     return nodes | hosts_of(gang.admission)
 
 
-def _tolerations(store: Store, gang: Gang) -> list[Toleration]:
+def _tolerations(store: Store, gang: WorkloadState) -> list[Toleration]:
     flavors = [flavor for each in gang.admission.pod_sets for flavor in each.flavors.values()] if gang.admission else []
     own = [toleration for demand in gang.demands for toleration in demand.pod_set.tolerations]
     return [*own, *store.capacity.tolerations(flavors)]
 
 
-def _give_up(gang: Gang, nodes: tuple[str, ...], because: str) -> Evict:
-    gang.evicting = True
+def _give_up(gang: WorkloadState, nodes: tuple[str, ...], because: str) -> Evict:
     names = f"failed nodes: {', '.join(nodes)}" if nodes else "lost pods"
-    return Evict(gang.key, gang.uid, "NodeFailures", f"Evicted due to {names}: {because}", avoid=nodes)
+    message = f"Evicted due to {names}: {because}"
+    gang.evict(f"NodeFailures: {message}")
+    return Evict(gang.key, gang.uid, "NodeFailures", message, avoid=nodes)
 
 
-def _preempt(victim: Gang, gang: Gang, nodes: tuple[str, ...]) -> Preempt:
+def _preempt(victim: WorkloadState, gang: WorkloadState, nodes: tuple[str, ...]) -> Preempt:
     what = f"lost {', '.join(nodes)}" if nodes else "lost pods"
     message = (
         f"Preempted to heal workload {gang.key} (UID: {gang.uid or 'UNKNOWN'}, JobUID: {gang.workload.job_uid or 'UNKNOWN'}),"

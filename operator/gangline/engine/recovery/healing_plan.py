@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gangline.engine.model import Admission, Decision, Domain, Heal, PodSetAssignment, Swap
-from gangline.engine.nodes.packer import Seats, Shortage
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.nodes.packer import NodeAssignment, Shortage
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.state.store import Store
 from gangline.engine.topology.placement import has_placements, mend, on_host
 
@@ -16,13 +16,13 @@ REPLACE, RESTART = "Replace", "Restart"
 
 
 class Plan:
-    """Asked as things are, and again with others thought away; `keep_room` takes what the last answer found."""
+    """Asked as things are, and again in simulations without others; `keep_room` takes what the last answer found."""
 
-    def __init__(self, store: Store, gang: Gang, lost: tuple[str, ...]) -> None:
+    def __init__(self, store: Store, gang: WorkloadState, lost: tuple[str, ...]) -> None:
         self._store = store
         self._gang = gang
         self._lost = lost
-        self._seats: Seats | None = None
+        self._seats: NodeAssignment | None = None
         self._admission: Admission | None = None
 
     def fits(self) -> bool:
@@ -80,7 +80,7 @@ class Plan:
     def carry_out(self, heal: Heal) -> list[Decision]:
         self.keep_room()
         if heal.how == RESTART:
-            self._store.capacity.presence.dismiss(self._gang.key)
+            self._store.capacity.pod_locations.dismiss(self._gang.key)
         if self._admission is None or self._admission == self._gang.admission:
             return [heal]
         self._store.swap(self._gang, self._admission)

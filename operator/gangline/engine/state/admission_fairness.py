@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import floor, inf
 
 from gangline.engine.model import AdmissionFairSharing, LocalQueue, Millis
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 
 #: What counts where only QueuePolicies ask for it: accelerator time; a core of cpu counts a hundredth of one.
 BY_POLICY = AdmissionFairSharing(resource_weights={"cpu": 0.01, "memory": 0.0, "ephemeral-storage": 0.0, "pods": 0.0})
@@ -62,7 +62,7 @@ class AdmissionFairness:
         account = self._accounts.get(key)
         return (account.consumed, account.sampled_at) if account else ({}, 0)
 
-    def reserve(self, gang: Gang) -> None:
+    def reserve(self, gang: WorkloadState) -> None:
         """Its LocalQueue pays the share of one sampling interval in advance."""
         account = self._accounts.get(gang.local_queue)
         if account is not None:
@@ -71,19 +71,19 @@ class AdmissionFairness:
                 resource: _rounded(amount * part) for resource, amount in gang.requests().items()
             }
 
-    def admit(self, gang: Gang) -> None:
+    def admit(self, gang: WorkloadState) -> None:
         account = self._accounts.get(gang.local_queue)
         penalty = account.penalties.pop(gang.uid, None) if account else None
         if account is not None and penalty is not None:
             for resource, amount in penalty.items():
                 account.consumed[resource] = account.consumed.get(resource, 0.0) + amount
 
-    def cancel(self, gang: Gang) -> None:
+    def cancel(self, gang: WorkloadState) -> None:
         account = self._accounts.get(gang.local_queue)
         if account is not None:
             account.penalties.pop(gang.uid, None)
 
-    def sample(self, key: str, admitted: Iterable[Gang], now: Millis) -> bool:
+    def sample(self, key: str, admitted: Iterable[WorkloadState], now: Millis) -> bool:
         """Let time pass for one LocalQueue, if a sampling interval is over. True if something changed."""
         account = self._accounts.get(key)
         if account is None or now < self.due(key):

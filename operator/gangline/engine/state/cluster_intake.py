@@ -1,4 +1,4 @@
-"""Facts about everything but workloads: each goes into its table, and wakes whoever it may concern."""
+"""Facts about everything but workloads: each goes into its table, and wakes the queues that it may concern."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class ClusterIntake:
         self._store = store
         self._tables: dict[type, tuple[dict[str, Any], Any]] = {
             Flavor: (store.flavors, self._put_flavor),
-            Cohort: (store.cohorts, store.forest.put_cohort),
-            ClusterQueue: (store.cluster_queues, store.forest.put_queue),
+            Cohort: (store.cohorts, store.hierarchy.put_cohort),
+            ClusterQueue: (store.cluster_queues, store.hierarchy.put_queue),
             LocalQueue: (store.local_queues, self._put_local_queue),
             Namespace: (store.namespaces, self._put_namespace),
             AdmissionCheck: (store.checks, self._put_check),
@@ -69,13 +69,13 @@ class ClusterIntake:
         else:
             store.topology.put_flavor(flavor)
         store.capacity.regard_flavors()
-        store.forest.move(
+        store.hierarchy.move(
             lambda config: any(name == offered.name for group in config.groups for offered in group.flavors)
         )
 
     def _put_check(self, check: AdmissionCheck | None, name: str) -> None:
         _set(self._store.checks, name, check)
-        self._store.forest.move(lambda config: any(name == reference.name for reference in config.checks))
+        self._store.hierarchy.move(lambda config: any(name == reference.name for reference in config.checks))
 
     def _put_topology(self, topology: Topology | None, name: str) -> None:
         store = self._store
@@ -130,7 +130,7 @@ class ClusterIntake:
         return replace(node, ready=ready, uid="", conditions={}, annotations={}, capacity={})
 
     def _wake(self, flavors: frozenset[str]) -> None:
-        """The capacity of these topology flavors changed: whoever may use them tries again."""
+        """The capacity of these topology flavors changed: queues that may use them try again."""
         for queue in self._store.queues.values() if flavors else ():
             if any(option.name in flavors for group in queue.group_of.values() for option in group.options):
                 self._store.flush(queue.root)

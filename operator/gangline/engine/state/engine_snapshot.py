@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gangline.engine.model import Change, Put, Workload
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import FlavorResource
 from gangline.engine.state.store import Store
 
@@ -22,7 +22,7 @@ class Snapshot:
 
 
 def snapshot(store: Store) -> Snapshot:
-    nodes = {f"cohort {node.name}": node for node in store.forest.cohort_nodes.values()}
+    nodes = {f"cohort {node.name}": node for node in store.hierarchy.cohort_nodes.values()}
     nodes.update({f"queue {queue.name}": queue for queue in store.queues.values()})
     return Snapshot(
         usage={
@@ -38,7 +38,7 @@ def snapshot(store: Store) -> Snapshot:
     )
 
 
-def _names(gangs: Iterable[Gang]) -> tuple[str, ...]:
+def _names(gangs: Iterable[WorkloadState]) -> tuple[str, ...]:
     return tuple(sorted(gang.key for gang in gangs))
 
 
@@ -52,7 +52,7 @@ def facts(store: Store) -> Iterator[Change]:
         yield Put(as_assumed(gang))
 
 
-def as_assumed(gang: Gang) -> Workload:
+def as_assumed(gang: WorkloadState) -> Workload:
     """The workload as if what was decided of it had been confirmed."""
     workload = gang.workload
     return replace(

@@ -23,7 +23,7 @@ from gangline.engine.model import (
     Swap,
 )
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.state.overrun import Overruns
 from gangline.engine.state.store import Store
 from gangline.engine.text.alarms import Alarms
@@ -41,7 +41,7 @@ class Lifecycle:
         self._store = store
         self._overruns = Overruns(store)
         gangs = store.gangs
-        self._reviews = Alarms[Gang](
+        self._reviews = Alarms[WorkloadState](
             lambda when, gang: gang.review_at == when and gangs.get(gang.key) is gang, lambda: len(gangs)
         )
 
@@ -67,7 +67,7 @@ class Lifecycle:
                 decisions.append(decision)
         return decisions
 
-    def _waiting_for_review(self, now: Millis) -> Iterator[Gang]:
+    def _waiting_for_review(self, now: Millis) -> Iterator[WorkloadState]:
         store = self._store
         while store.reviews:
             reviews, store.reviews = store.reviews, {}
@@ -77,13 +77,13 @@ class Lifecycle:
             gang.review_at = None  # the alarm has gone off: one for the same time may be set again
             yield gang
 
-    def _set_alarm(self, gang: Gang, when: Millis | None) -> None:
+    def _set_alarm(self, gang: WorkloadState, when: Millis | None) -> None:
         if when != gang.review_at:
             gang.review_at = when
             if when is not None:
                 self._reviews.set(when, gang.uid, gang)
 
-    def _judge(self, gang: Gang, now: Millis) -> tuple[Decision | None, Millis | None]:
+    def _judge(self, gang: WorkloadState, now: Millis) -> tuple[Decision | None, Millis | None]:
         """What is to be done with the gang, and when to look again if nothing happens."""
         if not gang.holds:
             return self._judge_waiting(gang, now)
@@ -94,10 +94,11 @@ class Lifecycle:
         if eviction is None and gang.workload.unhealthy_nodes:
             moved = self._mend(gang, queue)
             if isinstance(moved, Swap):
+                gang.journal.note(gang, f"Its pods on {gang.workload.unhealthy_nodes[0]} are placed elsewhere", "Swap")
                 return moved, again
             eviction = moved
         if eviction is not None:
-            gang.evicting = True
+            gang.evict(f"{eviction.reason}: {eviction.message}")
             return eviction, None
         if checks := _unlisted(gang, queue.config):
             gang.asked_checks = checks
@@ -111,7 +112,9 @@ class Lifecycle:
 
     # --- evictions ----------------------------------------------------------------------------------------------------
 
-    def _eviction(self, gang: Gang, queue: ClusterQueueState, now: Millis) -> tuple[Evict | None, Millis | None]:
+    def _eviction(
+        self, gang: WorkloadState, queue: ClusterQueueState, now: Millis
+    ) -> tuple[Evict | None, Millis | None]:
         if not gang.workload.active:
             return Evict(gang.key, gang.uid, "Deactivated", "The workload is deactivated"), None
         found = self._stopped(gang, queue) or _check_failed(gang, now) or _stalled(gang)
@@ -127,7 +130,7 @@ class Lifecycle:
                 times.append(deadline)
         return None, min(times, default=None)
 
-    def _stopped(self, gang: Gang, queue: ClusterQueueState) -> Evict | None:
+    def _stopped(self, gang: WorkloadState, queue: ClusterQueueState) -> Evict | None:
         """Hold takes quota back from those that don't run yet, HoldAndDrain from all."""
         local_queue = self._store.local_queues.get(gang.local_queue)
         for policy, reason, what in (
@@ -138,7 +141,7 @@ class Lifecycle:
                 return Evict(gang.key, gang.uid, reason, f"The {what} is stopped")
         return None
 
-    def _execution_limit(self, gang: Gang) -> tuple[Millis | None, Evict | None]:
+    def _execution_limit(self, gang: WorkloadState) -> tuple[Millis | None, Evict | None]:
         """When it will have run for as long as it may, over all its admissions."""
         limit = gang.workload.max_execution_seconds
         if limit is None:
@@ -147,7 +150,7 @@ class Lifecycle:
         because = "exceeding the maximum execution time"
         return gang.admitted_at + left * 1000, _deactivate(gang, "MaximumExecutionTimeExceeded", because)
 
-    def _readiness_limit(self, gang: Gang, now: Millis) -> tuple[Millis | None, Evict | None]:
+    def _readiness_limit(self, gang: WorkloadState, now: Millis) -> tuple[Millis | None, Evict | None]:
         """When it must have all pods ready: first after admission, and again after it lost one."""
         policy, workload = self._store.settings.pods_ready, gang.workload
         if policy is None or workload.pods_ready:
@@ -163,7 +166,7 @@ class Lifecycle:
 
     # --- the second pass ----------------------------------------------------------------------------------------------
 
-    def _mend(self, gang: Gang, queue: ClusterQueueState) -> Swap | Evict | None:
+    def _mend(self, gang: WorkloadState, queue: ClusterQueueState) -> Swap | Evict | None:
         """Nodes failed under it: move the pods of one, give up when there are more or when nothing else is free."""
         admission, failed = gang.admission, gang.workload.unhealthy_nodes
         if admission is None or not gang.admitted:
@@ -185,7 +188,9 @@ class Lifecycle:
             return Evict(gang.key, gang.uid, "NodeFailures", message)
         return None
 
-    def _place(self, gang: Gang, queue: ClusterQueueState, now: Millis) -> tuple[Decision | None, Millis | None]:
+    def _place(
+        self, gang: WorkloadState, queue: ClusterQueueState, now: Millis
+    ) -> tuple[Decision | None, Millis | None]:
         """The nodes are there: a placement that had to wait for them is found now, or tried again after a pause."""
         admission = gang.admission
         assert admission is not None, gang
@@ -209,7 +214,7 @@ class Lifecycle:
 
     # --- coming back --------------------------------------------------------------------------------------------------
 
-    def _judge_waiting(self, gang: Gang, now: Millis) -> tuple[Decision | None, Millis | None]:
+    def _judge_waiting(self, gang: WorkloadState, now: Millis) -> tuple[Decision | None, Millis | None]:
         """Back to the queue when what kept it away is over."""
         workload = gang.workload
         if workload.requeued is not False or gang.requeue_assumed or not workload.active or workload.finished:
@@ -242,7 +247,7 @@ def required_checks(config: ClusterQueue, admission: Admission) -> tuple[str, ..
     return tuple(check.name for check in config.checks if not check.on_flavors or used.intersection(check.on_flavors))
 
 
-def _unlisted(gang: Gang, config: ClusterQueue) -> tuple[str, ...]:
+def _unlisted(gang: WorkloadState, config: ClusterQueue) -> tuple[str, ...]:
     """The checks that apply, if some are not listed with it: its queue got them after its quota was reserved."""
     if gang.admitted or gang.workload.admission is None:
         return ()
@@ -251,19 +256,19 @@ def _unlisted(gang: Gang, config: ClusterQueue) -> tuple[str, ...]:
     return required if required != gang.asked_checks and not listed.issuperset(required) else ()
 
 
-def _complete(gang: Gang, config: ClusterQueue) -> bool:
+def _complete(gang: WorkloadState, config: ClusterQueue) -> bool:
     admission = gang.admission
     if admission is None or any(pod_set.delayed_topology == PENDING for pod_set in admission.pod_sets):
         return False
     return _checked(gang, config, admission)
 
 
-def _checked(gang: Gang, config: ClusterQueue, admission: Admission) -> bool:
+def _checked(gang: WorkloadState, config: ClusterQueue, admission: Admission) -> bool:
     states = {check.name: check.state for check in gang.workload.checks}
     return all(states.get(name) == "Ready" for name in required_checks(config, admission))
 
 
-def _waits_for_places(gang: Gang) -> bool:
+def _waits_for_places(gang: WorkloadState) -> bool:
     """Its checks are through, but where its pods go is still open."""
     admission, queue = gang.admission, queue_of(gang)
     if admission is None or queue is None or not _checked(gang, queue.config, admission):
@@ -271,7 +276,7 @@ def _waits_for_places(gang: Gang) -> bool:
     return any(pod_set.delayed_topology == PENDING for pod_set in admission.pod_sets)
 
 
-def _check_failed(gang: Gang, now: Millis) -> Evict | None:
+def _check_failed(gang: WorkloadState, now: Millis) -> Evict | None:
     """A rejection deactivates; a retry evicts, to come back after the longest pause that a check asks for."""
     rejected = [check for check in gang.workload.checks if check.state == "Rejected"]
     if rejected:
@@ -295,7 +300,7 @@ def _check_failed(gang: Gang, now: Millis) -> Evict | None:
     )
 
 
-def _stalled(gang: Gang) -> Evict | None:
+def _stalled(gang: WorkloadState) -> Evict | None:
     """It hangs, and is to be queued again at its old place: it may have been the node's fault."""
     if gang.workload.stalled != "Requeue" or not gang.admitted:
         return None
@@ -314,7 +319,7 @@ def _listed(checks: Iterable[CheckState], *, said: bool) -> str:
 # --- PodsReady --------------------------------------------------------------------------------------------------------
 
 
-def _not_ready(gang: Gang, policy: PodsReadyPolicy, now: Millis) -> Evict:
+def _not_ready(gang: WorkloadState, policy: PodsReadyPolicy, now: Millis) -> Evict:
     """Out, to come back after a pause that doubles each time, until there were too many."""
     count = gang.workload.requeue_count + 1
     if policy.backoff_limit is not None and count > policy.backoff_limit:
@@ -330,7 +335,7 @@ def _not_ready(gang: Gang, policy: PodsReadyPolicy, now: Millis) -> Evict:
     )
 
 
-def _deactivate(gang: Gang, cause: str, because: str) -> Evict:
+def _deactivate(gang: WorkloadState, cause: str, because: str) -> Evict:
     return Evict(
         gang.key,
         gang.uid,

@@ -16,7 +16,7 @@ from gangline.engine.model import Decision, Evict, Millis, Overrun, RuntimeForec
 from gangline.engine.model.runtime import Runtime
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, queue_of
 from gangline.engine.queues.estimates import flavors_of
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.state.store import Store
 from gangline.engine.text.wording import span_text
 
@@ -41,7 +41,7 @@ class Overruns:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def judge(self, gang: Gang, now: Millis) -> tuple[Decision | None, Millis | None]:
+    def judge(self, gang: WorkloadState, now: Millis) -> tuple[Decision | None, Millis | None]:
         """What is to be said or done about a run now, and when to look again if nothing happens."""
         queue = queue_of(gang)
         policy = queue.config.overrun if queue is not None else None
@@ -69,16 +69,17 @@ class Overruns:
         if now < due:
             return None, due
         eviction, again = self._act(gang, policy, _said(gang, state, policy, expected, forecast, now), now)
-        gang.evicting = eviction is not None
+        if eviction is not None:
+            gang.evict(f"{eviction.reason}: {eviction.message}")
         return eviction, again
 
-    def _enter(self, gang: Gang, state: str, said: str) -> Warn:
+    def _enter(self, gang: WorkloadState, state: str, said: str) -> Warn:
         gang.overrun = state
         if (queue := queue_of(gang)) is not None:
             self._store.touch(queue)  # what was planned on its forecast is planned anew
         return Warn("Workload", gang.key, REASONS[state], said)
 
-    def _act(self, gang: Gang, policy: Overrun, said: str, now: Millis) -> tuple[Evict | None, Millis | None]:
+    def _act(self, gang: WorkloadState, policy: Overrun, said: str, now: Millis) -> tuple[Evict | None, Millis | None]:
         if policy.action == "Deactivate":
             message = f"The workload is deactivated due to an overrun: it {said}"
             return Evict(gang.key, gang.uid, "Deactivated", message, deactivate=True, underlying_cause=EVICTED), None
@@ -96,12 +97,12 @@ def founded(forecast: RuntimeForecast) -> bool:
     return forecast.samples > 0 and forecast.source not in ("Global", "Default")
 
 
-def trusted(gang: Gang) -> bool:
+def trusted(gang: WorkloadState) -> bool:
     """Its forecast may be built upon: it was never overdue. Who was is not offered as backfill any more."""
     return not gang.workload.overran and OVERDUE not in (gang.overrun, gang.workload.overrun)
 
 
-def in_the_way(gang: Gang, queue: ClusterQueueState) -> bool:
+def in_the_way(gang: WorkloadState, queue: ClusterQueueState) -> bool:
     """A gang of at least its priority waits, in its tree, for a resource of a flavor that it holds."""
     held = [fr for fr, amount in gang.usage.items() if amount > 0]
     for other in cluster_queues_of(queue.root):
@@ -117,16 +118,18 @@ def _offers(queue: ClusterQueueState, flavor: str, resource: str) -> bool:
     return group is not None and any(option.name == flavor for option in group.options)
 
 
-def _tries(gang: Gang) -> bool:
+def _tries(gang: WorkloadState) -> bool:
     """It is not kept away by a back-off of its own."""
     return gang.workload.requeued is not False or gang.requeue_assumed
 
 
-def _asks_for(gang: Gang, resources: list[str]) -> bool:
+def _asks_for(gang: WorkloadState, resources: list[str]) -> bool:
     return any(demand.pod_set.requests.get(name, 0) > 0 for demand in gang.demands for name in resources)
 
 
-def _said(gang: Gang, state: str, policy: Overrun, expected: Millis, forecast: RuntimeForecast, now: Millis) -> str:
+def _said(
+    gang: WorkloadState, state: str, policy: Overrun, expected: Millis, forecast: RuntimeForecast, now: Millis
+) -> str:
     basis = f"{forecast.source or 'forecast'}, {forecast.samples} samples" if forecast.samples else forecast.source
     text = f"has run for {span_text(now - gang.admitted_at)}; "
     text += f"{100 * policy.warn_at:g} % of such runs end within {span_text(expected)}"

@@ -7,7 +7,7 @@ from math import ceil
 
 from gangline.engine.model import UNLIMITED, QueueStatus, ResourceUsage
 from gangline.engine.queues.cluster_queue import ClusterQueueState
-from gangline.engine.queues.workload_state import Gang
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.dominant_share import standing
 from gangline.engine.quota.quota_ledger import FlavorResource
 from gangline.engine.state.store import Store
@@ -65,7 +65,7 @@ def local_queue_status(store: Store, key: str) -> QueueStatus:
     )
 
 
-def _usage(queue: ClusterQueueState, holders: Iterable[Gang], *, borrowing: bool) -> tuple[ResourceUsage, ...]:
+def _usage(queue: ClusterQueueState, holders: Iterable[WorkloadState], *, borrowing: bool) -> tuple[ResourceUsage, ...]:
     """Every flavor and resource of the queue, in its order."""
     total: dict[FlavorResource, int] = {}
     for gang in holders:

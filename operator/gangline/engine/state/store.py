@@ -25,23 +25,25 @@ from gangline.engine.model import (
 from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.nodes.health import Health
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, question_of, queue_of
-from gangline.engine.queues.cohort_hierarchy import Forest
+from gangline.engine.queues.cohort_hierarchy import CohortHierarchy
 from gangline.engine.queues.estimates import Estimates
-from gangline.engine.queues.inactive import why_inactive
-from gangline.engine.queues.quota_holds import settle_claim
+from gangline.engine.queues.quota_holds import end_quota_hold
+from gangline.engine.queues.states import HOLDER, Journal, State
 from gangline.engine.queues.timed_queue import TimedQueue
-from gangline.engine.queues.workload_state import NOBODY, Gang
+from gangline.engine.queues.workload_state import NOBODY, WorkloadState
 from gangline.engine.quota.quota_ledger import FlavorResource
 from gangline.engine.quota.quota_ledger import Node as QuotaNode
 from gangline.engine.state.admission_fairness import BY_POLICY, AdmissionFairness
+from gangline.engine.state.inactive import why_inactive
 from gangline.engine.topology.node_filter import expression_matches
 from gangline.engine.topology.placement import DELAYING, has_placements
 from gangline.engine.topology.topologies import Topologies
 
 
 class Store:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, journal: Journal) -> None:
         self.settings = settings
+        self.journal = journal
         self.flavors: dict[str, Flavor] = {}
         self.local_queues: dict[str, LocalQueue] = {}
         self.namespaces: dict[str, Namespace] = {}
@@ -56,29 +58,29 @@ class Store:
         self.estimates = Estimates(self.forecasts)
         #: for engine.backfill.timeline: holders that came, went or changed, and whether any quota tree was made anew
         self.moved_holders: dict[str, None] = {}
-        self.replanted = True
+        self.trees_rebuilt = True
         #: where topology flavors have room
         self.topology = Topologies()
         #: which nodes can be trusted, and what those of other flavors have room for
         self.health = Health(settings.health, self._soak_seconds)
         self.capacity = Capacity(self.health, self.flavors)
 
-        self.forest = Forest()
-        self.cohorts = self.forest.cohorts
-        self.cluster_queues = self.forest.configs
-        self.queues = self.forest.queues
+        self.hierarchy = CohortHierarchy()
+        self.cohorts = self.hierarchy.cohorts
+        self.cluster_queues = self.hierarchy.configs
+        self.queues = self.hierarchy.queues
         #: those whose policy reserves starts
         self.reserving: list[ClusterQueueState] = []
-        self.gangs: dict[str, Gang] = {}
+        self.gangs: dict[str, WorkloadState] = {}
         #: LocalQueue key -> the gangs that name it, finished ones excepted
-        self.gangs_of: dict[str, dict[str, Gang]] = {}
+        self.gangs_of: dict[str, dict[str, WorkloadState]] = {}
         #: ClusterQueue -> LocalQueues that point to it
         self.local_queues_of: dict[str, set[str]] = {}
 
         #: workloads that keep what they hold, and of which nothing more is decided (engine.isolated_engine)
         self.frozen: set[str] = set()
         #: gangs whose life cycle has to be looked at
-        self.reviews: dict[str, Gang] = {}
+        self.reviews: dict[str, WorkloadState] = {}
         #: holders that were admitted and whose pods are not all ready, while that holds admission back
         self.unready: set[str] = set()
         fair = settings.admission_fair_sharing
@@ -88,7 +90,7 @@ class Store:
         self.changed_queues: set[str] = set()
         self.changed_local_queues: set[str] = set()
         #: ClusterQueue that doesn't exist -> gangs that hold quota of it all the same
-        self._homeless: dict[str, dict[str, Gang]] = {}
+        self._homeless: dict[str, dict[str, WorkloadState]] = {}
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 
@@ -111,10 +113,10 @@ class Store:
 
     def settle(self) -> None:
         """Bring the quota trees in line with the configuration. Cheap if nothing changed."""
-        done = self.forest.settle(self._set_up)
+        done = self.hierarchy.settle(self._set_up)
         if done is None:
             return
-        self.replanted = True
+        self.trees_rebuilt = True
         self.health.regard_policies()
         self.reserving = [queue for queue in self.queues.values() if queue.reserves]
         for queue in done.gone:
@@ -144,6 +146,7 @@ class Store:
         for gang in queue.pending.everyone():
             queue.pending.take_out(gang)
             gang.queue = None
+            gang.enter(State.UNQUEUED, f"ClusterQueue {queue.name} was deleted")
         for gang in queue.holders.values():
             gang.queue, gang.cells = None, []
             self._homeless.setdefault(queue.name, {})[gang.uid] = gang
@@ -187,7 +190,7 @@ class Store:
 
     # --- gangs --------------------------------------------------------------------------------------------------------
 
-    def usage_of(self, gang: Gang, admission: Admission) -> dict[FlavorResource, int]:
+    def usage_of(self, gang: WorkloadState, admission: Admission) -> dict[FlavorResource, int]:
         """What an admission holds now; finished pods hold nothing any more."""
         usage: dict[FlavorResource, int] = {}
         counts = {demand.name: demand.count for demand in gang.demands}
@@ -198,27 +201,27 @@ class Store:
                 usage[fr] = usage.get(fr, 0) + amount
         return usage
 
-    def hold(self, gang: Gang) -> None:
+    def hold(self, gang: WorkloadState) -> None:
         """The gang holds quota, as its last fact says."""
         admission = gang.workload.admission or gang.admission
         assert admission is not None, gang
         self.capacity.hold(gang, admission)
         self._hold_places(gang, admission)
-        gang.evicting = bool(gang.workload.evicted)
+        evicting = bool(gang.workload.evicted)
         queue = self.queues.get(admission.cluster_queue)
         if queue is None:
             gang.admission, gang.queue = admission, None
+            gang.enter(HOLDER[gang.admitted, evicting])
             self._homeless.setdefault(admission.cluster_queue, {})[gang.uid] = gang
             return
         queue.hold(gang, admission, self.usage_of(gang, admission), gang.workload.reserved_at // 1000)
-        self.note_state(gang)
+        self.note_state(gang, evicting=evicting)
         self.touch(queue)
 
-    def confirm(self, gang: Gang) -> None:
+    def confirm(self, gang: WorkloadState) -> None:
         """A fact about a holder that keeps its admission: what it holds is brought in line with it."""
         queue, admission = queue_of(gang), gang.workload.admission
         assert queue is not None and admission is not None, gang
-        gang.evicting = gang.evicting or bool(gang.workload.evicted)
         if admission.pod_sets != (gang.admission.pod_sets if gang.admission else ()):
             self._hold_places(gang, admission)
             self.capacity.hold(gang, admission)
@@ -231,31 +234,32 @@ class Store:
             queue.change_usage(gang, usage)
             if released:
                 self.flush(queue.root)
-        self.note_state(gang)
+        self.note_state(gang, evicting=gang.evicting or bool(gang.workload.evicted))
         self.note_change(gang)
 
-    def _hold_places(self, gang: Gang, admission: Admission) -> None:
+    def _hold_places(self, gang: WorkloadState, admission: Admission) -> None:
         if has_placements(admission):
             gang.placed = self.topology
             self.topology.put_holder(gang.key, admission)
 
-    def swap(self, gang: Gang, admission: Admission) -> None:
+    def swap(self, gang: WorkloadState, admission: Admission) -> None:
         """Its pods are placed elsewhere from now on; the fact that says so is on its way."""
         self.moved_holders[gang.key] = None
         gang.admission = admission
         self._hold_places(gang, admission)
 
-    def note_state(self, gang: Gang) -> None:
+    def note_state(self, gang: WorkloadState, *, evicting: bool) -> None:
         """Whether it runs, and whether it keeps others waiting, follows from its last fact."""
         self.moved_holders[gang.key] = None
         workload, policy = gang.workload, self.settings.pods_ready
-        gang.admitted, gang.admitted_at = workload.admitted, workload.admitted_at
+        gang.admitted_at = workload.admitted_at
+        gang.enter(HOLDER[workload.admitted, evicting], workload.evicted)
         if self.fairness is not None and gang.admitted:
             self.fairness.admit(gang)
         if policy is not None and policy.block_admission:
             self._note_ready(gang, workload.pods_ready or not gang.admitted)
 
-    def _note_ready(self, gang: Gang, ready: bool) -> None:
+    def _note_ready(self, gang: WorkloadState, ready: bool) -> None:
         if not ready:
             self.unready.add(gang.uid)
         elif gang.uid in self.unready:
@@ -264,53 +268,58 @@ class Store:
                 for queue in self.queues.values():
                     self.touched[id(queue.root)] = queue.root
 
-    def note_change(self, gang: Gang) -> None:
+    def note_change(self, gang: WorkloadState) -> None:
         """The statuses of its queues may show it."""
         if gang.queue is not None:
             self.changed_queues.add(gang.queue.name)
         self.changed_local_queues.add(gang.local_queue)
 
-    def assume_reserved(self, gang: Gang, now: Millis, *, admitted: bool) -> None:
+    def assume_reserved(self, gang: WorkloadState, now: Millis, *, admitted: bool) -> None:
         """The scheduler gave it quota; the fact that says so is on its way."""
         if self.fairness is not None:
             self.fairness.reserve(gang)
         if admitted:
-            self.assume_admitted(gang, now)
+            self.assume_admitted(gang, now, gang.noted_cause, "Admit")
         self.reviews[gang.key] = gang
         self.note_change(gang)
 
-    def assume_admitted(self, gang: Gang, now: Millis) -> None:
-        gang.admitted, gang.admitted_at = True, now
+    def assume_admitted(
+        self, gang: WorkloadState, now: Millis, cause: str = "", decision: str = "CompleteAdmission"
+    ) -> None:
+        """Nothing stands between its quota and its start any more; the fact that says so is on its way."""
+        gang.admitted_at = now
+        gang.enter(State.ADMITTED, cause, decision)
         self.moved_holders[gang.key] = None
         policy = self.settings.pods_ready
         if policy is not None and policy.block_admission:
             self._note_ready(gang, ready=False)
         self.note_change(gang)
 
-    def assume_requeued(self, gang: Gang) -> None:
+    def assume_requeued(self, gang: WorkloadState) -> None:
         """Its back-off is over."""
         gang.requeue_assumed = True
         self.unplace(gang)
         self.place(gang)
 
-    def release(self, gang: Gang) -> None:
+    def release(self, gang: WorkloadState) -> None:
         """It holds nothing any more: what waits in its tree may try again."""
         queue = queue_of(gang)
         self.capacity.release(gang)
         self.note_change(gang)
         self._note_ready(gang, ready=True)
-        gang.admitted = gang.backfilled = False
-        gang.sent_away = NOBODY
+        gang.enter(State.MOVING)
+        gang.backfilled = False
+        gang.preempted_for_it = NOBODY
         gang.overrun = ""
         self.moved_holders[gang.key] = None
-        gang.told = ("", "")
+        gang.reported = ("", "")
         if self.fairness is not None:
             self.fairness.cancel(gang)
         if queue is not None:
             queue.release(gang)
         elif gang.admission is not None:
             self._homeless.get(gang.admission.cluster_queue, {}).pop(gang.uid, None)
-            gang.admission, gang.usage, gang.evicting = None, {}, False
+            gang.admission, gang.usage = None, {}
         placed, gang.placed = gang.placed, None
         if placed is not None:
             placed.remove_holder(gang.key)
@@ -319,36 +328,39 @@ class Store:
         if placed is not None:
             self._flush_placing()
 
-    def place(self, gang: Gang) -> None:
+    def place(self, gang: WorkloadState) -> None:
         """Put a gang that holds nothing where it belongs: the queue of its LocalQueue, aside in it, or nowhere."""
         if gang.holds:
             return
         queue = self.queue_for(gang)
         if gang.queue is not None and gang.queue is not queue:
             self.unplace(gang)
-        if queue is None or gang.queue is queue:
+        if queue is None:
+            gang.enter(State.UNQUEUED)
+            return
+        if gang.queue is queue:
             return
         gang.queue = queue
         if self.may_try(gang):
             queue.pending.arrive(gang)
             self.touch(queue)
         else:
-            queue.pending.put_aside(gang)
+            queue.pending.set_alone_inadmissible(gang)
         self.note_change(gang)
 
-    def unplace(self, gang: Gang) -> None:
+    def unplace(self, gang: WorkloadState) -> None:
         queue = queue_of(gang)
         if queue is None or gang.holds:
             return
         queue.pending.take_out(gang)
         queue.pending.forget_preemptor(gang)
-        settle_claim(gang, queue)
+        end_quota_hold(gang, queue)
         gang.yielding = False
         self.note_change(gang)
         gang.queue = None
         self.touch(queue)
 
-    def queue_for(self, gang: Gang) -> ClusterQueueState | None:
+    def queue_for(self, gang: WorkloadState) -> ClusterQueueState | None:
         """Where it would wait, None if it may not wait anywhere."""
         workload = gang.workload
         if workload.finished or not workload.active or workload.on_hold or workload.gates:
@@ -358,11 +370,11 @@ class Store:
             return None
         return self.queues.get(local_queue.cluster_queue)
 
-    def may_try(self, gang: Gang) -> bool:
+    def may_try(self, gang: WorkloadState) -> bool:
         """Not while it backs off, nor from a namespace that its queue doesn't select."""
         return (gang.workload.requeued is not False or gang.requeue_assumed) and self.selects(gang)
 
-    def selects(self, gang: Gang) -> bool:
+    def selects(self, gang: WorkloadState) -> bool:
         queue = queue_of(gang)
         selector = queue.config.namespace_selector if queue is not None else None
         if selector is None:
@@ -390,7 +402,7 @@ class Store:
                 self.changed_queues.add(queue.name)
 
     def _flush_placing(self) -> None:
-        """Nodes have more room: whoever found none tries again, in whatever tree."""
+        """Nodes have more room: workloads that found none try again, in every tree."""
         for queue in self.queues.values():
             if queue.lacks_places:
                 self.flush(queue.root)
@@ -400,7 +412,7 @@ class Store:
     def inactive(self, name: str) -> tuple[str, str]:
         """Why a ClusterQueue takes no new gangs: reason and message; ("", "") = it does."""
         config = self.cluster_queues[name]
-        in_cycle = config.cohort in self.forest.cyclic
+        in_cycle = config.cohort in self.hierarchy.cyclic
         return why_inactive(config, self.flavors, self.topologies, self.checks, in_cycle=in_cycle)
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from gangline.engine.model import Admission, Workload
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
-from gangline.engine.queues.quota_holds import Claim
-from gangline.engine.queues.workload_state import Gang, queue_time
+from gangline.engine.queues.quota_holds import QuotaHold
+from gangline.engine.queues.states import HOLDER, State
+from gangline.engine.queues.workload_state import WorkloadState, queue_time
 from gangline.engine.state.store import Store
 
 
@@ -18,7 +19,7 @@ class Intake:
     def put(self, workload: Workload) -> None:
         gang = self._store.gangs.get(workload.key)
         if gang is not None and (gang.uid != workload.uid or workload.finished):
-            self.forget(workload.key)
+            self.forget(workload.key, "Finished" if workload.finished else "Deleted")
             gang = None
         if workload.finished:
             return
@@ -27,7 +28,7 @@ class Intake:
         elif workload != gang.workload or _differs(gang):
             self._update(gang, workload)
 
-    def forget(self, key: str) -> None:
+    def forget(self, key: str, cause: str = "Deleted") -> None:
         """The workload finished or is gone: what it held is free, and the others may try again."""
         store = self._store
         gang = store.gangs.pop(key, None)
@@ -38,9 +39,11 @@ class Intake:
         store.gangs_of[gang.local_queue].pop(gang.uid, None)
         if gang.holds:
             store.release(gang)
+            gang.enter(State.FINISHED, cause)
             return
         queue = queue_of(gang)
         store.unplace(gang)
+        gang.enter(State.FINISHED, cause)
         if queue is not None:
             store.flush(queue.root)
 
@@ -48,18 +51,19 @@ class Intake:
         """What was assumed of it is void: it is again what its last fact says."""
         gang = self._store.gangs.get(key)
         if gang is not None:
-            gang.evicting = False
+            if gang.holds:
+                gang.enter(HOLDER[gang.admitted, False], "A write about it failed: it is again what the cluster says")
             self._store.capacity.stays(gang)
-            gang.told = ("", "")
+            gang.reported = ("", "")
             self._update(gang, gang.workload, anew=True)
 
     def _welcome(self, workload: Workload) -> None:
         store = self._store
-        gang = store.gangs[workload.key] = Gang(workload, store.settings)
+        gang = store.gangs[workload.key] = WorkloadState(workload, store.settings, store.journal)
         store.gangs_of.setdefault(gang.local_queue, {})[gang.uid] = gang
         self._settle(gang)
 
-    def _update(self, gang: Gang, workload: Workload, *, anew: bool = False) -> None:
+    def _update(self, gang: WorkloadState, workload: Workload, *, anew: bool = False) -> None:
         store, old = self._store, gang.workload
         queue = queue_of(gang)
         if queue is not None and gang.holds and _same(gang.admission, workload.admission):
@@ -70,7 +74,7 @@ class Intake:
             store.confirm(gang)
             store.reviews[gang.key] = gang
             if anew:
-                store.touch(queue)  # whoever it was to go for tries again
+                store.touch(queue)  # the workload that it was preempted for tries again
             return
         if gang.holds:
             store.release(gang)
@@ -85,7 +89,7 @@ class Intake:
         if standing is not None and gang.queue is standing.queue and not gang.holds:
             standing.restore(gang)
 
-    def _waits_alike(self, gang: Gang, old: Workload, new: Workload) -> bool:
+    def _waits_alike(self, gang: WorkloadState, old: Workload, new: Workload) -> bool:
         """Nothing changed that could change its chances or its place."""
         return (
             old.pod_sets == new.pod_sets
@@ -97,21 +101,21 @@ class Intake:
             and queue_time(new, self._store.settings) == gang.since
         )
 
-    def _settle(self, gang: Gang) -> None:
+    def _settle(self, gang: WorkloadState) -> None:
         if gang.workload.admission is not None:
             self._store.hold(gang)
         else:
             self._store.place(gang)
         self._store.reviews[gang.key] = gang
 
-    def _learn(self, gang: Gang, workload: Workload) -> None:
+    def _learn(self, gang: WorkloadState, workload: Workload) -> None:
         store = self._store
         store.gangs_of[gang.local_queue].pop(gang.uid, None)
         gang.learn(workload, store.settings)
         store.gangs_of.setdefault(gang.local_queue, {})[gang.uid] = gang
 
 
-def _differs(gang: Gang) -> bool:
+def _differs(gang: WorkloadState) -> bool:
     """Something was assumed that its last fact does not say: hearing that again undoes it."""
     return gang.holds != (gang.workload.admission is not None)
 
@@ -130,17 +134,17 @@ class _Standing:
 
     queue: ClusterQueueState
     sticky: bool
-    claim: Claim | None
+    claim: QuotaHold | None
 
-    def restore(self, gang: Gang) -> None:
+    def restore(self, gang: WorkloadState) -> None:
         if self.sticky:
             self.queue.pending.preemptor = gang
         if self.claim is not None:
-            self.queue.claims[gang.uid] = self.claim
+            self.queue.quota_holds[gang.uid] = self.claim
 
 
-def _standing(gang: Gang) -> _Standing | None:
+def _standing(gang: WorkloadState) -> _Standing | None:
     queue = queue_of(gang)
     if queue is None or gang.holds:
         return None
-    return _Standing(queue, queue.pending.preemptor is gang, queue.claims.get(gang.uid))
+    return _Standing(queue, queue.pending.preemptor is gang, queue.quota_holds.get(gang.uid))

@@ -11,7 +11,7 @@ T = TypeVar("T")
 class ChangeLog(Generic[T]):
     """A reader keeps the `end` up to which it has looked, and asks for what came `since`.
 
-    The log starts over when it is `longest` entries long: whoever had not caught up by then looks at everything again.
+    The log starts over when it is `longest` entries long: a reader that had not caught up by then looks at everything again.
     """
 
     __slots__ = ("_entries", "_first", "_longest")

@@ -22,8 +22,8 @@ HOLD_QUOTA: Final = "HoldFreedQuota"
 #: Fixed: it waits until that gang has started or given up.
 NO_READMIT: Final = "NoReadmitBeforePreemptor"
 
-#: Whoever fits once the victims of a cycle are gone is admitted at once, though these still hold their quota: for as long as they
-#: take to stop, more is admitted than there is. Fixed: what they still hold is not granted.
+#: A workload that fits once the victims of a cycle are gone is admitted at once, though these still hold their quota:
+#: for as long as they take to stop, more is admitted than there is. Fixed: what they still hold is not granted.
 STILL_HELD: Final = "QuotaOfVictimsStillHeld"
 
 FIXES: Final = frozenset({FALSE_FIT, PODS_IN_SEARCH, HOLD_QUOTA, NO_READMIT, STILL_HELD})

@@ -29,7 +29,7 @@ def wants_of(requests: Requests) -> Wants:
     return tuple(sorted((name, amount) for name, amount in amounts.items() if amount > 0))
 
 
-class Room(Protocol):
+class NodeRoom(Protocol):
     """A leaf as counting sees it."""
 
     @property
@@ -99,7 +99,7 @@ class Counts:
 
     # --- filling ------------------------------------------------------------------------------------------------------
 
-    def fill(self, rooms: Sequence[Room], verdicts: Sequence[Verdict], within: range | None = None) -> None:
+    def fill(self, rooms: Sequence[NodeRoom], verdicts: Sequence[Verdict], within: range | None = None) -> None:
         """Count everything afresh. Leaves outside `within` are excluded as outside the topology domain."""
         everything = range(len(rooms))
         for leaf in everything:
@@ -111,7 +111,7 @@ class Counts:
             for position in range(self.tree.size(level)):
                 self._count_parent(level, position, self._inner)
 
-    def update(self, leaves: Collection[int], rooms: Sequence[Room], verdicts: Sequence[Verdict]) -> None:
+    def update(self, leaves: Collection[int], rooms: Sequence[NodeRoom], verdicts: Sequence[Verdict]) -> None:
         """Count these leaves again, and the domains that they lie in."""
         for leaf in leaves:
             self._count_leaf(leaf, rooms[leaf], verdicts[leaf])
@@ -122,7 +122,7 @@ class Counts:
             for position in changed:
                 self._count_parent(level - 1, position, self._inner)
 
-    def _count_leaf(self, leaf: int, room: Room, verdict: Verdict) -> None:
+    def _count_leaf(self, leaf: int, room: NodeRoom, verdict: Verdict) -> None:
         demand, lowest = self.demand, self.tree.lowest
         reason, score = verdict
         fitting = leading = beside = 0

@@ -265,7 +265,7 @@ class Topologies:
     ) -> Placement:
         """Place a workload's pod sets, by the flavor that quota gave them; nothing is changed.
 
-        `without` names holders to be thought away. Pods placed on one flavor take room on the others that share its hosts.
+        `without` names holders that do not count. Pods placed on one flavor take room on the others that share its hosts.
         KeyError names a flavor without a ledger.
         """
         lifted = {key: self._holders[key] for key in without if key in self._holders}

@@ -1,0 +1,66 @@
+"""What has happened to a workload: from what the operator remembers, or from the Workload's own conditions. Pure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gangline.api import names
+from gangline.api.read import conditions
+from gangline.kube.resources import Json
+
+#: what a condition that became true says of the state of its Workload
+_STATES: Mapping[str, str] = {
+    names.QUOTA_RESERVED: "QuotaReserved",
+    names.ADMITTED: "Admitted",
+    names.EVICTED: "Evicting",
+    names.FINISHED: "Finished",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of a story. `at` is in seconds since the epoch, None for just now."""
+
+    at: float | None
+    state: str
+    cause: str
+    decision: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        return {"at": self.at, "state": self.state, "cause": self.cause, "decision": self.decision}
+
+
+def of_answer(answer: Json) -> list[Event]:
+    """From the operator's answer."""
+    return [
+        Event(None if row["at"] is None else row["at"] / 1000, row["after"], row["cause"], row["decision"])
+        for row in answer.get("story") or ()
+    ]
+
+
+def of_conditions(workload: Json) -> list[Event]:
+    """What the object itself tells: when it was created, and when each of its conditions changed last."""
+    created = conditions.millis_of(workload["metadata"].get("creationTimestamp")) / 1000
+    found = [Event(created, "Pending", "Created")]
+    for row in (workload.get("status") or {}).get("conditions") or ():
+        state = _STATES.get(row["type"])
+        if state is not None and row["status"] == "False" and row["type"] == names.QUOTA_RESERVED:
+            state = "Pending"
+        elif state is None or row["status"] != "True":
+            continue
+        found.append(Event(conditions.millis_of(row.get("lastTransitionTime")) / 1000, state, row.get("message", "")))
+    return sorted(found, key=lambda event: event.at or 0.0)
+
+
+def rendered(events: Iterable[Event]) -> str:
+    """A line for each: when, its state from then on, and why."""
+    rows = [(_clock(event.at), event.state, event.cause) for event in events]
+    width = max((len(state) for _, state, _ in rows), default=0)
+    return "\n".join(f"{at}  {state.ljust(width)}  {cause}".rstrip() for at, state, cause in rows)
+
+
+def _clock(at: float | None) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)) if at is not None else "just now".ljust(19)

@@ -1,0 +1,121 @@
+"""The ledgers during one scheduling cycle: without the victims that its attempts chose, and with what these attempts assume.
+
+Each attempt of a cycle sees what the earlier ones took. Nothing of that is copied: it is done on the ledgers themselves, and
+`close` undoes it. The candidates for preemption that the search remembers (`Preemptor.known`) are good for as long as nobody in
+the tree gets more than they had; whatever here may give somebody more forgets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+
+from gangline.engine.cycle.attempt import Attempt
+from gangline.engine.preemption.preemptor import Preemptor
+from gangline.engine.preemption.simulated_removal import SimulatedRemoval
+from gangline.engine.queues.cluster_queue import QuotaHold
+from gangline.engine.queues.quota_holds import held_for_others
+from gangline.engine.queues.workload_state import WorkloadState
+from gangline.engine.quota.quota_ledger import Cell
+
+
+class CycleLedger:
+    """`lasting`: victims stay removed from one attempt to the next, as nobody else looks at the ledgers meanwhile."""
+
+    def __init__(self, preemptor: Preemptor, quota_holds: Sequence[QuotaHold], *, lasting: bool) -> None:
+        self._preemptor = preemptor
+        self._quota_holds = quota_holds
+        self._lasting = lasting
+        #: chosen so far, by all attempts
+        self.victims: dict[WorkloadState, None] = {}
+        self._removal = SimulatedRemoval()
+        self._removed = False
+        self._assumed: list[tuple[Cell, int]] = []
+        self._assumed_places: list[str] = []
+        self._assumed_seats: list[Callable[[], None]] = []  # each gives back what it took
+        self.forget_candidates()
+
+    def forget_candidates(self) -> None:
+        """Somebody has more than before: others may be preempted now."""
+        self._preemptor.known.clear()
+
+    @contextmanager
+    def as_seen_by(self, gang: WorkloadState) -> Generator[None]:
+        """What is held for other preemptors is in use."""
+        with held_for_others(self._quota_holds, gang):
+            yield
+
+    # --- victims ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def without_victims(self) -> Generator[None]:
+        """All that were chosen so far are gone."""
+        if not self._removed:
+            self._removed = True
+            self._removal.remove(*self.victims)
+        try:
+            yield
+        finally:
+            if not self._lasting:
+                self.with_victims()
+
+    def with_victims(self) -> None:
+        """They hold what they have, from now on."""
+        if self._removed:
+            self._removed = False
+            self._removal.end()
+            self.forget_candidates()
+
+    def choose(self, victim: WorkloadState) -> None:
+        self.victims[victim] = None
+        if self._removed:
+            self._removal.remove(victim)
+
+    # --- assumptions --------------------------------------------------------------------------------------------------
+
+    def assume(self, attempt: Attempt, usage: Mapping[Cell, int]) -> None:
+        """In use for the rest of the cycle."""
+        if attempt.assignment.placements():
+            key = f"{attempt.gang.key} (assumed)"
+            self._preemptor.topologies.put_holder(key, attempt.assignment.admission(attempt.queue.name))
+            self._assumed_places.append(key)
+        if attempt.assignment.want is not None:
+            self._assumed_seats.append(attempt.assignment.want.assume())
+        known = self._preemptor.known
+        over_quota = _count_over_quota(usage) if known else 0
+        for cell, amount in usage.items():
+            cell.add(amount)
+            self._assumed.append((cell, amount))
+        if known and _count_over_quota(usage) != over_quota:
+            self.forget_candidates()
+
+    @contextmanager
+    def without_assumptions(self) -> Generator[None]:
+        """Quota as it is held, and no more."""
+        for cell, amount in self._assumed:
+            cell.remove(amount)
+        try:
+            yield
+        finally:
+            for cell, amount in self._assumed:
+                cell.add(amount)
+
+    def close(self) -> None:
+        """The cycle is over: what it only assumed is void."""
+        self.with_victims()
+        for cell, amount in reversed(self._assumed):
+            cell.remove(amount)
+        for key in self._assumed_places:
+            self._preemptor.topologies.remove_holder(key)
+        for give_back in reversed(self._assumed_seats):
+            give_back()
+
+
+def _count_over_quota(cells: Iterable[Cell]) -> int:
+    """Of these cells and those above them, but not at the root, which nobody can be asked to give back to."""
+    count = 0
+    for cell in cells:
+        while cell.parent is not None:
+            count += cell.usage > cell.subtree
+            cell = cell.parent
+    return count

@@ -1,0 +1,164 @@
+"""The states of a workload, which may follow which, and the journal of what has happened to each.
+
+    Unqueued ──▶ Pending ◀──▶ Nominated ──▶ QuotaReserved ──▶ Admitted ──▶ Finished
+                 │    ▲                          │                │
+                 ▼    │                          ▼                ▼
+          Inadmissible / HeldBack ◀───────── Evicting ◀──────── Evicting
+
+`WorkloadState.enter` is the one function that changes a state; what is not in `ALLOWED` raises TransitionError.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Protocol, cast
+
+from gangline.engine.model import Millis
+
+#: transitions that are remembered, of all workloads together
+MOST_REMEMBERED: Final = 20_000
+
+
+class State(Enum):
+    """Where a workload is. Values are what users read."""
+
+    __hash__ = object.__hash__  # members are compared by identity; Enum's own hash is that of the name, and slow
+
+    #: on its way from one place to another, within one call
+    MOVING = "Moving"
+    #: no ClusterQueue takes it: its LocalQueue or ClusterQueue is missing, stopped or does not select its namespace
+    UNQUEUED = "Unqueued"
+    #: in the order of its ClusterQueue
+    PENDING = "Pending"
+    #: the head that the present scheduling cycle tries
+    NOMINATED = "Nominated"
+    #: it can't be admitted for the time being: it is tried again when something is released
+    INADMISSIBLE = "Inadmissible"
+    #: it would fit, but a workload with a reservation would start later
+    HELD_BACK = "HeldBack"
+    #: it has quota; admission checks, or the places of its pods, are still open
+    RESERVED = "QuotaReserved"
+    #: it runs, or may
+    ADMITTED = "Admitted"
+    #: it loses its quota before it was admitted
+    WITHDRAWN = "Withdrawn"
+    #: it was admitted and is being stopped; it holds its quota until its pods are gone
+    EVICTING = "Evicting"
+    #: it is over, or deleted
+    FINISHED = "Finished"
+
+
+HOLDING: Final = frozenset({State.RESERVED, State.ADMITTED, State.WITHDRAWN, State.EVICTING})
+_WAITING: Final = frozenset({State.PENDING, State.INADMISSIBLE})
+
+#: what may follow; staying in a state is always allowed. A HELD_BACK workload is PENDING, in a bucket that is held back.
+ALLOWED: Final[dict[State, frozenset[State]]] = {
+    State.MOVING: frozenset({State.UNQUEUED, State.NOMINATED, State.FINISHED, *_WAITING, *HOLDING}),
+    State.UNQUEUED: frozenset({State.FINISHED, *_WAITING, *HOLDING}),
+    State.PENDING: frozenset({State.MOVING}),
+    State.NOMINATED: frozenset({State.MOVING}),
+    State.INADMISSIBLE: frozenset({State.MOVING}),
+    State.RESERVED: frozenset({State.ADMITTED, State.WITHDRAWN, State.EVICTING, State.MOVING}),
+    State.ADMITTED: frozenset({State.RESERVED, State.WITHDRAWN, State.EVICTING, State.MOVING}),
+    State.WITHDRAWN: frozenset({State.RESERVED, State.ADMITTED, State.EVICTING, State.MOVING}),
+    State.EVICTING: frozenset({State.RESERVED, State.ADMITTED, State.WITHDRAWN, State.MOVING}),
+    State.FINISHED: frozenset(),
+}
+#: (admitted, evicting) -> the state of a holder
+HOLDER: Final = {
+    (False, False): State.RESERVED,
+    (True, False): State.ADMITTED,
+    (False, True): State.WITHDRAWN,
+    (True, True): State.EVICTING,
+}
+#: between two places: not worth a line in the journal
+_FLEETING: Final = frozenset({State.MOVING, State.NOMINATED})
+
+
+class TransitionError(RuntimeError):
+    """A state was to follow another that it must not follow: a bug of ours, which costs this workload alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One line of a workload's story. `at` is None until the next decision says what time it is."""
+
+    at: Millis | None
+    workload: str
+    uid: str
+    before: State | None  # None: it was not known before
+    after: State
+    cause: str  # one sentence, "" where the states say it all
+    decision: str  # the kind of decision that it came from, "" = a fact
+
+
+#: Cells of one transition as it is kept: workload, uid, before, after, cause, decision.
+_WIDTH: Final = 6
+
+
+class Subject(Protocol):
+    """A workload, as far as its story goes: the last line of it, and that line itself for as long as it is of this moment."""
+
+    key: str
+    uid: str
+    noted: State | None
+    noted_cause: str
+    noted_row: int
+
+    @property
+    def state(self) -> State: ...
+
+
+class Journal:
+    """What has happened to workloads: the last transitions of all together, oldest first.
+
+    A *moment* is a call of `decide` with the facts since the one before. Within it, what was only passed through is left out.
+    Kept in flat rows, not as objects: thousands of those would make every garbage collection longer.
+    """
+
+    def __init__(self, most: int = MOST_REMEMBERED) -> None:
+        self._most = most
+        #: when, and then the cells of each transition
+        self._past: deque[Millis | State | str | None] = deque(maxlen=most * (_WIDTH + 1))
+        self._moment: list[State | str | None] = []
+        #: cells before those of this moment, counted from the beginning
+        self._first = 0
+        #: facts are taken in that were known before: nothing of it is news
+        self.resting = False
+
+    def end(self, now: Millis | None) -> None:
+        """A moment is over: it was this one."""
+        moment = self._moment
+        for at in range(0, len(moment), _WIDTH):
+            self._past.append(now)
+            self._past.extend(moment[at : at + _WIDTH])
+        self._first += len(moment)
+        moment.clear()
+
+    def note(self, workload: Subject, cause: str = "", decision: str = "") -> None:
+        """The workload is in another state than was noted last, or for another reason."""
+        state, before = workload.state, workload.noted
+        if state in _FLEETING or (before is state and (not cause or workload.noted_cause == cause)):
+            return
+        moment, place = self._moment, workload.noted_row - self._first
+        passed_through = before is State.UNQUEUED or (before is state and not workload.noted_cause)
+        workload.noted, workload.noted_cause = state, cause
+        if self.resting:
+            return
+        if passed_through and 0 <= place < len(moment):
+            moment[place + 3 : place + _WIDTH] = state, cause, decision
+            return
+        if len(moment) >= self._most * _WIDTH:
+            self.end(None)  # a process that stands by decides nothing
+        workload.noted_row = self._first + len(moment)
+        moment += workload.key, workload.uid, before, state, cause, decision
+
+    def story(self, workload: str) -> tuple[Transition, ...]:
+        """What is remembered of the workload with this key, and of those that had its name before, oldest first."""
+        cells = list(self._past)
+        for at in range(0, len(self._moment), _WIDTH):
+            cells += [None, *self._moment[at : at + _WIDTH]]
+        rows = (cells[at : at + _WIDTH + 1] for at in range(0, len(cells), _WIDTH + 1))
+        return tuple(Transition(*cast("Any", row)) for row in rows if row[1] == workload)

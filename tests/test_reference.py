@@ -1,0 +1,109 @@
+"""The generated reference: up to date, and complete where something else can be asked for the same."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from prometheus_client import Counter, Gauge, Histogram
+
+from gangline.api import names
+from gangline.control.operator_metrics import Metrics
+
+ROOT = Path(__file__).parents[1]
+PAGES = ROOT / "docs" / "reference"
+
+
+@pytest.fixture(scope="module")
+def reference() -> ModuleType:
+    path = ROOT / "scripts" / "reference.py"
+    spec = importlib.util.spec_from_file_location("reference", path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules["reference"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def fresh(reference: ModuleType) -> dict[str, str]:
+    return reference.pages()
+
+
+def page(name: str) -> str:
+    return (PAGES / f"{name}.md").read_text()
+
+
+def test_no_page_is_stale(fresh: dict[str, str]) -> None:
+    assert fresh == {path.name: path.read_text() for path in PAGES.glob("*.md")}
+
+
+def test_a_stale_page_fails_the_check(
+    reference: ModuleType,
+    fresh: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(reference, "pages", lambda: fresh)
+    monkeypatch.setattr(reference, "PAGES", tmp_path)
+    assert reference.main([]) == 0
+    assert reference.main(["--check"]) == 0
+    page = tmp_path / "metrics.md"
+    page.write_text(page.read_text().replace("gangline_leader", "gangline_follower"))
+    assert reference.main(["--check"]) == 1
+    assert "+| `gangline_leader`" in capsys.readouterr().out
+
+
+def test_every_metric_of_the_operator_is_listed() -> None:
+    metrics = Metrics()
+    metrics.count_requests(dict, dict)
+    metrics.count_troubles(dict, dict)
+    metrics.count_head_delay(dict)
+    text = page("metrics")
+    for family in metrics.registry.collect():
+        suffix = "_total" if family.type == "counter" else ""
+        assert f"| `{family.name}{suffix}` | {family.type} |" in text
+    for metric in vars(metrics).values():
+        if isinstance(metric, Counter | Gauge | Histogram):
+            told = ", ".join(f"`{label}`" for label in metric._labelnames)
+            assert f"| {told} | {metric._documentation} |" in text
+
+
+def test_every_name_has_a_row_that_says_where_it_stands() -> None:
+    rows = dict(line.strip("| ").split(" | ", 1) for line in page("names").splitlines() if line.startswith("| `"))
+    for name, value in vars(names).items():
+        if name.isupper() and "/" in value and value not in (names.V1ALPHA1, names.V1BETA1, names.V1BETA2):
+            assert f"`{value}`" in rows
+    kinds = ("label on ", "label or annotation on ", "annotation on ", "finalizer on ", "scheduling gate of ")
+    assert all(text.startswith(kinds) for text in rows.values())
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        *("WaitingForQuota", "ExceedsMaxQuota", "WaitingForPreemptedWorkloads", "NoMatchingFlavor"),  # by way of tables
+        *("InCohortReclaimWhileBorrowing", "InRecovery", "GaveWay"),  # by way of records
+        *("ClusterQueueStopped", "DeactivatedDueToMaximumExecutionTimeExceeded", "PodsReadyTimeout"),
+        *("FlavorNotFound", "TopologyNotFound", "UnknownFix", "Swapped", "DeadlineExceeded"),
+    ],
+)
+def test_reasons_are_found_wherever_they_come_from(reason: str) -> None:
+    assert f"| `{reason}` |" in page("conditions")
+
+
+@pytest.mark.parametrize(
+    "reason", ["Started", "WriteRefused", "PodLeftBehind", "ForecastModelOff", "NodesLost", "RecoveryPaused"]
+)
+def test_events_are_found_wherever_they_come_from(reason: str) -> None:
+    assert f"| `{reason}` |" in page("events")
+
+
+def test_fields_have_their_defaults_constraints_and_meanings() -> None:
+    text = page("gangline")
+    assert "### QueuePolicy.spec.backfill.giveWay\n" in text
+    line = next(line for line in text.splitlines() if line.startswith("| `maxCandidates` |"))
+    assert line == "| `maxCandidates` | integer | `1000` | ≥ 1, ≤ 100000 | How many workloads are tried at most. |"
+    assert "| `clusterQueues` | [object](#queuepolicyspecclusterqueues) | required |" in text

@@ -115,11 +115,12 @@ class JobPlanning(Part):
         return any(lingering(self._pods.of(key_of(w)), jobs, self._mirror.objects[kube.NODES].get) for w in leaving)
 
     def _carry_out(self, ref: JobRef, job: Json, step: plan_steps.Step) -> None:
-        if isinstance(step, plan_steps.Note):
-            self._recorder.record(job, step.kind, step.reason, step.message)
-            return
-        self._send(ref, job, step)
-        self._busy[ref] += 1
+        match step:
+            case plan_steps.Note(kind, reason, message):
+                self._recorder.record(job, kind, reason, message)
+            case _:
+                self._send(ref, job, step)
+                self._busy[ref] += 1
 
     def _send(self, ref: JobRef, job: Json, step: plan_steps.Writing) -> None:
         resource, _ = ref

@@ -11,7 +11,7 @@ from tests.api.generated import with_defaults
 
 from gangline.api.convert import conversion
 from gangline.control.controller import Controller
-from gangline.control.mirror.mirror import resources
+from gangline.control.mirror.watched_kinds import resources
 from gangline.control.operator_metrics import Metrics
 from gangline.control.writes.writer import Writer
 from gangline.engine import IsolatedEngine

@@ -8,7 +8,7 @@ import pytest
 from tests.jobs.support import Json
 from tests.jobs.test_jobset import job_set, pods
 
-from gangline.control.mirror import mirror
+from gangline.control.mirror import watched_kinds
 from gangline.control.mirror.mirror import Mirror
 from gangline.jobs.base import JobError
 from gangline.jobs.jobset import JobSet
@@ -35,8 +35,8 @@ def filled(*objects: tuple[kube.Resource, Json]) -> Mirror:
 
 
 def test_kueues_kinds_and_kubernetes_own_may_not_be_missing():
-    assert {kube.JOB_SETS, kube.GPU_JOBS, kube.QUEUE_POLICIES} == mirror.OPTIONAL
-    assert kube.JOB_SETS in mirror.resources()
+    assert {kube.JOB_SETS, kube.GPU_JOBS, kube.QUEUE_POLICIES} == watched_kinds.OPTIONAL
+    assert kube.JOB_SETS in watched_kinds.resources()
 
 
 @pytest.mark.parametrize("where", ["labels", "annotations"])

@@ -91,6 +91,11 @@ def controller_of(obj: Json) -> Json | None:
     return next((ref for ref in obj["metadata"].get("ownerReferences") or () if ref.get("controller")), None)
 
 
+def controller_uid(obj: Json) -> str | None:
+    ref = controller_of(obj)
+    return ref["uid"] if ref is not None else None
+
+
 def key_of(obj: Json) -> str:
     """The engine's identity of an object: `namespace/name`, or `name` for cluster-scoped kinds."""
     metadata = obj["metadata"]

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from gangline.control.decisions.carrying_out import Decisions
 from gangline.control.isolation.quarantine import Quarantine, describe
-from gangline.control.mirror.mirror import READERS, Mirror
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.watched_kinds import READERS
 from gangline.control.parts.messages import Messages, ObjectSetAside
 from gangline.control.writes.events import EventRecorder
 from gangline.engine import Fault, model

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 from gangline.control.forecasting import by_flavor, run_facts
 from gangline.control.forecasting.by_flavor import differs
-from gangline.control.mirror.mirror import JOB_KINDS, Mirror
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.engine import model
 from gangline.forecast import LEVELS, Forecast, Forecaster, Run
 from gangline.forecast.runs import flavor_of

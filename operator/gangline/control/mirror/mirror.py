@@ -19,66 +19,21 @@ from gangline.api.admission.jobs import queue_name
 from gangline.api.read import parse, policy_reader
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror.changes import Changes, JobRef
+from gangline.control.mirror.watched_kinds import CONFIGURATION, JOB_KINDS, READERS, resources
 from gangline.control.parts.messages import Messages, WorkloadDeparted
 from gangline.engine import model
-from gangline.jobs import KINDS, kind_of, owners
+from gangline.jobs import kind_of, owners
 from gangline.jobs import workload as workloads
-from gangline.jobs.base import Children, JobError, JobKind
+from gangline.jobs.base import Children, JobError
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource, controller_of, key_of, true_condition
+from gangline.kube.resources import Json, Resource, controller_of, controller_uid, key_of, true_condition
 
 log = logging.getLogger(__name__)
-
-
-#: Resources whose objects the engine reads, and how. The key of each is its engine key.
-READERS: dict[Resource, tuple[type[model.Item], Callable[[Json], model.Item]]] = {
-    kube.RESOURCE_FLAVORS: (model.Flavor, parse.flavor),
-    kube.COHORTS: (model.Cohort, parse.cohort),
-    kube.CLUSTER_QUEUES: (model.ClusterQueue, parse.cluster_queue),
-    kube.LOCAL_QUEUES: (model.LocalQueue, parse.local_queue),
-    kube.ADMISSION_CHECKS: (model.AdmissionCheck, parse.admission_check),
-    kube.TOPOLOGIES: (model.Topology, parse.topology),
-    kube.NAMESPACES: (model.Namespace, parse.namespace),
-    kube.NODES: (model.Node, parse.node),
-    kube.WORKLOADS: (model.Workload, parse.workload),
-}
-
-#: Resources that only the plans read.
-PLAIN: tuple[Resource, ...] = (
-    kube.QUEUE_POLICIES,
-    kube.WORKLOAD_PRIORITY_CLASSES,
-    kube.PRIORITY_CLASSES,
-    kube.SERVICES,
-)
-
-#: Kinds that are few and change rarely: in them, what is null is left out once and for all, as in Kubernetes' own kinds.
-CONFIGURATION: frozenset[Resource] = frozenset(
-    {*PLAIN, *READERS} - {kube.SERVICES, kube.WORKLOADS, kube.NODES, kube.NAMESPACES}
-)
-
-JOB_KINDS: dict[Resource, JobKind] = {kind.resource: kind for kind in KINDS}
-
-#: Resources that a cluster may lack, such as one that has Kueue's CRDs but not yet ours: there are none of them then.
-OPTIONAL: frozenset[Resource] = frozenset({kube.QUEUE_POLICIES, *(kind.resource for kind in KINDS if kind.optional)})
-
-#: A label selector that keeps foreign objects out of memory where every object of ours carries the label.
-SELECTORS: dict[Resource, str] = {kube.SERVICES: names.GPUJOB_LABEL}
-
 
 #: Owners of owners are followed so far up.
 MOST_OWNERS = 10
 #: How many different pod sets are kept to be shared.
 MAX_SHAPES = 4096
-
-
-def resources() -> list[Resource]:
-    """Everything that has to be watched."""
-    return [*READERS, *PLAIN, *JOB_KINDS]
-
-
-def controller_uid(obj: Json) -> str | None:
-    ref = controller_of(obj)
-    return ref["uid"] if ref is not None else None
 
 
 def without_nulls(value: Any) -> Any:

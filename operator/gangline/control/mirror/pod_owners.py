@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gangline.control.mirror.mirror import Mirror, controller_uid
+from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod import claimed_workload
 from gangline.control.parts.changed_keys import ChangedKeys, KeySet
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, key_of
+from gangline.kube.resources import Json, controller_uid, key_of
 
 
 @dataclass(slots=True)

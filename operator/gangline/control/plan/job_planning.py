@@ -13,8 +13,9 @@ from gangline.api import names
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror.changes import JobRef
-from gangline.control.mirror.mirror import JOB_KINDS, Mirror
+from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.control.notify.notices import Notices
 from gangline.control.parts.messages import WriteResolved
 from gangline.control.parts.part import Part

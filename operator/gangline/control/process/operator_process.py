@@ -26,7 +26,7 @@ from gangline.api.read import policy_reader
 from gangline.control.audit.audit_log import AuditLog, RecordedEngine
 from gangline.control.controller import Controller, wall_millis
 from gangline.control.forecasting.forecast_metrics import ForecastMetrics
-from gangline.control.mirror import mirror
+from gangline.control.mirror import watched_kinds
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.messages import Messages
@@ -159,12 +159,12 @@ class Operator:
         )
         self._pods = Reflector(client, kube.PODS)
         self._by_resource: dict[Resource, Reflector] = {}
-        for resource in mirror.resources():
+        for resource in watched_kinds.resources():
             reflector = Reflector(
                 client,
                 resource,
-                label_selector=mirror.SELECTORS.get(resource, ""),
-                optional=resource in mirror.OPTIONAL,
+                label_selector=watched_kinds.SELECTORS.get(resource, ""),
+                optional=resource in watched_kinds.OPTIONAL,
                 absent_retry=ABSENT_RETRY,
             )
             self._by_resource[resource] = self.reflectors.add(reflector, self.controller.sink(resource))

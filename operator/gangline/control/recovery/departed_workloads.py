@@ -14,16 +14,17 @@ from typing import Final
 
 from gangline.api.read import parse
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import JOB_KINDS, Mirror, controller_uid
+from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod import Pod, read_pod
 from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.mirror.pod_owners import PodOwners
+from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.control.parts.messages import WorkloadDeparted
 from gangline.control.parts.part import Part
 from gangline.control.recovery.fencing import out_of_reach_since
 from gangline.engine import model
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource, key_of
+from gangline.kube.resources import Json, Resource, controller_uid, key_of
 
 #: why such a gang is on its way out
 DEPARTED: Final = "WorkloadDeparted"

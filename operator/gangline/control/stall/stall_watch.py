@@ -18,9 +18,10 @@ from gangline.api import names, quantity
 from gangline.api.read import conditions, policy_reader
 from gangline.api.read.policy_reader import StallPolicy
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import JOB_KINDS, Mirror
+from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod import Pod
 from gangline.control.mirror.pod_index import PodIndex, PodReported
+from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.control.notify.notices import Notices
 from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.messages import Messages, OwnPaceEnded

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror import mirror
+from gangline.control.mirror import watched_kinds
 from gangline.control.parts.part import Part
 from gangline.control.writes.writes import Writes
 from gangline.kube.reflector import Event, Removed, Upsert
@@ -14,7 +14,7 @@ class ClusterFeed(Part):
     """Hands on what the watch shows to `Writes`, which knows what of it is news. What is gone is not set aside any more."""
 
     name = "cluster"
-    kinds = tuple(mirror.resources())
+    kinds = tuple(watched_kinds.resources())
 
     def __init__(self, writes: Writes, quarantine: Quarantine) -> None:
         self._writes = writes

@@ -15,7 +15,8 @@ from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.messages import EvictionWanted, Messages
-from gangline.control.recovery.swaps import Recoveries, describe, holds_back, wanted_pods
+from gangline.control.recovery.swap_rules import describe, holds_back, wanted_pods
+from gangline.control.recovery.swaps import Recoveries
 from gangline.control.status import status_changes
 from gangline.engine import model
 from gangline.kube import resources as kube

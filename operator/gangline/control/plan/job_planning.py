@@ -21,7 +21,8 @@ from gangline.control.parts.messages import WriteResolved
 from gangline.control.parts.part import Part
 from gangline.control.plan import job_plan, plan_steps
 from gangline.control.recovery.fencing import lingering
-from gangline.control.recovery.swaps import Recoveries, holds_back
+from gangline.control.recovery.swap_rules import holds_back
+from gangline.control.recovery.swaps import Recoveries
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes

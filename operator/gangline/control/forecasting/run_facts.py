@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.engine import accelerators, model
 from gangline.forecast.runs import MIN_SECONDS, Run, from_workload
 from gangline.jobs.base import Said
-from gangline.kube.resources import condition_of, controller_of
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json, condition_of, controller_of
 
 
 def run_of(workload: model.Workload, raw: Json, job: Json | None, said: Said) -> Run:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import orjson
 
@@ -17,10 +17,10 @@ from gangline.control.forecasting.expected_starts import Accuracy
 from gangline.control.forecasting.history_store import History
 from gangline.control.forecasting.runtime_facts import Record
 from gangline.forecast import LEVELS, StoreError
+from gangline.kube.resources import Json
 
 log = logging.getLogger(__name__)
 
-Json: TypeAlias = dict[str, Any]
 
 #: of what is kept: another shape gets another number, and begins anew
 _SHAPE: Final = 1

@@ -11,11 +11,8 @@ watch shows of it meanwhile is held back, so that the engine never takes an old 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
 
-from gangline.kube.resources import ObjectKey, revision
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json, ObjectKey, revision
 
 
 @dataclass(slots=True)

@@ -6,13 +6,11 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from gangline.control.visibility.front_proxy import User
 from gangline.kube.client import ApiClient
-from gangline.kube.resources import Resource
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json, Resource
 
 REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False, kind="SubjectAccessReview"

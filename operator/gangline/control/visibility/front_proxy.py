@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 from urllib.parse import unquote
 
 from gangline import bounded
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import NotFound
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 NAMESPACE: Final = "kube-system"
 CONFIG_MAP: Final = "extension-apiserver-authentication"

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import orjson
 from aiohttp import web
@@ -15,11 +15,11 @@ from aiohttp import web
 from gangline import bounded
 from gangline.control.controller import Controller
 from gangline.kube import resources as kube
+from gangline.kube.resources import Json
 
 if TYPE_CHECKING:
     from gangline.control.forecasting.forecasting import Forecasting
 
-Json: TypeAlias = dict[str, Any]
 
 #: items of one answer, where the question names no number, and at most
 DEFAULT_LIMIT: Final = 1000

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Set
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import yaml
 
@@ -29,6 +29,7 @@ from gangline.kube.resources import (
     NODES,
     PODS,
     SERVICES,
+    Json,
     Resource,
     controller_of,
     key_of,
@@ -36,7 +37,6 @@ from gangline.kube.resources import (
 
 log = logging.getLogger(__name__)
 
-Json: TypeAlias = dict[str, Any]
 
 WATCHED: Final = (JOB_SETS, JOBS, SERVICES, PODS, NODES)
 CRD: Final = Path(__file__).with_name("crd.yaml")

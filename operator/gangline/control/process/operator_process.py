@@ -33,9 +33,10 @@ from gangline.control.parts.messages import Messages
 from gangline.control.process import kopf_shell, memory
 from gangline.control.process.leader_endpoint import publish
 from gangline.control.process.lease import LEASE, Elector, default_identity
+from gangline.control.process.own_namespace import ensure_namespace
+from gangline.control.process.progress_endpoint import ProgressEndpoint
 from gangline.control.process.shutdown import in_order
 from gangline.control.stall import progress_reports
-from gangline.control.stall.progress_reports import BadReportError
 from gangline.control.status import policy_status
 from gangline.control.visibility import aggregated_api
 from gangline.control.visibility.pending_view import Visibility
@@ -47,7 +48,6 @@ from gangline.engine import IsolatedEngine, model
 from gangline.kube import config, field_tracking
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
-from gangline.kube.errors import AlreadyExists, ApiError, NotFound
 from gangline.kube.reflector import Reflector, ReflectorGroup
 from gangline.kube.resources import Resource
 from gangline.kube.transport import tell_refusals
@@ -65,8 +65,6 @@ ABSENT_RETRY = 5.0
 PODS_WITHIN = 30.0
 #: What is under way may take this long to finish at the end, in seconds.
 DRAIN = 10.0
-#: The body of a report has to come within this time, in seconds.
-BODY_WITHIN = 5.0
 #: No step of the end may take longer than this, in seconds, whatever hangs.
 STEP = 15.0
 
@@ -390,7 +388,7 @@ class Operator:
         app.router.add_get("/healthz", _ok)
         app.router.add_get("/readyz", _ok)
         self.visibility.add_to(app)
-        app.router.add_post("/progress/{namespace}/{name}/{uid}", self._progress)
+        ProgressEndpoint(self.controller.stalls, self.leading.is_set).add_to(app)
         return app
 
     async def _serve(self) -> int:
@@ -407,68 +405,9 @@ class Operator:
         self.metrics.queues(self.engine, sorted(self.controller.mirror.objects[kube.CLUSTER_QUEUES]))
         return web.Response(body=await self.metrics.text(), content_type="text/plain")
 
-    async def _progress(self, request: web.Request) -> web.Response:
-        """What `gangline.progress` posts."""
-        if not self.leading.is_set():
-            return _said(503, "this process does not lead")
-        where = request.match_info
-        try:
-            report = progress_reports.load(await _body(request))
-            self.controller.stalls.report(where["namespace"], where["name"], where["uid"], report)
-        except _TooLargeError:
-            return _said(413, f"a report has at most {progress_reports.LONGEST} bytes")
-        except TimeoutError:
-            return _said(408, f"the report did not come within {BODY_WITHIN:g} s")
-        except (BadReportError, ValueError) as error:
-            return _said(400, str(error))
-        except LookupError as error:
-            return _said(404, str(error))
-        return web.Response(status=204)
-
-
-class _TooLargeError(Exception):
-    """A report has more bytes than one may have."""
-
-
-async def _body(request: web.Request) -> bytes:
-    """A report, however it is sent. Raises _TooLargeError and TimeoutError."""
-    read = bytearray()
-    async with asyncio.timeout(BODY_WITHIN):
-        async for chunk in request.content.iter_any():
-            read += chunk
-            if len(read) > progress_reports.LONGEST:
-                raise _TooLargeError
-    return bytes(read)
-
-
-def _said(status: int, text: str) -> web.Response:
-    return web.Response(status=status, text=text)
-
 
 async def _ok(_: web.Request) -> web.Response:
     return web.Response(text="ok")
-
-
-async def ensure_namespace(client: ApiClient, name: str) -> None:
-    """The namespace that Gangline keeps its own objects in exists. Tried until the API server takes it."""
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    while True:
-        try:
-            await _get_or_create(client, name, body)
-            return
-        except AlreadyExists:
-            return
-        except ApiError as error:
-            log.warning("namespace %s: %s", name, error)
-            await asyncio.sleep(1)
-
-
-async def _get_or_create(client: ApiClient, name: str, namespace: dict[str, object]) -> None:
-    """Whoever may not create namespaces finds it made."""
-    try:
-        await client.get(kube.NAMESPACES, None, name)
-    except NotFound:
-        await client.create(kube.NAMESPACES, None, namespace)
 
 
 async def serve(options: Options, *, connections: Callable[[int], int] = lambda writes: writes + 40) -> int:

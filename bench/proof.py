@@ -2,8 +2,8 @@
 
 - A reservation never leaves its ClusterQueue over nominal quota and borrowing limit, or its cohort's tree over all that it has.
   What pods hold beyond their gang's reservation counts, since they may still run when their Workload is gone. Pods on nodes
-  that are not ready or no more don't count, nor, once that node is back, those that were told to go before: they are
-  replaced by then, and their node ends them as soon as it hears of it.
+  that are not ready or no more don't count, nor, once such a node is back, those of its pods that are told to go: they were
+  given up with the node, and are replaced before it ends them.
 - A reservation covers the gang: every pod set, and as many pods as it has, or as it says it can do with.
 - A pod is bound to a node only while its gang is admitted, and never one more than admitted. When an admitted one is deleted, its
   job may start pods until it is stopped: what these hold must not have been granted to others.
@@ -196,7 +196,7 @@ class Proof:
     _of: dict[str, set[str]] = field(default_factory=dict)  # gang -> its pods
     _on: dict[str, set[str]] = field(default_factory=dict)  # node -> gangs with pods there
     _answering: set[str] = field(default_factory=set)  # nodes
-    _written_off: set[str] = field(default_factory=set)  # uids of pods told to go while their node did not answer
+    _given_up: set[str] = field(default_factory=set)  # uids of pods that were on a node while that did not answer
     _counted: dict[str, tuple[str, Usage, Usage]] = field(default_factory=dict)  # gang -> queue, used, beyond
     _now: float = 0.0
 
@@ -213,6 +213,9 @@ class Proof:
             answers = isinstance(state, Ground) and state.answers
             (self._answering.add if answers else self._answering.discard)(key)
             for gang in self._on.get(key, ()):
+                if not answers:
+                    pods = (self._pods[name] for name in self._of[gang])
+                    self._given_up.update(pod.uid for pod in pods if pod.node == key)
                 self._count(gang)
         else:
             table: dict[str, Any] = self._queues if revision.resource == kube.CLUSTER_QUEUES else self._cohorts
@@ -308,10 +311,10 @@ class Proof:
             self._of[old.gang].discard(key)
             self._count(old.gang)
         if new is None:
-            self._written_off.discard(old.uid if old is not None else "")
+            self._given_up.discard(old.uid if old is not None else "")
             return
-        if not new.live and new.node not in self._answering:
-            self._written_off.add(new.uid)
+        if new.node not in self._answering:
+            self._given_up.add(new.uid)
         self._pods[key] = new
         self._of.setdefault(new.gang, set()).add(key)
         self._on.setdefault(new.node, set()).add(new.gang)
@@ -343,7 +346,7 @@ class Proof:
         if last is None or not pods:
             return
         used = Counter()
-        for pod in (pod for pod in pods if pod.node in self._answering and pod.uid not in self._written_off):
+        for pod in (pod for pod in pods if pod.node in self._answering and (pod.live or pod.uid not in self._given_up)):
             for resource, flavor in last.flavors.get(pod.pod_set, {}).items():
                 used[flavor, resource] += 1 if resource == "pods" else pod.needs.get(resource, 0)
         beyond = used - grant.usage if grant is not None else used

@@ -129,7 +129,7 @@ def test_pods_that_run_on_without_their_reservation_hold_it() -> None:
     assert store.blamed() == [], "whose node doesn't answer may be gone for good"
 
 
-def test_a_pod_told_to_go_while_its_node_did_not_answer_is_replaced_by_then() -> None:
+def test_a_pod_that_was_given_up_with_its_node_is_replaced() -> None:
     store = Store(quota=12)
     store.grant("w", 8)
     store.pod("p0", "w")
@@ -146,6 +146,22 @@ def test_a_pod_told_to_go_while_its_node_did_not_answer_is_replaced_by_then() ->
     assert blamed.startswith(
         "ClusterQueue a has 12 of nvidia.com/gpu in h100; reserved are 12 and pods beyond their reservations 4 "
     )
+
+
+def test_a_pod_that_was_given_up_with_its_node_counts_until_it_is_told_to_go() -> None:
+    store = Store(quota=12)
+    store.grant("w", 8)
+    store.pod("p0", "w")
+    store.pod("p1", "w", node="n2")
+    store.node("n2", "Unknown")
+    store.node("n2", "True")
+    store.release("w")
+    store.grant("v", 8)
+    [blamed] = store.blamed()
+    assert "reserved are 8 and pods beyond their reservations 8" in blamed
+    store.pod("p1", "w", node="n2", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    store.grant("v", 8)
+    assert store.blamed() == []
 
 
 def test_a_gang_that_is_admitted_again_needs_no_quota_for_pods_that_have_ended() -> None:

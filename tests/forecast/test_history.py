@@ -1,4 +1,4 @@
-"""What is known at an instant: no leakage, keys, ladder, flavors."""
+"""What is known at an instant: no leakage, keys, fallback estimator, flavors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gangline.forecast import (
     Source,
     command_shape,
     dataset,
+    fallback_estimator,
     features,
     flavors,
     from_workload,
     hint_seconds,
-    ladder,
 )
 from gangline.forecast.baselines import last_two
 from gangline.forecast.runs import fold, image_name
@@ -154,25 +154,25 @@ def test_a_workload_of_the_engine() -> None:
 # --- cold start -------------------------------------------------------------------------------------------------------
 
 
-def test_the_ladder_says_what_it_stands_on() -> None:
+def test_the_fallback_estimator_says_what_it_stands_on() -> None:
     tracker = Tracker()
     fresh = run("x", 0.0)
-    assert ladder.forecast(fresh, tracker).source == Source.DEFAULT
-    hinted = ladder.forecast(replace(fresh, hint=7200.0, limit=86400.0), tracker)
+    assert fallback_estimator.forecast(fresh, tracker).source == Source.DEFAULT
+    hinted = fallback_estimator.forecast(replace(fresh, hint=7200.0, limit=86400.0), tracker)
     assert (hinted.source, hinted.samples, round(hinted.q50)) == ("Hint", 0, 7200)
-    limited = ladder.forecast(replace(fresh, limit=86400.0), tracker)
+    limited = fallback_estimator.forecast(replace(fresh, limit=86400.0), tracker)
     assert limited.source == "Limit"
     assert limited.q95 == pytest.approx(86400)
 
     others = [run(f"o{i}", i * 1000.0, 500.0, user="bob", namespace="other", gpus=4) for i in range(5)]
-    assert ladder.forecast(fresh, told(others)).source == Source.GLOBAL
-    same_size = ladder.forecast(replace(fresh, gpus=4), told(others))
+    assert fallback_estimator.forecast(fresh, told(others)).source == Source.GLOBAL
+    same_size = fallback_estimator.forecast(replace(fresh, gpus=4), told(others))
     assert (same_size.source, same_size.samples) == ("History", 5)
 
 
 def test_history_of_the_same_job_beats_the_hint() -> None:
     past = [run(f"p{i}", i * 1000.0, 500.0, name=f"job-{i}") for i in range(6)]
-    forecast = ladder.forecast(run("x", 9000.0, hint=40_000.0), told(past))
+    forecast = fallback_estimator.forecast(run("x", 9000.0, hint=40_000.0), told(past))
     assert forecast.source == "History"
     assert forecast.q50 == pytest.approx(500, rel=0.01)
     assert forecast.q90 > 1000  # six runs that agree do not make it certain
@@ -181,7 +181,7 @@ def test_history_of_the_same_job_beats_the_hint() -> None:
 def test_authors_are_corrected() -> None:
     """Ann always says ten times as long as it takes; a new job of hers is forecast with a tenth."""
     past = [run(f"p{i}", i * 1000.0, 360.0, name=f"job-{'abcdefgh'[i]}", hint=3600.0, gpus=i + 1) for i in range(6)]
-    forecast = ladder.forecast(run("x", 9000.0, hint=7200.0, name="new", gpus=64), told(past))
+    forecast = fallback_estimator.forecast(run("x", 9000.0, hint=7200.0, name="new", gpus=64), told(past))
     assert (forecast.source, forecast.samples) == ("Hint", 6)
     assert forecast.q50 == pytest.approx(720, rel=0.01)
 

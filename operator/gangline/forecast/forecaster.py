@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gangline.forecast import baselines, features, ladder, playback
+from gangline.forecast import baselines, fallback_estimator, features, playback
 from gangline.forecast.calibration import Calibrator, group_of
 from gangline.forecast.flavors import FlavorScale
 from gangline.forecast.guard import Guard, Verdict
@@ -133,8 +133,8 @@ class Forecaster:
         tracker = self._tracker
         self._asked[run.uid] = _Asked(
             vector=features.vector(run, tracker, run.submit),
-            fallback=ladder.forecast(run, tracker),
-            itself=ladder.knows_itself(run, tracker),
+            fallback=fallback_estimator.forecast(run, tracker),
+            itself=fallback_estimator.knows_itself(run, tracker),
             last_two=math.log(baselines.last_two(run, tracker)),
             group=group_of(run.queue, run.gpus),
         )

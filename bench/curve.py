@@ -13,15 +13,13 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
 
 from bench import report
 from bench.command import carried_out
 from bench.controllers import Gangline
 from bench.measure import measured
 from bench.parameters import FILE, Load, ParameterError, read
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 #: (load, size)
 POINTS = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from bench import objects
 from bench.parameters import WorkloadClass
@@ -10,9 +10,8 @@ from gangline.api import names
 from gangline.api.read import conditions
 from gangline.api.read.conditions import is_true
 from gangline.kube import resources as kube
-from gangline.kube.resources import Resource
+from gangline.kube.resources import Json, Resource
 
-Json: TypeAlias = dict[str, Any]
 Phase: TypeAlias = Literal["waiting", "running", "finished"]
 
 

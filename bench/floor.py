@@ -10,7 +10,6 @@ import asyncio
 import gc
 import time
 from pathlib import Path
-from typing import Any, TypeAlias
 
 from bench.objects import FLAVOR
 from gangline.api import names
@@ -21,8 +20,7 @@ from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Reflector, Upsert
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 #: As many writes at once as the operator makes at most.
 CONCURRENCY = 24

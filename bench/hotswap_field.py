@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Self
 
 import yaml
 
@@ -20,9 +20,7 @@ from gangline.devcluster.nodes import NodePool, create_pools, delete_pool, fail_
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import NotFound
 from gangline.kube.reflector import Event, Reflector, ReflectorGroup, Removed, Upsert
-from gangline.kube.resources import BY_KIND, JOB_SETS, NODES, PODS, QUEUE_POLICIES, Resource, key_of
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import BY_KIND, JOB_SETS, NODES, PODS, QUEUE_POLICIES, Json, Resource, key_of
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "gke-hotswap"
 ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"

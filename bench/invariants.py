@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from gangline.api import names, quantity
 from gangline.api.read import conditions, parse
-from gangline.kube.resources import key_of
+from gangline.kube.resources import Json, key_of
 
-Json: TypeAlias = dict[str, Any]
 #: (flavor, resource) -> amount in engine units
 Usage: TypeAlias = Counter[tuple[str, str]]
 

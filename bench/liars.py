@@ -20,12 +20,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from gangline import traces
 from gangline.console.options import Instant
 from gangline.engine.model import Millis
 from gangline.forecast.tracker import Tracker
+from gangline.kube.resources import Json
 from gangline.replay import policies
 from gangline.replay.replay_plan import Plan, Prepared, prepare, shake
 from gangline.replay.replayed import Cluster, Job, Result
@@ -33,7 +34,6 @@ from gangline.replay.run import foresight
 from gangline.replay.simulator import Simulator
 from gangline.traces import Trace
 
-Json: TypeAlias = dict[str, Any]
 LIAR: Final = "liar"
 #: what is told in the place of the honest hint, in seconds
 Told: TypeAlias = Callable[[float], float | None]

@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from bench.drivers import DRIVERS, Driver, finished_patch
 from bench.insisting import RETRY, insist
@@ -30,9 +30,8 @@ from gangline.kube import config
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict
 from gangline.kube.reflector import Event, Reflector, Upsert
-from gangline.kube.resources import key_of
+from gangline.kube.resources import Json, key_of
 
-Json: TypeAlias = dict[str, Any]
 log = logging.getLogger(__name__)
 
 #: Requests under way at once: creations, and as many again for finishing.

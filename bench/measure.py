@@ -5,15 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, TypeAlias
 
 from bench import sampler
 from bench.controllers import Controller, Floor, Gangline
 from bench.parameters import FILE, Load
 from bench.stack import Stack, machine
 from bench.usage import Usage, requests, total
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 _WRITES = ("create", "patch", "apply", "replace", "delete")
 #: After the last workload the operator may still write what it throttled; it is given so long to come to rest, seconds.

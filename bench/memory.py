@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
 
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 #: Seconds of each life that don't count: events, caches and the first model still come.
 WARM_UP = 180.0

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias
 
 from bench.parameters import Load, Nodes, WorkloadClass
 from gangline.api import names
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 FLAVOR = "default"
 TOPOLOGY = "racks"

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import yaml
 
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 FILE = Path(__file__).with_name("admission.yaml")
 TOPOLOGIES = ("required", "preferred", "balanced")

@@ -22,9 +22,8 @@ from gangline.api import names
 from gangline.api.read import conditions, parse, podspec
 from gangline.engine import model
 from gangline.kube import resources as kube
-from gangline.kube.resources import Resource, key_of
+from gangline.kube.resources import Json, Resource, key_of
 
-Json: TypeAlias = dict[str, Any]
 #: (flavor, resource) -> amount
 Usage: TypeAlias = Counter[tuple[str, str]]
 #: owners of owners of cohorts are followed so far up

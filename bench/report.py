@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any, TypeAlias
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from bench.parameters import Load
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 
 def combine(load: Load, run: Json, floor: Json | None = None, kueue: Json | None = None) -> Json:

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import urlsplit
 
 from bench.command import carried_out
@@ -42,9 +42,7 @@ from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from gangline.kube.reflector import Event, Reflector, Removed, Upsert
-from gangline.kube.resources import key_of
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json, key_of
 
 #: Seconds from the recovery after a fault to the next one, between two checks at rest, and two looks at the operator's memory.
 #: A fault costs up to 20 seconds of admitting, most of them a killed operator's lease, and a minute or two until nobody waits

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Self
 
 from bench import objects
 from bench.parameters import FILE, Load
@@ -30,8 +30,7 @@ from gangline.kube import config, field_tracking
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import AlreadyExists, ApiError
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 ROOT = Path(__file__).parents[1]
 #: What Kueue's benchmark does without: only etcd and the API server stay, so that nothing else takes their CPU.

@@ -29,6 +29,7 @@ from gangline.api import names, quantity
 from gangline.api.schema import common, kinds
 from gangline.api.schema.crdgen import Kind, Version
 from gangline.api.schema.json_schema import structural
+from gangline.kube.resources import Json
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGES: Final = ROOT / "docs" / "reference"
@@ -41,7 +42,6 @@ DEPTH: Final = 16
 #: stands for what is only known when it happens
 OPEN: Final = "…"
 
-Json: TypeAlias = dict[str, Any]
 Texts: TypeAlias = frozenset[str]
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 

@@ -7,14 +7,14 @@ from click.testing import CliRunner
 
 from gangline.console.cli import main
 from gangline.console.stack import rights
-from gangline.control.mirror import mirror
+from gangline.control.mirror import watched_kinds
 from gangline.control.process import kopf_shell
 from gangline.kube import resources as kube
 
 
 def test_everything_that_is_watched_may_be_read() -> None:
     readable = {right.resource for right in rights.OPERATOR.everywhere if set(rights.READ) <= set(right.verbs)}
-    assert {*mirror.resources(), *kopf_shell.WATCHED, kube.PODS} <= readable
+    assert {*watched_kinds.resources(), *kopf_shell.WATCHED, kube.PODS} <= readable
 
 
 def test_no_right_is_to_all() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.control.gang_pods import Json, Listener, Recorder, T, a_node, a_pod
 
-from gangline.control.mirror import pod_index
+from gangline.control.mirror import pod as pods
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import Footprints
+from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.recovery import fencing
 from gangline.control.recovery.fencing import Fencing
 from gangline.engine import model
@@ -21,12 +21,12 @@ OLD = T - 60_000
 class World:
     def __init__(self, *nodes: Json, pods: tuple[Json, ...], **policy: Any) -> None:
         self.mirror = Mirror(observe=lambda change: None)
-        self.footprints = Footprints(observe=lambda change: None, counts=lambda workload: {})
+        self.pods = PodIndex(observe=lambda change: None, counts=lambda workload: {})
         self.writer, self.recorder = Listener(), Recorder()
         self.policy: model.Recovery | None = model.Recovery(**policy)
         self.fencing = Fencing(
             self.mirror,
-            self.footprints,
+            self.pods,
             self.writer,
             self.recorder,
             lambda workload: self.policy,  # type: ignore[arg-type]
@@ -34,7 +34,7 @@ class World:
         for node in nodes:
             self.mirror.upsert(kube.NODES, node)
         for pod in pods:
-            self.footprints.upsert(pod)
+            self.pods.upsert(pod)
 
     def act(self, now: int = T) -> list[tuple[str, str, Any]]:
         self.fencing.act(now)
@@ -135,8 +135,7 @@ def test_pods_linger_while_they_run_on_a_node_that_answers() -> None:
 
     def lingers(pod: Json, owner: str = "j") -> bool:
         pod["metadata"]["ownerReferences"] = [{"kind": "Job", "name": owner, "uid": "u", "controller": True}]
-        found = pod_index.gang_pod(pod)
-        assert found is not None
+        found = pods.read_pod(pod, "ns/w")
         return fencing.lingering([found], {"j"}, nodes.get)
 
     assert lingers(going())

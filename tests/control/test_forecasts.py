@@ -29,14 +29,14 @@ def stamp(seconds: int) -> str:
 class World:
     """A mirror with a forecaster behind it, and a clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.seconds = START
         self.told: list[model.Change] = []
         self.stored: list[Run] = []
         self.version = 0
         self.mirror = Mirror(observe=self._observe)
         self.forecasts = Forecasts(
-            self.mirror, self.told.append, now=lambda: self.seconds * 1000, store=self.stored.append
+            self.mirror, self.told.append, now=lambda: self.seconds * 1000, store=self.stored.append, **options
         )
 
     def _observe(self, change: model.Change) -> None:

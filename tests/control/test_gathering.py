@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gangline.control.controller import AHEAD, GATHER, LONGEST_GATHER, LONGEST_ROUND, gathering, room
+from gangline.control.decisions.deciding import AHEAD, GATHER, LONGEST_GATHER, LONGEST_ROUND, gathering, room
 from gangline.control.writes.pacing import STRAINED, Pace
 
 

@@ -11,7 +11,7 @@ from tests.api.generated import with_defaults
 
 from gangline.api.convert import conversion
 from gangline.control.controller import Controller
-from gangline.control.mirror.mirror import resources
+from gangline.control.mirror.watched_kinds import resources
 from gangline.control.operator_metrics import Metrics
 from gangline.control.writes.writer import Writer
 from gangline.engine import IsolatedEngine
@@ -85,7 +85,7 @@ async def through(controller: Controller, kind: str, obj: Json, what: str) -> No
     controller.act()
     for policy in (queue for queue in controller.mirror.objects[kube.CLUSTER_QUEUES].values()):
         controller.mirror.policy_of(policy)
-    for lane in list(controller._writer._lanes.values()):
+    for lane in list(controller.writes._writer._lanes.values()):
         for item in list(lane.waiting.values()):
             item.write.render()
     controller.stalls.policies()

@@ -401,8 +401,8 @@ def test_a_gang_with_a_pod_on_a_dead_node_does_not_count_as_running() -> None:
     workload = a_workload(a_job(), a=admitted, b=status_changes.pods_ready(True))
     job = running_job(workload)
     job["status"] = {"ready": 2, "active": 2}
-    for torn, expected in ((False, []), (True, ["ChangeStatus"])):
-        view = JobView(JOB_KIND, job, [workload], Children(), torn=torn)
+    for unreachable, expected in ((False, []), (True, ["ChangeStatus"])):
+        view = JobView(JOB_KIND, job, [workload], Children(), unreachable=unreachable)
         assert kinds(job_plan.plan(view, Lookups())) == expected
 
 

@@ -7,7 +7,9 @@ from typing import Any
 from tests.control.gang_pods import T, a_pod
 
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_owners import PodOwners, in_gang
+from gangline.control.mirror.pod import GATE
+from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.mirror.pod_owners import PodOwners
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]
@@ -116,7 +118,9 @@ def test_what_was_proven_holds_until_the_pod_has_no_controller_whatever_is_writt
         pod = member()
         pod["metadata"]["annotations"]["kueue.x-k8s.io/workload"] = written
         assert owners.gang_of(pod) == "ns/w"
-        assert in_gang(pod, "ns/w")["metadata"]["annotations"] == {"kueue.x-k8s.io/workload": "w"}
+        pods = PodIndex(lambda change: None, lambda workload: {}, owners=owners)
+        pods.upsert(pod)
+        assert [each.key for each in pods.of("ns/w")] == ["ns/p"]
     assert owners.gang_of(a_pod("p")) is None
 
 
@@ -129,7 +133,13 @@ def test_nothing_is_kept_of_pods_that_are_gone() -> None:
     assert not owners._proven and not owners._unproven and not owners._claims and not owners._uids
 
 
-def test_a_stranger_says_nothing_of_a_gang() -> None:
-    pod = a_pod("p", attempt=3)
-    assert in_gang(pod, None)["metadata"]["annotations"] == {"gangline.io/attempt": "3"}
-    assert pod["metadata"]["annotations"]["kueue.x-k8s.io/workload"] == "w"
+def test_a_stranger_is_in_no_gang_and_keeps_its_gates() -> None:
+    _, owners = gang()
+    pods = PodIndex(lambda change: None, lambda workload: {}, owners=owners)
+    pod = a_pod("p", "")
+    pod["spec"]["schedulingGates"] = [dict(GATE)]
+    pods.upsert(pod)
+    assert pods.of("ns/w") == []
+    assert pods.at_domain_gate() == []
+    pods.upsert({**pod, "metadata": {**pod["metadata"], "annotations": {}}})
+    assert [each.workload for each in pods.at_domain_gate()] == [""], "it claims nothing, and nobody keeps it"

@@ -12,9 +12,11 @@ from gangline.api.read import conditions, swap_record
 from gangline.api.read.swap_record import Record, Swap
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import Footprints
+from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.operator_metrics import Metrics
-from gangline.control.recovery.swaps import Recoveries, describe, holds_back, wanted_pods
+from gangline.control.parts.messages import EvictionWanted, Messages
+from gangline.control.recovery.swap_rules import describe, holds_back, wanted_pods
+from gangline.control.recovery.swaps import Recoveries
 from gangline.control.status import status_changes
 from gangline.engine import model
 from gangline.kube import resources as kube
@@ -49,23 +51,24 @@ def a_workload(record: Record = NOTHING, *, pods: int = 3, admitted: bool = True
 class World:
     def __init__(self, workload: Json, *pods: Json) -> None:
         self.mirror = Mirror(observe=lambda change: None)
-        self.footprints = Footprints(observe=lambda change: None, counts=lambda workload: {})
+        self.pods = PodIndex(observe=lambda change: None, counts=lambda workload: {})
         self.writer, self.recorder, self.requests = Listener(), Recorder(), Requests()
-        self.metrics, self.failures = Metrics(), []
+        self.metrics, self.failures, self.messages = Metrics(), [], Messages()
         self.recoveries = Recoveries(
             self.mirror,
-            self.footprints,
+            self.pods,
             self.requests,  # type: ignore[arg-type]
             self.writer,  # type: ignore[arg-type]
             self.recorder,  # type: ignore[arg-type]
             self.metrics,
+            self.messages,
             note_failure=self.failures.append,
             now=lambda: T,
             quarantine=Quarantine(lambda subject, obj, what: None),
         )
         self.mirror.upsert(kube.WORKLOADS, workload)
         for pod in pods:
-            self.footprints.upsert(pod)
+            self.pods.upsert(pod)
 
     def record(self) -> Record:
         workload = self.mirror.get(kube.WORKLOADS, "ns/w")
@@ -96,7 +99,7 @@ def gang() -> tuple[Json, ...]:
 def test_the_record_comes_first_and_nothing_is_deleted_before_it() -> None:
     world = World(a_workload(), *gang())
     world.recoveries.heal(heal())
-    world.recoveries.follow(T)
+    world.recoveries.act(T)
     assert world.writer.take() == []
     body = world.written()
     assert body["metadata"]["resourceVersion"] == swap_record.write(Record())
@@ -120,23 +123,23 @@ def test_the_record_comes_first_and_nothing_is_deleted_before_it() -> None:
 
 def test_a_lost_pod_loses_its_jobs_finalizer_before_it_is_deleted() -> None:
     world = World(a_workload(Record().with_loss(Swap("Replace", "NotReady", ("n1",), T - 3000, T))), *gang())
-    world.recoveries.follow(T)
+    world.recoveries.act(T)
     [(verb, name, body)] = world.writer.take()
     assert (verb, name, body) == ("patch", "p0", {"metadata": {"uid": "uid-p0", "finalizers": None}})
     bare = a_pod("p0", "n1")
     bare["metadata"]["finalizers"] = []
-    world.footprints.upsert(bare)
-    world.recoveries.follow(T)
+    world.pods.upsert(bare)
+    world.recoveries.act(T)
     assert world.writer.take() == [("delete", "p0", {"uid": "uid-p0"})]
-    world.footprints.upsert(a_pod("p0", "n1", due=T + 30_000))
-    world.recoveries.follow(T)
+    world.pods.upsert(a_pod("p0", "n1", due=T + 30_000))
+    world.recoveries.act(T)
     assert world.writer.take() == [], "it was told"
 
 
 def test_pods_that_came_to_a_node_after_it_was_lost_stay() -> None:
     record = Record().with_loss(Swap("Replace", "NotReady", ("n1",), T - 3000, T))
     world = World(a_workload(record), a_pod("new", "n1", created=T + 5000))
-    world.recoveries.follow(T + 6000)
+    world.recoveries.act(T + 6000)
     assert world.writer.take() == []
 
 
@@ -144,13 +147,13 @@ def test_a_gang_is_recovered_when_all_its_pods_are_ready_again() -> None:
     record = Record().with_loss(Swap("Replace", "NotReady", ("n1",), T - 3000, T, kept=("n2", "n3")))
     lost, *kept = gang()
     world = World(a_workload(record), lost, *kept)
-    world.footprints.remove("ns/p0")
-    world.footprints.upsert(a_pod("q0", "", ready=False, phase="Pending", created=T + 1000))
-    world.recoveries.follow(T + 1200)
+    world.pods.remove("ns/p0")
+    world.pods.upsert(a_pod("q0", "", ready=False, phase="Pending", created=T + 1000))
+    world.recoveries.act(T + 1200)
     assert world.requests.sent == [], "they exist, and are not ready"
-    world.footprints.upsert(a_pod("q0", "n4", created=T + 1000))
-    world.recoveries.follow(T + 2000)
-    world.recoveries.follow(T + 2100)
+    world.pods.upsert(a_pod("q0", "n4", created=T + 1000))
+    world.recoveries.act(T + 2000)
+    world.recoveries.act(T + 2100)
     assert len(world.requests.sent) == 1
     world.written()
     [swap] = world.record().log
@@ -162,8 +165,8 @@ def test_a_gang_is_recovered_when_all_its_pods_are_ready_again() -> None:
     sample = world.metrics.registry.get_sample_value
     assert sample("gangline_recovery_seconds_sum", {"cluster_queue": "cq"}) == 5.0
     assert sample("gangline_swap_seconds_sum", {"stage": "created"}) == 1.2
-    world.footprints.upsert(a_pod("q0", "n4", ready=False, created=T + 1000))
-    world.recoveries.follow(T + 9000)
+    world.pods.upsert(a_pod("q0", "n4", ready=False, created=T + 1000))
+    world.recoveries.act(T + 9000)
     assert world.requests.sent == [], "that is another story"
 
 
@@ -171,12 +174,12 @@ def test_after_a_restart_only_pods_of_the_new_attempt_count() -> None:
     record = Record().with_loss(Swap("Restart", "NotReady", ("n1",), T - 3000, T))
     old = (a_pod("p1", "n2"), a_pod("p2", "n3"))
     world = World(a_workload(record, pods=2), *old)
-    world.recoveries.follow(T + 100)
+    world.recoveries.act(T + 100)
     assert world.requests.sent == []
     for pod in old:
-        world.footprints.remove(f"ns/{pod['metadata']['name']}")
-        world.footprints.upsert(a_pod(f"q{pod['metadata']['name']}", "n4", attempt=1, created=T))
-    world.recoveries.follow(T + 4000)
+        world.pods.remove(f"ns/{pod['metadata']['name']}")
+        world.pods.upsert(a_pod(f"q{pod['metadata']['name']}", "n4", attempt=1, created=T))
+    world.recoveries.act(T + 4000)
     world.written()
     assert world.record().current is None
 
@@ -184,10 +187,10 @@ def test_after_a_restart_only_pods_of_the_new_attempt_count() -> None:
 def test_pods_of_the_attempt_before_hold_the_next_one_back() -> None:
     raw = a_workload(Record().with_loss(Swap("Restart", "NotReady", ("n1",), T - 3000, T)))
     world = World(raw, a_pod("old", "n2", due=T))
-    assert holds_back(raw, world.footprints.of("ns/w"))
-    world.footprints.upsert(a_pod("old", "n2", workload=""))  # left behind
-    assert not holds_back(raw, world.footprints.of("ns/w"))
-    assert not holds_back(a_workload(), [*World(raw, a_pod("p")).footprints.of("ns/w")])
+    assert holds_back(raw, world.pods.of("ns/w"))
+    world.pods.upsert(a_pod("old", "n2", workload=""))  # left behind
+    assert not holds_back(raw, world.pods.of("ns/w"))
+    assert not holds_back(a_workload(), [*World(raw, a_pod("p")).pods.of("ns/w")])
 
 
 def test_a_gang_that_is_being_evicted_is_left_alone() -> None:
@@ -195,7 +198,7 @@ def test_a_gang_that_is_being_evicted_is_left_alone() -> None:
     raw = a_workload(record)
     raw["status"]["conditions"].append({"type": "Evicted", "status": "True", "reason": "Preempted"})
     world = World(raw, *gang())
-    world.recoveries.follow(T)
+    world.recoveries.act(T)
     assert world.writer.take() == []
 
 
@@ -204,7 +207,7 @@ def test_the_spare_fails_before_the_gang_has_recovered() -> None:
     world = World(a_workload(record, pods=2), a_pod("q0", "n4", created=T + 1000), a_pod("p1", "n2"))
     world.recoveries.heal(model.Heal("ns/w", "uw", "Replace", ("n4",), "NotReady", "Lost node n4", T + 5000, T + 7000))
     world.written()
-    world.recoveries.follow(T + 7000)
+    world.recoveries.act(T + 7000)
     [(verb, name, _)] = world.writer.take()
     assert (verb, name) == ("patch", "q0"), "it goes, though it came after the first loss"
 
@@ -215,14 +218,14 @@ def test_a_node_that_fails_while_the_gang_starts_from_the_queue() -> None:
     world = World(a_workload(record, pods=2), *pods)
     world.recoveries.heal(heal("Replace", "n4"))
     world.written()
-    world.recoveries.follow(T)
+    world.recoveries.act(T)
     assert [name for _, name, _ in world.writer.take()] == ["q0"]
     assert world.record().log[0].how == "Requeue"
 
 
 def evicting(world: World) -> list[model.Evict]:
     evicted: list[model.Evict] = []
-    world.recoveries.evict = evicted.append
+    world.messages.subscribe(EvictionWanted, lambda message: evicted.append(message.decision))
     return evicted
 
 
@@ -259,10 +262,10 @@ def test_an_eviction_that_was_written_down_and_not_done_is_done() -> None:
     after = World(written, *gang())
     evicted = evicting(after)
     after.requests.doubted = True
-    after.recoveries.follow(T + 1000)
+    after.recoveries.act(T + 1000)
     assert evicted == [], "what is on its way is waited for"
     after.requests.doubted = False
-    after.recoveries.follow(T + 2000)
+    after.recoveries.act(T + 2000)
     [evict] = evicted
     assert (evict.reason, evict.avoid, evict.uid) == ("NodeFailures", ("n1",), "uw")
 
@@ -271,7 +274,7 @@ def test_an_eviction_that_was_written_down_and_not_done_is_done() -> None:
     back["status"]["conditions"][0]["lastTransitionTime"] = conditions.timestamp(T + 5000)
     later = World(back, *gang())
     evicted = evicting(later)
-    later.recoveries.follow(T + 6000)
+    later.recoveries.act(T + 6000)
     assert evicted == [], "it has been admitted anew since"
 
 
@@ -285,10 +288,10 @@ def test_the_condition_follows_the_record_whatever_came_in_between(running: int 
     raw["status"]["conditions"] = [raw["status"]["conditions"][0], said]
     world = World(raw)
     world.requests.waiting = True
-    world.recoveries.follow(T + 3000)
+    world.recoveries.act(T + 3000)
     assert world.requests.changes == [], "a write is on its way that may say it"
     world.requests.waiting = False
-    world.recoveries.follow(T + 3000)
+    world.recoveries.act(T + 3000)
     [(_, slot, change)] = world.requests.changes
     status: Json = {"conditions": [dict(said)]}
     change(status, T)
@@ -302,11 +305,11 @@ def test_an_eviction_for_failed_nodes_remembers_them_until_the_gang_runs() -> No
     world.recoveries.give_up(GIVE_UP)
     world.written()
     assert (world.record().avoid, world.record().attempt) == (("n1",), 0)
-    world.footprints.remove("ns/p0")
-    world.footprints.upsert(a_pod("q0", "n4", created=T + 1000))
-    world.footprints.upsert(a_pod("p1", "n2", created=T + 1000))
-    world.footprints.upsert(a_pod("p2", "n3", created=T + 1000))
-    world.recoveries.follow(T + 60_000)
+    world.pods.remove("ns/p0")
+    world.pods.upsert(a_pod("q0", "n4", created=T + 1000))
+    world.pods.upsert(a_pod("p1", "n2", created=T + 1000))
+    world.pods.upsert(a_pod("p2", "n3", created=T + 1000))
+    world.recoveries.act(T + 60_000)
     world.written()
     assert (world.record().avoid, world.record().log[0].how) == ((), "Requeue")
 
@@ -334,7 +337,7 @@ def test_a_decision_that_was_written_unheard_is_not_written_again() -> None:
     assert world.record().attempt == 1
 
 
-def test_a_gang_is_torn_while_a_node_under_it_is_not_heard_from() -> None:
+def test_a_gang_is_unreachable_while_a_node_under_it_is_not_heard_from() -> None:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "uj", "controller": True}
     raw = a_workload()
     raw["metadata"]["ownerReferences"] = [owner]
@@ -345,17 +348,16 @@ def test_a_gang_is_torn_while_a_node_under_it_is_not_heard_from() -> None:
         world.mirror.upsert(kube.NODES, a_node(name))
     for ready in ("True", "Unknown", "True"):
         world.mirror.upsert(kube.NODES, a_node("n2", ready=ready))
-        world.mirror.dirty.clear()
-        world.recoveries.follow(T)
-        world.mirror.touched_nodes.clear()
-        assert world.recoveries.torn("ns/w") == (ready == "Unknown")
+        changed = world.mirror.changes.jobs.subscribe(worth=lambda ref: True)
+        world.recoveries.act(T)
+        assert world.recoveries.unreachable("ns/w") == (ready == "Unknown")
         if ready == "Unknown":
-            assert world.mirror.dirty == {(kube.JOBS, "ns/j")}
+            assert changed.take() == {(kube.JOBS, "ns/j")}
     world.mirror.remove(kube.NODES, "n2")
-    world.recoveries.follow(T)
-    assert world.recoveries.torn("ns/w")
-    world.footprints.upsert(a_pod("p1", "n2", due=T))
-    assert not world.recoveries.torn("ns/w"), "that one is on its way out: it is missed anyhow"
+    world.recoveries.act(T)
+    assert world.recoveries.unreachable("ns/w")
+    world.pods.upsert(a_pod("p1", "n2", due=T))
+    assert not world.recoveries.unreachable("ns/w"), "that one is on its way out: it is missed anyhow"
 
 
 def test_members_that_have_ended_for_good_are_not_waited_for() -> None:

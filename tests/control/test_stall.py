@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gangline.api.read.policy_reader import StallPolicy
-from gangline.control.stall.pod_telemetry import PodVitals, with_vitals
+from gangline.control.stall.pod_telemetry import PodTelemetry, with_telemetry
 from gangline.control.stall.stall_verdict import RUNNING, STALLED, SUSPECT, Evidence, Watch, judge
 from gangline.telemetry import Reading
 
@@ -142,54 +142,54 @@ def test_telemetry_that_fails_is_no_sign_of_life() -> None:
 # --- from readings to evidence ----------------------------------------------------------------------------------------
 
 
-def read(pod: PodVitals, minutes: float, **values: float | int) -> PodVitals:
+def read(pod: PodTelemetry, minutes: float, **values: float | int) -> PodTelemetry:
     pod.take(Reading("team", "p", minutes * 60, **values))  # type: ignore[arg-type]
     return pod
 
 
 def test_idleness_is_counted_from_the_first_idle_reading() -> None:
-    pod = PodVitals()
+    pod = PodTelemetry()
     for minute in range(1, 20):
         read(pod, minute, gpu=0.6 if minute < 4 else 0.0, power=1.0, kernel_age=30.0)
-    found = with_vitals(replace(GANG, pods=1), [pod], 20 * MINUTE)
+    found = with_telemetry(replace(GANG, pods=1), [pod], 20 * MINUTE)
     assert found.idle == (16 * MINUTE,)
     assert found.low_power == (19 * MINUTE,)
     assert found.kernel_age == (30 * SECOND,)
 
 
 def test_a_busy_reading_begins_anew() -> None:
-    pod = read(read(read(PodVitals(), 1, gpu=0.0), 2, gpu=0.5), 3, gpu=0.0)
-    assert with_vitals(GANG, [pod], 4 * MINUTE).idle == (MINUTE,)
+    pod = read(read(read(PodTelemetry(), 1, gpu=0.0), 2, gpu=0.5), 3, gpu=0.0)
+    assert with_telemetry(GANG, [pod], 4 * MINUTE).idle == (MINUTE,)
 
 
 def test_a_gap_is_no_evidence() -> None:
-    pod = read(read(PodVitals(), 1, gpu=0.0, log_bytes=5.0), 60, gpu=0.0, log_bytes=5.0)
-    found = with_vitals(replace(GANG, pods=1), [pod], 61 * MINUTE)
+    pod = read(read(PodTelemetry(), 1, gpu=0.0, log_bytes=5.0), 60, gpu=0.0, log_bytes=5.0)
+    found = with_telemetry(replace(GANG, pods=1), [pod], 61 * MINUTE)
     assert (found.idle, found.log_silence) == ((MINUTE,), MINUTE)
 
 
 def test_old_readings_say_nothing_of_now() -> None:
-    pod = read(PodVitals(), 1, gpu=0.0, log_bytes=5.0, xid=0)
-    assert with_vitals(GANG, [pod], 10 * MINUTE) == GANG
+    pod = read(PodTelemetry(), 1, gpu=0.0, log_bytes=5.0, xid=0)
+    assert with_telemetry(GANG, [pod], 10 * MINUTE) == GANG
 
 
 def test_logs_of_all_pods_are_looked_at() -> None:
-    quiet, noisy = PodVitals(), PodVitals()
+    quiet, noisy = PodTelemetry(), PodTelemetry()
     for minute in range(1, 11):
         read(quiet, minute, log_bytes=100.0)
         read(noisy, minute, log_bytes=100.0 * min(minute, 8))
     two = replace(GANG, pods=2)
-    assert with_vitals(two, [quiet, noisy], 11 * MINUTE).log_silence == 3 * MINUTE
-    assert with_vitals(two, [quiet], 11 * MINUTE).log_silence is None, "of the other nothing is known"
+    assert with_telemetry(two, [quiet, noisy], 11 * MINUTE).log_silence == 3 * MINUTE
+    assert with_telemetry(two, [quiet], 11 * MINUTE).log_silence is None, "of the other nothing is known"
 
 
 def test_an_error_from_before_the_pod_is_not_the_pods() -> None:
-    pod = read(PodVitals(), 1, xid=79)
-    assert with_vitals(GANG, [pod], 2 * MINUTE).xids == ()
+    pod = read(PodTelemetry(), 1, xid=79)
+    assert with_telemetry(GANG, [pod], 2 * MINUTE).xids == ()
     read(pod, 2, xid=48)
-    assert with_vitals(GANG, [pod], 3 * MINUTE).xids == (48,)
+    assert with_telemetry(GANG, [pod], 3 * MINUTE).xids == (48,)
 
 
 def test_readings_that_come_late_change_nothing() -> None:
-    pod = read(read(PodVitals(), 5, gpu=0.0), 4, gpu=0.9)
-    assert with_vitals(GANG, [pod], 6 * MINUTE).idle == (MINUTE,)
+    pod = read(read(PodTelemetry(), 5, gpu=0.0), 4, gpu=0.9)
+    assert with_telemetry(GANG, [pod], 6 * MINUTE).idle == (MINUTE,)

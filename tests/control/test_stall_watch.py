@@ -13,9 +13,10 @@ from tests.jobs.gangs import KIND, gpu_job
 from gangline.api.read import conditions
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import Footprints
+from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.notify.notices import Notices
 from gangline.control.operator_metrics import Metrics
+from gangline.control.parts.messages import Messages, OwnPaceEnded
 from gangline.control.stall.progress_reports import BadReportError
 from gangline.control.stall.stall_watch import StallWatch
 from gangline.control.status import status_changes
@@ -78,24 +79,26 @@ class Place:
         self.events: list[tuple[str, str]] = []
         self.told: list[str] = []
         self.withdrawn: list[str] = []
+        self.messages = Messages()
+        self.messages.subscribe(OwnPaceEnded, lambda message: self.withdrawn.append(message.workload))
         self.mirror = Mirror(observe=lambda change: None)
         self.writes = FakeWrites(self.mirror, lambda: self.now)
-        self.footprints = Footprints(observe=lambda change: None, counts=lambda workload: {})
+        self.pods = PodIndex(observe=lambda change: None, counts=lambda workload: {}, messages=self.messages)
         self.metrics = Metrics()
         self.source = FakeSource()
         self.watch = StallWatch(
             self.mirror,
             self.writes,  # type: ignore[arg-type]
-            self.footprints,
+            self.pods,
             self.facts.append,
             self,  # type: ignore[arg-type]
             self.metrics,
             Notices(self.mirror, lambda receiver, terms, notice: self.told.append(notice.kind), now=lambda: self.now),
+            self.messages,
             now=lambda: self.now,
             quarantine=Quarantine(lambda subject, obj, what: None),
             source=self.source,
         )
-        self.watch.withdraw = self.withdrawn.append
         self.put(kube.CLUSTER_QUEUES, {"kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {}})
         notify = [{"secretRef": {"name": "s"}, "events": ["Stalled", "Idle"]}]
         spec = {"clusterQueues": {"names": ["cq"]}, "notify": notify} | ({"stall": stall} if stall else {})
@@ -123,8 +126,7 @@ class Place:
         said = {"kueue.x-k8s.io/workload": "gpujob-llama", **annotations}
         meta = {"namespace": "team", "name": f"llama-worker-{index}", "uid": f"p{index}", "annotations": said}
         pod: Json = {"metadata": meta, "spec": {"nodeName": "n"}, "status": {"phase": "Running"}}
-        self.footprints.upsert(pod)
-        self.watch.note_pod(pod)
+        self.pods.upsert(pod)
 
     def annotate(self, **annotations: str) -> None:
         job = copy.deepcopy(self.job)
@@ -312,10 +314,10 @@ async def test_a_source_that_fails_is_no_evidence_and_stops_nothing() -> None:
 
 
 def test_the_forecaster_says_nothing_of_a_run_that_knows_better_and_speaks_again_after_it() -> None:
-    world = World()
+    knowing = {"ml/job-a"}
+    world = World(knows_better=knowing.__contains__)
     world.policy()
     world.workload("job-a", started=START // 1000)
-    world.forecasts.knows_better = lambda key: True
 
     def told() -> int:
         while world.forecasts.work(1.0):
@@ -324,7 +326,7 @@ def test_the_forecaster_says_nothing_of_a_run_that_knows_better_and_speaks_again
         return sum(isinstance(change, model.Put) for change in world.told)
 
     assert told() == 0
-    world.forecasts.knows_better = lambda key: False
+    knowing.clear()
     world.forecasts.tell_again("ml/job-a")
     assert told() == 1
     world.forecasts.tell_again("ml/job-a")

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from tests.control.gang_pods import a_pod
 
-from gangline.control import controller as module
 from gangline.control.controller import Controller
 from gangline.control.operator_metrics import Metrics
+from gangline.control.parts import changed_keys
+from gangline.control.parts.changed_keys import KeySet
 from gangline.control.writes.writer import Writer
 from gangline.engine import IsolatedEngine
 from gangline.kube import resources as kube
@@ -30,7 +31,7 @@ def an_object(resource: Resource, name: str, **spec: Any) -> Json:
 
 
 def test_what_is_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MARKS", 20)
+    monkeypatch.setattr(changed_keys, "LEAST", 20)
     controller = Controller(None, Writer(None), IsolatedEngine(), Tape(), Metrics())  # type: ignore[arg-type]
     template = {"spec": {"containers": [{"name": "c"}]}}
     for number in range(300):
@@ -42,7 +43,9 @@ def test_what_is_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None
             if number < 295:
                 controller.sink(resource)(Removed(f"ns/{obj['metadata']['name']}", obj["metadata"]["uid"]))
         controller.absorb()
-        controller._drop_marks()
-    assert controller._marks() < 40
-    assert (kube.JOBS, "ns/j299") in controller.mirror.dirty, "what is still there is looked at when this process leads"
-    assert len(controller.pod_owners.changed) < 40
+    waiting = [kept for part in controller.parts for kept in vars(part).values() if isinstance(kept, KeySet)]
+    assert len(waiting) > 10
+    assert max(map(len, waiting)) <= 20
+    assert any((kube.JOBS, "ns/j299") in kept for kept in waiting), (
+        "what is still there is looked at when this process leads"
+    )

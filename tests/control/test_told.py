@@ -13,6 +13,7 @@ from gangline.control.decisions.carrying_out import Decisions, grace_of
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.notify.notices import Notices
 from gangline.control.operator_metrics import Metrics
+from gangline.control.parts.messages import Messages
 from gangline.control.status import status_changes
 from gangline.engine import model
 from gangline.kube import resources as kube
@@ -31,9 +32,10 @@ class Desk:
         self.events: list[str] = []
         self.told: list[tuple[str, str]] = []
         self.version = 0
-        self.decisions = Decisions(self.mirror, self, None, self, self.metrics)  # type: ignore[arg-type]
         deliver = lambda receiver, terms, notice: self.told.append((notice.kind, notice.text))  # noqa: E731
-        self.decisions.notices = Notices(self.mirror, deliver, now=lambda: NOW)
+        notices = Notices(self.mirror, deliver, now=lambda: NOW)
+        parts: Any = (self.mirror, self, None, None, notices, self, self.metrics, Messages())
+        self.decisions = Decisions(*parts)
         every = [{"secretRef": {"name": "s"}, "events": ["Admitted", "Overrun", "Evicted", "Preempted"]}]
         policy = {"clusterQueues": {"names": ["cq"]}, "notify": every}
         self.put(kube.QUEUE_POLICIES, {"metadata": {"name": "p"}, "spec": policy})

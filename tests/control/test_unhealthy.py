@@ -7,8 +7,7 @@ from typing import Any
 
 from tests.control.gang_pods import Json, T, a_node, a_pod
 
-from gangline.control.mirror import pod_index
-from gangline.control.mirror.pod_index import GangPod
+from gangline.control.mirror.pod import Pod, read_pod
 from gangline.control.recovery import unhealthy_nodes
 from gangline.engine import model
 
@@ -21,8 +20,8 @@ def gang(*hosts: str, **changes: Any) -> model.Workload:
     return replace(model.Workload("u", "ns", "w", "lq", (), admission=admission, admitted=True), **changes)
 
 
-def pods(*found: Json) -> list[GangPod]:
-    return [pod for each in found if (pod := pod_index.gang_pod(each)) is not None]
+def pods(*found: Json) -> list[Pod]:
+    return [read_pod(each, "ns/w") for each in found]
 
 
 def failed(workload: model.Workload, *found: Json, **nodes: Json) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 from tests.kube.fake_server import Answer, FakeServer
 
 from gangline.control.mirror.mirror import Mirror
+from gangline.control.parts.messages import Messages
 from gangline.control.status import status_changes
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writer import Writer
@@ -60,7 +61,7 @@ async def world() -> AsyncIterator[World]:
     async with FakeServer() as server, ApiClient(server.login()) as client, Writer(client) as writer:
         told: list[model.Change] = []
         mirror = Mirror(observe=told.append)
-        writes = Writes(client, writer, mirror, now=lambda: NOW, resolved=lambda *_: None)
+        writes = Writes(client, writer, mirror, now=lambda: NOW, messages=Messages())
         server.put(
             PATH,
             "w",

@@ -13,6 +13,8 @@ import pytest
 from aiohttp import web
 
 from gangline.control.process import operator_process as process
+from gangline.control.process import progress_endpoint
+from gangline.control.process.progress_endpoint import ProgressEndpoint
 from gangline.control.stall.progress_reports import BadReportError
 from gangline.tls.connections import ConnectionWatch, of_aiohttp, runner_of
 
@@ -24,7 +26,6 @@ class Desk:
         self.leading = asyncio.Event()
         self.leading.set()
         self.reports: list[Any] = []
-        self.controller = self.stalls = self
 
     def report(self, namespace: str, name: str, uid: str, body: Any) -> None:
         if not isinstance(body, dict):
@@ -40,7 +41,7 @@ async def broken(_: web.Request) -> web.Response:
 async def serving(desk: Desk, **limits: Any) -> AsyncIterator[tuple[int, ConnectionWatch]]:
     app = web.Application(client_max_size=4096)
     app.router.add_get("/healthz", process._ok)
-    app.router.add_post("/progress/{namespace}/{name}/{uid}", lambda r: process.Operator._progress(desk, r))  # type: ignore[arg-type]
+    ProgressEndpoint(desk, desk.leading.is_set).add_to(app)  # type: ignore[arg-type]
     app.router.add_get("/broken", broken)
     runner = runner_of(app)
     await runner.setup()
@@ -90,7 +91,7 @@ async def test_a_report_is_taken_or_refused_in_words(body: bytes, status: int, c
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "BODY_WITHIN", 0.1)
+    monkeypatch.setattr(progress_endpoint, "BODY_WITHIN", 0.1)
     async with serving(Desk()) as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST /progress/ns/w/u HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")

@@ -28,6 +28,8 @@ from gangline.control.notify.notices import (
 )
 from gangline.control.notify.outbox import MOST_WAITING, DeliveryError, Outbox, addressed
 from gangline.control.operator_metrics import Metrics
+from gangline.control.parts.messages import DeliveryFailed, Messages, StartMoved
+from gangline.control.plan.job_planning import JobPlanning
 from gangline.control.writes.writer import Writer
 from gangline.engine import Engine
 from gangline.kube import resources as kube
@@ -245,7 +247,9 @@ class Desk:
         self.told: list[tuple[Receiver, Terms, Notice]] = []
         self.now = 0
         self.mirror = Mirror(observe=lambda change: None)
-        self.notices = Notices(self.mirror, lambda *what: self.told.append(what), now=lambda: self.now)
+        self.messages = Messages()
+        deliver = lambda *what: self.told.append(what)  # noqa: E731
+        self.notices = Notices(self.mirror, deliver, now=lambda: self.now, messages=self.messages)
         self.put(kube.CLUSTER_QUEUES, {"metadata": {"name": "cq"}, "spec": {}})
         self.put(kube.LOCAL_QUEUES, {"metadata": {"name": "lq", "namespace": "team"}, "spec": {"clusterQueue": "cq"}})
         if rules:
@@ -329,7 +333,7 @@ def test_each_receiver_is_told_of_a_moved_start_by_its_own_measure() -> None:
     mail = {**RULE, "secretRef": {"name": "mail"}, "events": ["StartMoved"], "startMovedBy": "20m"}
     chat = {**RULE, "secretRef": {"name": "chat"}, "events": ["StartMoved"], "startMovedBy": "1h"}
     desk, events = Desk(mail, chat), list[str]()
-    desk.notices.moved = lambda workload, text: events.append(text)
+    desk.messages.subscribe(StartMoved, lambda message: events.append(message.text))
     for start in (100, 130, 165):
         desk.notices.expects(desk.workload, start * 60_000)
     told = [(receiver.name, notice.text[:12]) for receiver, _, notice in desk.told]
@@ -381,19 +385,20 @@ async def test_a_policy_whose_receiver_fails_says_so_in_an_event() -> None:
     controller = Controller(None, Writer(None), Engine(), tape, Metrics())  # type: ignore[arg-type]
     desk = Desk(RULE)
     controller.mirror.objects[kube.QUEUE_POLICIES] = desk.mirror.objects[kube.QUEUE_POLICIES]
-    controller._cannot_notify(Receiver("gangline-system", "slack"), "the receiver did not take it")
-    controller._cannot_notify(Receiver("elsewhere", "slack"), "the receiver did not take it")
+    for namespace in ("gangline-system", "elsewhere"):
+        controller.messages.tell(DeliveryFailed(namespace, "slack", "the receiver did not take it"))
     assert tape.events == [("p", "NotificationFailed", "the receiver did not take it")]
 
 
 async def test_an_end_is_told_by_how_it_ended() -> None:
     told: list[tuple[str, str]] = []
     controller = Controller(None, Writer(None), Engine(), Tape(), Metrics())  # type: ignore[arg-type]
+    [planning] = [part for part in controller.parts if isinstance(part, JobPlanning)]
     controller.notices.tell = lambda kind, workload, text: told.append((kind, text))  # type: ignore[method-assign]
     for reason, text in (("Succeeded", "done"), ("Failed", "out of memory"), ("FailedToStart", "conflict")):
         row = {"type": "Finished", "status": "True", "reason": reason, "message": text}
-        controller._finished({"metadata": {}, "status": {"conditions": [row]}})
-    controller._finished(None)
+        planning._finished({"metadata": {}, "status": {"conditions": [row]}})
+    planning._finished(None)
     assert told == [("Finished", "done"), ("Failed", "out of memory"), ("Failed", "conflict")]
 
 

@@ -19,8 +19,9 @@ import pytest
 import yaml
 from tests.controlplane import eventually
 
+from gangline import files
 from gangline.devcluster import locks
-from gangline.devcluster.certs import Authority, signing_keys, write_private
+from gangline.devcluster.certs import Authority, signing_keys
 from gangline.devcluster.components import (
     COMPONENTS,
     Component,
@@ -271,7 +272,7 @@ def test_secrets_are_for_their_owner_alone(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     (tmp_path / "open").write_text("old")
     (tmp_path / "open").chmod(0o644)
-    write_private(tmp_path / "open", b"new")
+    files.write(tmp_path / "open", b"new")
     assert stat.S_IMODE((tmp_path / "open").stat().st_mode) == 0o600
 
 

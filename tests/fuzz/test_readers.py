@@ -17,7 +17,7 @@ NUMBERS = (
     "gangline.api.read.policy_reader.overrun",
     "gangline.api.read.policy_reader.recovery",
     "gangline.control.forecasting.expected_starts.Accuracy.restore",
-    "gangline.control.forecasting.expected_starts._said",
+    "gangline.control.forecasting.expected_starts._recorded",
     "gangline.control.forecasting.tallies._record",
     "gangline.control.process.lease.Elector._free",
     "gangline.control.process.lease.Elector._write",

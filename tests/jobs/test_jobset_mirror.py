@@ -8,7 +8,7 @@ import pytest
 from tests.jobs.support import Json
 from tests.jobs.test_jobset import job_set, pods
 
-from gangline.control.mirror import mirror
+from gangline.control.mirror import watched_kinds
 from gangline.control.mirror.mirror import Mirror
 from gangline.jobs.base import JobError
 from gangline.jobs.jobset import JobSet
@@ -35,8 +35,8 @@ def filled(*objects: tuple[kube.Resource, Json]) -> Mirror:
 
 
 def test_kueues_kinds_and_kubernetes_own_may_not_be_missing():
-    assert {kube.JOB_SETS, kube.GPU_JOBS, kube.QUEUE_POLICIES} == mirror.OPTIONAL
-    assert kube.JOB_SETS in mirror.resources()
+    assert {kube.JOB_SETS, kube.GPU_JOBS, kube.QUEUE_POLICIES} == watched_kinds.OPTIONAL
+    assert kube.JOB_SETS in watched_kinds.resources()
 
 
 @pytest.mark.parametrize("where", ["labels", "annotations"])
@@ -54,9 +54,9 @@ def test_a_child_job_of_a_jobset_without_a_queue_is_on_its_own():
 def test_a_child_job_waits_until_its_jobset_is_known():
     found = filled((kube.JOBS, child()))
     assert found.managed_ancestor(child())
-    found.dirty.clear()
+    changed = found.changes.jobs.subscribe(worth=lambda ref: True)
     found.upsert(kube.JOB_SETS, job_set())
-    assert CHILD in found.dirty
+    assert CHILD in changed
     assert not found.managed_ancestor(child())
 
 

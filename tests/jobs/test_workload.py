@@ -10,6 +10,7 @@ from tests.jobs.support import batch_job, template
 from tests.merging import merge_patch
 
 from gangline.api import names
+from gangline.api.admission.jobs import queue_name
 from gangline.jobs import KINDS, kind_of, workload
 from gangline.jobs.base import AnswersRefusals, Expires, JobError, LeavesBehind, PodSetInfo, Restarts
 from gangline.jobs.job import BatchJob
@@ -53,14 +54,14 @@ def test_what_only_some_kinds_do(does: type, kinds: list[str]):
 @pytest.mark.parametrize(
     ("labels", "annotations", "expected"),
     [
-        ({}, {}, None),
+        ({}, {}, ""),
         ({names.QUEUE_NAME: "a"}, {}, "a"),
         ({}, {names.QUEUE_NAME: "b"}, "b"),
         ({names.QUEUE_NAME: "a"}, {names.QUEUE_NAME: "b"}, "a"),
     ],
 )
-def test_queue_name(labels: dict[str, str], annotations: dict[str, str], expected: str | None):
-    assert workload.queue_name({"metadata": {"labels": labels, "annotations": annotations}}) == expected
+def test_queue_name(labels: dict[str, str], annotations: dict[str, str], expected: str):
+    assert queue_name({"metadata": {"labels": labels, "annotations": annotations}}) == expected
 
 
 def test_priority_comes_from_the_label_then_from_the_first_pod_set_that_names_a_class():

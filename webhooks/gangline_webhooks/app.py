@@ -10,7 +10,7 @@ import logging
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -22,11 +22,10 @@ from gangline.api.convert import conversion
 from gangline.bounded import SHOWN
 from gangline.jobs import kind_of
 from gangline.jobs.base import JobError
+from gangline.kube.resources import Json
 from gangline_webhooks import conversions, jsonpatch, review
 from gangline_webhooks.envelope import MAX_BODY, BadReviewError
 from gangline_webhooks.facts import Facts
-
-Json: TypeAlias = dict[str, Any]
 
 log = logging.getLogger(__name__)
 

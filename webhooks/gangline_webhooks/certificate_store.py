@@ -9,15 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 from gangline.kube.client import AlreadyExists, ApiClient, Conflict, NotFound
-from gangline.kube.resources import NAMESPACES, SECRETS
+from gangline.kube.resources import NAMESPACES, SECRETS, Json
 from gangline.tls import certificates
 from gangline.tls.certificates import CertificateError, Certificates, Names
 from gangline.tls.issuing import KeyPair
-
-Json: TypeAlias = dict[str, Any]
 
 log = logging.getLogger(__name__)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from gangline.bounded import SHOWN
+from gangline.kube.resources import Json
 from gangline_webhooks import envelope
 from gangline_webhooks.envelope import BadReviewError
 
-Json: TypeAlias = dict[str, Any]
 Convert: TypeAlias = Callable[[Json, str], Json]
 
 log = logging.getLogger(__name__)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import orjson
 
 from gangline import bounded
-
-Json: TypeAlias = dict[str, Any]
-
+from gangline.kube.resources import Json
 
 #: bytes; the API server itself takes no request larger than 3 MiB, and a review carries the object twice
 MAX_BODY: Final = 16 * 2**20

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 import orjson
 
@@ -19,9 +19,8 @@ from gangline.api.admission import Context, jobs
 from gangline.api.admission.findings import mapping
 from gangline.jobs import owners
 from gangline.kube.client import ApiError, NotFound, Resource
-from gangline.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES
+from gangline.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES, Json
 
-Json: TypeAlias = dict[str, Any]
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)

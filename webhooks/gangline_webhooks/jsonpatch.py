@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, cast
+from typing import cast
 
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 
 def diff(before: Json, after: Json) -> list[Json]:

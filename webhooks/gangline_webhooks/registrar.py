@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import cast
 
 from gangline.api.schema.kinds import CONVERTED
 from gangline.kube.client import ApiClient, Conflict, NotFound, Resource
-from gangline.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from gangline.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Json
 from gangline_webhooks import registration
 from gangline_webhooks.registration import Endpoint
-
-Json: TypeAlias = dict[str, Any]
 
 log = logging.getLogger(__name__)
 

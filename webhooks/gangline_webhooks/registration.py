@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from gangline.api import names
 from gangline.kube import resources
-from gangline.kube.resources import Resource
+from gangline.kube.resources import Json, Resource
 from gangline_webhooks import conditions
-
-Json: TypeAlias = dict[str, Any]
 
 NAME: Final = "gangline"
 #: seconds; the first where we are asked to decide, the second where nobody should have to wait for us

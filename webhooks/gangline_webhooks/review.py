@@ -5,16 +5,15 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import orjson
 
 from gangline.api.admission import FieldError
 from gangline.bounded import SHOWN
+from gangline.kube.resources import Json
 from gangline_webhooks import envelope
 from gangline_webhooks.envelope import BadReviewError
-
-Json: TypeAlias = dict[str, Any]
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gangline.conformance.recordings import first_difference, tolerations
+from gangline.conformance.recordings import Json, first_difference, tolerations
 from gangline.engine import CycleRecord, Engine, Requeued
 from gangline.engine.model import (
     Admission,
@@ -33,8 +33,6 @@ from gangline.engine.model import (
     Taint,
     Workload,
 )
-
-Json = dict[str, Any]
 
 EPOCH = 1_000_000
 

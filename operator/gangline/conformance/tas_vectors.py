@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from gangline.conformance.recordings import first_difference, tolerations
+from gangline.conformance.recordings import Json, first_difference, tolerations
 from gangline.engine import (
     Placement,
     PlacementRequest,
@@ -30,8 +29,6 @@ from gangline.engine.model import (
     TopologyAssignment,
     TopologyRequest,
 )
-
-Json = dict[str, Any]
 
 #: The name that recorded texts call the topology by.
 TOPOLOGY = "default"

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gangline.engine import Engine
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 #: 1 s, then 2.5·2ⁿ s, as Kueue's histograms.
 BUCKETS = (1.0, *(2.5 * 2**n for n in range(14)))
@@ -43,6 +42,8 @@ class _Counts(Collector):
 
 
 class Metrics:
+    """The operator's metrics, under their names."""
+
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         queue = ["cluster_queue"]

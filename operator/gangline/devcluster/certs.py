@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from gangline import files
 from gangline.tls import issuing
 from gangline.tls.issuing import KeyPair, Life
 
@@ -27,7 +27,7 @@ class Pair(KeyPair):
         """Writes NAME.crt and NAME.key, both for the owner's eyes only; returns the two paths."""
         paths = directory / f"{name}.crt", directory / f"{name}.key"
         for path, content in zip(paths, (self.certificate, self.key), strict=True):
-            write_private(path, content)
+            files.write(path, content)
         return paths
 
 
@@ -65,16 +65,6 @@ def signing_keys() -> Pair:
     key = issuing.new_key()
     public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     return Pair(public, issuing.key_pem(key))
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Writes a file that nobody else can read, not even for a moment."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(content)
-    temporary.replace(path)
 
 
 def _subject(name: str, groups: Sequence[str] = ()) -> x509.Name:

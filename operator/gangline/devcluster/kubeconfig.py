@@ -9,7 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from gangline.devcluster.certs import Pair, write_private
+from gangline import files
+from gangline.devcluster.certs import Pair
 from gangline.devcluster.errors import DevClusterError
 
 
@@ -33,7 +34,7 @@ def write_kubeconfig(path: Path, *, name: str, server: str, authority: bytes, us
         "contexts": [{"name": name, "context": {"cluster": name, "user": user}}],
         "current-context": name,
     }
-    write_private(path, yaml.safe_dump(content, sort_keys=False).encode())
+    files.write(path, yaml.safe_dump(content, sort_keys=False).encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from gangline import files
 from gangline.devcluster.errors import StartError
 
 
@@ -58,9 +59,7 @@ class ProcessId:
 
     def write(self, path: Path) -> None:
         """Remembers the process in a pid file, in one atomic step."""
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(json.dumps(asdict(self)))
-        temporary.replace(path)
+        files.write(path, json.dumps(asdict(self)))
 
     @classmethod
     def read(cls, path: Path) -> ProcessId | None:

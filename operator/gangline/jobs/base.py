@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from gangline.api import names
 from gangline.api.read import swap_record
-from gangline.kube.resources import Resource
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json, Resource
 
 
 class JobError(Exception):

@@ -20,7 +20,7 @@ from gangline.api import names
 from gangline.api.read import merge
 from gangline.jobs import base, podspec, said
 from gangline.jobs.base import Children, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, Said
-from gangline.kube.resources import JOBS, Resource
+from gangline.kube.resources import JOBS, Resource, true_condition
 
 MAIN: Final = "main"
 INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
@@ -117,10 +117,8 @@ class BatchJob:
         return job["spec"].get("podReplacementPolicy") == "Failed" and bool(status.get("terminating"))
 
     def finished(self, job: Json) -> Outcome | None:
-        for condition in (job.get("status") or {}).get("conditions") or []:
-            if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True":
-                return Outcome(condition["type"] == "Complete", condition.get("message") or "")
-        return None
+        row = true_condition(job, "Complete") or true_condition(job, "Failed")
+        return Outcome(row["type"] == "Complete", row.get("message") or "") if row is not None else None
 
     def pods_ready(self, job: Json) -> bool:
         status = job.get("status") or {}

@@ -20,7 +20,7 @@ from gangline.api.read import merge, swap_record
 from gangline.jobs import podspec, said
 from gangline.jobs.base import Children, Delete, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, Said, checkpoints
 from gangline.jobs.job import INDEX_LABEL
-from gangline.kube.resources import JOB_SETS, JOBS, Resource
+from gangline.kube.resources import JOB_SETS, JOBS, Resource, true_condition
 
 #: which of its replicated job's Jobs a pod belongs to
 JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
@@ -79,7 +79,7 @@ class JobSet:
             if (name := podspec.labels_of(child).get(REPLICATED_JOB_LABEL, "")) in wanted
             and name.lower() in known
             and not child["metadata"].get("deletionTimestamp")
-            and not (_true_condition(child, "Complete") or _true_condition(child, "Failed"))
+            and not (true_condition(child, "Complete") or true_condition(child, "Failed"))
             and _outdated(child, wanted[name], known[name.lower()])
         ]
 
@@ -117,7 +117,7 @@ class JobSet:
 
     def finished(self, job: Json) -> Outcome | None:
         for success, kind in ((True, "Completed"), (False, "Failed")):
-            if (condition := _true_condition(job, kind)) is not None:
+            if (condition := true_condition(job, kind)) is not None:
                 return Outcome(success, condition.get("message") or "")
         return None
 
@@ -243,16 +243,11 @@ def _progress(job: Json) -> dict[str, Json]:
     return {row["name"]: row for row in (job.get("status") or {}).get("replicatedJobsStatus") or ()}
 
 
-def _true_condition(obj: Json, kind: str) -> Json | None:
-    rows = (obj.get("status") or {}).get("conditions") or ()
-    return next((row for row in rows if row.get("type") == kind and row.get("status") == "True"), None)
-
-
 def _may_run_pods(child: Json) -> bool:
     """A child Job has pods, or may create some."""
     status, spec = child.get("status") or {}, child["spec"]
     if status.get("active") or (spec.get("podReplacementPolicy") == "Failed" and status.get("terminating")):
         return True
-    ended = _true_condition(child, "Complete") or _true_condition(child, "Failed")
+    ended = true_condition(child, "Complete") or true_condition(child, "Failed")
     leaving = bool(child["metadata"].get("deletionTimestamp"))
     return not (ended or leaving or spec.get("suspend"))

@@ -37,12 +37,6 @@ def workload_name(kind: JobKind, job: Json) -> str:
     return name_for(kind.kind, kind.resource.group, meta["name"], meta["uid"])
 
 
-def queue_name(job: Json) -> str | None:
-    """The LocalQueue a job asks for: its label, else the annotation of older manifests; None where it asks for none."""
-    annotations = (job.get("metadata") or {}).get("annotations") or {}
-    return _labels(job).get(names.QUEUE_NAME) or annotations.get(names.QUEUE_NAME) or None
-
-
 def priority_source(
     job: Json, pod_sets: Sequence[Json], known: Callable[[Json], bool] = lambda reference: True
 ) -> Json | None:

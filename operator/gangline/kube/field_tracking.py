@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import AlreadyExists, ApiError, NotFound
-from gangline.kube.resources import MUTATING_POLICIES, MUTATING_POLICY_BINDINGS, WORKLOADS, Resource
+from gangline.kube.resources import MUTATING_POLICIES, MUTATING_POLICY_BINDINGS, WORKLOADS, Json, Resource
 
 log = logging.getLogger(__name__)
 
-Json: TypeAlias = dict[str, Any]
 
 NAME: Final = "untracked-workloads.gangline.io"
 #: what a process may do itself, it may always ask

@@ -74,6 +74,28 @@ def deleting(obj: Json) -> bool:
     return "deletionTimestamp" in obj["metadata"]
 
 
+def condition_of(obj: Json, kind: str) -> Json | None:
+    """The row of this type among the conditions of an object's status."""
+    rows = (obj.get("status") or {}).get("conditions") or ()
+    return next((row for row in rows if row.get("type") == kind), None)
+
+
+def true_condition(obj: Json, kind: str) -> Json | None:
+    """The same, if it says that it is so."""
+    row = condition_of(obj, kind)
+    return row if row is not None and row.get("status") == "True" else None
+
+
+def controller_of(obj: Json) -> Json | None:
+    """The reference to the object's controller: its owner that manages it, of which there is one at most."""
+    return next((ref for ref in obj["metadata"].get("ownerReferences") or () if ref.get("controller")), None)
+
+
+def controller_uid(obj: Json) -> str | None:
+    ref = controller_of(obj)
+    return ref["uid"] if ref is not None else None
+
+
 def key_of(obj: Json) -> str:
     """The engine's identity of an object: `namespace/name`, or `name` for cluster-scoped kinds."""
     metadata = obj["metadata"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, TypeAlias, cast
 
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 # reasons of a metav1.StatusCause
 INVALID: Final = "FieldValueInvalid"

@@ -6,9 +6,9 @@ schema's task to say what is wrong.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 
 def own(parent: Json | None, key: str) -> Json | None:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
 
 from gangline import bounded
+from gangline.kube.resources import Json
 
-Json = dict[str, Any]
 Conditions = list[Json]
 
 #: The API rejects longer messages; what is cut is marked.

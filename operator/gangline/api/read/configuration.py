@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from gangline.api import quantity
 from gangline.engine import DEGRADED, HEALTH_SIGNALS, IGNORE, LEAVING, LOST, SUSPECT, model
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 GROUP = "config.kueue.x-k8s.io"
 #: known to Kueue, without meaning here

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 
 def difference(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:

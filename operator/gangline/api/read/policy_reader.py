@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from gangline import bounded
 from gangline.api import quantity
 from gangline.engine import FIXES, HOLD_QUOTA, STILL_HELD, model
-from gangline.kube.resources import key_of
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json, key_of
 
 #: The correction that is on without a policy: what others still hold is granted to nobody.
 ALWAYS: Final = frozenset({STILL_HELD})

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 from gangline import bounded
 from gangline.api import quantity
 from gangline.engine.model import UNLIMITED
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 _NOTHING: Final[Json] = {}
 _NO_ITEMS: Final[list[Any]] = []

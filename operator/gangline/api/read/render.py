@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
 from gangline.api import quantity
 from gangline.api.read import topology_slices
 from gangline.engine import model
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 
 def admission(value: model.Admission) -> Json:

@@ -12,15 +12,15 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 from gangline import bounded
 from gangline.api import names
 from gangline.engine.model import SWAP_WINDOW
+from gangline.kube.resources import Json
 
 log = logging.getLogger(__name__)
 
-Json: TypeAlias = dict[str, Any]
 
 #: characters of an annotation of ours: what the API server allows for all of an object's together
 _LONGEST: Final = 256 * 1024

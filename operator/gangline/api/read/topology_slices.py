@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias, cast
 
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
+
 #: values of the levels' labels, and how many pods go there
 Domain: TypeAlias = tuple[tuple[str, ...], int]
 

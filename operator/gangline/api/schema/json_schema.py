@@ -7,14 +7,14 @@ Markers (used inside `Annotated`) add what pydantic has no word for: list types,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, JsonValue
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 
 class Model(BaseModel):

@@ -17,7 +17,7 @@ from gangline.api.read import swap_record
 from gangline.api.read.swap_record import Record, Swap
 from gangline.console.views import access, table
 from gangline.kube.client import Forbidden
-from gangline.kube.resources import WORKLOADS, Json
+from gangline.kube.resources import WORKLOADS, Json, controller_of
 
 _HEADER = ("NAMESPACE", "JOB", "QUEUE", "AGE", "HOW", "CAUSE", "DECIDED", "CREATED", "RUNNING", "TOTAL", "FROM", "TO")
 _TIMES = frozenset({"AGE", "DECIDED", "CREATED", "RUNNING", "TOTAL"})
@@ -176,7 +176,7 @@ def _name(workload: Json) -> str:
 
 
 def _job(workload: Json) -> str:
-    owner = next((ref for ref in _meta(workload).get("ownerReferences") or () if ref.get("controller")), None)
+    owner = controller_of(workload)
     return f"{owner['kind'].lower()}/{owner['name']}" if owner else f"workload/{_name(workload)}"
 
 

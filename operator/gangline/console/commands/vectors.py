@@ -7,14 +7,12 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
 from gangline.conformance import tas_vectors
 from gangline.conformance.scheduling_vectors import compare as compare_scheduling
-
-Json = dict[str, Any]
+from gangline.kube.resources import Json
 
 
 @click.command()

@@ -14,6 +14,7 @@ import click
 import yaml
 
 from gangline.api import names
+from gangline.api.admission.jobs import queue_name
 from gangline.api.read import parse
 from gangline.console.views import access, world
 from gangline.console.views.table import Rows, age, plain
@@ -155,7 +156,7 @@ def put(here: World, job: Json, kind: JobKind) -> Variant:
     meta = job["metadata"]
     meta.setdefault("name", f"{meta.get('generateName', '')}{_UID}")
     meta |= {"uid": _UID, "resourceVersion": "0", "creationTimestamp": _stamp(here.now)}
-    queue = workloads.queue_name(job) or _default_queue(here, meta["namespace"])
+    queue = queue_name(job) or _default_queue(here, meta["namespace"])
     if kind.resource == kube.JOBS or kind.resource == kube.GPU_JOBS:
         job["spec"]["suspend"] = True
     pod_sets = kind.pod_sets(job)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from gangline.api import names
 from gangline.api.admission.jobs import QUEUED_OWNERS
@@ -19,11 +19,9 @@ from gangline.control.visibility import api_service, discovery, front_proxy
 from gangline.control.visibility.access_review import REVIEWS
 from gangline.kube import field_tracking
 from gangline.kube import resources as kube
-from gangline.kube.resources import Resource
+from gangline.kube.resources import Json, Resource
 from gangline_webhooks import registration
 from gangline_webhooks.certificate_store import SECRET
-
-Json: TypeAlias = dict[str, Any]
 
 READ: Final = ("get", "list", "watch")
 _GROUP: Final = "rbac.authorization.k8s.io"

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 from gangline.api import names, quantity
 from gangline.console.views.reasons import preemption
 from gangline.engine import accelerators
+from gangline.kube.resources import Json
 
-Json: TypeAlias = dict[str, Any]
 Amounts: TypeAlias = Mapping[str, int]
 
 EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"

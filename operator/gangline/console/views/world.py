@@ -17,8 +17,9 @@ import click
 from gangline.console.views import reach
 from gangline.control.forecasting.by_flavor import slowest
 from gangline.control.forecasting.runtime_facts import Forecasts
-from gangline.control.mirror.mirror import OPTIONAL, SELECTORS, Mirror, resources
-from gangline.control.mirror.pod_gates import Pods
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.mirror.watched_kinds import OPTIONAL, SELECTORS, resources
 from gangline.engine import HORIZON, Engine, Outlook, model, outlook
 from gangline.forecast import LEVELS, Forecast
 from gangline.kube import resources as kube
@@ -54,7 +55,7 @@ class World:
 
     def fill(self, objects: Mapping[Resource, list[Json]]) -> None:
         """Take in everything there is; pods only if they were listed."""
-        pods = Pods(observe=self.engine.observe)
+        pods = PodIndex(self.engine.observe, self.mirror.pod_counts)
         for pod in objects.get(kube.PODS, ()):
             pods.upsert(pod)
         for resource in resources():  # policies before queues would be read again: the order does not matter

@@ -7,13 +7,12 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from gangline.control.audit import audit_log, fact_codec
 from gangline.control.audit.audit_log import Begin, Entry, Gap, Round
 from gangline.engine import BACKFILL, REVOKED, Engine, HeadStart, model
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 #: policies with which no reserved head may be kept waiting by backfill
 PROMISED: Final = frozenset({"Overdue", "Any"})

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final, TypeAlias
+from typing import IO, Final, TypeAlias
 
 import orjson
 
@@ -22,10 +22,10 @@ import gangline
 from gangline import bounded, files
 from gangline.control.audit import fact_codec
 from gangline.engine import IsolatedEngine, model
+from gangline.kube.resources import Json
 
 log = logging.getLogger(__name__)
 
-Json: TypeAlias = dict[str, Any]
 
 #: what has happened is on the disk after this time, in seconds
 FLUSH_EVERY: Final = 0.5

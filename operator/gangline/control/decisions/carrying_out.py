@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Any, TypeAlias, assert_never
+from typing import Any, assert_never
 
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.notify.notices import Notices
 from gangline.control.operator_metrics import Metrics
+from gangline.control.parts.messages import EvictionWanted, Messages
+from gangline.control.parts.part import Part
 from gangline.control.recovery.swaps import Recoveries
 from gangline.control.status import status_changes
 from gangline.control.writes.events import EventRecorder
@@ -17,9 +19,8 @@ from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
 from gangline.engine import OVERRUN_STATES, Engine, model
 from gangline.kube import resources as kube
-from gangline.kube.resources import ObjectKey
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.reflector import Event, Removed
+from gangline.kube.resources import Json, ObjectKey, Resource, condition_of
 
 #: Why a workload waits is written at most this often per workload, in seconds …
 PENDING_PERIOD = 10.0
@@ -27,20 +28,36 @@ PENDING_PERIOD = 10.0
 PENDING_DELAY = 1.0
 
 
-class Decisions:
+class Decisions(Part):
+    """Carries out decisions of the engine. `recoveries` carries out what concerns lost nodes, `notices` tells people."""
+
+    name = "pending reasons"
+    kinds = (kube.WORKLOADS,)
+
     def __init__(
-        self, mirror: Mirror, writes: Writes, engine: Engine, recorder: EventRecorder, metrics: Metrics
+        self,
+        mirror: Mirror,
+        writes: Writes,
+        engine: Engine,
+        recoveries: Recoveries,
+        notices: Notices,
+        recorder: EventRecorder,
+        metrics: Metrics,
+        messages: Messages,
     ) -> None:
         self._mirror = mirror
         self._writes = writes
         self._engine = engine
         self._recorder = recorder
         self._metrics = metrics
-        #: carries out what concerns lost nodes; set by whoever owns both
-        self.recoveries: Recoveries | None = None
-        #: tells people; set by whoever owns it
-        self.notices: Notices | None = None
+        self._recoveries = recoveries
+        self._notices = notices
         self._pending_written: dict[str, float] = {}  # workload -> time.monotonic() of the last pending reason
+        messages.subscribe(EvictionWanted, lambda message: self._write_eviction(message.decision))
+
+    def observe(self, resource: Resource, event: Event) -> None:
+        if isinstance(event, Removed):
+            self._pending_written.pop(event.key, None)
 
     def carry_out(self, decision: model.Decision) -> None:
         match decision:
@@ -61,7 +78,7 @@ class Decisions:
             case model.Swap():
                 self._swap(decision)
             case model.Heal():
-                self._heal(decision)
+                self._recoveries.heal(decision)
             case model.Warn():
                 self._warn(decision)
             case _:
@@ -84,9 +101,8 @@ class Decisions:
             self._recorder.record(
                 after, "Normal", "Admitted", f"Admitted by ClusterQueue {queue}, wait time since reservation was 0s"
             )
-            self._notify("Admitted", after, f"Admitted by ClusterQueue {queue} after a wait of {waited}s")
-            if self.notices is not None:
-                self.notices.forget(decision.workload)
+            self._notices.tell("Admitted", after, f"Admitted by ClusterQueue {queue} after a wait of {waited}s")
+            self._notices.forget(decision.workload)
         self._metrics.reserved(queue, waited, admitted=decision.admitted)
 
     def _ask_checks(self, decision: model.AskChecks) -> None:
@@ -97,13 +113,15 @@ class Decisions:
 
     def _tell_completed(self, decision: model.CompleteAdmission, before: Json, after: Json) -> None:
         queue = after["status"]["admission"]["clusterQueue"]
-        reserved = conditions.find(after["status"]["conditions"], names.QUOTA_RESERVED) or {}
-        admitted = conditions.find(after["status"]["conditions"], names.ADMITTED) or {}
+        reserved = condition_of(after, names.QUOTA_RESERVED) or {}
+        admitted = condition_of(after, names.ADMITTED) or {}
         waited = _seconds_between(reserved, admitted)
         self._recorder.record(
             after, "Normal", "Admitted", f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s"
         )
-        self._notify("Admitted", after, f"Admitted by ClusterQueue {queue}, {waited}s after its quota was reserved")
+        self._notices.tell(
+            "Admitted", after, f"Admitted by ClusterQueue {queue}, {waited}s after its quota was reserved"
+        )
         self._metrics.admitted(queue, waited)
 
     def _swap(self, decision: model.Swap) -> None:
@@ -124,18 +142,18 @@ class Decisions:
             self._recorder.record(
                 preemptor, "Normal", "PreemptedWorkload", f"Preempted {decision.workload} ({decision.reason})"
             )
-        self._notify("Preempted", after, f"{decision.message}. Its pods have {grace_of(after)}s to stop")
+        self._notices.tell("Preempted", after, f"{decision.message}. Its pods have {grace_of(after)}s to stop")
         self._metrics.evicted(after, "Preempted")
 
     def _evict(self, decision: model.Evict) -> None:
         if decision.deactivate:
             self._deactivate(decision)
-        elif decision.avoid and self.recoveries is not None:
-            self.recoveries.give_up(decision)
+        elif decision.avoid:
+            self._recoveries.give_up(decision)
         else:
-            self.evict(decision)
+            self._write_eviction(decision)
 
-    def evict(self, decision: model.Evict) -> None:
+    def _write_eviction(self, decision: model.Evict) -> None:
         """Write an eviction that is not a preemption."""
         change = status_changes.evict(decision)
         self._assume(decision, "evict", change, Priority.LIFECYCLE, self._tell_evicted)
@@ -167,7 +185,7 @@ class Decisions:
             f"DueTo{decision.underlying_cause}" if decision.underlying_cause else ""
         )
         self._recorder.record(after, "Normal", reason, decision.message)
-        self._notify("Evicted", after, decision.message)
+        self._notices.tell("Evicted", after, decision.message)
         self._metrics.evicted(after, decision.reason, decision.underlying_cause)
         if decision.underlying_cause == "MaximumExecutionTimeExceeded":
             self._metrics.overrun("Limit")
@@ -176,16 +194,9 @@ class Decisions:
         """No job stands behind it, so nothing has to stop: eviction and release are one write."""
         raw = self._mirror.get(kube.WORKLOADS, workload)
         if raw is not None and not raw["metadata"].get("ownerReferences"):
-            self.release(workload)
+            self._writes.change(workload, "release", status_changes.release, priority=Priority.LIFECYCLE)
 
-    def release(self, workload: str) -> None:
-        self._writes.change(workload, "release", status_changes.release, priority=Priority.LIFECYCLE)
-
-    # --- nodes that fail ---
-
-    def _heal(self, decision: model.Heal) -> None:
-        if self.recoveries is not None:
-            self.recoveries.heal(decision)
+    # --- warnings ---
 
     def _warn(self, decision: model.Warn) -> None:
         state = OVERRUN_STATES.get(decision.reason) if decision.kind == "Workload" else None
@@ -196,7 +207,7 @@ class Decisions:
         if about is not None:
             self._recorder.record(about, "Warning", decision.reason, decision.message)
 
-    # --- runs that outlast their forecast ---
+    # --- jobs that overrun their forecast ---
 
     def _overran(self, decision: model.Warn, state: str) -> None:
         """A condition says so, so that it is said once, whatever becomes of this process."""
@@ -205,7 +216,7 @@ class Decisions:
             if answer is not None:
                 self._recorder.record(answer, "Warning", decision.reason, f"It {decision.message}")
                 self._metrics.overrun(state)
-                self._notify("Overrun", answer, f"It {decision.message}")
+                self._notices.tell("Overrun", answer, f"It {decision.message}")
 
         change = status_changes.overrun(state, f"It {decision.message}")
         self._writes.change(decision.about, "overrun", change, priority=Priority.LIFECYCLE, done=written)
@@ -242,15 +253,7 @@ class Decisions:
             workload, "pending", change, priority=Priority.PENDING_REASON, not_before=not_before, done=written
         )
 
-    def forget(self, workload: str) -> None:
-        """The workload is gone: so is what is kept of it."""
-        self._pending_written.pop(workload, None)
-
     # --- common ---
-
-    def _notify(self, kind: str, workload: Json, text: str) -> None:
-        if self.notices is not None:
-            self.notices.tell(kind, workload, text)
 
     def _assume(
         self,

@@ -18,21 +18,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from gangline.api.read import conditions
 from gangline.control.forecasting.simulation_process import in_process, request
 from gangline.control.mirror.mirror import Mirror
+from gangline.control.parts.messages import Messages, StartForeseen
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
 from gangline.engine import Engine, ExpectedStart, Outlook, model
 from gangline.forecast import Forecast
 from gangline.kube import resources as kube
-from gangline.kube.resources import ObjectKey
+from gangline.kube.resources import Json, ObjectKey
 
 log = logging.getLogger(__name__)
-
-Json: TypeAlias = dict[str, Any]
 
 #: an outlook is good for so long, in seconds, …
 FRESH: Final = 5.0
@@ -94,7 +93,7 @@ class Accuracy:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Recorded:
     """What the status of a GPUJob says. Times in milliseconds; `at` in monotonic seconds."""
 
     p50: model.Millis | None
@@ -104,7 +103,11 @@ class _Told:
 
 
 class Expected:
-    """`estimate` gives what is forecast for a workload; `foresee` makes an outlook from its request, blocking."""
+    """The expected starts of all that wait.
+
+    `estimate` gives what is forecast for a workload; `wanted` says whether somebody beside GPUJobs wants to know; `messages`
+    hears of every start that is foreseen; `foresee` makes an outlook from its request, blocking.
+    """
 
     def __init__(
         self,
@@ -116,6 +119,8 @@ class Expected:
         estimate: Callable[[str], Forecast | None],
         clock: Callable[[], float] = time.monotonic,
         foresee: Callable[[bytes], Outlook] | None = None,
+        wanted: Callable[[], bool] = lambda: False,
+        messages: Messages | None = None,
     ) -> None:
         self.starts: Mapping[str, ExpectedStart] = {}
         self.accuracy = Accuracy()
@@ -126,13 +131,12 @@ class Expected:
         self._estimate = estimate
         self._clock = clock
         self._foresee = foresee or in_process
-        #: whether somebody beside GPUJobs wants to know, and who is told of every start that is foreseen
-        self.wanted: Callable[[], bool] = lambda: False
-        self.foreseen: Callable[[str, ExpectedStart], None] = lambda workload, start: None
+        self._wanted = wanted
+        self._messages = messages or Messages()
         self._first: dict[str, ExpectedStart] = {}
         self._changed = True
         self._made = self._good_until = self._asked_until = float("-inf")
-        self._told: dict[str, _Told] = {}  # key of a GPUJob -> what its status says
+        self._recorded: dict[str, _Recorded] = {}  # key of a GPUJob -> what its status says
 
     # --- in -----------------------------------------------------------------------------------------------------------
 
@@ -163,7 +167,7 @@ class Expected:
         now = self._clock()
         if now < self._good_until or not (self._changed or now > self._made + STALE):
             return False
-        return now < self._asked_until or self._gpujob_waits() or self.wanted()
+        return now < self._asked_until or self._gpujob_waits() or self._wanted()
 
     def _gpujob_waits(self) -> bool:
         for job in self._mirror.objects[kube.GPU_JOBS].values():
@@ -193,7 +197,7 @@ class Expected:
         self.starts = {key: start for key, start in seen.starts.items() if self._waits(key)}
         for key, start in self.starts.items():
             self._first.setdefault(key, start)
-            self.foreseen(key, start)
+            self._messages.tell(StartForeseen(key, start))
 
     def _waits(self, key: str) -> bool:
         value = self._mirror.workload_value(key)
@@ -204,8 +208,8 @@ class Expected:
     def flush(self) -> int:
         """Write the statuses that have something new to say. Returns how many."""
         jobs = self._mirror.objects[kube.GPU_JOBS]
-        for gone in [key for key in self._told if key not in jobs]:
-            del self._told[gone]
+        for gone in [key for key in self._recorded if key not in jobs]:
+            del self._recorded[gone]
         sent = 0
         for key, job in jobs.items():
             if sent >= BATCH:
@@ -214,28 +218,28 @@ class Expected:
                 sent += self._tell(key, job)
             except Exception:  # its status was written by somebody else: the others are told all the same
                 log.exception("%s: its status can't be told when it starts", key)
-                self._told[key] = _Told(None, None, None, self._clock())
+                self._recorded[key] = _Recorded(None, None, None, self._clock())
         return sent
 
     def _tell(self, key: str, job: Json) -> bool:
-        told = self._told.get(key)
-        if told is not None and self._clock() - told.at < PERIOD:
+        recorded = self._recorded.get(key)
+        if recorded is not None and self._clock() - recorded.at < PERIOD:
             return False
         workload = self._workload_of(job)
         if workload is None or workload.finished:
             return False
-        told = told or _said(job)
+        recorded = recorded or _recorded(job)
         estimate = self._estimate(workload.key)
         start = None if workload.admission is not None else self.starts.get(workload.key)
         status: Json = {}
-        if estimate is not None and _changed(told.estimate, estimate):
+        if estimate is not None and _changed(recorded.estimate, estimate):
             status["forecast"] = forecast_status(estimate)
-        if start is not None and self._moved(told, start):
+        if start is not None and self._moved(recorded, start):
             status["expectedStart"] = start_status(start)
         if not status:
             return False
-        p50, p90 = (start.p50, start.p90) if start is not None else (told.p50, told.p90)
-        self._told[key] = _Told(p50, p90, estimate, self._clock())
+        p50, p90 = (start.p50, start.p90) if start is not None else (recorded.p50, recorded.p90)
+        self._recorded[key] = _Recorded(p50, p90, estimate, self._clock())
         target = ObjectKey.of(kube.GPU_JOBS, job)
         self._writes.send(target, "status", {"status": status}, priority=Priority.STATUS, slot="forecast")
         return True
@@ -245,16 +249,16 @@ class Expected:
             return self._mirror.workload_value(kube.key_of(raw))
         return None
 
-    def _moved(self, told: _Told, start: ExpectedStart) -> bool:
-        if told.p50 is None:
+    def _moved(self, recorded: _Recorded, start: ExpectedStart) -> bool:
+        if recorded.p50 is None:
             return True
         least = max(MOVED, MOVED_SHARE * (start.p50 - self._now()))
-        if abs(start.p50 - told.p50) > least or (start.p90 is None) != (told.p90 is None):
+        if abs(start.p50 - recorded.p50) > least or (start.p90 is None) != (recorded.p90 is None):
             return True
-        return start.p90 is not None and told.p90 is not None and abs(start.p90 - told.p90) > 2 * least
+        return start.p90 is not None and recorded.p90 is not None and abs(start.p90 - recorded.p90) > 2 * least
 
 
-def _said(job: Json) -> _Told:
+def _recorded(job: Json) -> _Recorded:
     """What the status says already, from before this process began."""
     status = job.get("status") or {}
     start, forecast = status.get("expectedStart") or {}, status.get("forecast")
@@ -262,7 +266,7 @@ def _said(job: Json) -> _Told:
     if forecast is not None:
         p50, p90 = float(forecast["p50"]), float(forecast["p90"])
         estimate = Forecast(p50, p50, p90, p90, p90, forecast["source"], forecast.get("samples", 0))
-    return _Told(
+    return _Recorded(
         conditions.millis_of(start.get("from")) or None,
         conditions.millis_of(start.get("to")) or None,
         estimate,

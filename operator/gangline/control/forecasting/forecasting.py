@@ -13,22 +13,24 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from gangline.control.forecasting.expected_starts import Expected
 from gangline.control.forecasting.history_store import History
 from gangline.control.forecasting.runtime_facts import Forecasts, Record
 from gangline.control.forecasting.tallies import Tallies
 from gangline.control.mirror.mirror import Mirror
+from gangline.control.parts.messages import FactObserved, Messages, OwnPaceEnded
+from gangline.control.parts.part import Part
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.writes import Writes
 from gangline.engine import Engine, model
 from gangline.forecast import Forecaster, Run, Verdict
 from gangline.kube import resources as kube
+from gangline.kube.reflector import Event, Upsert
+from gangline.kube.resources import Json, Resource
 
 log = logging.getLogger(__name__)
-
-Json: TypeAlias = dict[str, Any]
 
 #: facts that arrive within this time are taken in together, in seconds
 GATHER: Final = 0.05
@@ -53,11 +55,16 @@ MAX_UNWRITTEN: Final = 20_000
 PATIENCE: Final = 5.0
 
 
-class Forecasting:
+class Forecasting(Part):
     """One per operator. `leading` tells whether this process may write history; `wake` is called when estimates moved.
 
     `synced` returns when everything was listed once: before, a workload may be seen without the job that says how long it runs.
+    `knows_better` says of a workload that the engine has a better estimate than a forecast; `wanted` says whether anybody has
+    to be told of expected starts.
     """
+
+    name = "forecasts"
+    kinds = (kube.GPU_JOBS,)
 
     def __init__(
         self,
@@ -73,7 +80,11 @@ class Forecasting:
         leading: Callable[[], bool],
         wake: Callable[[], None],
         synced: Callable[[], Awaitable[None]],
+        messages: Messages | None = None,
+        knows_better: Callable[[str], bool] = lambda workload: False,
+        wanted: Callable[[], bool] = lambda: False,
     ) -> None:
+        messages = messages or Messages()
         self.history = History(history, model_file)
         self._use_model = use_model
         self._mirror = mirror
@@ -96,8 +107,11 @@ class Forecasting:
             forecaster=Forecaster(enabled=use_model),
             store=self._keep,
             noted=self._arrived.set,
+            knows_better=knows_better,
         )
-        self.expected = Expected(engine, mirror, writes, now=now, estimate=self.forecasts.estimate)
+        self.expected = Expected(
+            engine, mirror, writes, now=now, estimate=self.forecasts.estimate, wanted=wanted, messages=messages
+        )
         self.tallies = Tallies(
             self.history,
             self.forecasts.records,
@@ -107,10 +121,17 @@ class Forecasting:
             judged=self.forecasts.forecaster.judged,
         )
         self._led = asyncio.Event()
+        messages.subscribe(FactObserved, lambda message: self.note(message.change))
+        messages.subscribe(OwnPaceEnded, lambda message: self.forecasts.tell_again(message.workload))
 
     # --- in -----------------------------------------------------------------------------------------------------------
 
+    def observe(self, resource: Resource, event: Event) -> None:
+        if isinstance(event, Upsert):
+            self.forecasts.note_job(event.obj)
+
     def note(self, change: model.Change) -> None:
+        """The engine was told a fact."""
         self.forecasts.note(change)
         self.expected.note(change)
 
@@ -319,12 +340,12 @@ class Forecasting:
 
 def as_json(forecasts: Forecasts) -> Json:
     """Estimates of whole runtimes in seconds, by workload; and `byFlavor`, where it matters and is not decided yet."""
-    told: Json = {}
+    rows: Json = {}
     for key, estimate in forecasts.estimates().items():
-        told[key] = {"quantiles": list(estimate.values), "source": estimate.source, "samples": estimate.samples}
+        rows[key] = {"quantiles": list(estimate.values), "source": estimate.source, "samples": estimate.samples}
         if by_flavor := forecasts.by_flavor(key):
-            told[key]["byFlavor"] = {flavor: list(there.values) for flavor, there in by_flavor.items()}
-    return told
+            rows[key]["byFlavor"] = {flavor: list(there.values) for flavor, there in by_flavor.items()}
+    return rows
 
 
 def accuracy_as_json(records: Mapping[str, Record]) -> list[Json]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.engine import accelerators, model
 from gangline.forecast.runs import MIN_SECONDS, Run, from_workload
 from gangline.jobs.base import Said
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json, condition_of, controller_of
 
 
 def run_of(workload: model.Workload, raw: Json, job: Json | None, said: Said) -> Run:
@@ -33,7 +32,7 @@ def run_of(workload: model.Workload, raw: Json, job: Json | None, said: Said) ->
 
 def finished_at(raw: Json) -> float | None:
     """When its job ended, in Unix seconds; None while it has not."""
-    row = conditions.find((raw.get("status") or {}).get("conditions"), names.FINISHED)
+    row = condition_of(raw, names.FINISHED)
     if row is None or row.get("status") != "True":
         return None
     return conditions.millis_of(row.get("lastTransitionTime")) / 1000
@@ -46,7 +45,7 @@ def log_of(seconds: float) -> float:
 
 def _job_name(raw: Json) -> str:
     meta = raw["metadata"]
-    owner = next((ref for ref in meta.get("ownerReferences", ()) if ref.get("controller")), None)
+    owner = controller_of(raw)
     return owner["name"] if owner is not None else meta["name"]
 
 

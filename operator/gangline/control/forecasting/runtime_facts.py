@@ -15,23 +15,23 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from gangline.control.forecasting import by_flavor, run_facts
 from gangline.control.forecasting.by_flavor import differs
-from gangline.control.mirror.mirror import JOB_KINDS, Mirror
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.engine import model
 from gangline.forecast import LEVELS, Forecast, Forecaster, Run
 from gangline.forecast.runs import flavor_of
 from gangline.jobs.base import Said
 from gangline.kube import resources as kube
+from gangline.kube.resources import Json
 
 if TYPE_CHECKING:
     from gangline.forecast import Model
 
 log = logging.getLogger(__name__)
-
-Json: TypeAlias = dict[str, Any]
 
 #: so many estimates are made at a time
 BATCH: Final = 250
@@ -87,16 +87,17 @@ class Forecasts:
         forecaster: Forecaster | None = None,
         store: Callable[[Run], None] = lambda run: None,
         noted: Callable[[], None] = lambda: None,
+        knows_better: Callable[[str], bool] = lambda key: False,
     ) -> None:
-        """`store` gets every run that ended; `noted` is called when there is something to work on."""
+        """`store` gets every run that ended; `noted` is called when there is something to work on. `knows_better` says of a
+        workload that somebody else told the engine how long it runs, and better."""
         self.forecaster = forecaster or Forecaster()
         self.records: dict[str, Record] = {}
         #: uids of finished runs that were handed to the store: all that were there at the start, and since then those whose
         #: Workloads are still to be seen
         self.stored: set[str] = set()
         self._ended: dict[str, str] = {}  # key of a finished Workload that is still there -> its uid
-        #: of a workload: somebody else told the engine how long it runs, and better
-        self.knows_better: Callable[[str], bool] = lambda key: False
+        self._knows_better = knows_better
         self._mirror = mirror
         self._observe = observe
         self._now = now
@@ -326,7 +327,7 @@ class Forecasts:
         told = 0
         for key, known in opened.items():
             estimate, there = estimates.get(known.uid), elsewhere.get(key, _NO_FLAVORS)
-            if estimate is not None and not self.knows_better(key) and _moved(known, estimate, there):
+            if estimate is not None and not self._knows_better(key) and _moved(known, estimate, there):
                 self._tell(key, known, estimate, there)
                 told += 1
             if known.at_start is None and known.start is not None and now - known.start < AT_START:

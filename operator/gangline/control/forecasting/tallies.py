@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import orjson
 
@@ -17,10 +17,10 @@ from gangline.control.forecasting.expected_starts import Accuracy
 from gangline.control.forecasting.history_store import History
 from gangline.control.forecasting.runtime_facts import Record
 from gangline.forecast import LEVELS, StoreError
+from gangline.kube.resources import Json
 
 log = logging.getLogger(__name__)
 
-Json: TypeAlias = dict[str, Any]
 
 #: of what is kept: another shape gets another number, and begins anew
 _SHAPE: Final = 1
@@ -60,19 +60,19 @@ class Tallies:
 
     def _take(self, text: str) -> None:
         try:
-            told = orjson.loads(text)
-            if told["shape"] != _SHAPE:
+            saved = orjson.loads(text)
+            if saved["shape"] != _SHAPE:
                 return
-            records = {source: _record(row) for source, row in told["runtimes"].items()}
-            starts = told["starts"]
+            records = {source: _record(row) for source, row in saved["runtimes"].items()}
+            starts = saved["starts"]
             self.accuracy.restore(starts["starts"], starts["within_p50"], starts["within_p90"], starts["errors"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             log.warning("what was kept of the accuracy can't be read, and counting begins anew: %r", error)
             return
         self.records.update(records)
-        self.since = told["since"]
+        self.since = saved["since"]
         if not self._loaded:
-            self.judgement = told["judged"]
+            self.judgement = saved["judged"]
 
     async def save(self) -> None:
         """Keep what has been counted, if anything has since. Tried again the next time where the database refuses it."""

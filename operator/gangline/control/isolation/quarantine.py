@@ -11,14 +11,14 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from gangline import bounded
-from gangline.kube.resources import Resource
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json, Resource, key_of
 
 log = logging.getLogger(__name__)
 
-Json: TypeAlias = dict[str, Any]
 #: resource and key of an object
 Subject: TypeAlias = tuple[Resource, str]
 #: called with the object, the object's JSON where it is at hand, and what is wrong with it
@@ -66,6 +66,11 @@ class Quarantine:
         except Exception:
             log.exception("%s %s: nobody could be told", resource.kind, key)
 
+    def note_unreadable(self, obj: Json, error: Exception) -> None:
+        """An object can't be read: its last good reading stands."""
+        resource = kube.BY_KIND.get(str(obj.get("kind")), kube.WORKLOADS)
+        self.note("reading it", resource, key_of(obj), error, obj)
+
     def _recovered(self, stage: str, subject: Subject) -> None:
         troubles = self._troubles.get(subject)
         if troubles is not None and troubles.pop(stage, None) is not None and not troubles:
@@ -90,7 +95,9 @@ def _where(error: Exception) -> str:
 
 def describe(error: Exception) -> str:
     """In one sentence for the object's owner. Errors of readers name the field; of others, the kind says most."""
-    said = str(error)[: 4 * bounded.SHOWN]
-    if isinstance(error, ValueError) and not isinstance(error, UnicodeError) and said:
-        return said
-    return f"internal error: {type(error).__name__}: {said}" if said else f"internal error: {type(error).__name__}"
+    message = str(error)[: 4 * bounded.SHOWN]
+    if isinstance(error, ValueError) and not isinstance(error, UnicodeError) and message:
+        return message
+    return (
+        f"internal error: {type(error).__name__}: {message}" if message else f"internal error: {type(error).__name__}"
+    )

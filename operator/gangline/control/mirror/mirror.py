@@ -10,76 +10,30 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import orjson
 
 from gangline.api import names
-from gangline.api.read import conditions, parse, policy_reader
+from gangline.api.admission.jobs import queue_name
+from gangline.api.read import parse, policy_reader
 from gangline.control.isolation.time_limit import limited
+from gangline.control.mirror.changes import Changes, JobRef
+from gangline.control.mirror.watched_kinds import CONFIGURATION, JOB_KINDS, READERS, resources
+from gangline.control.parts.messages import Messages, WorkloadDeparted
 from gangline.engine import model
-from gangline.jobs import KINDS, kind_of, owners
+from gangline.jobs import kind_of, owners
 from gangline.jobs import workload as workloads
-from gangline.jobs.base import Children, JobError, JobKind
+from gangline.jobs.base import Children, JobError
 from gangline.kube import resources as kube
-from gangline.kube.resources import Resource, key_of
+from gangline.kube.resources import Json, Resource, controller_of, controller_uid, key_of, true_condition
 
 log = logging.getLogger(__name__)
-
-Json: TypeAlias = dict[str, Any]
-JobRef: TypeAlias = tuple[Resource, str]
-
-#: Resources whose objects the engine reads, and how. The key of each is its engine key.
-READERS: dict[Resource, tuple[type[model.Item], Callable[[Json], model.Item]]] = {
-    kube.RESOURCE_FLAVORS: (model.Flavor, parse.flavor),
-    kube.COHORTS: (model.Cohort, parse.cohort),
-    kube.CLUSTER_QUEUES: (model.ClusterQueue, parse.cluster_queue),
-    kube.LOCAL_QUEUES: (model.LocalQueue, parse.local_queue),
-    kube.ADMISSION_CHECKS: (model.AdmissionCheck, parse.admission_check),
-    kube.TOPOLOGIES: (model.Topology, parse.topology),
-    kube.NAMESPACES: (model.Namespace, parse.namespace),
-    kube.NODES: (model.Node, parse.node),
-    kube.WORKLOADS: (model.Workload, parse.workload),
-}
-
-#: Resources that only the plans read.
-PLAIN: tuple[Resource, ...] = (
-    kube.QUEUE_POLICIES,
-    kube.WORKLOAD_PRIORITY_CLASSES,
-    kube.PRIORITY_CLASSES,
-    kube.SERVICES,
-)
-
-#: Kinds that are few and change rarely: in them, what is null is left out once and for all, as in Kubernetes' own kinds.
-CONFIGURATION: frozenset[Resource] = frozenset(
-    {*PLAIN, *READERS} - {kube.SERVICES, kube.WORKLOADS, kube.NODES, kube.NAMESPACES}
-)
-
-JOB_KINDS: dict[Resource, JobKind] = {kind.resource: kind for kind in KINDS}
-
-#: Resources that a cluster may lack, such as one that has Kueue's CRDs but not yet ours: there are none of them then.
-OPTIONAL: frozenset[Resource] = frozenset({kube.QUEUE_POLICIES, *(kind.resource for kind in KINDS if kind.optional)})
-
-#: A label selector that keeps foreign objects out of memory where every object of ours carries the label.
-SELECTORS: dict[Resource, str] = {kube.SERVICES: names.GPUJOB_LABEL}
-
 
 #: Owners of owners are followed so far up.
 MOST_OWNERS = 10
 #: How many different pod sets are kept to be shared.
 MAX_SHAPES = 4096
-
-
-def resources() -> list[Resource]:
-    """Everything that has to be watched."""
-    return [*READERS, *PLAIN, *JOB_KINDS]
-
-
-def controller_uid(obj: Json) -> str | None:
-    for ref in obj["metadata"].get("ownerReferences", ()):
-        if ref.get("controller"):
-            return ref["uid"]
-    return None
 
 
 def without_nulls(value: Any) -> Any:
@@ -91,8 +45,8 @@ def without_nulls(value: Any) -> Any:
 
 def _has_owner_to_come(job: Json) -> bool:
     """The controller of `job` is of a kind that is watched."""
-    owners = job["metadata"].get("ownerReferences", ())
-    return any(ref.get("controller") and kind_of(ref["apiVersion"], ref["kind"]) for ref in owners)
+    ref = controller_of(job)
+    return ref is not None and kind_of(ref["apiVersion"], ref["kind"]) is not None
 
 
 def _is_placed(workload: Json) -> bool:
@@ -101,7 +55,7 @@ def _is_placed(workload: Json) -> bool:
 
 
 def _has_finished(workload: Json) -> bool:
-    return conditions.is_true(workload["status"].get("conditions"), names.FINISHED)
+    return true_condition(workload, names.FINISHED) is not None
 
 
 @dataclass(slots=True)
@@ -110,25 +64,13 @@ class Mirror:
 
     observe: Callable[[model.Change], None]
     complain: Callable[[Json, Exception], None] = field(default=lambda obj, error: None)
-    #: receives each Workload that was deleted or has finished, as it was before
-    departed: Callable[[Json], None] = field(default=lambda workload: None)
+    #: hears of each Workload that was deleted or has finished
+    messages: Messages = field(default_factory=Messages)
     labels_to_copy: Sequence[str] = ()
     objects: dict[Resource, dict[str, Json]] = field(default_factory=dict)
     #: where the pods of admitted jobs are told to report their progress to; "" = they are told nothing
     progress_url: str = ""
-    #: jobs to plan again
-    dirty: set[JobRef] = field(default_factory=set)
-    #: workloads that no job plans for, or that may have lost theirs
-    loose: set[str] = field(default_factory=set)
-    #: a QueuePolicy or a ClusterQueue changed since the policies' statuses were last written
-    policies_changed: bool = False
-    #: workloads that came, or whose jobs did: pods may belong to them
-    arrived: set[str] = field(default_factory=set)
-    #: workloads with placed pods that changed
-    placed: set[str] = field(default_factory=set)
-    #: workloads with a record of lost nodes that changed, and nodes that changed
-    recovering: set[str] = field(default_factory=set)
-    touched_nodes: set[str] = field(default_factory=set)
+    changes: Changes = field(default_factory=Changes)
     #: False holds Topologies back from the engine: before the pods are known it would take occupied room for free
     pods_known: bool = False
     #: ClusterQueues and ResourceFlavors that are being deleted
@@ -174,16 +116,16 @@ class Mirror:
         self.objects[resource][key] = obj
         self._index(resource, key, old, obj)
         if old is None and resource in JOB_KINDS:  # its children may have come before it, and waited
-            self.dirty.update(ref for ref in self._owned.get(obj["metadata"]["uid"], ()) if ref[0] in JOB_KINDS)
+            self.changes.jobs.update(ref for ref in self._owned.get(obj["metadata"]["uid"], ()) if ref[0] in JOB_KINDS)
         if old is None and resource == kube.WORKLOADS:
-            self.arrived.add(key)
+            self.changes.arrived.add(key)
         elif old is None and resource in JOB_KINDS:
             for uid in (obj["metadata"]["uid"], *self.controllers_of(obj)):
-                self.arrived.update(name for kind, name in self._owned.get(uid, ()) if kind == kube.WORKLOADS)
+                self.changes.arrived.update(name for kind, name in self._owned.get(uid, ()) if kind == kube.WORKLOADS)
         if decides:
             self._read(resource, key, obj, assumed=assumed)
         if old is not None and resource == kube.WORKLOADS and _has_finished(obj) and not _has_finished(old):
-            self.departed(old)
+            self.messages.tell(WorkloadDeparted(old))
         self._mark(resource, key, obj)
 
     def remove(self, resource: Resource, key: str) -> None:
@@ -196,7 +138,7 @@ class Mirror:
             self._values.pop(key, None) if resource == kube.WORKLOADS else None
             self.observe(model.Gone(READERS[resource][0], key))
         if resource == kube.WORKLOADS:
-            self.departed(old)
+            self.messages.tell(WorkloadDeparted(old))
 
     def know_pods(self) -> None:
         """Every pod has been told: flavors with a topology may be used."""
@@ -276,41 +218,39 @@ class Mirror:
     def _mark(self, resource: Resource, key: str, obj: Json) -> None:
         """Which jobs have to be planned again because `obj` changed."""
         if resource in JOB_KINDS:
-            self.dirty.add((resource, key))
+            self.changes.jobs.add((resource, key))
             if key not in self.objects[resource]:  # gone: its workloads have lost their job
-                self.loose.update(
+                self.changes.unowned.update(
                     name for kind, name in self._owned.get(obj["metadata"]["uid"], ()) if kind == kube.WORKLOADS
                 )
         if resource == kube.QUEUE_POLICIES:
             for name, queue in self.objects[kube.CLUSTER_QUEUES].items():
                 self._read(kube.CLUSTER_QUEUES, name, queue)
         if resource in (kube.QUEUE_POLICIES, kube.CLUSTER_QUEUES):
-            self.policies_changed = True
+            self.changes.policies.add(key)
         if resource == kube.NODES:
-            self.touched_nodes.add(key)
+            self.changes.nodes.add(key)
         if resource == kube.WORKLOADS:
             if names.RECOVERY in (obj["metadata"].get("annotations") or ()):
-                self.recovering.add(key)
+                self.changes.recovering.add(key)
             if _is_placed(obj):
-                self.placed.add(key)
+                self.changes.placed.add(key)
         if resource in (kube.CLUSTER_QUEUES, kube.RESOURCE_FLAVORS) and "deletionTimestamp" in obj["metadata"]:
             self._ending.add((resource, key))
         if resource in JOB_KINDS or resource in (kube.WORKLOADS, kube.SERVICES):
             owner = self._by_uid.get(controller_uid(obj) or "")
             if owner is not None:
-                self.dirty.add(owner)
+                self.changes.jobs.add(owner)
             elif resource == kube.WORKLOADS:
-                self.loose.add(key)
+                self.changes.unowned.add(key)
         elif resource in (kube.WORKLOAD_PRIORITY_CLASSES, kube.PRIORITY_CLASSES):
-            self.dirty.update(self.jobs())
-
-    def drop_marks(self) -> None:
-        """Forget which objects have to be looked at that are no more: a standby looks at none, perhaps for months."""
-        self.dirty = {ref for ref in self.dirty if ref[1] in self.objects[ref[0]]}
-        for waiting in (self.loose, self.placed, self.recovering):
-            waiting.intersection_update(self.objects[kube.WORKLOADS])
+            self.changes.jobs.update(self.jobs())
 
     # --- out ---
+
+    def has(self, resource: Resource) -> Callable[[str], bool]:
+        """Whether an object of this kind exists, by its key."""
+        return lambda key: key in self.objects[resource]
 
     def get(self, resource: Resource, key: str) -> Json | None:
         return self.objects[resource].get(key)
@@ -376,7 +316,7 @@ class Mirror:
             if not owners.creates(owner, job):
                 return False  # it only says so
             job = owner
-            if JOB_KINDS[ref[0]].owns_children or workloads.queue_name(job):
+            if JOB_KINDS[ref[0]].owns_children or queue_name(job):
                 return True
         return False
 
@@ -404,6 +344,20 @@ class Mirror:
         """The node that calls itself so: mostly that is its name."""
         nodes = self.objects[kube.NODES]
         return nodes.get(host) or next((node for name, node in nodes.items() if self.host_name(name) == host), None)
+
+    def recovery_for(self, workload: str) -> model.Recovery | None:
+        """What is done for a gang when its nodes fail; None for one that is no more."""
+        value = self.workload_value(workload)
+        if value is None:
+            return None
+        local_queue = self.get(kube.LOCAL_QUEUES, f"{value.namespace}/{value.queue}") or {"spec": {}}
+        waiting_in = local_queue["spec"].get("clusterQueue", "")
+        return self.recovery_of(value.admission.cluster_queue if value.admission else waiting_in)
+
+    def pod_counts(self, workload: str) -> dict[str, int]:
+        """How many pods each pod set of a Workload has."""
+        value = self.workload_value(workload)
+        return {pod_set.name: pod_set.count for pod_set in value.pod_sets} if value is not None else {}
 
     def leaves_to_kubernetes(self) -> bool:
         """Some policy switches recovery off."""

@@ -9,21 +9,12 @@ ends or has no controller any more, whatever is written on it then.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
 
-from gangline.api import names
-from gangline.control.mirror.mirror import Mirror, controller_uid
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.pod import claimed_workload
+from gangline.control.parts.changed_keys import ChangedKeys, KeySet
 from gangline.kube import resources as kube
-from gangline.kube.resources import key_of
-
-Json: TypeAlias = dict[str, Any]
-
-
-def claim(pod: Json) -> str | None:
-    """The key of the Workload that the pod says it belongs to."""
-    meta = pod["metadata"]
-    name = (meta.get("annotations") or {}).get(names.WORKLOAD_ANNOTATION)
-    return f"{meta['namespace']}/{name}" if name else None
+from gangline.kube.resources import Json, controller_uid, key_of
 
 
 @dataclass(slots=True)
@@ -37,12 +28,17 @@ class PodOwners:
     _unproven: dict[str, Json] = field(default_factory=dict[str, Json])
     _claims: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     _uids: dict[str, str] = field(default_factory=dict[str, str])
-    #: Workloads that pods claim in vain, or no longer, since this was last taken
-    changed: set[str] = field(default_factory=set[str])
+    #: Workloads that pods claim in vain, or no longer
+    changed: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
+    #: Workloads that came, or whose owners did
+    _arrived: KeySet[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._arrived = self.mirror.changes.arrived.subscribe(worth=self.mirror.has(kube.WORKLOADS))
 
     def gang_of(self, pod: Json) -> str | None:
         """The key of the Workload that the pod belongs to, None for a stranger's; takes note of it."""
-        key, uid, claimed = key_of(pod), pod["metadata"].get("uid", ""), claim(pod)
+        key, uid, claimed = key_of(pod), pod["metadata"].get("uid", ""), claimed_workload(pod)
         self.forget(key)
         found = self._proven.get(uid) if controller_uid(pod) is not None else None
         if found is None and claimed is not None and self._is_proof(pod, claimed):
@@ -63,7 +59,7 @@ class PodOwners:
     def forget(self, key: str, *, gone: bool = False) -> None:
         pod = self._unproven.pop(key, None)
         if pod is not None:
-            claimed = claim(pod) or ""
+            claimed = claimed_workload(pod) or ""
             self.changed.add(claimed)
             self._claims[claimed].discard(key)
             if not self._claims[claimed]:
@@ -73,8 +69,7 @@ class PodOwners:
 
     def provable(self) -> list[Json]:
         """Pods that have to be looked at again, since owners or Workloads have come."""
-        arrived, self.mirror.arrived = self.mirror.arrived, set()
-        keys = {key for workload in arrived for key in self._claims.get(workload, ())}
+        keys = {key for workload in self._arrived.take() for key in self._claims.get(workload, ())}
         return [self._unproven[key] for key in sorted(keys)]
 
     def _is_proof(self, pod: Json, claimed: str) -> bool:
@@ -91,14 +86,3 @@ class PodOwners:
             return ref is not None
         selector = (self.mirror.objects[ref[0]][ref[1]]["spec"].get("selector") or {}).get("matchLabels") or {}
         return selector.items() <= (pod["metadata"].get("labels") or {}).items()
-
-
-def in_gang(pod: Json, workload: str | None) -> Json:
-    """The pod as if its annotation named this Workload, or none."""
-    if claim(pod) == workload:
-        return pod
-    meta = pod["metadata"]
-    said = {name: text for name, text in (meta.get("annotations") or {}).items() if name != names.WORKLOAD_ANNOTATION}
-    if workload is not None:
-        said[names.WORKLOAD_ANNOTATION] = workload.partition("/")[2]
-    return {**pod, "metadata": {**meta, "annotations": said}}

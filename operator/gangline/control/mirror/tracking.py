@@ -11,15 +11,14 @@ watch shows of it meanwhile is held back, so that the engine never takes an old 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
 
-from gangline.kube.resources import ObjectKey, revision
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json, ObjectKey, revision
 
 
 @dataclass(slots=True)
 class _Track:
+    """The writes of one object that are under way, and what the watch has shown of it meanwhile."""
+
     writes: int = 0
     doubts: int = 0
     #: newest version that the watch has shown, or that was known when the first of these writes began
@@ -31,6 +30,8 @@ class _Track:
 
 @dataclass(slots=True)
 class Tracking:
+    """The newest versions of all objects with writes under way, or with answers that the watch has not shown yet."""
+
     _tracks: dict[ObjectKey, _Track] = field(default_factory=dict[ObjectKey, _Track])
     #: newest version that an answer brought, until the watch has shown it
     _answered: dict[ObjectKey, int] = field(default_factory=dict[ObjectKey, int])

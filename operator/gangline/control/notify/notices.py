@@ -1,7 +1,7 @@
 """Who is told what about their jobs: from something that happened to the messages and the receivers it is for.
 
 A policy names receivers for its queues; a job may opt out or choose (annotation `gangline.io/notify`), and give an address of its
-own (`gangline.io/notify-to`) to receivers that ask for one. `notify_outbox` delivers.
+own (`gangline.io/notify-to`) to receivers that ask for one. `outbox` delivers.
 
 What is told was true and written before. Nothing is told twice because of a restart, and what was not delivered when the process
 ended is lost: at most once, where a receiver answers.
@@ -12,16 +12,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from gangline.api import names, quantity
 from gangline.control.mirror.mirror import Mirror
+from gangline.control.parts.messages import Messages, StartMoved
+from gangline.control.parts.part import Part
 from gangline.engine import span_text
 from gangline.engine.model import Millis
 from gangline.kube import resources as kube
-from gangline.kube.resources import key_of
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.reflector import Event, Removed
+from gangline.kube.resources import Json, Resource, controller_of, key_of
 
 #: what one may be told, in the words of QueuePolicy.spec.notify.events
 KINDS: Final = (
@@ -87,17 +88,26 @@ class Terms:
 Deliver: TypeAlias = Callable[[Receiver, Terms, Notice], None]
 
 
-class Notices:
-    """Costs a look at the policies where nobody is to be told."""
+class Notices(Part):
+    """Notices to the receivers of whoever is concerned. Costs a look at the policies where nobody is to be told."""
 
-    def __init__(self, mirror: Mirror, deliver: Deliver, *, now: Callable[[], Millis]) -> None:
+    name = "notices"
+    kinds = (kube.WORKLOADS,)
+
+    def __init__(
+        self, mirror: Mirror, deliver: Deliver, *, now: Callable[[], Millis], messages: Messages | None = None
+    ) -> None:
+        """`messages` hears of each expected start of which somebody was told that it moved."""
         self._mirror = mirror
         self._deliver = deliver
         self._now = now
-        #: somebody was told that a workload's start moved: for those who look at events
-        self.moved: Callable[[Json, str], None] = lambda workload, text: None
+        self._messages = messages or Messages()
         #: workload -> receiver -> the expected start that it was told, or that was seen first
         self._starts: dict[str, dict[Receiver, Millis]] = {}
+
+    def observe(self, resource: Resource, event: Event) -> None:
+        if isinstance(event, Removed):
+            self.forget(event.key)
 
     def tell(self, kind: str, workload: Json, text: str) -> None:
         """Tell everybody whom it concerns. Never blocks, never raises for what users wrote."""
@@ -107,19 +117,19 @@ class Notices:
 
     def expects(self, workload: Json, start: Millis, because: str = "") -> None:
         """It is now expected to start then. Told when that is far from what was told last."""
-        said: list[str] = []
+        texts: list[str] = []
         for receiver, terms, rule in self._audience("StartMoved", workload):
-            told = self._starts.setdefault(key_of(workload), {})
-            known = told.setdefault(receiver, start)
+            recorded = self._starts.setdefault(key_of(workload), {})
+            known = recorded.setdefault(receiver, start)
             least = round(quantity.parse_duration(rule.get("startMovedBy", "30m")) * 1000)
             if abs(start - known) < least:
                 continue
-            told[receiver] = start
-            said.append(self._moved(known, start, because))
-            notice = Notice("StartMoved", self._queue_of(workload), self._subject(workload), said[-1], self._now())
+            recorded[receiver] = start
+            texts.append(self._moved(known, start, because))
+            notice = Notice("StartMoved", self._queue_of(workload), self._subject(workload), texts[-1], self._now())
             self._deliver(receiver, terms, notice)
-        if said:
-            self.moved(workload, said[0])
+        if texts:
+            self._messages.tell(StartMoved(workload, texts[0]))
 
     def _moved(self, known: Millis, start: Millis, because: str) -> str:
         text = f"{'later' if start > known else 'earlier'} by {_minutes(abs(start - known))}: now expected in "
@@ -176,8 +186,7 @@ class Notices:
         return self._mirror.get(*ref) if ref is not None else None
 
     def _subject(self, workload: Json) -> str:
-        owners = workload["metadata"].get("ownerReferences") or ()
-        owner = next((ref for ref in owners if ref.get("controller")), None)
+        owner = controller_of(workload)
         if owner is None:
             return f"Workload {key_of(workload)}"
         return _cut(f"{owner['kind']} {workload['metadata']['namespace']}/{owner['name']}")
@@ -204,6 +213,8 @@ MOST_LINES: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Message:
+    """A message as a receiver gets it."""
+
     title: str
     body: str
     warning: bool

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from gangline.control.notify.notices import Message, Notice, Receiver, Terms, compose
+from gangline.control.parts.part import Part
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,8 @@ MOST_BOXES: Final = 10_000
 MOST_TIME: Final = 60.0
 #: seconds that the contents of a Secret are used without looking again
 SECRET_AGE: Final = 60.0
+#: What waits when the process ends may take so long, in seconds.
+FAREWELL: Final = 3.0
 #: messages that are delivered at the same time, over all receivers
 THREADS: Final = 2
 HOUR: Final = 3600.0
@@ -51,6 +54,8 @@ class DeliveryError(Exception):
 
 @dataclass(slots=True)
 class _Box:
+    """What waits for one receiver, and how its delivery goes."""
+
     terms: Terms
     waiting: deque[Notice] = field(default_factory=deque[Notice])
     sent: deque[float] = field(default_factory=deque[float])  # when, of the last hour
@@ -59,8 +64,13 @@ class _Box:
     failing: bool = False
 
 
-class Outbox:
-    """`outcome` counts what became of each notice; `complain` is told once when a receiver begins to fail."""
+class Outbox(Part):
+    """The notices that are to be delivered.
+
+    `outcome` counts what became of each notice; `complain` is told once when a receiver begins to fail.
+    """
+
+    name = "notifications"
 
     def __init__(
         self,
@@ -101,7 +111,7 @@ class Outbox:
         if box.task is None:
             box.task = asyncio.get_running_loop().create_task(self._serve(receiver, box))
 
-    async def close(self, patience: float) -> None:
+    async def close(self, patience: float = FAREWELL) -> None:
         """Send what waits without further delay, for at most `patience` seconds; what is left then is dropped."""
         self._closing.set()
         tasks = [box.task for box in self._boxes.values() if box.task is not None]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
 from gangline.api import names
 from gangline.api.read import swap_record
+from gangline.control.mirror.pod import GATE
 from gangline.control.plan.plan_steps import Lookups
-from gangline.control.recovery import domain_gates
 from gangline.jobs.base import PodSetInfo
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 
 def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
@@ -56,7 +53,7 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
             labels[names.TAS_LABEL] = "true"
         gates = [{"name": names.TOPOLOGY_GATE}] if placed else []
         if name in whole and bound:
-            gates.append(dict(domain_gates.GATE))
+            gates.append(dict(GATE))
         infos.append(
             PodSetInfo(
                 name=name,

@@ -8,10 +8,10 @@ that of Kueue's job reconciler (see `plan`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
 
 from gangline.api import names
-from gangline.api.read import conditions, swap_record
+from gangline.api.admission.jobs import queue_name
+from gangline.api.read import swap_record
 from gangline.control.plan.injection import pod_set_infos
 from gangline.control.plan.plan_steps import (
     ChangeStatus,
@@ -28,9 +28,7 @@ from gangline.control.plan.plan_steps import (
 from gangline.control.status import status_changes
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import Expires, JobError, JobWrite, LeavesBehind, Patch, PodSetInfo
-from gangline.kube.resources import deleting
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json, condition_of, deleting, key_of, true_condition
 
 _LIMIT = "maximumExecutionTimeSeconds"
 
@@ -39,7 +37,7 @@ _LIMIT = "maximumExecutionTimeSeconds"
 
 
 def has(workload: Json, condition: str) -> bool:
-    return conditions.is_true(workload.get("status", {}).get("conditions"), condition)
+    return true_condition(workload, condition) is not None
 
 
 def reserved(workload: Json) -> bool:
@@ -54,7 +52,7 @@ def plan(view: JobView, lookups: Lookups) -> list[Step]:
     job, kind = view.job, view.kind
     if view.managed_ancestor:
         return []
-    if not workloads.queue_name(job) and not view.workloads:
+    if not queue_name(job) and not view.workloads:
         return _unqueued(view)
     if deleting(job):
         return _let_go(view)
@@ -69,15 +67,11 @@ def plan(view: JobView, lookups: Lookups) -> list[Step]:
         return [
             *steps,
             ChangeStatus(workload, "finish", status_changes.finish(outcome.success, outcome.message)),
-            Note("Normal", "FinishedWorkload", f"Workload '{_key(workload)}' is declared finished"),
+            Note("Normal", "FinishedWorkload", f"Workload '{key_of(workload)}' is declared finished"),
         ]
     if deleting(workload):
         return steps + _stop_then(view, workload, lambda: drop_finalizer(workload))
     return steps + _with_workload(view, workload, lookups)
-
-
-def _key(obj: Json) -> str:
-    return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
 
 
 def _unqueued(view: JobView) -> list[Step]:
@@ -129,7 +123,7 @@ def _without_workload(view: JobView, lookups: Lookups) -> list[Step]:
     if kind.is_active(job, view.children):
         return _sync(view, None)
     pod_sets = kind.pod_sets(job)
-    queue = workloads.queue_name(job) or ""
+    queue = queue_name(job)
     priority, class_ref = lookups.priority(job, pod_sets)
     body = workloads.build(
         kind,
@@ -142,7 +136,7 @@ def _without_workload(view: JobView, lookups: Lookups) -> list[Step]:
     )
     return [
         CreateWorkload(body),
-        Note("Normal", "CreatedWorkload", f"Created Workload: {_key(body)}"),
+        Note("Normal", "CreatedWorkload", f"Created Workload: {key_of(body)}"),
         *_sync(view, None),
     ]
 
@@ -179,7 +173,7 @@ def _is_outdated(view: JobView, workload: Json) -> bool:
 
 def _expire(view: JobView, workload: Json) -> list[Step]:
     """Its time is up: a kind of our own fails for it, where others are only held, as Kueue does it."""
-    evicted = conditions.find(workload["status"]["conditions"], names.EVICTED) or {}
+    evicted = condition_of(workload, names.EVICTED) or {}
     if not isinstance(view.kind, Expires) or evicted.get("reason") != "DeactivatedDueToMaximumExecutionTimeExceeded":
         return []
     patch = view.kind.expire(view.job, evicted["lastTransitionTime"])
@@ -222,8 +216,8 @@ def _outdated_children(view: JobView, infos: list[PodSetInfo]) -> Sequence[JobWr
 def _running(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]:
     kind, job = view.kind, view.job
     steps = _sync(view, infos)
-    ready = kind.pods_ready(job) and not view.torn
-    known = conditions.find(workload["status"].get("conditions"), names.PODS_READY)
+    ready = kind.pods_ready(job) and not view.unreachable
+    known = condition_of(workload, names.PODS_READY)
     if known is None or (known["status"] == "True") != ready:
         steps.append(ChangeStatus(workload, "pods-ready", status_changes.pods_ready(ready)))
     done = kind.reclaimable(job)
@@ -238,12 +232,12 @@ def _changed_shape(view: JobView, workload: Json, pod_sets: list[Json]) -> list[
     if view.kind.is_suspended(view.job) and not reserved(workload):
         return [
             PatchWorkload(workload, {"spec": {"podSets": pod_sets} | _changed_limit(workload, view.job)}),
-            Note("Normal", "UpdatedWorkload", f"Updated not matching Workload for suspended job: {_key(workload)}"),
+            Note("Normal", "UpdatedWorkload", f"Updated not matching Workload for suspended job: {key_of(workload)}"),
         ]
     return [
         *_stop(view, workload["spec"]["podSets"]),
         DeleteWorkload(workload),
-        Note("Normal", "DeletedWorkload", f"Deleted not matching Workload: {_key(workload)}"),
+        Note("Normal", "DeletedWorkload", f"Deleted not matching Workload: {key_of(workload)}"),
     ]
 
 
@@ -258,7 +252,7 @@ def _follow(view: JobView, workload: Json, pod_sets: list[Json], lookups: Lookup
         return []
     job, spec = view.job, workload["spec"]
     change: Json = {}
-    if (queue := workloads.queue_name(job)) and queue != spec.get("queueName"):
+    if (queue := queue_name(job)) and queue != spec.get("queueName"):
         change["queueName"] = queue
     priority, class_ref = lookups.priority(job, pod_sets)
     if priority != spec.get("priority", 0) or class_ref != spec.get("priorityClassRef"):

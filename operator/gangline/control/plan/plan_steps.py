@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from gangline.control.status import status_changes
 from gangline.control.writes.events import EventType
 from gangline.jobs.base import Children, Create, Delete, JobKind, Patch
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 
 class Lookups(Protocol):
@@ -54,7 +53,7 @@ class JobView:
     #: pods of an earlier attempt of the gang are still there
     held_back: bool = False
     #: a pod of the gang is on a node that nobody hears from
-    torn: bool = False
+    unreachable: bool = False
     #: pods that were told to go still run
     lingering: bool = False
 
@@ -64,6 +63,8 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class PatchJob:
+    """Patch the job, or its status."""
+
     patch: Patch
 
 
@@ -76,11 +77,15 @@ class Own:
 
 @dataclass(frozen=True, slots=True)
 class CreateWorkload:
+    """Create a Workload for the job."""
+
     body: Json
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteWorkload:
+    """Delete a Workload that is of no use."""
+
     workload: Json
 
 
@@ -110,4 +115,11 @@ class Note:
     message: str
 
 
-Step: TypeAlias = PatchJob | Own | CreateWorkload | DeleteWorkload | PatchWorkload | ChangeStatus | Note
+#: the steps that are writes
+Writing: TypeAlias = PatchJob | Own | CreateWorkload | DeleteWorkload | PatchWorkload | ChangeStatus
+Step: TypeAlias = Writing | Note
+
+
+def fenced(obj: Json, body: Json) -> Json:
+    """The patch, to be refused if the object has changed since."""
+    return {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": obj["metadata"]["resourceVersion"]}}

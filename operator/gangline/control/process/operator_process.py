@@ -13,6 +13,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,25 +26,28 @@ from gangline.api.read import policy_reader
 from gangline.control.audit.audit_log import AuditLog, RecordedEngine
 from gangline.control.controller import Controller, wall_millis
 from gangline.control.forecasting.forecast_metrics import ForecastMetrics
-from gangline.control.mirror import mirror
+from gangline.control.mirror import watched_kinds
+from gangline.control.mirror.mirror import Mirror
 from gangline.control.operator_metrics import Metrics
+from gangline.control.parts.messages import Messages
 from gangline.control.process import kopf_shell, memory
 from gangline.control.process.leader_endpoint import publish
 from gangline.control.process.lease import LEASE, Elector, default_identity
+from gangline.control.process.own_namespace import ensure_namespace
+from gangline.control.process.progress_endpoint import ProgressEndpoint
 from gangline.control.process.shutdown import in_order
 from gangline.control.stall import progress_reports
-from gangline.control.stall.progress_reports import BadReportError
 from gangline.control.status import policy_status
 from gangline.control.visibility import aggregated_api
 from gangline.control.visibility.pending_view import Visibility
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writer import Writer
+from gangline.control.writes.writes import Writes
 from gangline.engine import IsolatedEngine, model
 from gangline.kube import config, field_tracking
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
-from gangline.kube.errors import AlreadyExists, ApiError, NotFound
 from gangline.kube.reflector import Reflector, ReflectorGroup
 from gangline.kube.resources import Resource
 from gangline.kube.transport import tell_refusals
@@ -61,10 +65,6 @@ ABSENT_RETRY = 5.0
 PODS_WITHIN = 30.0
 #: What is under way may take this long to finish at the end, in seconds.
 DRAIN = 10.0
-#: … and messages to people this long.
-FAREWELL = 3.0
-#: The body of a report has to come within this time, in seconds.
-BODY_WITHIN = 5.0
 #: No step of the end may take longer than this, in seconds, whatever hangs.
 STEP = 15.0
 
@@ -80,6 +80,8 @@ class ForecastOptions:
 
 @dataclass(frozen=True, slots=True)
 class Options:
+    """The settings of an operator process."""
+
     kubeconfig: Path | None = None
     context: str | None = None
     leader_election: bool = True
@@ -131,6 +133,7 @@ class Operator:
         self.metrics.count_requests(lambda: client.requests, lambda: self.writer.counts)
         self.metrics.count_head_delay(self._head_delay)
         self.recorder = EventRecorder(self.writer, instance=options.identity)
+        self.reflectors = ReflectorGroup()
         self.controller = Controller(
             client,
             self.writer,
@@ -139,21 +142,13 @@ class Operator:
             self.metrics,
             fair_sharing=options.settings.fair_sharing is not None,
             labels_to_copy=options.labels_to_copy,
+            progress_url=options.progress_url.rstrip("/"),
             telemetry=options.telemetry,
+            forecasting=partial(self._make_forecasting, options.forecasts) if options.forecasts is not None else None,
         )
         quarantine = self.controller.quarantine
         self.metrics.count_troubles(lambda: quarantine.failures, quarantine.count)
-        self.controller.mirror.progress_url = options.progress_url.rstrip("/")
-        self.reflectors = ReflectorGroup()
-        self.forecasting = self._make_forecasting(options.forecasts) if options.forecasts is not None else None
-        self.controller.forecasting = self.forecasting
-        if self.forecasting is not None:
-            self.forecasting.forecasts.knows_better = self.controller.stalls.knows_better
-            self.controller.stalls.withdraw = self.forecasting.forecasts.tell_again
-            self.forecasting.expected.wanted = lambda: (
-                self.leading.is_set() and self.controller.notices.wants("StartMoved")
-            )
-            self.forecasting.expected.foreseen = self.controller.foresees
+        self.forecasting = self.controller.forecasting
         self.visibility = Visibility(self.controller, self.forecasting)
         self.aggregated = (
             aggregated_api.AggregatedApi(client, self.visibility, options.visibility, options.namespace)
@@ -162,17 +157,27 @@ class Operator:
         )
         self._pods = Reflector(client, kube.PODS)
         self._by_resource: dict[Resource, Reflector] = {}
-        for resource in mirror.resources():
+        for resource in watched_kinds.resources():
             reflector = Reflector(
                 client,
                 resource,
-                label_selector=mirror.SELECTORS.get(resource, ""),
-                optional=resource in mirror.OPTIONAL,
+                label_selector=watched_kinds.SELECTORS.get(resource, ""),
+                optional=resource in watched_kinds.OPTIONAL,
                 absent_retry=ABSENT_RETRY,
             )
             self._by_resource[resource] = self.reflectors.add(reflector, self.controller.sink(resource))
 
-    def _make_forecasting(self, chosen: ForecastOptions) -> Forecasting | None:
+    def _make_forecasting(
+        self,
+        chosen: ForecastOptions,
+        mirror: Mirror,
+        writes: Writes,
+        messages: Messages,
+        *,
+        wake: Callable[[], None],
+        knows_better: Callable[[str], bool],
+        wanted: Callable[[], bool],
+    ) -> Forecasting | None:
         """None where this machine lacks what it takes: admission goes on without."""
         try:
             from gangline.control.forecasting.forecasting import Forecasting
@@ -181,16 +186,19 @@ class Operator:
             return None
         forecasting = Forecasting(
             self.engine,
-            self.controller.mirror,
-            self.controller.writes,
+            mirror,
+            writes,
             self.recorder,
             history=chosen.history,
             model_file=chosen.model_file,
             use_model=chosen.use_model,
             now=wall_millis,
             leading=lambda: self.leading.is_set() and not self._lost,
-            wake=self.controller.wake,
+            wake=wake,
             synced=self.reflectors.wait_synced,
+            messages=messages,
+            knows_better=knows_better,
+            wanted=wanted,
         )
         self.metrics.registry.register(ForecastMetrics(forecasting))
         return forecasting
@@ -356,14 +364,9 @@ class Operator:
         if self.aggregated is not None:
             async with in_order("visibility", STEP):
                 await self.aggregated.close()
-        async with in_order("notifications", STEP):
-            await self.controller.outbox.close(FAREWELL)
-        async with in_order("stalls", STEP):
-            await self.controller.stalls.close()
-        self.writer.abort()
-        if self.forecasting is not None:
-            async with in_order("forecasts", STEP):
-                await self.forecasting.close()
+        for part in self.controller.parts:
+            async with in_order(part.name, STEP):
+                await part.close()
         if self.audit is not None:
             async with in_order("audit", STEP):
                 await asyncio.to_thread(self.audit.close)
@@ -385,7 +388,7 @@ class Operator:
         app.router.add_get("/healthz", _ok)
         app.router.add_get("/readyz", _ok)
         self.visibility.add_to(app)
-        app.router.add_post("/progress/{namespace}/{name}/{uid}", self._progress)
+        ProgressEndpoint(self.controller.stalls, self.leading.is_set).add_to(app)
         return app
 
     async def _serve(self) -> int:
@@ -402,68 +405,9 @@ class Operator:
         self.metrics.queues(self.engine, sorted(self.controller.mirror.objects[kube.CLUSTER_QUEUES]))
         return web.Response(body=await self.metrics.text(), content_type="text/plain")
 
-    async def _progress(self, request: web.Request) -> web.Response:
-        """What `gangline.progress` posts."""
-        if not self.leading.is_set():
-            return _said(503, "this process does not lead")
-        where = request.match_info
-        try:
-            report = progress_reports.load(await _body(request))
-            self.controller.stalls.report(where["namespace"], where["name"], where["uid"], report)
-        except _TooLargeError:
-            return _said(413, f"a report has at most {progress_reports.LONGEST} bytes")
-        except TimeoutError:
-            return _said(408, f"the report did not come within {BODY_WITHIN:g} s")
-        except (BadReportError, ValueError) as error:
-            return _said(400, str(error))
-        except LookupError as error:
-            return _said(404, str(error))
-        return web.Response(status=204)
-
-
-class _TooLargeError(Exception):
-    pass
-
-
-async def _body(request: web.Request) -> bytes:
-    """A report, however it is sent. Raises _TooLargeError and TimeoutError."""
-    read = bytearray()
-    async with asyncio.timeout(BODY_WITHIN):
-        async for chunk in request.content.iter_any():
-            read += chunk
-            if len(read) > progress_reports.LONGEST:
-                raise _TooLargeError
-    return bytes(read)
-
-
-def _said(status: int, text: str) -> web.Response:
-    return web.Response(status=status, text=text)
-
 
 async def _ok(_: web.Request) -> web.Response:
     return web.Response(text="ok")
-
-
-async def ensure_namespace(client: ApiClient, name: str) -> None:
-    """The namespace that Gangline keeps its own objects in exists. Tried until the API server takes it."""
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    while True:
-        try:
-            await _get_or_create(client, name, body)
-            return
-        except AlreadyExists:
-            return
-        except ApiError as error:
-            log.warning("namespace %s: %s", name, error)
-            await asyncio.sleep(1)
-
-
-async def _get_or_create(client: ApiClient, name: str, namespace: dict[str, object]) -> None:
-    """Whoever may not create namespaces finds it made."""
-    try:
-        await client.get(kube.NAMESPACES, None, name)
-    except NotFound:
-        await client.create(kube.NAMESPACES, None, namespace)
 
 
 async def serve(options: Options, *, connections: Callable[[int], int] = lambda writes: writes + 40) -> int:

@@ -14,20 +14,20 @@ Queues whose policy switches recovery off are left to Kubernetes.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import Footprints, GangPod
+from gangline.control.mirror.pod import Pod
+from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.parts.part import Part
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.writer import Writer
 from gangline.engine import model
 from gangline.kube import resources as kube
-from gangline.kube.resources import ObjectKey
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json, ObjectKey, condition_of
 
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 #: a node that is not ready for less than this may be back in a moment, in milliseconds
@@ -51,7 +51,7 @@ def out_of_reach_since(node: Json | None) -> int | None:
         return 0
     if gone_for_certain(node):
         return 0
-    ready = conditions.find((node.get("status") or {}).get("conditions"), "Ready")
+    ready = condition_of(node, "Ready")
     if ready is None or ready.get("status") == "True":
         return None
     return conditions.millis_of(ready.get("lastTransitionTime"))
@@ -65,7 +65,7 @@ def gone_for_certain(node: Json | None) -> str:
     return "its node is out of service" if any(taint.get("key") == OUT_OF_SERVICE for taint in taints) else ""
 
 
-def lingering(pods: Iterable[GangPod], jobs: Collection[str], node_of: Callable[[str], Json | None]) -> bool:
+def lingering(pods: Iterable[Pod], jobs: Collection[str], node_of: Callable[[str], Json | None]) -> bool:
     """A pod of one of these Jobs is still on a node that answers: what it holds is not free, though its Job counts it no longer.
 
     Pods that only claim to be of the gang keep nothing from anybody.
@@ -75,7 +75,7 @@ def lingering(pods: Iterable[GangPod], jobs: Collection[str], node_of: Callable[
     )
 
 
-def left_behind(pod: GangPod) -> Json:
+def left_behind(pod: Pod) -> Json:
     """The merge patch that frees its gang of a pod."""
     rest = [finalizer for finalizer in pod.finalizers if finalizer != TRACKING_FINALIZER]
     return {
@@ -93,35 +93,38 @@ def left_behind(pod: GangPod) -> Json:
     }
 
 
-class Fencing:
-    """`policy` says what holds for the queue of a Workload; None: there is no such Workload."""
+class Fencing(Part):
+    """Frees gangs of pods that can't end. `policy` says what holds for the queue of a Workload; None: there is no such one."""
+
+    name = "fencing"
 
     def __init__(
         self,
         mirror: Mirror,
-        footprints: Footprints,
+        pods: PodIndex,
         writer: Writer,
         recorder: EventRecorder,
         policy: Callable[[str], model.Recovery | None],
     ) -> None:
         self._mirror = mirror
-        self._footprints = footprints
+        self._pods = pods
         self._writer = writer
         self._recorder = recorder
         self._policy = policy
         self._troubled: set[str] = set()
-        #: when to look again if nothing happens before
-        self.due: int | None = None
+        self._changed = mirror.changes.nodes.subscribe(worth=self._is_node_of_interest)
+        pods.changed_nodes.feed(self._changed)
+
+    def _is_node_of_interest(self, node: str) -> bool:
+        return self._mirror.get(kube.NODES, node) is not None or bool(self._pods.on(node))
 
     def act(self, now: int) -> None:
         """Look at all pods of gangs on nodes out of reach, and do what is due."""
         nodes = self._mirror.objects[kube.NODES]
-        touched = self._mirror.touched_nodes | self._footprints.touched_nodes
-        self._mirror.touched_nodes, self._footprints.touched_nodes = set(), set()
-        self._troubled |= {name for name in touched if out_of_reach_since(nodes.get(name)) is not None}
+        self._troubled |= {name for name in self._changed.take() if out_of_reach_since(nodes.get(name)) is not None}
         times: list[int] = []
         for name in sorted(self._troubled):
-            pods, since = self._footprints.on(name), out_of_reach_since(nodes.get(name))
+            pods, since = self._pods.on(name), out_of_reach_since(nodes.get(name))
             if not pods or since is None:
                 self._troubled.discard(name)
             elif since + PATIENCE > now:
@@ -130,7 +133,7 @@ class Fencing:
                 times += self._judge(pods, nodes.get(name), now)
         self.due = min(times, default=None)
 
-    def _judge(self, pods: Iterable[GangPod], node: Json | None, now: int) -> Iterable[int]:
+    def _judge(self, pods: Iterable[Pod], node: Json | None, now: int) -> Iterable[int]:
         """When to look again at each pod."""
         certain = gone_for_certain(node)
         for pod in pods:
@@ -152,17 +155,17 @@ class Fencing:
                 self._leave(pod, key)
                 yield now + RETRY
 
-    def _delete(self, pod: GangPod, key: ObjectKey, why: str) -> None:
+    def _delete(self, pod: Pod, key: ObjectKey, why: str) -> None:
         body = {"uid": pod.uid, "grace_seconds": 0}
         self._writer.submit(Write(key, "delete", body, priority=Priority.START_STOP))
-        self._say(pod, "PodDeletedByForce", f"Pod {pod.key} on node {pod.node} was deleted by force: {why}")
+        self._record(pod, "PodDeletedByForce", f"Pod {pod.key} on node {pod.node} was deleted by force: {why}")
 
-    def _leave(self, pod: GangPod, key: ObjectKey) -> None:
-        write = Write(key, "patch", left_behind(pod), priority=Priority.START_STOP, on_done=self._footprints.upsert)
+    def _leave(self, pod: Pod, key: ObjectKey) -> None:
+        write = Write(key, "patch", left_behind(pod), priority=Priority.START_STOP, on_done=self._pods.upsert)
         self._writer.submit(write)
-        self._say(pod, "PodLeftBehind", f"Pod {pod.key} can't be ended: node {pod.node} is out of reach")
+        self._record(pod, "PodLeftBehind", f"Pod {pod.key} can't be ended: node {pod.node} is out of reach")
 
-    def _say(self, pod: GangPod, reason: str, note: str) -> None:
+    def _record(self, pod: Pod, reason: str, note: str) -> None:
         workload = self._mirror.get(kube.WORKLOADS, pod.workload)
         if workload is not None:
             self._recorder.record(workload, "Warning", reason, note)

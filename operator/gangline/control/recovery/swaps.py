@@ -12,19 +12,23 @@ from the record and what is seen of the pods, so that a crash at any instant los
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from gangline.api import names
 from gangline.api.read import conditions, swap_record
-from gangline.api.read.swap_record import REPLACE, REQUEUE, RESTART, Record, Swap
+from gangline.api.read.swap_record import REQUEUE, RESTART, Record, Swap
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import Footprints, GangPod
+from gangline.control.mirror.pod import Pod
+from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.operator_metrics import Metrics
+from gangline.control.parts.messages import EvictionWanted, Messages, Recovered
+from gangline.control.parts.part import Part
 from gangline.control.recovery.fencing import TRACKING_FINALIZER, out_of_reach_since
+from gangline.control.recovery.swap_rules import admitted_since, describe, is_fresh, is_lost, missing, runs, wanted_pods
 from gangline.control.status import status_changes
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority, Write
@@ -33,9 +37,9 @@ from gangline.control.writes.writes import Writes
 from gangline.engine import model
 from gangline.jobs.gpujob import status as gpujob_status
 from gangline.kube import resources as kube
-from gangline.kube.resources import ObjectKey
+from gangline.kube.reflector import Event, Removed
+from gangline.kube.resources import Json, ObjectKey, Resource, condition_of
 
-Json: TypeAlias = dict[str, Any]
 #: what a write of the record makes of the one that is there; the same record = nothing
 Amend: TypeAlias = Callable[[Record], Record]
 #: called with the Workload once its record is written, or with None where it said so already
@@ -46,38 +50,45 @@ SLOT: Final = "recovery"
 SETTLING: Final = 20_000
 
 
-class Recoveries:
-    """`note_failure` tells the engine that a decision could not be written."""
+class Recoveries(Part):
+    """Carries out healing, and follows every open swap to its end.
+
+    `note_failure` tells the engine that a decision could not be written.
+    """
+
+    name = "recoveries"
+    kinds = (kube.WORKLOADS,)
 
     def __init__(
         self,
         mirror: Mirror,
-        footprints: Footprints,
+        pods: PodIndex,
         writes: Writes,
         writer: Writer,
         recorder: EventRecorder,
         metrics: Metrics,
+        messages: Messages,
         note_failure: Callable[[str], None],
         now: Callable[[], int],
         quarantine: Quarantine,
     ) -> None:
         self._quarantine = quarantine
         self._mirror = mirror
-        self._footprints = footprints
+        self._pods = pods
         self._writes = writes
         self._writer = writer
         self._recorder = recorder
         self._metrics = metrics
+        self._messages = messages
         self._note_failure = note_failure
         self._now = now
-        #: called with the Workload and a sentence when its gang runs again on other nodes
-        self.told: Callable[[Json, str], None] = lambda workload, text: None
-        #: evicts a gang
-        self.evict: Callable[[model.Evict], None] = lambda decision: None
         self._created: dict[str, int] = {}  # Workload -> when its pods were complete again
         self._closing: set[str] = set()
         self._serial = itertools.count()
         self._out_of_reach: set[str] = set()
+        self._changed = mirror.changes.recovering.subscribe(worth=mirror.has(kube.WORKLOADS))
+        pods.changed.feed(self._changed)
+        self._changed_nodes = mirror.changes.nodes.subscribe(worth=self._is_node_of_interest)
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 
@@ -126,10 +137,13 @@ class Recoveries:
         cause = decision.underlying_cause or decision.reason
         swap = self._swap(decision.workload, REQUEUE, cause, decision.avoid, now, now)
         swap = replace(swap, admitted=admitted_since(raw))
-        self._begin(decision.workload, swap, decision.message, doubt=True, then=lambda: self.evict(decision))
+        self._begin(decision.workload, swap, decision.message, doubt=True, then=lambda: self._evict(decision))
+
+    def _evict(self, decision: model.Evict) -> None:
+        self._messages.tell(EvictionWanted(decision))
 
     def _swap(self, workload: str, how: str, cause: str, lost: tuple[str, ...], detected: int, at: int) -> Swap:
-        nodes = {pod.node for pod in self._footprints.of(workload) if pod.node and pod.alive}
+        nodes = {pod.node for pod in self._pods.of(workload) if pod.node and pod.alive}
         return Swap(how, cause, lost, detected, at, kept=tuple(sorted(nodes - set(lost))))
 
     def _begin(
@@ -160,8 +174,8 @@ class Recoveries:
             after = amend(before)
             if after == before:
                 return None
-            said = {names.RECOVERY: swap_record.write(after)}
-            return {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"], "annotations": said}}
+            recorded = {names.RECOVERY: swap_record.write(after)}
+            return {"metadata": {"resourceVersion": raw["metadata"]["resourceVersion"], "annotations": recorded}}
 
         def answered(answer: Json | None) -> None:
             self._closing.discard(workload)
@@ -169,7 +183,7 @@ class Recoveries:
 
         def failed(_: Exception) -> None:
             self._closing.discard(workload)
-            self._mirror.recovering.add(workload)
+            self._changed.add(workload)
             if doubt:
                 self._note_failure(workload)
 
@@ -186,20 +200,24 @@ class Recoveries:
 
     # --- what follows from the record ---------------------------------------------------------------------------------
 
-    def torn(self, workload: str) -> bool:
+    def unreachable(self, workload: str) -> bool:
         """A pod of the gang is on a node that nobody hears from: whatever is said of the pod, the gang does not run."""
         if not self._out_of_reach:
             return False
-        if not any(pod.alive and pod.node in self._out_of_reach for pod in self._footprints.of(workload)):
+        if not any(pod.alive and pod.node in self._out_of_reach for pod in self._pods.of(workload)):
             return False
         raw = self._mirror.get(kube.WORKLOADS, workload)
         admission = (raw.get("status", {}).get("admission") or {}) if raw is not None else {}
         return self._mirror.recovery_of(admission.get("clusterQueue", "")).enabled
 
+    def _is_node_of_interest(self, node: str) -> bool:
+        known = self._mirror.get(kube.NODES, node) is not None
+        return known or node in self._out_of_reach or bool(self._pods.on(node))
+
     def _note_nodes(self) -> None:
         """The jobs with pods on nodes that nobody hears from any more, or again, are looked at anew."""
-        for node in self._mirror.touched_nodes:
-            pods = self._footprints.on(node)
+        for node in self._changed_nodes.take():
+            pods = self._pods.on(node)
             known = self._mirror.get(kube.NODES, node)
             out = out_of_reach_since(known) is not None and (known is not None or bool(pods))
             if out == (node in self._out_of_reach):
@@ -208,14 +226,16 @@ class Recoveries:
             for workload in {pod.workload for pod in pods}:
                 raw = self._mirror.get(kube.WORKLOADS, workload)
                 if raw is not None and (owner := self._mirror.job_of(raw)) is not None:
-                    self._mirror.dirty.add(owner)
+                    self._mirror.changes.jobs.add(owner)
 
-    def follow(self, now: int) -> None:
+    def observe(self, resource: Resource, event: Event) -> None:
+        if isinstance(event, Removed):
+            self._created.pop(event.key, None)
+
+    def act(self, now: int) -> None:
         """Bring every open swap of which something has changed one step further."""
         self._note_nodes()
-        changed = self._mirror.recovering | self._footprints.dirty
-        self._mirror.recovering, self._footprints.dirty = set(), set()
-        for workload in sorted(changed):
+        for workload in sorted(self._changed.take()):
             self._quarantine.attempt(
                 "following its recovery", kube.WORKLOADS, workload, partial(self._follow_up, workload, now)
             )
@@ -226,31 +246,31 @@ class Recoveries:
         if raw is None or not record.log:
             self._created.pop(workload, None)
             return
-        self._say(workload, raw, record.log[-1])
+        self._tell_condition(workload, raw, record.log[-1])
         if record.current is None:
             self._created.pop(workload, None)
-        elif _runs(raw):
+        elif runs(raw):
             self._follow(workload, raw, record, record.current, now)
 
-    def _say(self, workload: str, raw: Json, swap: Swap) -> None:
+    def _tell_condition(self, workload: str, raw: Json, swap: Swap) -> None:
         """The condition tells what the record does. Mostly it does already: it is written with the record, or right after."""
-        said = conditions.find(raw.get("status", {}).get("conditions"), names.RECOVERED)
-        if said is not None and (said["status"] == "True") != swap.open:
+        row = condition_of(raw, names.RECOVERED)
+        if row is not None and (row["status"] == "True") != swap.open:
             return
         if self._writes.pending(kube.WORKLOADS, workload):
-            self._mirror.recovering.add(workload)
+            self._changed.add(workload)
             return
         change = status_changes.swapping(swap, missing(swap)) if swap.open else _recovered(swap)
         self._writes.change(workload, SLOT, change, priority=Priority.STATUS)
 
     def _follow(self, workload: str, raw: Json, record: Record, swap: Swap, now: int) -> None:
         if swap.how == REQUEUE and swap.admitted and swap.admitted == admitted_since(raw):
-            self._evict(workload, raw, swap)
+            self._evict_after_all(workload, raw, swap)
             return
-        pods = self._footprints.of(workload)
+        pods = self._pods.of(workload)
         if swap.how == RESTART:
             if (owner := self._mirror.job_of(raw)) is not None:
-                self._mirror.dirty.add(owner)  # its plan may have waited for pods of the attempt before
+                self._mirror.changes.jobs.add(owner)  # its plan may have waited for pods of the attempt before
         else:
             for pod in pods:
                 if pod.alive and is_lost(pod, swap):
@@ -264,19 +284,19 @@ class Recoveries:
         if sum(pod.ready for pod in fresh) >= wanted and workload not in self._closing:
             self._close(workload, swap, fresh, now)
 
-    def _evict(self, workload: str, raw: Json, swap: Swap) -> None:
+    def _evict_after_all(self, workload: str, raw: Json, swap: Swap) -> None:
         """It was to be evicted, and is not: whoever wrote that down died, or somebody else wrote in between."""
         if self._writes.in_doubt(kube.WORKLOADS, workload):
-            self._mirror.recovering.add(workload)
+            self._changed.add(workload)
         else:
             uid, message = raw["metadata"]["uid"], missing(swap)
-            self.evict(model.Evict(workload, uid, "NodeFailures", message, avoid=swap.lost))
+            self._evict(model.Evict(workload, uid, "NodeFailures", message, avoid=swap.lost))
 
-    def _remove(self, pod: GangPod) -> None:
+    def _remove(self, pod: Pod) -> None:
         """Delete a lost pod, once its Job can't count it as a failure any more."""
         key = ObjectKey.parse(kube.PODS, pod.key)
         if self._writer.pending(key):
-            self._mirror.recovering.add(pod.workload)  # the watch may have been quicker than the answer
+            self._changed.add(pod.workload)  # the watch may have been quicker than the answer
             return
         if TRACKING_FINALIZER not in pod.finalizers:
             self._writer.submit(Write(key, "delete", {"uid": pod.uid}, priority=Priority.START_STOP))
@@ -285,12 +305,12 @@ class Recoveries:
         body = {"metadata": {"uid": pod.uid, "finalizers": rest or None}}
 
         def done(answer: Json) -> None:
-            self._footprints.upsert(answer)
-            self._mirror.recovering.add(pod.workload)
+            self._pods.upsert(answer)
+            self._changed.add(pod.workload)
 
         self._writer.submit(Write(key, "patch", body, priority=Priority.START_STOP, on_done=done))
 
-    def _close(self, workload: str, swap: Swap, fresh: Iterable[GangPod], now: int) -> None:
+    def _close(self, workload: str, swap: Swap, fresh: Iterable[Pod], now: int) -> None:
         """The gang runs again: that ends the swap."""
         fresh = list(fresh)
         nodes = {pod.node for pod in fresh}
@@ -311,7 +331,7 @@ class Recoveries:
                 return
             message = describe(closed)
             self._recorder.record(answer, "Normal", "Recovered", message)
-            self.told(answer, message)
+            self._messages.tell(Recovered(answer, message))
             self._writes.change(workload, SLOT, _recovered(closed), priority=Priority.STATUS)
             queue = (answer["status"].get("admission") or {}).get("clusterQueue", "")
             self._metrics.recovered(queue, closed.stages())
@@ -330,73 +350,5 @@ class Recoveries:
         self._writes.send(key, "status", patch.body, priority=Priority.STATUS, slot=SLOT)
 
 
-def _runs(workload: Json) -> bool:
-    """It is admitted, and nobody is taking that away."""
-    status = workload.get("status", {})
-    rows = status.get("conditions")
-    here = "admission" in status and conditions.is_true(rows, names.ADMITTED)
-    return here and not conditions.is_true(rows, names.EVICTED) and not conditions.is_true(rows, names.FINISHED)
-
-
-def admitted_since(workload: Json) -> int:
-    """When its admission began, in milliseconds; 0 without one."""
-    row = conditions.find(workload["status"].get("conditions"), names.ADMITTED)
-    return conditions.millis_of(row.get("lastTransitionTime")) if row is not None and row["status"] == "True" else 0
-
-
-def is_lost(pod: GangPod, swap: Swap) -> bool:
-    """It was on a node when that failed. One that came there later was put there by somebody who knew."""
-    left = swap.left_at(pod.node)
-    return left is not None and pod.created <= left
-
-
-def is_fresh(pod: GangPod, record: Record, swap: Swap) -> bool:
-    """It belongs to the gang as it is after the swap."""
-    if swap.how == RESTART:
-        return pod.attempt >= record.attempt
-    if swap.how == REQUEUE and pod.created < swap.decided // 1000 * 1000:
-        return False
-    return not is_lost(pod, swap)
-
-
-def wanted_pods(workload: Json) -> int:
-    """How many pods an admitted gang has, less those that ended for good."""
-    status = workload["status"]
-    ended: Mapping[str, int] = {row["name"]: row["count"] for row in status.get("reclaimablePods") or ()}
-    rows = status["admission"].get("podSetAssignments") or ()
-    return sum(max(0, row.get("count", 0) - ended.get(row.get("name", "main"), 0)) for row in rows)
-
-
-def holds_back(workload: Json, pods: Iterable[GangPod]) -> bool:
-    """Pods of an attempt before the one that the record asks for are still there: the next one must not begin."""
-    record = swap_record.of(workload)
-    swap = record.current
-    if swap is None or swap.how != RESTART:
-        return False
-    return any(pod.attempt < record.attempt and not pod.ended for pod in pods)
-
-
-def missing(swap: Swap) -> str:
-    """One sentence about a swap that is under way."""
-    return f"Lost {_list(swap.lost) or 'pods'} ({swap.cause})"
-
-
 def _recovered(swap: Swap) -> status_changes.Change:
     return status_changes.recovered(swap, describe(swap))
-
-
-def describe(swap: Swap) -> str:
-    """One sentence about a swap that is over."""
-    took = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in swap.stages().items() if name != "total")
-    away = f" from {_list(swap.lost)}" if swap.lost else ""
-    there = f" to {_list(swap.to)}" if swap.to else ""
-    total = swap.stages().get("total", 0.0)
-    return f"{_HOW[swap.how]}{away} ({swap.cause}){there} in {total:.1f} s: {took}"
-
-
-_HOW: Final = {REPLACE: "Lost pods moved", RESTART: "The gang moved", REQUEUE: "The gang was queued again and moved"}
-
-
-def _list(nodes: tuple[str, ...]) -> str:
-    few = ", ".join(nodes[:4])
-    return few if len(nodes) <= 4 else f"{few} and {len(nodes) - 4} more"

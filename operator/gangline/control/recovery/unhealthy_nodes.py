@@ -2,28 +2,61 @@
 
 Only gangs with a placement by host are concerned. A node that is gone counts at once; one that is not ready, or that has a taint
 that keeps pods away, counts once the gang's pods there have ended or were told to go. The engine answers with another placement
-or an eviction. Pure.
+or an eviction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-from gangline.api.read import conditions
-from gangline.control.mirror.pod_index import GangPod
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.pod import Pod
+from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.parts.part import Part
 from gangline.control.status.status_changes import Change
+from gangline.control.writes.outgoing import Priority
+from gangline.control.writes.writes import Writes
 from gangline.engine import model
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json, true_condition
 
 HOST: Final = "kubernetes.io/hostname"
 #: Kueue's limit
 MOST: Final = 8
 
 
+class UnhealthyNodes(Part):
+    """Notes failed nodes on the Workloads of placed gangs, where a policy leaves them to Kubernetes."""
+
+    name = "nodes"
+
+    def __init__(self, mirror: Mirror, pods: PodIndex, writes: Writes) -> None:
+        self._mirror = mirror
+        self._pods = pods
+        self._writes = writes
+        self._changed_nodes = mirror.changes.nodes.subscribe(worth=mirror.has(kube.NODES))
+        self._changed_pods = pods.changed.subscribe(worth=mirror.has(kube.WORKLOADS))
+        self._led = False
+
+    def act(self, now: int) -> None:
+        changed = bool(self._changed_nodes.take()) | bool(self._changed_pods.take()) | (not self._led)
+        self._led = True
+        if changed and self._mirror.leaves_to_kubernetes():
+            for key in self._mirror.placed_workloads():
+                self._look(key)
+
+    def _look(self, key: str) -> None:
+        value, policy = self._mirror.workload_value(key), self._mirror.recovery_for(key)
+        if value is None or policy is None or policy.enabled or self._writes.in_doubt(kube.WORKLOADS, key):
+            return
+        hosts = failed_hosts(value, self._pods.of(key), self._mirror.node_of)
+        if hosts:
+            self._writes.change(key, "unhealthy", note(hosts), priority=Priority.LIFECYCLE)
+
+
 def failed_hosts(
-    workload: model.Workload, pods: Iterable[GangPod], node_of: Callable[[str], Json | None]
+    workload: model.Workload, pods: Iterable[Pod], node_of: Callable[[str], Json | None]
 ) -> tuple[str, ...]:
     """Hosts of the gang's placement that failed it and are not noted yet. `node_of`: host name -> the node, if there is one."""
     if workload.admission is None or not workload.admitted or workload.evicted or workload.finished:
@@ -58,5 +91,5 @@ def _hosts(admission: model.Admission) -> set[str]:
 
 def _keeps_away(node: Json) -> bool:
     taints = (node.get("spec") or {}).get("taints") or ()
-    ready = conditions.is_true((node.get("status") or {}).get("conditions"), "Ready")
+    ready = true_condition(node, "Ready") is not None
     return not ready or any(taint.get("effect") in ("NoSchedule", "NoExecute") for taint in taints)

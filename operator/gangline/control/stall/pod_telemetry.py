@@ -22,7 +22,7 @@ STALE: Final[Millis] = 300_000
 
 
 @dataclass(slots=True)
-class PodVitals:
+class PodTelemetry:
     """What the readings of one pod add up to. Times are in milliseconds since the epoch; None = not so, or not known."""
 
     at: Millis = 0
@@ -72,7 +72,7 @@ def _since(before: Millis | None, holds: bool, at: Millis) -> Millis | None:
     return at if before is None else before
 
 
-def with_vitals(evidence: Evidence, pods: Sequence[PodVitals], now: Millis) -> Evidence:
+def with_telemetry(evidence: Evidence, pods: Sequence[PodTelemetry], now: Millis) -> Evidence:
     """The evidence with what telemetry says of the gang's pods; old readings are left out."""
     fresh = [pod for pod in pods if now - pod.at < STALE]
     logged = [pod.logged_at for pod in fresh if pod.logged_at is not None]

@@ -12,18 +12,22 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from gangline.api import names, quantity
 from gangline.api.read import conditions, policy_reader
 from gangline.api.read.policy_reader import StallPolicy
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import JOB_KINDS, Mirror
-from gangline.control.mirror.pod_index import Footprints
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.pod import Pod
+from gangline.control.mirror.pod_index import PodIndex, PodReported
+from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.control.notify.notices import Notices
 from gangline.control.operator_metrics import Metrics
+from gangline.control.parts.messages import Messages, OwnPaceEnded
+from gangline.control.parts.part import Part
 from gangline.control.stall import progress_reports, stall_verdict
-from gangline.control.stall.pod_telemetry import PodVitals, with_vitals
+from gangline.control.stall.pod_telemetry import PodTelemetry, with_telemetry
 from gangline.control.stall.progress_reports import BadReportError, Beat, Progress
 from gangline.control.stall.stall_verdict import RUNNING, STALLED, Evidence, Verdict, Watch
 from gangline.control.status import status_changes
@@ -33,12 +37,10 @@ from gangline.control.writes.writes import Writes
 from gangline.engine import model
 from gangline.jobs.base import Restarts
 from gangline.kube import resources as kube
-from gangline.kube.resources import ObjectKey
+from gangline.kube.resources import Json, ObjectKey, condition_of
 from gangline.telemetry import Reading, Source, SourceError
 
 log = logging.getLogger(__name__)
-
-Json: TypeAlias = dict[str, Any]
 
 #: Runs are looked at this often in the time in which something may be concluded …
 LOOKS: Final = 5
@@ -66,40 +68,46 @@ class _Run:
     progress: Progress | None = None
     #: the last annotation read, of the job ("") and of pods
     read: dict[str, str] = field(default_factory=dict[str, str])
-    told: model.RuntimeForecast | None = None
-    told_at: model.Millis = 0
+    #: what the engine was told of its pace last, and when
+    estimate: model.RuntimeForecast | None = None
+    estimated_at: model.Millis = 0
 
 
-class StallWatch:
+class StallWatch(Part):
+    """The watch over running gangs: `observe` receives estimates by their own pace, `source` gives what devices say."""
+
+    name = "stalls"
+
     def __init__(
         self,
         mirror: Mirror,
         writes: Writes,
-        footprints: Footprints,
+        pods: PodIndex,
         observe: Callable[[model.Change], None],
         recorder: EventRecorder,
         metrics: Metrics,
         notices: Notices,
+        messages: Messages,
         *,
         now: Callable[[], model.Millis],
         quarantine: Quarantine,
         source: Source | None = None,
     ) -> None:
         self._quarantine = quarantine
-        #: called with a workload of which the estimate by its own pace holds no more
-        self.withdraw: Callable[[str], None] = lambda workload: None
         self._mirror = mirror
         self._writes = writes
-        self._footprints = footprints
-        self._observe = observe
+        self._pods = pods
+        self._tell_engine = observe
         self._recorder = recorder
         self._metrics = metrics
         self._notices = notices
+        self._messages = messages
         self._now = now
         self._source = source
         self._runs: dict[str, _Run] = {}
-        self._vitals: dict[str, PodVitals] = {}
+        self._telemetry: dict[str, PodTelemetry] = {}
         self._source_failed = False
+        messages.subscribe(PodReported, lambda message: self.note_pod(message.pod))
 
     # --- whether anybody asks ---
 
@@ -129,24 +137,20 @@ class StallWatch:
             raise LookupError(f"no such workload is running: {namespace}/{name}")
         self._take(value, progress_reports.read(body, self._now()))
 
-    def note_pod(self, pod: Json) -> None:
-        """A pod may report by its annotation."""
-        said = (pod["metadata"].get("annotations") or {}).get(names.PROGRESS)
-        workload = (pod["metadata"].get("annotations") or {}).get(names.WORKLOAD_ANNOTATION)
-        if not said or not workload:
-            return
-        value = self._mirror.workload_value(f"{pod['metadata']['namespace']}/{workload}")
+    def note_pod(self, pod: Pod) -> None:
+        """A pod has reported by its annotation."""
+        value = self._mirror.workload_value(pod.workload)
         if value is not None and value.admitted:
-            self._read_annotation(value, pod["metadata"]["name"], said)
+            self._read_annotation(value, pod.name, pod.progress)
 
-    def _read_annotation(self, value: model.Workload, pod: str, said: str) -> None:
+    def _read_annotation(self, value: model.Workload, pod: str, text: str) -> None:
         """The same text again is no news."""
         run = self._run_of(value)
-        if run.read.get(pod) == said:
+        if run.read.get(pod) == text:
             return
-        run.read[pod] = said
+        run.read[pod] = text
         try:
-            beat = progress_reports.read_annotation(said, self._now())
+            beat = progress_reports.read_annotation(text, self._now())
         except BadReportError as error:
             log.info("%s: annotation %s: %s", value.key, names.PROGRESS, error)
             return
@@ -169,17 +173,17 @@ class StallWatch:
 
     def _tell_pace(self, value: model.Workload, run: _Run, progress: Progress, now: model.Millis) -> None:
         """Its own pace says best how long it still takes."""
-        if now - run.told_at < PACE_PERIOD or not self._mirror.objects[kube.QUEUE_POLICIES]:
+        if now - run.estimated_at < PACE_PERIOD or not self._mirror.objects[kube.QUEUE_POLICIES]:
             return
         forecast = progress.forecast(value.key, value.admitted_at)
-        if forecast is not None and _moved(run.told, forecast):
-            run.told, run.told_at = forecast, now
-            self._observe(model.Put(forecast))
+        if forecast is not None and _moved(run.estimate, forecast):
+            run.estimate, run.estimated_at = forecast, now
+            self._tell_engine(model.Put(forecast))
 
     def knows_better(self, workload: str) -> bool:
         """The engine was told by this module how long it runs."""
         run = self._runs.get(workload)
-        return run is not None and run.told is not None
+        return run is not None and run.estimate is not None
 
     # --- the loop ---
 
@@ -219,7 +223,7 @@ class StallWatch:
 
     def take_readings(self, readings: list[Reading]) -> None:
         for reading in readings:
-            self._vitals.setdefault(reading.key, PodVitals()).take(reading)
+            self._telemetry.setdefault(reading.key, PodTelemetry()).take(reading)
 
     def _tidy(self) -> None:
         """Forget runs that are over, and pods that are gone."""
@@ -227,12 +231,12 @@ class StallWatch:
             value = self._mirror.workload_value(key)
             if value is None or value.uid != run.uid or not value.admitted or value.finished:
                 del self._runs[key]
-                if run.told is not None:
-                    self._observe(model.Gone(model.RuntimeForecast, key))
-                    self.withdraw(key)
+                if run.estimate is not None:
+                    self._tell_engine(model.Gone(model.RuntimeForecast, key))
+                    self._messages.tell(OwnPaceEnded(key))
         horizon = self._now() - 3_600_000
-        for key in [key for key, vitals in self._vitals.items() if vitals.at < horizon]:
-            del self._vitals[key]
+        for key in [key for key, seen in self._telemetry.items() if seen.at < horizon]:
+            del self._telemetry[key]
 
     def look(self, chosen: dict[str, StallPolicy], workloads: Iterable[str]) -> None:
         """Judge those of the workloads that run in queues that ask for it."""
@@ -253,8 +257,8 @@ class StallWatch:
         annotations = ((job or raw)["metadata"].get("annotations")) or {}
         if annotations.get(names.STALL, "").lower() in OPTED_OUT:
             return
-        if said := annotations.get(names.PROGRESS):
-            self._read_annotation(value, "", said)
+        if report := annotations.get(names.PROGRESS):
+            self._read_annotation(value, "", report)
         run, now = self._run_of(value), self._now()
         if value.stalled and _since_stalled(raw) < value.pods_ready_at:
             run.watch = Watch()
@@ -283,8 +287,8 @@ class StallWatch:
             pods=max(1, pods),
             overdue=value.overrun == "Overdue",
         )
-        vitals = (self._vitals.get(pod.key) for pod in self._footprints.of(value.key) if pod.alive)
-        return with_vitals(evidence, [found for found in vitals if found is not None], now)
+        seen = (self._telemetry.get(pod.key) for pod in self._pods.of(value.key) if pod.alive)
+        return with_telemetry(evidence, [found for found in seen if found is not None], now)
 
     def _job(self, raw: Json) -> Json | None:
         ref = self._mirror.job_of(raw)
@@ -332,7 +336,7 @@ class StallWatch:
 
     def _idle(self, value: model.Workload, raw: Json, verdict: Verdict) -> None:
         """Alive, but its GPUs do nothing: said once per run, for that is what somebody pays for."""
-        row = conditions.find((raw.get("status") or {}).get("conditions"), names.STALLED)
+        row = condition_of(raw, names.STALLED)
         if row is not None and (row["status"] == "True" or row["reason"] == status_changes.IDLE):
             return
         message = f"It holds GPUs that it does not use: {verdict.says}"
@@ -347,7 +351,7 @@ class StallWatch:
 
 
 def _since_stalled(raw: Json) -> model.Millis:
-    row = conditions.find((raw.get("status") or {}).get("conditions"), names.STALLED) or {}
+    row = condition_of(raw, names.STALLED) or {}
     return conditions.millis_of(row.get("lastTransitionTime"))
 
 

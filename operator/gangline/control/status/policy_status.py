@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
 
 from gangline.api import names, quantity
 from gangline.api.read import conditions
 from gangline.api.read.policy_reader import backfill
 from gangline.engine import BACKFILL, EARLY_END, FIXES, STOPPING
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 #: The status names at most this many queues.
 MOST_NAMES = 256

@@ -6,13 +6,11 @@ What a status says is computed when it is written, not when it became stale, so 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
 
 from gangline.api import names, quantity
 from gangline.api.read import conditions
 from gangline.engine import model
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 
 def cluster_queue_status(status: model.QueueStatus, old: Json, *, now: int, generation: int, fair: bool) -> Json:

@@ -7,14 +7,13 @@ Condition types, reasons and messages are Kueue's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from gangline.api import names
 from gangline.api.read import conditions, render
 from gangline.api.read.swap_record import REPLACE, REQUEUE, RESTART, Swap
 from gangline.engine import model
+from gangline.kube.resources import Json
 
-Json = dict[str, Any]
 Change = Callable[[Json, int], None]
 
 #: Reasons that put a workload back in its queue at once when its eviction is complete.

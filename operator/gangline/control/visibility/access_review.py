@@ -6,13 +6,11 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from gangline.control.visibility.front_proxy import User
 from gangline.kube.client import ApiClient
-from gangline.kube.resources import Resource
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json, Resource
 
 REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False, kind="SubjectAccessReview"
@@ -39,8 +37,8 @@ class Access:
     namespace: str = ""
 
     def as_json(self) -> Json:
-        said = {field: getattr(self, field) for field in self.__slots__}
-        return {"verb": "get", **{field: text for field, text in said.items() if text}}
+        fields = {field: getattr(self, field) for field in self.__slots__}
+        return {"verb": "get", **{field: text for field, text in fields.items() if text}}
 
     def __str__(self) -> str:
         where = f' in the namespace "{self.namespace}"' if self.namespace else ""

@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import orjson
 from aiohttp import web
@@ -29,6 +29,7 @@ from gangline.control.visibility.front_proxy import FrontProxyError, Trust, Unau
 from gangline.control.visibility.pending_view import NoQueueError, Page, PageError, Visibility, as_response
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
+from gangline.kube.resources import Json
 from gangline.tls import certificates
 from gangline.tls.certificates import Certificates, service_names
 from gangline.tls.connections import of_aiohttp, runner_of
@@ -37,7 +38,6 @@ from gangline.tls.listening import bound
 
 log = logging.getLogger(__name__)
 
-Json: TypeAlias = dict[str, Any]
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 #: seconds between two looks at whom to trust and whether the certificate is to be renewed …

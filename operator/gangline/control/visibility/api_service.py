@@ -12,16 +12,15 @@ import base64
 import ipaddress
 import logging
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
-from gangline.kube.resources import Resource
+from gangline.kube.resources import Json, Resource
 
 log = logging.getLogger(__name__)
 
-Json: TypeAlias = dict[str, Any]
 
 API_SERVICES: Final = Resource("apiregistration.k8s.io", "v1", "apiservices", namespaced=False, kind="APIService")
 ENDPOINTS: Final = Resource("", "v1", "endpoints", kind="Endpoints")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 GROUP: Final = "visibility.kueue.x-k8s.io"
 #: the preferred one last

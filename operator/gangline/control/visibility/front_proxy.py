@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 from urllib.parse import unquote
 
 from gangline import bounded
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import NotFound
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 NAMESPACE: Final = "kube-system"
 CONFIG_MAP: Final = "extension-apiserver-authentication"
@@ -64,16 +63,16 @@ class Trust:
         name = _common_name(certificate)
         if self.names and name not in self.names:
             raise UnauthenticatedError(f"the client certificate of {name!r} is not that of the aggregator")
-        said = [(header.lower(), value) for header, value in headers]
-        user = _all(said, self.user_headers)
+        values = [(header.lower(), value) for header, value in headers]
+        user = _all(values, self.user_headers)
         if not user:
             raise UnauthenticatedError(f"no user is named by {' or '.join(self.user_headers)}")
-        uid = _all(said, self.uid_headers)
-        return User(user[0], _all(said, self.group_headers), uid[0] if uid else "", self._extra(said))
+        uid = _all(values, self.uid_headers)
+        return User(user[0], _all(values, self.group_headers), uid[0] if uid else "", self._extra(values))
 
-    def _extra(self, said: list[tuple[str, str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    def _extra(self, values: list[tuple[str, str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
         found: dict[str, list[str]] = {}
-        for header, value in said:
+        for header, value in values:
             for prefix in self.extra_prefixes:
                 if header.startswith(prefix.lower()):
                     found.setdefault(unquote(header[len(prefix) :]).lower(), []).append(value)
@@ -113,17 +112,17 @@ _LONGEST: Final = 64 * 1024
 
 def _names(data: Mapping[str, str], name: str) -> tuple[str, ...]:
     try:
-        said = bounded.load_json(data.get(name) or "[]", most_bytes=_LONGEST, most_depth=2)
+        values = bounded.load_json(data.get(name) or "[]", most_bytes=_LONGEST, most_depth=2)
     except bounded.BadJsonError as error:
         raise FrontProxyError(f"{CONFIG_MAP}: {name}: {error}") from error
-    if not isinstance(said, list) or not all(isinstance(item, str) for item in said):
+    if not isinstance(values, list) or not all(isinstance(item, str) for item in values):
         raise FrontProxyError(f"{CONFIG_MAP}: {name} is not a list of names")
-    return tuple(said)
+    return tuple(values)
 
 
-def _all(said: list[tuple[str, str]], names: tuple[str, ...]) -> tuple[str, ...]:
+def _all(headers: list[tuple[str, str]], names: tuple[str, ...]) -> tuple[str, ...]:
     """What the headers of these names say, in the order of the names; empty ones say nothing."""
-    return tuple(value for name in names for header, value in said if header == name.lower() and value)
+    return tuple(value for name in names for header, value in headers if header == name.lower() and value)
 
 
 def _common_name(certificate: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import orjson
 from aiohttp import web
@@ -15,11 +15,11 @@ from aiohttp import web
 from gangline import bounded
 from gangline.control.controller import Controller
 from gangline.kube import resources as kube
+from gangline.kube.resources import Json
 
 if TYPE_CHECKING:
     from gangline.control.forecasting.forecasting import Forecasting
 
-Json: TypeAlias = dict[str, Any]
 
 #: items of one answer, where the question names no number, and at most
 DEFAULT_LIMIT: Final = 1000
@@ -51,13 +51,13 @@ class Page:
         """From the parameters of a URL. Raises PageError."""
 
         def number(name: str, default: int) -> int:
-            said = query.get(name)
-            if not said:
+            text = query.get(name)
+            if not text:
                 return default
-            found = bounded.whole(said.removeprefix("-"))
+            found = bounded.whole(text.removeprefix("-"))
             if found is None:
-                raise PageError(f"{name} must be a whole number, not {bounded.shown(said)}")
-            return 0 if said.startswith("-") else found
+                raise PageError(f"{name} must be a whole number, not {bounded.shown(text)}")
+            return 0 if text.startswith("-") else found
 
         return cls(number("offset", 0), min(MAX_LIMIT, number("limit", DEFAULT_LIMIT)))
 

@@ -29,6 +29,8 @@ MEMORY = 300.0
 
 @dataclass(slots=True)
 class Pace:
+    """The pace at which the API server takes writes."""
+
     most: int = 24
     least: int = 1
     #: seconds per write that are still fine; above, pushing harder only makes the server's queue longer

@@ -5,22 +5,20 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
 
 from gangline.api import names, quantity
 from gangline.api.read import merge
 from gangline.control.mirror.mirror import Mirror
+from gangline.control.parts.part import Part
 from gangline.control.status import policy_status, queue_status
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes
 from gangline.engine import BACKFILL, Engine
 from gangline.kube import resources as kube
-from gangline.kube.resources import ObjectKey, Resource, deleting, key_of
+from gangline.kube.resources import Json, ObjectKey, Resource, deleting, key_of
 
 log = logging.getLogger(__name__)
-
-Json: TypeAlias = dict[str, Any]
 
 #: One write per object in this time, in seconds …
 PERIOD = 1.0
@@ -59,11 +57,13 @@ class HeadDelays:
         """In seconds."""
         uid, since = policy["metadata"].get("uid", ""), self._since.get(key_of(policy), 0.0)
         if uid not in self._before:
-            self._before[uid] = _said(policy) - since  # what came before belongs to a policy of that name that is gone
+            self._before[uid] = (
+                _recorded(policy) - since
+            )  # what came before belongs to a policy of that name that is gone
         return self._before[uid] + since
 
 
-def _said(policy: Json) -> float:
+def _recorded(policy: Json) -> float:
     """What the status says already."""
     try:
         return quantity.parse_number((policy.get("status") or {}).get("headDelaySeconds") or 0)
@@ -75,7 +75,11 @@ def _backfill(seconds: Mapping[str, Mapping[str, float]], queue: str) -> float:
     return seconds.get(queue, {}).get(BACKFILL, 0.0)
 
 
-class QueueWrites:
+class QueueWrites(Part):
+    """Writes the statuses of queues and policies that may have changed. Equal statuses are not written."""
+
+    name = "queues"
+
     def __init__(
         self,
         mirror: Mirror,
@@ -97,22 +101,27 @@ class QueueWrites:
         self._delays_due = 0.0
         #: whose next write waits already: it will say what is true when it is sent
         self._queued: set[tuple[Resource, str]] = set()
+        self._changed_policies = mirror.changes.policies.subscribe(worth=self._is_queue_or_policy)
+        self._policies_due = False
 
-    def mark_all(self) -> None:
+    def _is_queue_or_policy(self, key: str) -> bool:
+        return any(key in self._mirror.objects[kind] for kind in (kube.CLUSTER_QUEUES, kube.QUEUE_POLICIES))
+
+    def lead(self) -> None:
         for resource in (kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES):
             for key in self._mirror.objects[resource]:
                 self._send(resource, key)
+        self._policies_due = True
 
-    def flush(self) -> None:
-        """Queue a write for every queue whose status may have changed. Equal statuses are not written."""
+    def act(self, now: int) -> None:
         for name in sorted(self._engine.drain_changed_queues()):
             self._send(kube.CLUSTER_QUEUES, name)
         for key in sorted(self._engine.drain_changed_local_queues()):
             self._send(kube.LOCAL_QUEUES, key)
         self._look_at_head_delays()
-        if self._mirror.policies_changed:
-            self._mirror.policies_changed = False
-            self._say_which_policy_holds()
+        if self._changed_policies.take() or self._policies_due:
+            self._policies_due = False
+            self._send_policies()
         for resource, key in self._mirror.take_ending():
             self._let_go(resource, key)
 
@@ -156,10 +165,10 @@ class QueueWrites:
         if time.monotonic() < self._delays_due:
             return
         if self._head_delays.see(self._engine.head_delay_seconds(), self._matched):
-            self._mirror.policies_changed = True
+            self._policies_due = True
             self._delays_due = time.monotonic() + DELAYS_PERIOD
 
-    def _say_which_policy_holds(self) -> None:
+    def _send_policies(self) -> None:
         """The status of every QueuePolicy: for which queues it is in force."""
         matched = self._matched()
         for name, policy in self._mirror.objects[kube.QUEUE_POLICIES].items():

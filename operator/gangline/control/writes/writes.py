@@ -16,8 +16,10 @@ from typing import Any, TypeAlias, cast
 import orjson
 
 from gangline.api.read import merge
-from gangline.control.mirror.mirror import JobRef, Mirror
+from gangline.control.mirror.changes import JobRef
+from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.tracking import Tracking
+from gangline.control.parts.messages import Messages, WriteResolved
 from gangline.control.status import status_changes
 from gangline.control.writes.outgoing import Priority, Verb, Write
 from gangline.control.writes.writer import Writer
@@ -25,20 +27,16 @@ from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from gangline.kube.reflector import Backoff
-from gangline.kube.resources import ObjectKey, Resource, revision
+from gangline.kube.resources import Json, ObjectKey, Resource, revision
 
 log = logging.getLogger(__name__)
 
-Json: TypeAlias = dict[str, Any]
 Body: TypeAlias = Json | Callable[[], Json | None]
 #: called with the object as the server has it now, or None where nothing had to be written
 Done: TypeAlias = Callable[[Json | None], None]
 Failed: TypeAlias = Callable[[ApiError], None]
 #: who waits for a write: the job that it was planned for, and what to call
 Waiting: TypeAlias = list[tuple[JobRef | None, Done | None, Failed | None]]
-#: called when a write is resolved: for which job, the error if it was refused, and what was written
-Resolved: TypeAlias = Callable[[JobRef | None, ApiError | None, ObjectKey], None]
-
 
 #: How long the watch gets to show what a write collided with, in steps of 20 ms.
 WATCH_PATIENCE = 100
@@ -58,6 +56,8 @@ class _Asked:
 
 @dataclass(slots=True)
 class _Change:
+    """A change of a status that waits for the next patch."""
+
     change: status_changes.Change
     priority: Priority
     doubt: bool
@@ -75,14 +75,16 @@ class _Bundle:
 
 
 class Writes:
+    """What is under way to the API server. `messages` hears of each write that is resolved (`WriteResolved`)."""
+
     def __init__(
-        self, client: ApiClient, writer: Writer, mirror: Mirror, *, now: Callable[[], int], resolved: Resolved
+        self, client: ApiClient, writer: Writer, mirror: Mirror, *, now: Callable[[], int], messages: Messages
     ) -> None:
         self._client = client
         self._writer = writer
         self._mirror = mirror
         self._now = now
-        self._resolved = resolved
+        self._messages = messages
         self._tracking = Tracking()
         self._bundles: dict[ObjectKey, _Bundle] = {}
         self._refreshing: set[asyncio.Task[None]] = set()
@@ -276,7 +278,7 @@ class Writes:
         for owner, done, _ in asked.waiting:
             if error is None and done is not None:
                 done(answer if is_object else None)
-            self._resolved(owner, error, key)
+            self._messages.tell(WriteResolved(owner, error, key))
 
     def _refused(self, asked: _Asked, error: ApiError) -> None:
         """Read the object anew before anybody thinks again, so that nobody thinks again about the old one."""

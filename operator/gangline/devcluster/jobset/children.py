@@ -6,9 +6,9 @@ import copy
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 PREFIX: Final = "jobset.sigs.k8s.io"
 JOB_SET_NAME: Final = f"{PREFIX}/jobset-name"

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Set
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import yaml
 
@@ -29,13 +29,14 @@ from gangline.kube.resources import (
     NODES,
     PODS,
     SERVICES,
+    Json,
     Resource,
+    controller_of,
     key_of,
 )
 
 log = logging.getLogger(__name__)
 
-Json: TypeAlias = dict[str, Any]
 
 WATCHED: Final = (JOB_SETS, JOBS, SERVICES, PODS, NODES)
 CRD: Final = Path(__file__).with_name("crd.yaml")
@@ -215,8 +216,7 @@ def _version(obj: Json) -> int:
 
 
 def _controller(obj: Json) -> Json:
-    owners = obj["metadata"].get("ownerReferences") or ()
-    return next((ref for ref in owners if ref.get("controller")), {})
+    return controller_of(obj) or {}
 
 
 def _controller_uid(obj: Json) -> str:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any, TypeAlias
 
 from gangline.api.read import parse, podspec
 from gangline.devcluster.jobset.children import EXCLUSIVE, JOB_KEY, Child
 from gangline.engine import tolerates
 from gangline.engine.model import ForeignPod, Node
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 
 def choose(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from gangline.kube.client import ApiClient, NotFound
 from gangline.kube.reflector import Event, Reflector, ReflectorGroup, Upsert
@@ -18,10 +18,9 @@ from gangline.kube.resources import (
     MUTATING_WEBHOOKS,
     NAMESPACES,
     VALIDATING_WEBHOOKS,
+    Json,
     Resource,
 )
-
-Json: TypeAlias = dict[str, Any]
 
 #: label on what the local cluster's stand-in for JobSet installs
 STAND_IN: Final = "gangline.io/stand-in"

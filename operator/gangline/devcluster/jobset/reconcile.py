@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from gangline.devcluster.jobset import children, status
 from gangline.devcluster.jobset.children import REPLICATED_JOB, Child
 from gangline.devcluster.jobset.status import Run
-from gangline.kube.resources import JOBS, SERVICES, Resource
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import JOBS, SERVICES, Json, Resource
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,9 @@ import copy
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
 
 from gangline.devcluster.jobset.children import REPLICATED_JOB, RESTART, restarts
-
-Json: TypeAlias = dict[str, Any]
+from gangline.kube.resources import Json
 
 
 @dataclass(slots=True)

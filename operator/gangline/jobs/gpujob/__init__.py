@@ -22,7 +22,7 @@ from gangline.jobs.gpujob import verdict as verdicts
 from gangline.jobs.gpujob.gang import Gang
 from gangline.jobs.gpujob.verdict import Verdict
 from gangline.jobs.job import INDEX_LABEL
-from gangline.kube.resources import GPU_JOBS, JOBS, SERVICES, Resource
+from gangline.kube.resources import GPU_JOBS, JOBS, SERVICES, Resource, true_condition
 
 _INVALID: Final = re.compile(r'^(?P<kind>\S+) "(?P<name>[^"]+)" is invalid: (?P<fault>.*)$', re.DOTALL)
 
@@ -83,7 +83,7 @@ class GPUJob:
 
     def finished(self, job: Json) -> Outcome | None:
         for success, kind in ((True, verdicts.COMPLETE), (False, verdicts.FAILED)):
-            if (condition := verdicts.true_condition(job, kind)) is not None:
+            if (condition := true_condition(job, kind)) is not None:
                 return Outcome(success, condition.get("message") or "")
         return None
 
@@ -184,7 +184,7 @@ def _staying(jobs: Sequence[Json]) -> list[Json]:
 
 
 def _has_ended(child: Json) -> bool:
-    return any(verdicts.true_condition(child, kind) for kind in (verdicts.COMPLETE, verdicts.FAILED))
+    return any(true_condition(child, kind) for kind in (verdicts.COMPLETE, verdicts.FAILED))
 
 
 def _may_run_pods(child: Json) -> bool:

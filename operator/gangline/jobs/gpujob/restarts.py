@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from gangline.api.admission.jobs import queue_name
 from gangline.api.read import reading, swap_record
-from gangline.jobs import workload
 from gangline.jobs.base import Json
 
 RESTART_GANG: Final = "RestartGang"
@@ -50,7 +50,7 @@ def time_left(job: Json, limit: int) -> int:
     """
     status = job.get("status") or {}
     started, ended = status.get("startTime"), [each["time"] for each in status.get("interruptions") or ()]
-    if not made(job) or not started or not ended or workload.queue_name(job):
+    if not made(job) or not started or not ended or queue_name(job):
         return limit
     taken = reading.parse_time(max(ended)) - reading.parse_time(started)
     return max(1, limit - max(0, round(taken / 1000)))

@@ -12,6 +12,7 @@ from typing import Final
 
 from gangline.jobs.base import Json
 from gangline.jobs.gpujob.gang import Gang, Role
+from gangline.kube.resources import true_condition
 
 SUCCEEDING: Final = "SuccessCriteriaMet"
 FAILING: Final = "FailureTarget"
@@ -87,13 +88,6 @@ def deciding_roles(gang: Gang) -> Sequence[Role]:
 
 def find(gang: Gang, role: Role, jobs: Sequence[Json]) -> Json | None:
     return next((child for child in jobs if child["metadata"]["name"] == gang.child_name(role)), None)
-
-
-def true_condition(obj: Json, kind: str) -> Json | None:
-    for condition in (obj.get("status") or {}).get("conditions") or []:
-        if condition.get("type") == kind and condition.get("status") == "True":
-            return condition
-    return None
 
 
 def _named(gang: Gang, wanted: Sequence[str]) -> list[Role]:

@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.control.gang_pods import Json, a_pod
 
-from gangline.control.recovery import domain_gates
-from gangline.control.recovery.domain_gates import Steering
+from gangline.control.gates import domain_gates
+from gangline.control.mirror.pod_index import PodIndex
 
 POOL = "cloud.google.com/gke-nodepool"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -20,10 +20,12 @@ def waiting(name: str = "p", **spec: Any) -> Json:
 
 
 def released(pod: Json, domains: tuple[str, ...] | None = ("b", "a")) -> Json:
-    store = Steering()
+    store = PodIndex(lambda change: None, lambda workload: {})
     store.upsert(pod)
-    [(found, body)] = store.released(lambda workload: {"main": POOL}, lambda workload, label: domains)
-    assert found is pod
+    [(found, body)] = domain_gates.released(
+        store.at_domain_gate(), lambda workload: {"main": POOL}, lambda workload, label: domains
+    )
+    assert found.manifest is pod
     assert body["metadata"] == {"resourceVersion": "1"}
     assert body["spec"]["schedulingGates"] == [{"name": "other"}]
     return body["spec"]
@@ -53,16 +55,18 @@ def test_where_nodes_do_not_bound_the_gang_any_domain_will_do() -> None:
 
 
 def test_first_pods_wait_while_their_gang_has_too_few_domains_and_others_follow() -> None:
-    store = Steering()
+    store = PodIndex(lambda change: None, lambda workload: {})
     store.upsert(waiting("first"))
     store.upsert(waiting("second", nodeSelector={POOL: "a"}))
-    [(found, body)] = store.released(lambda workload: {"main": POOL}, lambda workload, label: ())
-    assert found["metadata"]["name"] == "second"
+    [(found, body)] = domain_gates.released(
+        store.at_domain_gate(), lambda workload: {"main": POOL}, lambda workload, label: ()
+    )
+    assert found.name == "second"
     assert "affinity" not in body["spec"]
 
 
 def test_only_pods_with_the_gate_wait_and_none_that_is_told_to_go() -> None:
-    store = Steering()
+    store = PodIndex(lambda change: None, lambda workload: {})
     store.upsert(a_pod("free"))
     store.upsert(waiting("p"))
     store.upsert(waiting("q"))
@@ -73,11 +77,11 @@ def test_only_pods_with_the_gate_wait_and_none_that_is_told_to_go() -> None:
     going = waiting("r")
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     store.upsert(going)
-    assert store.released(lambda workload: {}, lambda workload, label: ()) == []
+    assert domain_gates.released(store.at_domain_gate(), lambda workload: {}, lambda workload, label: ()) == []
 
 
 def test_a_pod_whose_workload_is_not_known_is_not_kept() -> None:
-    store = Steering()
+    store = PodIndex(lambda change: None, lambda workload: {})
     store.upsert(waiting())
-    [(_, body)] = store.released(lambda workload: {}, lambda workload, label: ("a",))
+    [(_, body)] = domain_gates.released(store.at_domain_gate(), lambda workload: {}, lambda workload, label: ("a",))
     assert "affinity" not in body["spec"]

@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.control.mirror import pod_gates
+from gangline.control.gates import pod_gates
+from gangline.control.mirror.pod_index import PodIndex
 from gangline.engine import model
 
 Json = dict[str, Any]
@@ -102,7 +103,7 @@ def test_ungating_keeps_other_gates_and_selectors_and_is_fenced() -> None:
 
 def test_strangers_take_room_until_they_end() -> None:
     told: list[model.Change] = []
-    subject = pod_gates.Pods(observe=told.append)
+    subject = PodIndex(told.append, lambda workload: {})
     stranger: Json = {
         "metadata": {"name": "s", "namespace": "ns", "resourceVersion": "1"},
         "spec": {"nodeName": "n", "containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]},
@@ -117,9 +118,10 @@ def test_strangers_take_room_until_they_end() -> None:
 
 def test_pods_of_a_placed_gang_are_not_strangers() -> None:
     told: list[model.Change] = []
-    subject = pod_gates.Pods(observe=told.append)
+    subject = PodIndex(told.append, lambda workload: {})
+    changed = subject.changed_placed.subscribe(worth=lambda workload: True)
     subject.upsert(a_pod("p"))
-    assert subject.dirty == {"ns/w"}
+    assert changed.take() == {"ns/w"}
     assert told == []
     subject.remove("ns/p")
     assert subject.of("ns/w") == []
@@ -136,7 +138,7 @@ def test_after_a_swap_the_new_pod_gets_the_free_place_and_not_its_ranks() -> Non
 
 def test_a_pod_that_no_longer_belongs_to_its_gang_is_a_stranger() -> None:
     told: list[model.Change] = []
-    store = pod_gates.Pods(observe=told.append)
+    store = PodIndex(told.append, lambda workload: {})
     store.upsert(a_pod("p0", gated=False))
     left = a_pod("p0", gated=False, phase="Running")
     left["metadata"]["annotations"] = {}

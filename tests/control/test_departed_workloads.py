@@ -6,10 +6,11 @@ from typing import Any
 
 from tests.control.gang_pods import T, a_node, a_pod
 
+from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import Footprints
+from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.mirror.pod_owners import PodOwners
-from gangline.control.recovery.departed_workloads import Outliving
+from gangline.control.recovery.departed_workloads import DepartedWorkloads
 from gangline.engine import model
 from gangline.kube import resources as kube
 
@@ -48,15 +49,21 @@ class Place:
         self.mirror = Mirror(observe=lambda change: None)
         self.nodes = self.mirror.objects[kube.NODES]
         self.nodes.update({name: a_node(name) for name in ("n1", "n2")})
-        self.footprints = Footprints(observe=lambda change: None, counts=lambda workload: {"main": 2})
+        self.pods = PodIndex(observe=lambda change: None, counts=lambda workload: {"main": 2})
         self.owners = PodOwners(self.mirror)
-        self.outliving = Outliving(
-            self.mirror, self.footprints, self.owners, lambda resource, key: self.busy, self.told.append
+        self.departed = DepartedWorkloads(
+            self.mirror,
+            self.pods,
+            self.owners,
+            lambda resource, key: self.busy,
+            self.told.append,
+            now=lambda: T,
+            quarantine=Quarantine(lambda subject, obj, what: None),
         )
         if suspended is not None:
             self.job(suspended)
         for pod in pods:
-            self.footprints.upsert(pod)
+            self.pods.upsert(pod)
 
     def job(self, suspended: bool, active: int = 0) -> None:
         meta = {"namespace": "ns", "name": "j", "uid": "uid-j", "resourceVersion": f"{suspended}{active}"}
@@ -65,8 +72,7 @@ class Place:
         self.mirror.upsert(kube.JOBS, {"metadata": meta, "spec": body, "status": {"active": active}})
 
     def look(self) -> None:
-        for name, _ in self.outliving.names():
-            self.outliving.look(name)
+        self.departed.settle()
 
     def held(self) -> dict[str, int]:
         """GPUs by the name under which the engine counts them."""
@@ -82,31 +88,31 @@ class Place:
 
 def test_what_a_deleted_workload_held_is_held_until_its_last_pod_has_ended() -> None:
     place = Place(a_pod("a"), a_pod("b", due=T))
-    place.outliving.departed(a_workload(), T)
+    place.departed.departed(a_workload(), T)
     assert place.held() == {"ns/w#u1": 8}
-    place.footprints.remove("ns/b")
+    place.pods.remove("ns/b")
     place.look()
     assert place.held() == {"ns/w#u1": 8}, "the whole gang's, while one of its pods runs"
-    place.footprints.upsert(a_pod("a", phase="Failed"))
+    place.pods.upsert(a_pod("a", phase="Failed"))
     place.look()
     assert place.held() == {}
 
 
 def test_pods_of_its_successor_which_has_its_name_keep_nothing() -> None:
     place = Place(a_pod("a"))
-    place.outliving.departed(a_workload(), T)
+    place.departed.departed(a_workload(), T)
     anew = a_pod("a")
     anew["metadata"]["uid"] = "another"
-    place.footprints.upsert(anew)
+    place.pods.upsert(anew)
     place.look()
     assert place.held() == {}
 
 
 def test_two_of_one_name_are_counted_apart() -> None:
     place = Place(a_pod("a"))
-    place.outliving.departed(a_workload("u1"), T)
-    place.footprints.upsert(a_pod("b"))
-    place.outliving.departed(a_workload("u2"), T)
+    place.departed.departed(a_workload("u1"), T)
+    place.pods.upsert(a_pod("b"))
+    place.departed.departed(a_workload("u2"), T)
     assert place.held() == {"ns/w#u1": 8, "ns/w#u2": 8}
 
 
@@ -117,14 +123,14 @@ def test_nothing_is_held_where_nothing_runs_or_nothing_was_granted() -> None:
         ((a_pod("a"),), a_workload(reserved=False)),
     ):
         place = Place(*pods)
-        place.outliving.departed(workload, T)
+        place.departed.departed(workload, T)
         assert place.told == []
 
 
 def test_pods_on_nodes_that_do_not_answer_hold_nothing() -> None:
     place = Place(a_pod("a", "n1"), a_pod("b", "n2"))
     place.nodes["n1"] = a_node("n1", ready="Unknown")
-    place.outliving.departed(a_workload(), T)
+    place.departed.departed(a_workload(), T)
     assert place.held() == {"ns/w#u1": 8}
     del place.nodes["n2"]
     place.look()
@@ -133,7 +139,7 @@ def test_pods_on_nodes_that_do_not_answer_hold_nothing() -> None:
 
 def test_a_job_that_has_not_been_stopped_may_still_start_pods() -> None:
     place = Place(suspended=False)
-    place.outliving.departed(a_workload(), T)
+    place.departed.departed(a_workload(), T)
     assert place.held() == {"ns/w#u1": 8}, "though no pod of it is known yet"
     late = a_pod("late", **{"controller-uid": "uid-j"})
     late["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "j", "uid": "uid-j", "controller": True}]
@@ -153,7 +159,7 @@ def test_a_job_that_has_not_been_stopped_may_still_start_pods() -> None:
 def test_a_start_that_is_under_way_counts() -> None:
     place = Place()
     place.busy = True
-    place.outliving.departed(a_workload(), T)
+    place.departed.departed(a_workload(), T)
     assert place.held() == {"ns/w#u1": 8}
     place.busy = False
     place.look()
@@ -163,7 +169,7 @@ def test_a_start_that_is_under_way_counts() -> None:
 def test_strangers_that_claim_the_workload_hold_nothing_of_it() -> None:
     place = Place(suspended=False)
     place.owners.gang_of(a_pod("liar"))
-    place.outliving.departed(a_workload(), T)
+    place.departed.departed(a_workload(), T)
     place.job(suspended=True)
     place.look()
     assert place.held() == {}
@@ -171,10 +177,10 @@ def test_strangers_that_claim_the_workload_hold_nothing_of_it() -> None:
 
 def test_a_deleted_workload_without_a_job_is_kept_while_pods_claim_it() -> None:
     place = Place(suspended=None)
-    assert not place.outliving.runs("ns/w")
+    assert not place.departed.runs("ns/w")
     place.owners.gang_of(a_pod("unbound", ""))
-    assert not place.outliving.runs("ns/w")
+    assert not place.departed.runs("ns/w")
     place.owners.gang_of(a_pod("orphan"))
-    assert place.outliving.runs("ns/w"), "its owners are gone, and it can't prove anything"
+    assert place.departed.runs("ns/w"), "its owners are gone, and it can't prove anything"
     place.nodes["n1"] = a_node("n1", ready="Unknown")
-    assert not place.outliving.runs("ns/w")
+    assert not place.departed.runs("ns/w")

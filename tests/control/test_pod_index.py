@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from tests.control.gang_pods import T, a_pod
 
-from gangline.control.mirror import pod_index
-from gangline.control.mirror.pod_index import Footprints
+from gangline.control.mirror.pod import claimed_workload, read_pod
+from gangline.control.mirror.pod_index import PodIndex
 from gangline.engine import model
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 GROUP = {"jobset.sigs.k8s.io/job-index": "1", "jobset.sigs.k8s.io/replicatedjob-replicas": "2"}
 
 
-def store() -> tuple[Footprints, list[model.Change]]:
+def store() -> tuple[PodIndex, list[model.Change]]:
     told: list[model.Change] = []
-    return Footprints(observe=told.append, counts=lambda workload: {"main": 8}), told
+
+    def observe(change: model.Change) -> None:
+        if (type(change.item) if isinstance(change, model.Put) else change.kind) is not model.ForeignPod:  # type: ignore[union-attr]
+            told.append(change)
+
+    return PodIndex(observe=observe, counts=lambda workload: {"main": 8}), told
 
 
 def test_the_engine_is_told_of_a_gang_as_a_whole_and_only_when_something_changed() -> None:
@@ -22,13 +27,13 @@ def test_the_engine_is_told_of_a_gang_as_a_whole_and_only_when_something_changed
     found.upsert(a_pod("b", "n2", ready=False))
     found.upsert(a_pod("a", "n1", **{INDEX: "3"}))
     assert told == []
-    found.tell()
+    found.tell_engine()
     pods = (model.BoundPod("a", "main", "n1", 3, ready=True), model.BoundPod("b", "main", "n2"))
     assert told == [model.Put(model.Footprint("ns/w", pods))]
     again = a_pod("a", "n1", **{INDEX: "3"})
     again["metadata"]["labels"]["other"] = "label"
     found.upsert(again)
-    found.tell()
+    found.tell_engine()
     assert len(told) == 1
 
 
@@ -36,10 +41,10 @@ def test_pods_that_wait_or_have_ended_sit_on_no_node() -> None:
     found, told = store()
     found.upsert(a_pod("waits", "", phase="Pending"))
     found.upsert(a_pod("ended", "n1", phase="Succeeded"))
-    found.tell()
+    found.tell_engine()
     assert told == []
     found.upsert(a_pod("going", "n1", due=T))
-    found.tell()
+    found.tell_engine()
     [change] = told
     assert isinstance(change, model.Put)
     assert [(pod.name, pod.terminating) for pod in change.item.pods] == [("going", True)]  # type: ignore[union-attr]
@@ -55,21 +60,21 @@ def test_pods_that_their_node_failed_are_told_apart_from_those_that_failed_thems
     unknown = a_pod("p9", "n2", phase="Failed")
     unknown["status"]["containerStatuses"] = [{"state": {"terminated": {"reason": "ContainerStatusUnknown"}}}]
     found.upsert(unknown)
-    found.tell()
+    found.tell_engine()
     failed = (("p0", "n1"), ("p1", "n1"), ("p2", "n1"), ("p9", "n2"))
     assert told == [model.Put(model.Footprint("ns/w", (), failed))]
     for number in (0, 1, 2, 9):
         found.remove(f"ns/p{number}")
-    found.tell()
+    found.tell_engine()
     assert told[1:] == [model.Gone(model.Footprint, "ns/w")]
 
 
 def test_the_last_pod_takes_the_footprint_with_it() -> None:
     found, told = store()
     found.upsert(a_pod("a"))
-    found.tell()
+    found.tell_engine()
     found.remove("ns/a")
-    found.tell()
+    found.tell_engine()
     assert told[1:] == [model.Gone(model.Footprint, "ns/w")]
     assert found.on("n1") == found.of("ns/w") == []
 
@@ -77,40 +82,35 @@ def test_the_last_pod_takes_the_footprint_with_it() -> None:
 def test_a_pod_that_was_left_behind_is_no_longer_of_the_gang() -> None:
     found, told = store()
     found.upsert(a_pod("a"))
-    found.tell()
+    found.tell_engine()
     found.upsert(a_pod("a", workload=""))
-    found.tell()
+    found.tell_engine()
     assert told[1:] == [model.Gone(model.Footprint, "ns/w")]
 
 
 def test_the_index_counts_through_the_jobs_of_a_replicated_job() -> None:
-    found = pod_index.gang_pod(a_pod("a", **{INDEX: "2"}, **GROUP))
-    assert found is not None
+    found = read_pod(a_pod("a", **{INDEX: "2"}, **GROUP), "ns/w")
     assert found.bound(8).index == 6
-    alone = pod_index.gang_pod(a_pod("a", **{INDEX: "2"}))
-    assert alone is not None
+    alone = read_pod(a_pod("a", **{INDEX: "2"}), "ns/w")
     assert alone.bound(8).index == 2
 
 
 def test_what_is_read_of_a_pod() -> None:
-    pod = pod_index.gang_pod(a_pod("a", due=T, attempt=3, created=T - 5000))
-    assert pod is not None
+    pod = read_pod(a_pod("a", due=T, attempt=3, created=T - 5000), "ns/w")
     assert (pod.workload, pod.attempt, pod.created, pod.due) == ("ns/w", 3, T - 5000, T)
     assert (pod.terminating, pod.alive) == (True, False)
-    assert pod_index.gang_pod(a_pod("a", workload="")) is None
+    assert claimed_workload(a_pod("a", workload="")) is None
 
 
 def test_numbers_of_thousands_of_digits_are_none() -> None:
     pod = a_pod("a", **{INDEX: "9" * 60, **GROUP})
     pod["metadata"]["annotations"]["gangline.io/attempt"] = "9" * 5000
-    found = pod_index.gang_pod(pod)
-    assert found is not None
+    found = read_pod(pod, "ns/w")
     assert (found.index, found.attempt) == (None, 0)
 
 
 def test_an_index_beyond_the_pod_set_is_none() -> None:
-    found = pod_index.gang_pod(a_pod("a", **{INDEX: "9" * 18}))
-    assert found is not None
+    found = read_pod(a_pod("a", **{INDEX: "9" * 18}), "ns/w")
     assert found.bound(8).index is None
 
 
@@ -119,7 +119,7 @@ def test_more_pods_than_a_gang_can_have_do_not_speak_for_it() -> None:
     for number in range(100):
         found.upsert(a_pod(f"p{number:02}", f"n{number:02}", created=T + number * 1000))
         found.upsert(a_pod(f"q{number:02}", f"m{number:02}", created=T + number * 1000, due=T))
-    found.tell()
+    found.tell_engine()
     [change] = told
     assert isinstance(change, model.Put)
     names = [pod.name for pod in change.item.pods]  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Room that strangers' pods take, and places for the pods of placed gangs.
+"""Places for the pods of placed gangs.
 
 The pods of a gang whose admission names topology domains wait behind a scheduling gate. Each gets the node selector of one
 domain and loses its gate: by its rank where the kind numbers its pods (neighbours in rank are neighbours in the topology), else
@@ -9,82 +9,55 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from functools import partial
+from typing import TypeAlias
 
 from gangline import bounded
 from gangline.api import names
-from gangline.api.read import parse
+from gangline.control.isolation.quarantine import Quarantine
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.parts.part import Part
+from gangline.control.writes.outgoing import Priority, Write
+from gangline.control.writes.writer import Writer
+from gangline.control.writes.writes import Writes
 from gangline.engine import model
-from gangline.kube.resources import key_of
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json, ObjectKey, deleting
 
-Json: TypeAlias = dict[str, Any]
 Selector: TypeAlias = Mapping[str, str]
 
 
-@dataclass(slots=True)
-class Pods:
-    """What is known of pods. `observe` receives the room that foreign pods take."""
+class PodGates(Part):
+    """Lets the pods of placed gangs go where their gang has room for them."""
 
-    observe: Callable[[model.Change], None]
-    #: workloads whose pods have to be looked at again
-    dirty: set[str] = field(default_factory=set)
-    _ours: dict[str, Json] = field(default_factory=dict)
-    _of: dict[str, set[str]] = field(default_factory=dict)  # workload -> its pods
-    _foreign: dict[str, model.ForeignPod] = field(default_factory=dict)
+    name = "places"
 
-    def upsert(self, pod: Json) -> None:
-        key, workload = key_of(pod), workload_of(pod)
-        if workload is None:
-            self._forget(key)
-            self._take_foreign(key, _foreign(pod))
+    def __init__(
+        self, mirror: Mirror, pods: PodIndex, writes: Writes, writer: Writer, *, quarantine: Quarantine
+    ) -> None:
+        self._mirror = mirror
+        self._pods = pods
+        self._writes = writes
+        self._writer = writer
+        self._quarantine = quarantine
+        self._changed = mirror.changes.placed.subscribe(worth=mirror.has(kube.WORKLOADS))
+        pods.changed_placed.feed(self._changed)
+
+    def act(self, now: int) -> None:
+        for key in sorted(self._changed.take()):
+            self._quarantine.attempt("placing its pods", kube.WORKLOADS, key, partial(self._place_pods_of, key))
+
+    def _place_pods_of(self, key: str) -> None:
+        pods = [pod.manifest for pod in self._pods.of(key) if pod.placed]
+        workload, raw = self._mirror.workload_value(key), self._mirror.get(kube.WORKLOADS, key)
+        if not pods or workload is None or raw is None or self._writes.in_doubt(kube.WORKLOADS, key):
             return
-        pod["metadata"].pop("managedFields", None)
-        self._ours[key] = pod
-        self._of.setdefault(workload, set()).add(key)
-        self.dirty.add(workload)
-
-    def remove(self, key: str) -> None:
-        self._take_foreign(key, None)
-        self._forget(key)
-
-    def _forget(self, key: str) -> None:
-        pod = self._ours.pop(key, None)
-        if pod is not None:
-            workload = workload_of(pod) or ""
-            self._of.get(workload, set()).discard(key)
-            if not self._of.get(workload):
-                self._of.pop(workload, None)
-            self.dirty.add(workload)
-
-    def of(self, workload: str) -> list[Json]:
-        return [self._ours[key] for key in sorted(self._of.get(workload, ()))]
-
-    def _take_foreign(self, key: str, pod: model.ForeignPod | None) -> None:
-        if self._foreign.get(key) == pod:
-            return
-        if pod is None:
-            del self._foreign[key]
-            self.observe(model.Gone(model.ForeignPod, key))
-        else:
-            self._foreign[key] = pod
-            self.observe(model.Put(pod))
-
-
-def _foreign(pod: Json) -> model.ForeignPod | None:
-    try:
-        return parse.foreign_pod(pod)
-    except parse.ParseError:  # the API server has checked it; what we can't read takes no room
-        return None
-
-
-def workload_of(pod: Json) -> str | None:
-    """The placed Workload that a pod belongs to."""
-    meta = pod["metadata"]
-    name = (meta.get("annotations") or {}).get(names.WORKLOAD_ANNOTATION)
-    if not name or names.TAS_LABEL not in (meta.get("labels") or {}):
-        return None
-    return f"{meta['namespace']}/{name}"
+        for pod, body in ungating(workload, raw["spec"].get("podSets") or (), pods):
+            target = ObjectKey.of(kube.PODS, pod)
+            if not self._writer.pending(target):
+                write = Write(target, "patch", body, priority=Priority.START_STOP, on_done=self._pods.upsert)
+                self._writer.submit(write)
 
 
 # --- places -----------------------------------------------------------------------------------------------------------
@@ -95,7 +68,7 @@ def gated(pod: Json) -> bool:
 
 
 def ended(pod: Json) -> bool:
-    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed") or "deletionTimestamp" in pod["metadata"]
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed") or deleting(pod)
 
 
 def ungating(workload: model.Workload, pod_sets: Iterable[Json], pods: Iterable[Json]) -> list[tuple[Json, Json]]:

@@ -1,0 +1,54 @@
+"""Events and notices that follow from what parts tell each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gangline.api import names
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.notify.notices import Notices
+from gangline.control.parts.messages import DeliveryFailed, Messages, Recovered, StartForeseen, StartMoved
+from gangline.control.writes.events import EventRecorder
+from gangline.kube import resources as kube
+
+
+class Announcements:
+    """A listener without a state of its own. `leading` says whether this process may tell anybody anything."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        notices: Notices,
+        recorder: EventRecorder,
+        messages: Messages,
+        *,
+        leading: Callable[[], bool],
+    ) -> None:
+        self._mirror = mirror
+        self._notices = notices
+        self._recorder = recorder
+        self._leading = leading
+        messages.subscribe(Recovered, self._recovered)
+        messages.subscribe(StartForeseen, self._start_foreseen)
+        messages.subscribe(StartMoved, self._start_moved)
+        messages.subscribe(DeliveryFailed, self._delivery_failed)
+
+    def _recovered(self, message: Recovered) -> None:
+        self._notices.tell("Swapped", message.workload, message.text)
+
+    def _start_foreseen(self, message: StartForeseen) -> None:
+        """Whoever was told another time may want to know."""
+        raw = self._mirror.get(kube.WORKLOADS, message.workload)
+        if raw is not None and self._leading():
+            self._notices.expects(raw, message.start.p50, message.start.because)
+
+    def _start_moved(self, message: StartMoved) -> None:
+        self._recorder.record(message.workload, "Normal", "StartMoved", message.text)
+
+    def _delivery_failed(self, message: DeliveryFailed) -> None:
+        """The policies that name the receiver say so."""
+        wanted = (message.namespace, message.name)
+        for policy in self._mirror.objects[kube.QUEUE_POLICIES].values():
+            secrets = [rule["secretRef"] for rule in policy["spec"].get("notify") or ()]
+            if any((ref.get("namespace", names.SYSTEM_NAMESPACE), ref["name"]) == wanted for ref in secrets):
+                self._recorder.record(policy, "Warning", "NotificationFailed", message.why)

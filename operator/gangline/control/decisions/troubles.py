@@ -1,0 +1,57 @@
+"""What is said of objects that can't be handled: on the object, and of a Workload in its condition."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from gangline.control.decisions.carrying_out import Decisions
+from gangline.control.isolation.quarantine import Quarantine, describe
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.watched_kinds import READERS
+from gangline.control.parts.messages import Messages, ObjectSetAside
+from gangline.control.writes.events import EventRecorder
+from gangline.engine import Fault, model
+from gangline.kube import resources as kube
+
+log = logging.getLogger(__name__)
+
+#: what of the engine's facts is an object of the API
+_RESOURCES = {kind: resource for resource, (kind, _) in READERS.items()} | {model.Footprint: kube.WORKLOADS}
+
+
+class Troubles:
+    """A listener: says of each object that is set aside what is wrong with it. `leading` says whether this process may."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        decisions: Decisions,
+        recorder: EventRecorder,
+        quarantine: Quarantine,
+        messages: Messages,
+        *,
+        leading: Callable[[], bool],
+    ) -> None:
+        self._mirror = mirror
+        self._decisions = decisions
+        self._recorder = recorder
+        self._quarantine = quarantine
+        self._leading = leading
+        messages.subscribe(ObjectSetAside, self._set_aside)
+
+    def engine_fault(self, fault: Fault) -> None:
+        """The engine leaves out what it can't deal with."""
+        if resource := _RESOURCES.get(fault.kind):
+            self._quarantine.note("deciding about it", resource, fault.key, fault.error)
+        else:
+            self._quarantine.failures["deciding", fault.kind.__name__] += 1
+            log.error("the engine goes on without %s %s: %s", fault.kind.__name__, fault.key, describe(fault.error))
+
+    def _set_aside(self, message: ObjectSetAside) -> None:
+        resource, key = message.resource, message.key
+        found = message.obj or (self._mirror.get(resource, key) if resource in self._mirror.objects else None)
+        if found is not None and self._leading():
+            self._recorder.record(found, "Warning", "Misconfigured", message.what)
+            if resource == kube.WORKLOADS:
+                self._decisions.misconfigured(key, message.what)

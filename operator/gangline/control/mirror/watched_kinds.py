@@ -1,0 +1,52 @@
+"""The kinds of objects that the mirror holds: which of them the engine reads and how, and which a cluster may lack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gangline.api import names
+from gangline.api.read import parse
+from gangline.engine import model
+from gangline.jobs import KINDS
+from gangline.jobs.base import JobKind
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json, Resource
+
+#: Resources whose objects the engine reads, and how. The key of each is its engine key.
+READERS: dict[Resource, tuple[type[model.Item], Callable[[Json], model.Item]]] = {
+    kube.RESOURCE_FLAVORS: (model.Flavor, parse.flavor),
+    kube.COHORTS: (model.Cohort, parse.cohort),
+    kube.CLUSTER_QUEUES: (model.ClusterQueue, parse.cluster_queue),
+    kube.LOCAL_QUEUES: (model.LocalQueue, parse.local_queue),
+    kube.ADMISSION_CHECKS: (model.AdmissionCheck, parse.admission_check),
+    kube.TOPOLOGIES: (model.Topology, parse.topology),
+    kube.NAMESPACES: (model.Namespace, parse.namespace),
+    kube.NODES: (model.Node, parse.node),
+    kube.WORKLOADS: (model.Workload, parse.workload),
+}
+
+#: Resources that only the plans read.
+PLAIN: tuple[Resource, ...] = (
+    kube.QUEUE_POLICIES,
+    kube.WORKLOAD_PRIORITY_CLASSES,
+    kube.PRIORITY_CLASSES,
+    kube.SERVICES,
+)
+
+#: Kinds that are few and change rarely: in them, what is null is left out once and for all, as in Kubernetes' own kinds.
+CONFIGURATION: frozenset[Resource] = frozenset(
+    {*PLAIN, *READERS} - {kube.SERVICES, kube.WORKLOADS, kube.NODES, kube.NAMESPACES}
+)
+
+JOB_KINDS: dict[Resource, JobKind] = {kind.resource: kind for kind in KINDS}
+
+#: Resources that a cluster may lack, such as one that has Kueue's CRDs but not yet ours: there are none of them then.
+OPTIONAL: frozenset[Resource] = frozenset({kube.QUEUE_POLICIES, *(kind.resource for kind in KINDS if kind.optional)})
+
+#: A label selector that keeps foreign objects out of memory where every object of ours carries the label.
+SELECTORS: dict[Resource, str] = {kube.SERVICES: names.GPUJOB_LABEL}
+
+
+def resources() -> list[Resource]:
+    """Everything that has to be watched."""
+    return [*READERS, *PLAIN, *JOB_KINDS]

@@ -1,0 +1,85 @@
+"""Keys of objects that changed, kept for each reader apart.
+
+Whoever notes a change adds to a `ChangedKeys`; every reader has a `KeySet` of its own there, which it empties when it looks. So
+no reader depends on who reads before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+#: A set grows to so many keys at least before the keys of objects that are gone are dropped from it.
+LEAST = 10_000
+
+
+class KeySet(Generic[K]):
+    """The keys that one reader has yet to look at.
+
+    A standby reads nothing, perhaps for months. So a set that has doubled drops the keys that are `worth` nothing any more: it
+    never holds more than twice what exists, or `LEAST` keys.
+    """
+
+    __slots__ = ("_keys", "_limit", "_worth")
+
+    def __init__(self, worth: Callable[[K], bool]) -> None:
+        self._worth = worth
+        self._keys: set[K] = set()
+        self._limit = 0
+
+    def add(self, key: K) -> None:
+        self._keys.add(key)
+        if len(self._keys) > max(LEAST, self._limit):
+            self._drop()
+
+    def update(self, keys: Iterable[K]) -> None:
+        for key in keys:
+            self.add(key)
+
+    def _drop(self) -> None:
+        self._keys = {key for key in self._keys if self._worth(key)}
+        self._limit = 2 * len(self._keys)
+
+    def take(self, ready: Callable[[K], bool] | None = None) -> set[K]:
+        """Empty the set, or take out of it what is ready."""
+        taken = self._keys if ready is None else {key for key in self._keys if ready(key)}
+        self._keys = set() if ready is None else self._keys - taken
+        self._limit = 0
+        return taken
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+class ChangedKeys(Generic[K]):
+    """The keys of one sort of change, passed on to every subscribed set."""
+
+    __slots__ = ("_readers",)
+
+    def __init__(self) -> None:
+        self._readers: list[KeySet[K]] = []
+
+    def subscribe(self, worth: Callable[[K], bool]) -> KeySet[K]:
+        """A new set for a reader; `worth` says of a key whether it has to be looked at as long as nobody has."""
+        return self.feed(KeySet(worth))
+
+    def feed(self, keys: KeySet[K]) -> KeySet[K]:
+        """A set that a reader has already gets these keys, too."""
+        self._readers.append(keys)
+        return keys
+
+    def add(self, key: K) -> None:
+        for reader in self._readers:
+            reader.add(key)
+
+    def update(self, keys: Iterable[K]) -> None:
+        for key in keys:
+            self.add(key)

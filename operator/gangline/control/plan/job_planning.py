@@ -1,0 +1,201 @@
+"""Every job whose circumstances changed, brought one step further: its plan is made and its steps are sent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from gangline.api import names
+from gangline.control.isolation.quarantine import Quarantine
+from gangline.control.isolation.time_limit import limited
+from gangline.control.mirror.changes import JobRef
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.mirror.watched_kinds import JOB_KINDS
+from gangline.control.notify.notices import Notices
+from gangline.control.parts.messages import WriteResolved
+from gangline.control.parts.part import Part
+from gangline.control.plan import job_plan, plan_steps
+from gangline.control.recovery.fencing import lingering
+from gangline.control.recovery.swap_rules import holds_back
+from gangline.control.recovery.swaps import Recoveries
+from gangline.control.writes.events import EventRecorder
+from gangline.control.writes.outgoing import Priority
+from gangline.control.writes.writes import Writes
+from gangline.jobs.base import AnswersRefusals, Children, Create, Delete, JobError
+from gangline.kube import resources as kube
+from gangline.kube.errors import ApiError
+from gangline.kube.resources import Json, ObjectKey, condition_of, key_of
+
+log = logging.getLogger(__name__)
+
+#: A job whose step was refused is tried again after 1, 2, 4, … seconds, at most this.
+MAX_RETRY: Final = 60.0
+
+
+class JobPlanning(Part):
+    """Plans jobs, one at a time: one with a write under way is planned again when that is resolved.
+
+    `wake` has the loop take another round.
+    """
+
+    name = "plans"
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        pods: PodIndex,
+        recoveries: Recoveries,
+        writes: Writes,
+        notices: Notices,
+        recorder: EventRecorder,
+        *,
+        wake: Callable[[], None],
+        quarantine: Quarantine,
+    ) -> None:
+        self._mirror = mirror
+        self._pods = pods
+        self._recoveries = recoveries
+        self._writes = writes
+        self._notices = notices
+        self._recorder = recorder
+        self._wake = wake
+        self._quarantine = quarantine
+        self._changed = mirror.changes.jobs.subscribe(worth=lambda ref: ref[1] in mirror.objects[ref[0]])
+        self._busy: Counter[JobRef] = Counter()
+        self._refused: dict[JobRef, int] = {}  # how often in a row
+        self._blocked: set[JobRef] = set()  # waiting for their retry
+        mirror.messages.subscribe(WriteResolved, self._resolved)
+
+    def lead(self) -> None:
+        self._changed.update(self._mirror.jobs())
+
+    def act(self, now: int) -> None:
+        ready = self._changed.take(lambda ref: not self._busy[ref] and ref not in self._blocked)
+        for ref in sorted(ready, key=lambda ref: ref[1]):
+            if not self._quarantine.attempt("planning it", *ref, partial(self._plan, ref)):
+                self._retry_later(ref)
+
+    # --- plans ---
+
+    def _plan(self, ref: JobRef) -> None:
+        resource, key = ref
+        job = self._mirror.get(resource, key)
+        if job is None or job["metadata"].get("namespace") in names.EXCLUDED_NAMESPACES:
+            return
+        workloads = self._mirror.workloads_of(job)
+        if any(self._writes.in_doubt(kube.WORKLOADS, key_of(workload)) for workload in workloads):
+            return  # the answer marks the job again
+        children = self._mirror.children_of(job)
+        view = plan_steps.JobView(
+            kind=JOB_KINDS[resource],
+            job=job,
+            workloads=workloads,
+            children=children,
+            managed_ancestor=self._mirror.managed_ancestor(job),
+            held_back=any(holds_back(w, self._pods.of(key_of(w))) for w in workloads),
+            unreachable=any(self._recoveries.unreachable(key_of(w)) for w in workloads),
+            lingering=self._lingers(job, children, workloads),
+        )
+        try:
+            planned = limited(lambda: job_plan.plan(view, self._mirror))
+        except JobError as error:
+            self._recorder.record(job, "Warning", "ErrWorkloadCompose", str(error))
+            self._retry_later(ref)
+            return
+        for step in planned:
+            self._carry_out(ref, job, step)
+
+    def _lingers(self, job: Json, children: Children, workloads: Iterable[Json]) -> bool:
+        """Pods of a job that is being stopped still run."""
+        jobs = {job["metadata"]["name"], *(child["metadata"]["name"] for child in children.jobs)}
+        leaving = [workload for workload in workloads if job_plan.leaving(job, workload)]
+        return any(lingering(self._pods.of(key_of(w)), jobs, self._mirror.objects[kube.NODES].get) for w in leaving)
+
+    def _carry_out(self, ref: JobRef, job: Json, step: plan_steps.Step) -> None:
+        match step:
+            case plan_steps.Note(kind, reason, message):
+                self._recorder.record(job, kind, reason, message)
+            case _:
+                self._send(ref, job, step)
+                self._busy[ref] += 1
+
+    def _send(self, ref: JobRef, job: Json, step: plan_steps.Writing) -> None:
+        resource, _ = ref
+        send, delete = partial(self._writes.send, owner=ref), partial(self._writes.delete, owner=ref)
+        match step:
+            case plan_steps.PatchJob(patch):
+                urgent = not patch.subresource or JOB_KINDS[resource].owns_children is False
+                priority = Priority.START_STOP if urgent else Priority.STATUS
+                verb = "status" if patch.subresource else "patch"
+                send(ObjectKey.of(resource, job), verb, plan_steps.fenced(job, patch.body), priority=priority)
+            case plan_steps.Own(Create(child, body)):
+                send(ObjectKey.of(child, body), "create", body, priority=Priority.START_STOP)
+            case plan_steps.Own(Delete(child, namespace, name, uid, propagation)):
+                key = ObjectKey(child, namespace, name)
+                delete(key, uid=uid, propagation=propagation, priority=Priority.START_STOP)
+            case plan_steps.CreateWorkload(body):
+                send(ObjectKey.of(kube.WORKLOADS, body), "create", body, priority=Priority.LIFECYCLE)
+            case plan_steps.DeleteWorkload(workload):
+                key = ObjectKey.of(kube.WORKLOADS, workload)
+                delete(key, uid=workload["metadata"]["uid"], priority=Priority.LIFECYCLE)
+            case plan_steps.PatchWorkload(workload, body):
+                key = ObjectKey.of(kube.WORKLOADS, workload)
+                send(key, "patch", plan_steps.fenced(workload, body), priority=Priority.LIFECYCLE)
+            case plan_steps.ChangeStatus(workload, slot, change):
+                done = self._finished if slot == "finish" else None
+                key = key_of(workload)
+                self._writes.change(key, slot, change, priority=Priority.LIFECYCLE, owner=ref, done=done)
+
+    def _finished(self, workload: Json | None) -> None:
+        row = condition_of(workload, names.FINISHED) if workload is not None else None
+        if workload is not None and row is not None:
+            self._notices.tell("Finished" if row["reason"] == "Succeeded" else "Failed", workload, row["message"])
+
+    # --- how their writes end ---
+
+    def _resolved(self, message: WriteResolved) -> None:
+        """A write is through, or refused for good: its job goes on from what is true now."""
+        owner, error, key = message.owner, message.error, message.key
+        self._wake()
+        if owner is None:
+            return
+        self._busy[owner] -= 1
+        if self._busy[owner] <= 0:
+            del self._busy[owner]
+        self._changed.add(owner)
+        if error is None:
+            self._refused.pop(owner, None)
+            return
+        job = self._mirror.get(*owner)
+        if job is not None and not self._writes.expected(error):
+            log.warning("%s: %s: %s", owner[1], key, error)
+            self._recorder.record(job, "Warning", "WriteRefused", f"{key.resource.kind} {key.name}: {error.message}")
+            self._report_refusal(owner, job, key, error)
+            self._retry_later(owner)
+
+    def _report_refusal(self, owner: JobRef, job: Json, key: ObjectKey, error: ApiError) -> None:
+        """A kind that owns children says in its own status which of them the API server does not accept."""
+        kind = JOB_KINDS[owner[0]]
+        if not isinstance(kind, AnswersRefusals) or key.resource not in (kube.JOBS, kube.SERVICES):
+            return
+        patch = kind.rejected(job, error.message)
+        if patch is not None:
+            target = ObjectKey.of(owner[0], job)
+            self._writes.send(target, "status", patch.body, priority=Priority.STATUS, slot="rejected")
+
+    def _retry_later(self, ref: JobRef) -> None:
+        """A step of this job was refused: the others go on, this one is tried again after a growing pause."""
+        tries = self._refused[ref] = self._refused.get(ref, 0) + 1
+        self._blocked.add(ref)
+
+        def again() -> None:
+            self._blocked.discard(ref)
+            self._changed.add(ref)
+            self._wake()
+
+        asyncio.get_running_loop().call_later(min(MAX_RETRY, 2.0 ** (tries - 1)), again)

@@ -1,0 +1,30 @@
+"""Jobs that are being stopped: the last of their pods to go ends them."""
+
+from __future__ import annotations
+
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.parts.part import Part
+from gangline.control.plan import job_plan
+from gangline.kube import resources as kube
+
+
+class LeavingJobs(Part):
+    """Has jobs that are being stopped planned again when their pods or the nodes of these change."""
+
+    name = "leaving"
+
+    def __init__(self, mirror: Mirror, pods: PodIndex) -> None:
+        self._mirror = mirror
+        self._pods = pods
+        self._changed = pods.changed.subscribe(worth=mirror.has(kube.WORKLOADS))
+        self._changed_nodes = mirror.changes.nodes.subscribe(worth=lambda node: bool(pods.on(node)))
+
+    def act(self, now: int) -> None:
+        on_nodes = {pod.workload for node in self._changed_nodes.take() for pod in self._pods.on(node)}
+        for key in self._changed.take() | on_nodes:
+            workload = self._mirror.get(kube.WORKLOADS, key)
+            ref = self._mirror.job_of(workload) if workload is not None else None
+            job = self._mirror.get(*ref) if ref is not None else None
+            if workload is not None and ref is not None and job is not None and job_plan.leaving(job, workload):
+                self._mirror.changes.jobs.add(ref)

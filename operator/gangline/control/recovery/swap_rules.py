@@ -1,0 +1,78 @@
+"""What a Workload's record and its pods say of a swap: whom it concerns, whether it is over, and a sentence about it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from gangline.api import names
+from gangline.api.read import conditions, swap_record
+from gangline.api.read.swap_record import REPLACE, REQUEUE, RESTART, Record, Swap
+from gangline.control.mirror.pod import Pod
+from gangline.kube.resources import Json, true_condition
+
+
+def runs(workload: Json) -> bool:
+    """It is admitted, and nobody is taking that away."""
+    here = "admission" in workload.get("status", {}) and true_condition(workload, names.ADMITTED)
+    return bool(here and not true_condition(workload, names.EVICTED) and not true_condition(workload, names.FINISHED))
+
+
+def admitted_since(workload: Json) -> int:
+    """When its admission began, in milliseconds; 0 without one."""
+    row = true_condition(workload, names.ADMITTED)
+    return conditions.millis_of(row.get("lastTransitionTime")) if row is not None else 0
+
+
+def is_lost(pod: Pod, swap: Swap) -> bool:
+    """It was on a node when that failed. One that came there later was put there by somebody who knew."""
+    left = swap.left_at(pod.node)
+    return left is not None and pod.created <= left
+
+
+def is_fresh(pod: Pod, record: Record, swap: Swap) -> bool:
+    """It belongs to the gang as it is after the swap."""
+    if swap.how == RESTART:
+        return pod.attempt >= record.attempt
+    if swap.how == REQUEUE and pod.created < swap.decided // 1000 * 1000:
+        return False
+    return not is_lost(pod, swap)
+
+
+def wanted_pods(workload: Json) -> int:
+    """How many pods an admitted gang has, less those that ended for good."""
+    status = workload["status"]
+    ended: Mapping[str, int] = {row["name"]: row["count"] for row in status.get("reclaimablePods") or ()}
+    rows = status["admission"].get("podSetAssignments") or ()
+    return sum(max(0, row.get("count", 0) - ended.get(row.get("name", "main"), 0)) for row in rows)
+
+
+def holds_back(workload: Json, pods: Iterable[Pod]) -> bool:
+    """Pods of an attempt before the one that the record asks for are still there: the next one must not begin."""
+    record = swap_record.of(workload)
+    swap = record.current
+    if swap is None or swap.how != RESTART:
+        return False
+    return any(pod.attempt < record.attempt and not pod.ended for pod in pods)
+
+
+def missing(swap: Swap) -> str:
+    """One sentence about a swap that is under way."""
+    return f"Lost {_list(swap.lost) or 'pods'} ({swap.cause})"
+
+
+def describe(swap: Swap) -> str:
+    """One sentence about a swap that is over."""
+    took = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in swap.stages().items() if name != "total")
+    away = f" from {_list(swap.lost)}" if swap.lost else ""
+    there = f" to {_list(swap.to)}" if swap.to else ""
+    total = swap.stages().get("total", 0.0)
+    return f"{_HOW[swap.how]}{away} ({swap.cause}){there} in {total:.1f} s: {took}"
+
+
+_HOW: Final = {REPLACE: "Lost pods moved", RESTART: "The gang moved", REQUEUE: "The gang was queued again and moved"}
+
+
+def _list(nodes: tuple[str, ...]) -> str:
+    few = ", ".join(nodes[:4])
+    return few if len(nodes) <= 4 else f"{few} and {len(nodes) - 4} more"

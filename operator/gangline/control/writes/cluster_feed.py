@@ -1,0 +1,28 @@
+"""The cluster's events but those of pods, on their way into the mirror."""
+
+from __future__ import annotations
+
+from gangline.control.isolation.quarantine import Quarantine
+from gangline.control.mirror import watched_kinds
+from gangline.control.parts.part import Part
+from gangline.control.writes.writes import Writes
+from gangline.kube.reflector import Event, Removed, Upsert
+from gangline.kube.resources import Resource
+
+
+class ClusterFeed(Part):
+    """Hands on what the watch shows to `Writes`, which knows what of it is news. What is gone is not set aside any more."""
+
+    name = "cluster"
+    kinds = tuple(watched_kinds.resources())
+
+    def __init__(self, writes: Writes, quarantine: Quarantine) -> None:
+        self._writes = writes
+        self._quarantine = quarantine
+
+    def observe(self, resource: Resource, event: Event) -> None:
+        if isinstance(event, Upsert):
+            self._writes.seen(resource, event.obj)
+        elif isinstance(event, Removed):
+            self._quarantine.forget(resource, event.key)
+            self._writes.gone(resource, event.key, event.uid)

@@ -213,9 +213,9 @@ READERS: dict[str, Callable[[Any], object]] = {
 
 def admitted(obj: Any, old: Any) -> None:
     """What the webhooks do with it."""
-    completed = admission.default(obj, old, admission.model.Context()).obj
+    completed = admission.default(obj, old, admission.Context()).obj
     jsonpatch.diff(obj, completed)
-    errors = admission.validate(completed, old, admission.model.Context())
+    errors = admission.validate(completed, old, admission.Context())
     "; ".join(str(error) for error in errors[:32])
 
 

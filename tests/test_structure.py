@@ -142,3 +142,12 @@ def test_the_tables_have_every_room_and_no_other(heading: str, package: Path) ->
     named = {name.removeprefix("gangline.") for row in rows for name in re.findall(r"`([\w.]+)`", row)} - set(ROOTS)
     there = {path.stem for path in package.glob("*.py")} | {path.parent.name for path in package.glob("*/__init__.py")}
     assert named == there - {"__init__"}
+
+
+def test_the_engine_has_one_unit_of_time() -> None:
+    """What a manifest states in seconds is read in milliseconds, by a property of the model."""
+    for path in sorted((PACKAGE / "engine").rglob("*.py")):
+        if path.is_relative_to(PACKAGE / "engine" / "model"):
+            continue
+        read = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+        assert {name for name in read if name.endswith("_seconds")} == set(), path

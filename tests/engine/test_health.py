@@ -21,6 +21,7 @@ from gangline.engine.model import (
     Toleration,
     Workload,
 )
+from gangline.engine.model.units import millis
 from gangline.engine.nodes.health import DEGRADED, HEALTH_SIGNALS, LEAVING, LOST, SUSPECT, Health
 from gangline.engine.nodes.pod_complaints import Complaints
 
@@ -29,7 +30,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "hotswap.md"
 
 
 def health(*nodes: Node, policy: HealthPolicy | None = None, soak: float = 60.0) -> Health:
-    found = Health(policy or HealthPolicy(), lambda _: soak)
+    found = Health(policy or HealthPolicy(), lambda _: millis(soak))
     for each in nodes or (node("n"),):
         found.put_node(each, each.name)
     found.advance(NOW)
@@ -78,7 +79,7 @@ def test_every_signal_counts_when_its_grace_is_over(signal: Any) -> None:
     else:
         found.put_node(node("n", **SHOWN[signal.kind]), "n")
     found.advance(NOW)
-    grace = round(signal.grace_seconds * 1000)
+    grace = signal.grace
     if grace:
         found.advance(NOW + grace - 1)
         assert means(found) in ("", SUSPECT)
@@ -108,7 +109,7 @@ def test_the_docs_have_the_whole_table() -> None:
     for signal in HEALTH_SIGNALS:
         (row,) = [row for row in rows if f"`{signal.kind}`" in row[1]]
         assert row[3].strip() == signal.means
-        assert f"{signal.grace_seconds:g}" in row[4]
+        assert f"{signal.grace / 1000:g}" in row[4]
 
 
 def test_grace_runs_from_when_the_node_says() -> None:

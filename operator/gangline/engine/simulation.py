@@ -41,6 +41,7 @@ from gangline.engine.model import (
     Workload,
 )
 from gangline.engine.model.runtime import NEVER, Runtime
+from gangline.engine.model.units import SECOND
 from gangline.engine.queues.estimates import flavors_of
 
 #: courses that are tried for one outlook, if time allows; with fewer than the least the spread comes from two of them
@@ -263,8 +264,7 @@ class Course:
                 self._left.append(key)
 
     def _begin(self, workload: Workload, at: Millis, after: tuple[str, ...]) -> None:
-        limit = workload.max_execution_seconds
-        left = None if limit is None else max(1, limit - workload.past_execution_seconds) * 1000
+        left = None if workload.execution_left is None else max(SECOND, workload.execution_left)
         runtime = Runtime.of(self._forecasts.get(workload.key), left, flavors_of(workload.admission))
         self._numbers += 1
         self._running[workload.key] = self._numbers, at, after

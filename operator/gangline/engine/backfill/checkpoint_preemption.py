@@ -125,10 +125,10 @@ class GivingWay:
         assert isinstance(pending, TimedQueue)
         turn = pending.turn(head)
         least, least_of_backfilled = self._least_left(reservation, policy, now)
-        latest = now - round(policy.min_runtime_seconds * 1000)
+        latest = now - policy.min_runtime
         end_of = self._timeline.end_of
         for gang in queue.holders.values():
-            if not gang.workload.checkpoint_seconds or gang.admitted_at > latest or gang.evicting or not gang.admitted:
+            if not gang.workload.checkpoint or gang.admitted_at > latest or gang.evicting or not gang.admitted:
                 continue
             if stopped_too_often(gang, policy.max_preemptions):
                 continue
@@ -140,7 +140,7 @@ class GivingWay:
             held = _held(gang, resource)
             cost = gang.unsaved(now) * held
             if held and cost <= budget and pending.turn_with(gang, min(left, NEVER)) > turn:
-                yield _Offer(cost, -gang.reserved, gang.uid, gang)
+                yield _Offer(cost, -gang.reserved_at, gang.uid, gang)
 
     def _least_left(self, reservation: Reservation, policy: GiveWay, now: Millis) -> tuple[float, float]:
         """For how long those that are asked go on at least, in milliseconds; and for backfilled ones.

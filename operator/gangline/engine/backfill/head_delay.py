@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from gangline.engine.backfill.reservation import FAR, Reservation
 from gangline.engine.model import Millis
+from gangline.engine.model.units import seconds
 
 #: by backfilled workloads that are overdue (with `revoke: Any`: by any that were backfilled): should stay 0
 BACKFILL = "backfill"
@@ -63,6 +64,6 @@ class HeadDelays:
     def seconds(self) -> dict[str, dict[str, float]]:
         """ClusterQueue -> cause -> seconds so far."""
         found: dict[str, dict[str, float]] = {}
-        for (queue, cause), millis in sorted(self.totals.items()):
-            found.setdefault(queue, {})[cause] = millis / 1000
+        for (queue, cause), waited in sorted(self.totals.items()):
+            found.setdefault(queue, {})[cause] = seconds(waited)
         return found

@@ -116,7 +116,7 @@ class Revoking:
             gang = gangs.get(key)
             if gang is not None and not gang.evicting and _passed(gang, reservation, own):
                 known.gangs[key] = self.overdue_at(gang), gang
-        known.newest_first = sorted(known.gangs.values(), key=lambda each: (-each[1].reserved, each[1].uid))
+        known.newest_first = sorted(known.gangs.values(), key=lambda each: (-each[1].reserved_at, each[1].uid))
 
 
 def _passed(gang: WorkloadState, reservation: Reservation, own: ClusterQueueState) -> bool:
@@ -126,7 +126,7 @@ def _passed(gang: WorkloadState, reservation: Reservation, own: ClusterQueueStat
         return False
     if gang.key in reservation.passed_by:
         return True
-    if gang.reserved * 1000 < reservation.gang.since:
+    if gang.reserved_at < reservation.gang.since:
         return False
     if queue is not own:
         return queue.over_quota(gang.usage)

@@ -33,6 +33,7 @@ from gangline.engine.flavors import partial_admission
 from gangline.engine.flavors.assignment import Assignment, Mode
 from gangline.engine.flavors.flavor_assigner import Assigner, Restriction
 from gangline.engine.model import Settings, TopologyAssignment
+from gangline.engine.model.units import whole_second
 from gangline.engine.preemption.preemptor import Preemptor
 from gangline.engine.preemption.simulated_removal import SimulatedRemoval
 from gangline.engine.preemption.victim_search import Victim
@@ -90,7 +91,7 @@ class TreeCycle:
         self._guard = guard
         self._settings = settings
         self._preemptor = preemptor
-        self._now = now // 1000
+        self._now = whole_second(now)
         self._heads = heads
         self._quota_holds = quota_holds_of(root)
         lasting = settings.fair_sharing is None and guard is None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: A swap budget counts the nodes that were replaced under a gang within this time, in milliseconds.
-SWAP_WINDOW = 3_600_000
+from gangline.engine.model.units import Millis, millis, millis_or_none
+
+#: A swap budget counts the nodes that were replaced under a gang within this time.
+SWAP_WINDOW: Millis = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,18 @@ class Ordering:
     #: geometric mean
     optimism: float = 0.0
 
+    @property
+    def age_cap(self) -> Millis | None:
+        return millis_or_none(self.age_cap_seconds)
+
+    @property
+    def half_life(self) -> Millis:
+        return millis(self.half_life_seconds)
+
+    @property
+    def max_wait(self) -> Millis | None:
+        return millis_or_none(self.max_wait_seconds)
+
 
 @dataclass(frozen=True, slots=True)
 class GiveWay:
@@ -40,6 +54,10 @@ class GiveWay:
     max_preemptions: int | None = None  # who was preempted so often, whatever for, is not asked any more
     #: share of the queue's quota that may be lost in a day; as that is used up, heads may cost less (`losses`); None = never less
     loss_budget: float | None = None
+
+    @property
+    def min_runtime(self) -> Millis:
+        return millis(self.min_runtime_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +93,10 @@ class Recovery:
     #: move to a spare already when a node is about to leave; never at the cost of others
     proactive: bool = False
 
+    @property
+    def soak(self) -> Millis:
+        return millis(self.soak_seconds)
+
 
 @dataclass(frozen=True, slots=True)
 class Overrun:
@@ -84,6 +106,10 @@ class Overrun:
     overdue_factor: float = 3.0  # overdue after this many times that
     action: str = "Notify"  # None | Notify | Requeue | Deactivate
     grace_seconds: float = 0.0  # from overdue to the action
+
+    @property
+    def grace(self) -> Millis:
+        return millis(self.grace_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,3 +125,7 @@ class VictimPolicy:
     non_preemptible_gpus: int | None = None  # … nor those that ask for so many accelerators or more, all pods together
     min_runtime_seconds: float = 0.0  # not for so long after their start
     max_preemptions: int | None = None  # not those that were preempted this often
+
+    @property
+    def min_runtime(self) -> Millis:
+        return millis(self.min_runtime_seconds)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gangline.engine.model.units import Millis, millis, millis_or_none
+
 
 @dataclass(frozen=True, slots=True)
 class FairSharing:
@@ -16,6 +18,14 @@ class AdmissionFairSharing:
     half_life_seconds: float = 0.0
     sampling_interval_seconds: float = 300.0
     resource_weights: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def half_life(self) -> Millis:
+        return millis(self.half_life_seconds)
+
+    @property
+    def sampling_interval(self) -> Millis:
+        return millis(self.sampling_interval_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +40,19 @@ class PodsReadyPolicy:
     backoff_base_seconds: float = 60.0
     backoff_max_seconds: float = 3600.0
 
+    @property
+    def timeout(self) -> Millis:
+        return millis(self.timeout_seconds)
+
+    @property
+    def recovery_timeout(self) -> Millis:
+        seconds = self.recovery_timeout_seconds
+        return self.timeout if seconds is None else millis(seconds)
+
+    def backoff(self, count: int) -> Millis:
+        """The pause after so many evictions: it doubles each time, up to the longest one."""
+        return millis(min(self.backoff_max_seconds, self.backoff_base_seconds * 2.0 ** min(count - 1, 62)))
+
 
 @dataclass(frozen=True, slots=True)
 class HealthPolicy:
@@ -39,6 +62,9 @@ class HealthPolicy:
     conditions: Mapping[str, str] = field(default_factory=dict[str, str])
     #: signal, as the table names it -> seconds that it must last before it counts
     grace_seconds: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def grace(self, signal: str) -> Millis | None:
+        return millis_or_none(self.grace_seconds.get(signal))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,27 @@ from typing import TypeAlias
 #: A quota of this size or more is unlimited; sums saturate here (Kueue uses int64).
 UNLIMITED = 2**63 - 1
 
+#: The engine's one unit of time: a moment since the epoch, or a span. What manifests and configurations state in seconds is
+#: recorded in seconds (`…_seconds`), and read in this unit through the property beside it.
 Millis: TypeAlias = int
 
+SECOND: Millis = 1000
+
 Requests: TypeAlias = Mapping[str, int]
+
+
+def millis(seconds: float) -> Millis:
+    return round(seconds * SECOND)
+
+
+def seconds(span: Millis) -> float:
+    return span / SECOND
+
+
+def millis_or_none(seconds: float | None) -> Millis | None:
+    return None if seconds is None else millis(seconds)
+
+
+def whole_second(moment: Millis) -> Millis:
+    """As Kubernetes writes moments down: the fraction of the second is cut off."""
+    return moment // SECOND * SECOND

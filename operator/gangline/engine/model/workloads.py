@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gangline.engine.model.selection import Affinity, PreferredTerm, Toleration
-from gangline.engine.model.units import Millis, Requests
+from gangline.engine.model.units import Millis, Requests, millis, millis_or_none
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,10 @@ class CheckState:
     requeue_after_seconds: int | None = None
     retry_count: int | None = None
 
+    @property
+    def requeue_after(self) -> Millis | None:
+        return millis_or_none(self.requeue_after_seconds)
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:
@@ -149,3 +153,14 @@ class Workload:
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def execution_left(self) -> Millis | None:
+        """What is left of its maximum execution time, less than nothing once it is exceeded; None = there is no limit."""
+        most = self.max_execution_seconds
+        return None if most is None else millis(most - self.past_execution_seconds)
+
+    @property
+    def checkpoint(self) -> Millis | None:
+        """The time between its checkpoints; None = it keeps none."""
+        return max(1, millis(self.checkpoint_seconds)) if self.checkpoint_seconds else None

@@ -286,7 +286,7 @@ class Capacity:
 
     def _seniority(self, key: str) -> tuple[int, str]:
         gang = self._holdings[key].gang
-        return gang.reserved, gang.uid
+        return gang.reserved_at, gang.uid
 
     def _open(self, holding: Holding) -> None:
         """It left seats."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gangline.engine.model import HealthPolicy, Millis, Node, Taint, Toleration
+from gangline.engine.model.units import millis
 from gangline.engine.topology.node_filter import tolerates
 
 LOST: Final = "Lost"
@@ -41,26 +42,26 @@ class Signal:
     read: str
     key: str
     means: str
-    grace_seconds: float = 0.0
+    grace: Millis = 0
     values: frozenset[str] = frozenset()
     #: so long it is heeded, if it still shows then; 0 = for as long as it shows
-    lasts_seconds: float = 0.0
+    lasts: Millis = 0
 
 
-#: How long before an announced maintenance a node counts as leaving, in seconds.
-MAINTENANCE_NOTICE: Final = 3600
+#: How long before an announced maintenance a node counts as leaving.
+MAINTENANCE_NOTICE: Final[Millis] = 3_600_000
 
 _UNFIT_STATES = ("quarantined", "draining", "drain-succeeded", "drain-failed", "remediating", "remediation-failed")
 
 #: Ready=Unknown has been silent for the node controller's grace (40 s and more) already; Ready=False is often a restart.
 HEALTH_SIGNALS: Final[tuple[Signal, ...]] = (
-    Signal("NotReady", "Ready", "False", LOST, 2.0),
-    Signal("Unreachable", "Ready", "Unknown", LOST, 1.0),
+    Signal("NotReady", "Ready", "False", LOST, 2_000),
+    Signal("Unreachable", "Ready", "Unknown", LOST, 1_000),
     Signal("Deleted", "Object", "gone", LOST),
-    Signal("Unknown", "Object", "never seen", LOST, 10.0),
+    Signal("Unknown", "Object", "never seen", LOST, 10_000),
     Signal("OutOfService", "Taint", "node.kubernetes.io/out-of-service", LOST),
-    Signal("UnreachableTaint", "Taint", "node.kubernetes.io/unreachable", LOST, 1.0),
-    Signal("NotReadyTaint", "Taint", "node.kubernetes.io/not-ready", LOST, 2.0),
+    Signal("UnreachableTaint", "Taint", "node.kubernetes.io/unreachable", LOST, 1_000),
+    Signal("NotReadyTaint", "Taint", "node.kubernetes.io/not-ready", LOST, 2_000),
     Signal("Cordoned", "Cordon", "spec.unschedulable", LEAVING),
     Signal("ImpendingTermination", "Taint", "cloud.google.com/impending-node-termination", LEAVING),
     Signal("SpotInterruption", "Taint", "aws-node-termination-handler/spot-itn", LEAVING),
@@ -72,19 +73,19 @@ HEALTH_SIGNALS: Final[tuple[Signal, ...]] = (
     Signal("QuarantineEvent", "Annotation", "quarantineHealthEvent", SUSPECT),
     # NVSentinel: fatal conditions of a GPU or of its links
     *(
-        Signal(kind, "Condition", kind, DEGRADED, 10.0)
+        Signal(kind, "Condition", kind, DEGRADED, 10_000)
         for kind in ("GpuMemWatch", "GpuNvlinkWatch", "GpuPcieWatch", "GpuInforomWatch", "GpuDriverWatch")
     ),
     *(
-        Signal(kind, "Condition", kind, DEGRADED, 10.0)
+        Signal(kind, "Condition", kind, DEGRADED, 10_000)
         for kind in ("SysLogsXIDError", "SysLogsSXIDError", "SysLogsGPUFallenOff")
     ),
     # node-problem-detector
     Signal("KernelDeadlock", "Condition", "KernelDeadlock", SUSPECT),
     Signal("ReadonlyFilesystem", "Condition", "ReadonlyFilesystem", SUSPECT),
-    Signal("DevicesMissing", "Pods", "allocatable below what is bound", DEGRADED, 30.0),
-    Signal("StuckTerminating", "Pods", "pods that do not end", SUSPECT, 120.0),
-    Signal("PodsFailed", "Pods", "pods that failed by the node's fault", SUSPECT, lasts_seconds=300.0),
+    Signal("DevicesMissing", "Pods", "allocatable below what is bound", DEGRADED, 30_000),
+    Signal("StuckTerminating", "Pods", "pods that do not end", SUSPECT, 120_000),
+    Signal("PodsFailed", "Pods", "pods that failed by the node's fault", SUSPECT, lasts=300_000),
 )
 
 #: An untolerated taint that has no row: a node with NoExecute is lost for a gang, one with NoSchedule gets nothing new of it.
@@ -124,7 +125,7 @@ class _Record:
 class Health:
     """The standing of every node that is or was known, or that pods name."""
 
-    def __init__(self, policy: HealthPolicy, soak_seconds: Callable[[Node], float]) -> None:
+    def __init__(self, policy: HealthPolicy, soak: Callable[[Node], Millis]) -> None:
         self._policy = policy
         self.nodes: dict[str, Node] = {}
         self._records: dict[str, _Record] = {}
@@ -133,8 +134,8 @@ class Health:
         self._dirty: set[str] = set()
         #: nodes with something that time alone will change, and when
         self._due: dict[str, Millis] = {}
-        #: how long a node that was lost is not used after it returned, in seconds
-        self.soak_seconds = soak_seconds
+        #: how long a node that was lost is not used after it returned
+        self.soak = soak
         self._last: dict[str, Node] = {}
         self._lost: dict[str, Loss] = {}
         self._unfit: set[str] = set()
@@ -210,11 +211,7 @@ class Health:
         signals, later = self._signals(name, now)
         record.since = {signal.kind: min(since, record.since.get(signal.kind, since)) for signal, since in signals}
         ripening = {signal.kind: record.since[signal.kind] + self.grace(signal) for signal, _ in signals}
-        ends = {
-            signal.kind: record.since[signal.kind] + round(1000 * signal.lasts_seconds)
-            for signal, _ in signals
-            if signal.lasts_seconds
-        }
+        ends = {signal.kind: record.since[signal.kind] + signal.lasts for signal, _ in signals if signal.lasts}
         # what may be a loss keeps new work away at once, everything else when its grace is over
         record.active = {
             signal.kind: signal
@@ -255,7 +252,7 @@ class Health:
 
     def _soak(self, name: str, record: _Record) -> Millis:
         times = min(2 ** (len(record.losses) - 1), LONGEST_SOAK)
-        return round(1000 * self.soak_seconds(self._last[name]) * times) if name in self._last else 0
+        return self.soak(self._last[name]) * times if name in self._last else 0
 
     def _loss(self, record: _Record, ripening: Mapping[str, Millis], now: Millis) -> Loss | None:
         """The signal that makes the node a lost one, the first to do so."""
@@ -267,7 +264,8 @@ class Health:
         return min(found, key=lambda loss: (loss.devices_only, loss.at, loss.kind), default=None)
 
     def grace(self, signal: Signal) -> Millis:
-        return round(1000 * self._policy.grace_seconds.get(signal.kind, signal.grace_seconds))
+        chosen = self._policy.grace(signal.kind)
+        return signal.grace if chosen is None else chosen
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -280,7 +278,7 @@ class Health:
             return found, later
         found.extend((signal, min(since, now)) for signal, since in self._told(node, now))
         for signal, begins in _announced(node):
-            notice = begins - MAINTENANCE_NOTICE * 1000
+            notice = begins - MAINTENANCE_NOTICE
             if notice <= now:
                 found.append((signal, now))
             else:
@@ -313,7 +311,7 @@ class Health:
             return known
         if means == IGNORE:
             return None
-        return Signal(kind, "Condition", kind, means, known.grace_seconds if known else 0.0)
+        return Signal(kind, "Condition", kind, means, known.grace if known else 0)
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -396,4 +394,4 @@ def _announced(node: Node) -> Iterator[tuple[Signal, Millis]]:
         if signal.read == "Due":
             value = node.labels.get(signal.key, "")
             if 0 < len(value) <= _MOST_DIGITS and value.isascii() and value.isdigit():
-                yield signal, int(value) * 1000
+                yield signal, millis(int(value))

@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from gangline.engine.model import Millis
+from gangline.engine.model.units import seconds
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.preemption.fewest_victims import FewestSearch
 from gangline.engine.preemption.simulated_removal import SimulatedRemoval
@@ -103,14 +104,14 @@ def value_of(need: Need) -> Value:
     now = need.now
     if choice_of(need) != LEAST_LOST_WORK:
         return _KUEUES_VALUE
-    return lambda gang: (gang.priority, lost_work(gang, now), -gang.reserved, gang.uid)
+    return lambda gang: (gang.priority, lost_work(gang, now), -gang.reserved_at, gang.uid)
 
 
 def lost_work(gang: WorkloadState, now: Millis) -> float:
     """What stopping it now throws away, in device-seconds (of those that use no devices: in core-seconds)."""
     devices = sum(amount for (_, resource), amount in gang.usage.items() if is_accelerator(resource))
     cores = sum(amount for (_, resource), amount in gang.usage.items() if resource == "cpu") / 1000
-    return (devices or cores) * gang.unsaved(now) / 1000
+    return (devices or cores) * seconds(gang.unsaved(now))
 
 
 def in_order(gangs: list[WorkloadState], need: Need) -> list[WorkloadState]:

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from operator import attrgetter, methodcaller
 from typing import Final
 
-from gangline.engine.model import Admission, Backfill, ClusterQueue, Flavor, Ordering, Quota, ResourceGroup, Settings
+from gangline.engine.model import (
+    Admission,
+    Backfill,
+    ClusterQueue,
+    Flavor,
+    Millis,
+    Ordering,
+    Quota,
+    ResourceGroup,
+    Settings,
+)
 from gangline.engine.queues import quick_check
 from gangline.engine.queues.estimates import Estimates
 from gangline.engine.queues.ordering import Ranking
@@ -209,9 +219,11 @@ class ClusterQueueState(Node):
 
     # --- holders ------------------------------------------------------------------------------------------------------
 
-    def hold(self, gang: WorkloadState, admission: Admission, usage: dict[FlavorResource, int], reserved: int) -> None:
-        """`gang` holds quota from now on; `reserved` in seconds."""
-        gang.queue, gang.admission, gang.reserved = self, admission, reserved
+    def hold(
+        self, gang: WorkloadState, admission: Admission, usage: dict[FlavorResource, int], reserved_at: Millis
+    ) -> None:
+        """`gang` holds quota, since a whole second."""
+        gang.queue, gang.admission, gang.reserved_at = self, admission, reserved_at
         gang.usage = usage
         gang.cells = [(self.cell(fr), amount) for fr, amount in usage.items()]
         for cell, amount in gang.cells:

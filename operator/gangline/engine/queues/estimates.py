@@ -65,10 +65,8 @@ class Estimates:
 
 def _limit(gang: WorkloadState) -> Millis | None:
     """What is left of its maximum execution time."""
-    workload = gang.workload
-    if workload.max_execution_seconds is None:
-        return None
-    return max(0, workload.max_execution_seconds - workload.past_execution_seconds) * 1000
+    left = gang.workload.execution_left
+    return None if left is None else max(0, left)
 
 
 def flavors_of(admission: Admission | None) -> Flavors:

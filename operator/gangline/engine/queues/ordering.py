@@ -56,7 +56,7 @@ class Ranking:
 
     @property
     def by_time(self) -> bool:
-        return self.ordering.key == "HighestResponseRatio" or self.ordering.max_wait_seconds is not None
+        return self.ordering.key == "HighestResponseRatio" or self.ordering.max_wait is not None
 
     def renew(self, now: Millis) -> bool:
         """Let time pass. True if ranks are to be computed anew."""
@@ -95,8 +95,8 @@ class Ranking:
         return self._minute * RENEWAL - gang.since
 
     def _waited_longest(self, gang: WorkloadState) -> bool:
-        most = self.ordering.max_wait_seconds
-        return most is not None and self._waited(gang) >= most * 1000
+        most = self.ordering.max_wait
+        return most is not None and self._waited(gang) >= most
 
     def _expected(self, gang: WorkloadState) -> float:
         """For how long it is thought to run, wherever that may be."""
@@ -110,8 +110,8 @@ class Ranking:
         return self._aged_by(gang, self._expected(gang))
 
     def _aged_by(self, gang: WorkloadState, length: float) -> float:
-        cap = self.ordering.age_cap_seconds
-        counted = length if cap is None else min(length, cap * 1000)
+        cap = self.ordering.age_cap
+        counted = length if cap is None else min(length, cap)
         return gang.since + self.ordering.age_weight * counted
 
     def rank_with(self, gang: WorkloadState, length: Millis) -> float:

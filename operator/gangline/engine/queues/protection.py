@@ -31,14 +31,14 @@ def protected_until(gang: WorkloadState, now: Millis) -> Millis:
         return NEVER
     if not gang.admitted:  # it has quota but does not run yet: nothing is lost with it
         return 0
-    end = gang.admitted_at + round(policy.min_runtime_seconds * 1000)
+    end = gang.admitted_at + policy.min_runtime
     return end if end > now else 0
 
 
 def may_be_protected(gang: WorkloadState) -> bool:
     """Whether there is a time, once it has started, at which it is not to be stopped."""
     policy = _policy(gang)
-    return policy is not None and (policy.min_runtime_seconds > 0 or _for_good(gang, policy))
+    return policy is not None and (policy.min_runtime > 0 or _for_good(gang, policy))
 
 
 def stopped_too_often(gang: WorkloadState, most: int | None) -> bool:

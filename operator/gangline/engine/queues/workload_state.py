@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from gangline.engine.model import Admission, Millis, PodSet, Settings, Workload
+from gangline.engine.model.units import whole_second
 from gangline.engine.queues.states import ALLOWED, HOLDER, Journal, State, TransitionError
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, Node
 from gangline.engine.topology.placement import asks
@@ -124,7 +125,7 @@ class WorkloadState:
         "removed",
         "reported",
         "requeue_assumed",
-        "reserved",
+        "reserved_at",
         "review_at",
         "second_passes",
         "set_aside",
@@ -184,7 +185,8 @@ class WorkloadState:
 
         # holding
         self.admission: Admission | None = None
-        self.reserved = 0  # seconds
+        #: a whole second, as Kubernetes writes it down
+        self.reserved_at: Millis = 0
         self.admitted_at: Millis = 0
         #: what it holds; a flavor that it uses with quantity 0 is in here too
         self.usage: dict[FlavorResource, int] = {}
@@ -239,7 +241,7 @@ class WorkloadState:
         self.shape = Shape.of((self.priority, tuple(_shape(demand) for demand in self.demands)))
 
     def order_as_victim(self) -> None:
-        self.victim_key = (self.priority, -self.reserved, self.uid)
+        self.victim_key = (self.priority, -self.reserved_at, self.uid)
 
     @property
     def state(self) -> State:
@@ -277,13 +279,13 @@ class WorkloadState:
     @property
     def started_at(self) -> Millis:
         """Since when it runs, or holds quota if it does not run yet."""
-        return self.admitted_at if self.admitted else self.reserved * 1000
+        return self.admitted_at if self.admitted else self.reserved_at
 
     def unsaved(self, now: Millis) -> Millis:
         """How much of its running time is lost if it stops now: since its last checkpoint, or its start."""
         ran = max(0, now - self.admitted_at) if self.admitted else 0
-        checkpoint = self.workload.checkpoint_seconds
-        return ran % max(1, round(checkpoint * 1000)) if checkpoint else ran
+        checkpoint = self.workload.checkpoint
+        return ran if checkpoint is None else ran % checkpoint
 
     def requests(self) -> dict[str, int]:
         """What all its pods ask for, by resource."""
@@ -311,14 +313,14 @@ def _priority(workload: Workload, settings: Settings) -> int:
 def queue_time(workload: Workload, settings: Settings) -> Millis:
     """When its wait began, in whole seconds: creation, except after some evictions."""
     gates, ready = settings.gates, settings.pods_ready
-    evicted = workload.evicted_at // 1000 * 1000
+    evicted = whole_second(workload.evicted_at)
     if workload.evicted == "PodsReadyTimeout" and (ready is None or ready.timestamp != "Creation"):
         return evicted
     if workload.evicted in ("AdmissionCheck", "Overrun"):
         return evicted
     if workload.preempted == "InCohortReclaimWhileBorrowing" and not gates.get("PrioritySortingWithinCohort", True):
         return evicted + 1
-    return workload.created // 1000 * 1000
+    return whole_second(workload.created)
 
 
 def _demand(pod_set: PodSet, reclaimable: Mapping[str, int]) -> Demand:

@@ -26,7 +26,7 @@ class _Account:
     weight: float
     penalties: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
     #: where a QueuePolicy says another one than the policy of the cluster
-    half_life: float | None = None
+    half_life: Millis | None = None
 
 
 class AdmissionFairness:
@@ -66,7 +66,7 @@ class AdmissionFairness:
         """Its LocalQueue pays the share of one sampling interval in advance."""
         account = self._accounts.get(gang.local_queue)
         if account is not None:
-            part = self._decay(account, self._policy.sampling_interval_seconds)
+            part = self._decay(account, self._policy.sampling_interval)
             account.penalties[gang.uid] = {
                 resource: _rounded(amount * part) for resource, amount in gang.requests().items()
             }
@@ -91,7 +91,7 @@ class AdmissionFairness:
         if self._half_life(account) <= 0:
             account.consumed, account.sampled_at = {}, now
             return False
-        new = self._decay(account, (now - account.sampled_at) / 1000)
+        new = self._decay(account, now - account.sampled_at)
         running: dict[str, int] = {}
         for gang in admitted:
             for (_, resource), amount in gang.usage.items():
@@ -105,7 +105,7 @@ class AdmissionFairness:
         return account.consumed != before
 
     def due(self, key: str) -> Millis:
-        return self._accounts[key].sampled_at + round(self._policy.sampling_interval_seconds * 1000)
+        return self._accounts[key].sampled_at + self._policy.sampling_interval
 
     def next_due(self) -> Millis | None:
         """The earliest sample, if anything has been consumed at all."""
@@ -117,19 +117,19 @@ class AdmissionFairness:
     def forget(self, key: str) -> None:
         self._accounts.pop(key, None)
 
-    def set_half_life(self, key: str, seconds: float | None) -> None:
+    def set_half_life(self, key: str, half_life: Millis | None) -> None:
         """A LocalQueue's own half-life; None = that of the cluster."""
         account = self._accounts.get(key)
         if account is not None:
-            account.half_life = seconds
+            account.half_life = half_life
 
-    def _half_life(self, account: _Account) -> float:
-        return self._policy.half_life_seconds if account.half_life is None else account.half_life
+    def _half_life(self, account: _Account) -> Millis:
+        return self._policy.half_life if account.half_life is None else account.half_life
 
-    def _decay(self, account: _Account, seconds: float) -> float:
+    def _decay(self, account: _Account, span: Millis) -> float:
         """The weight of what is new after this time."""
         half_life = self._half_life(account)
-        return 1.0 - 0.5 ** (seconds / half_life) if half_life > 0 else 0.0
+        return 1.0 - 0.5 ** (span / half_life) if half_life > 0 else 0.0
 
 
 def _base_units(resource: str, amount: float) -> float:

@@ -58,7 +58,7 @@ def as_assumed(gang: WorkloadState) -> Workload:
     return replace(
         workload,
         admission=gang.admission,
-        reserved_at=gang.reserved * 1000,
+        reserved_at=gang.reserved_at,
         admitted=gang.admitted,
         admitted_at=gang.admitted_at,
         evicted=workload.evicted or ("Preempted" if gang.evicting else ""),

@@ -143,26 +143,22 @@ class Lifecycle:
 
     def _execution_limit(self, gang: WorkloadState) -> tuple[Millis | None, Evict | None]:
         """When it will have run for as long as it may, over all its admissions."""
-        limit = gang.workload.max_execution_seconds
-        if limit is None:
+        left = gang.workload.execution_left
+        if left is None:
             return None, None
-        left = limit - gang.workload.past_execution_seconds
         because = "exceeding the maximum execution time"
-        return gang.admitted_at + left * 1000, _deactivate(gang, "MaximumExecutionTimeExceeded", because)
+        return gang.admitted_at + left, _deactivate(gang, "MaximumExecutionTimeExceeded", because)
 
     def _readiness_limit(self, gang: WorkloadState, now: Millis) -> tuple[Millis | None, Evict | None]:
         """When it must have all pods ready: first after admission, and again after it lost one."""
         policy, workload = self._store.settings.pods_ready, gang.workload
         if policy is None or workload.pods_ready:
             return None, None
-        timeout = policy.timeout_seconds
-        since = gang.admitted_at
         if workload.pods_were_ready:
-            timeout = (
-                policy.timeout_seconds if policy.recovery_timeout_seconds is None else policy.recovery_timeout_seconds
-            )
-            since = max(since, workload.pods_ready_at)
-        return since + round(timeout * 1000), _not_ready(gang, policy, now)
+            due = max(gang.admitted_at, workload.pods_ready_at) + policy.recovery_timeout
+        else:
+            due = gang.admitted_at + policy.timeout
+        return due, _not_ready(gang, policy, now)
 
     # --- the second pass ----------------------------------------------------------------------------------------------
 
@@ -286,11 +282,7 @@ def _check_failed(gang: WorkloadState, now: Millis) -> Evict | None:
     retry = [check for check in gang.workload.checks if check.state == "Retry"]
     if not retry:
         return None
-    waits = [
-        (check.at or now) + check.requeue_after_seconds * 1000
-        for check in retry
-        if check.requeue_after_seconds is not None
-    ]
+    waits = [(check.at or now) + check.requeue_after for check in retry if check.requeue_after is not None]
     return Evict(
         gang.key,
         gang.uid,
@@ -324,13 +316,12 @@ def _not_ready(gang: WorkloadState, policy: PodsReadyPolicy, now: Millis) -> Evi
     count = gang.workload.requeue_count + 1
     if policy.backoff_limit is not None and count > policy.backoff_limit:
         return _deactivate(gang, "RequeuingLimitExceeded", "exceeding the maximum number of re-queuing retries")
-    pause = min(policy.backoff_max_seconds, policy.backoff_base_seconds * 2.0 ** min(count - 1, 62))
     return Evict(
         gang.key,
         gang.uid,
         "PodsReadyTimeout",
         f"Exceeded the PodsReady timeout {gang.key}",
-        requeue_at=now + round(pause * 1000),
+        requeue_at=now + policy.backoff(count),
         requeue_count=count,
     )
 

@@ -65,7 +65,7 @@ class Overruns:
             return None, overdue_at
         if policy.action == "Notify":
             return None, None
-        due = overdue_at + round(policy.grace_seconds * 1000)
+        due = overdue_at + policy.grace
         if now < due:
             return None, due
         eviction, again = self._act(gang, policy, _said(gang, state, policy, expected, forecast, now), now)

@@ -22,6 +22,7 @@ from gangline.engine.model import (
     Settings,
     Topology,
 )
+from gangline.engine.model.units import whole_second
 from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.nodes.health import Health
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, question_of, queue_of
@@ -62,7 +63,7 @@ class Store:
         #: where topology flavors have room
         self.topology = Topologies()
         #: which nodes can be trusted, and what those of other flavors have room for
-        self.health = Health(settings.health, self._soak_seconds)
+        self.health = Health(settings.health, self._soak)
         self.capacity = Capacity(self.health, self.flavors)
 
         self.hierarchy = CohortHierarchy()
@@ -94,7 +95,7 @@ class Store:
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 
-    def _soak_seconds(self, node: Node) -> float:
+    def _soak(self, node: Node) -> Millis:
         """The longest that a queue which may use the node asks for."""
         labels = node.labels.items()
         flavors = {name for name, flavor in self.flavors.items() if flavor.node_labels.items() <= labels}
@@ -103,7 +104,7 @@ class Store:
             for config in self.cluster_queues.values()
             if any(offered.name in flavors for group in config.groups for offered in group.flavors)
         )
-        return max((policy.soak_seconds for policy in policies), default=Recovery().soak_seconds)
+        return max((policy.soak for policy in policies), default=Recovery().soak)
 
     def somebody_on(self, node: str) -> bool:
         """Gangs have pods or room on a node."""
@@ -186,7 +187,7 @@ class Store:
             self.fairness.forget(key)
             return
         self.fairness.put(local_queue)
-        self.fairness.set_half_life(key, own.half_life_seconds if own is not None and shares else None)
+        self.fairness.set_half_life(key, own.half_life if own is not None and shares else None)
 
     # --- gangs --------------------------------------------------------------------------------------------------------
 
@@ -214,7 +215,7 @@ class Store:
             gang.enter(HOLDER[gang.admitted, evicting])
             self._homeless.setdefault(admission.cluster_queue, {})[gang.uid] = gang
             return
-        queue.hold(gang, admission, self.usage_of(gang, admission), gang.workload.reserved_at // 1000)
+        queue.hold(gang, admission, self.usage_of(gang, admission), whole_second(gang.workload.reserved_at))
         self.note_state(gang, evicting=evicting)
         self.touch(queue)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gangline.engine.model import Admission, Workload
+from gangline.engine.model.units import whole_second
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.quota_holds import QuotaHold
 from gangline.engine.queues.states import HOLDER, State
@@ -69,7 +70,7 @@ class Intake:
         if queue is not None and gang.holds and _same(gang.admission, workload.admission):
             queue.unrank(gang)
             self._learn(gang, workload)
-            gang.reserved = workload.reserved_at // 1000
+            gang.reserved_at = whole_second(workload.reserved_at)
             queue.rank(gang)
             store.confirm(gang)
             store.reviews[gang.key] = gang

@@ -14,6 +14,8 @@ TOOLS := .venv-tools
 DOCS := .venv-docs
 #: .venv once more, with the coverage-guided fuzzer
 FUZZ := .venv-fuzz
+#: the mutation tester of `make mutants`
+MUTANTS := .venv-mutants
 BIN := $(VENV)/bin
 #: pytest workers; the tests that need the control plane share one per worker
 WORKERS ?= 2
@@ -23,12 +25,15 @@ TIMES ?= 20
 #: of fuzz and fuzz-coverage: for so many seconds each target, or those in whose name a pattern of TARGETS is found
 FUZZ_SECONDS ?= 60
 TARGETS ?=
+#: of mutants: so many, and those in whose module's path ONLY is found
+SAMPLE ?= 300
+ONLY ?=
 #: which of bench/admission.yaml's loads and sizes the benchmarks run
 LOAD ?= baseline
 SIZE ?= full
 #: of bench-admission: a minimalkueue to run the same load against (docs/performance.md)
 KUEUE ?=
-#: of bench-soak and fuzz-cluster; CALM=1: without faults
+#: of bench-soak and fuzz-cluster (and SEED of mutants); CALM=1: without faults
 MINUTES ?= 30
 SEED ?= 1
 CALM ?=
@@ -37,7 +42,7 @@ TRIALS ?= 20
 #: of bench-curve: the largest number of workloads
 TO ?= 50000
 
-.PHONY: help run test fuzz fuzz-coverage fuzz-cluster check venv bench bench-engine bench-admission bench-jobs bench-hotswap bench-idle bench-soak bench-curve crds reference docs lock sbom clean
+.PHONY: help run test fuzz fuzz-coverage fuzz-cluster mutants check venv bench bench-engine bench-admission bench-jobs bench-hotswap bench-idle bench-soak bench-curve crds reference docs lock sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +64,9 @@ fuzz-coverage: $(FUZZ)/.installed ## coverage-guided: FUZZ_SECONDS=60 for every 
 fuzz-cluster: venv ## a tenant writes at random for MINUTES=30 (SEED=1) while another team's jobs are admitted as ever
 	@$(BIN)/gangline cluster build
 	@GANGLINE_TENANT_SECONDS=$$(($(MINUTES) * 60)) GANGLINE_TENANT_SEED=$(SEED) $(BIN)/pytest -s tests/cluster/test_tenant.py $(PYTEST_ARGS)
+
+mutants: venv $(MUTANTS)/.installed ## small faults in the engine: do its tests catch them? SAMPLE=300 drawn with SEED=1; goes on where it was ended
+	@$(MUTANTS)/bin/python scripts/mutants.py --sample $(SAMPLE) --seed $(SEED) --workers $(WORKERS) $(if $(ONLY),--only $(ONLY))
 
 check: venv ## format, lint, types, import contracts, generated pages, links
 	@echo "· ruff format"; $(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; exit 1; }
@@ -117,6 +125,7 @@ docs: $(DOCS)/.installed ## a browsable site of docs/ with search: site/index.ht
 lock: $(TOOLS)/.installed ## requirements*.lock anew from pyproject.toml, with hashes, keeping versions that fit (UPGRADE=1: the newest)
 	@$(LOCK) pyproject.toml --group dev --output-file requirements.lock
 	@$(LOCK) --group fuzz --output-file requirements-fuzz.lock
+	@$(LOCK) --group mutants --output-file requirements-mutants.lock
 	@$(LOCK) --group docs --output-file requirements-docs.lock
 	@$(LOCK) --group tools --output-file requirements-tools.lock
 
@@ -133,6 +142,10 @@ $(FUZZ)/.installed: pyproject.toml requirements.lock requirements-fuzz.lock
 	@./scripts/venv.sh $(FUZZ) fuzz
 	@touch $@
 
+$(MUTANTS)/.installed: requirements-mutants.lock
+	@./scripts/venv.sh $(MUTANTS) mutants
+	@touch $@
+
 $(DOCS)/.installed: requirements-docs.lock
 	@./scripts/venv.sh $(DOCS) docs
 	@touch $@
@@ -142,5 +155,5 @@ $(TOOLS)/.installed: requirements-tools.lock
 	@touch $@
 
 clean: ## remove .venv and caches (the control plane's build cache stays)
-	rm -rf $(VENV) $(TOOLS) $(DOCS) $(FUZZ) site .fuzz .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) $(TOOLS) $(DOCS) $(FUZZ) $(MUTANTS) site .fuzz .mutants .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
 	find operator webhooks tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,13 +2,14 @@
 # Makes or refreshes the virtual environment that the Makefile works in.
 #   scripts/venv.sh DIR          Gangline and what it is checked and tested with
 #   scripts/venv.sh DIR fuzz     the same and what `make fuzz` needs
+#   scripts/venv.sh DIR mutants  the mutation tester of `make mutants`
 #   scripts/venv.sh DIR docs     what `make docs` needs
 #   scripts/venv.sh DIR tools    what `make lock` and `make sbom` need
 # GANGLINE_PYTHON=/path/to/python3.x picks the interpreter. Nothing is installed but what a lock file names by version and hash.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-dir="${1:?usage: scripts/venv.sh DIR [fuzz|docs|tools]}"
+dir="${1:?usage: scripts/venv.sh DIR [fuzz|mutants|docs|tools]}"
 what="${2:-gangline}"
 oldest="3.11"
 
@@ -62,7 +63,7 @@ if [[ ! -x "$dir/bin/python" ]]; then
 fi
 
 pip=("$dir/bin/python" -m pip --disable-pip-version-check --quiet install)
-if [[ "$what" == docs || "$what" == tools ]]; then
+if [[ "$what" == mutants || "$what" == docs || "$what" == tools ]]; then
   echo "· installing requirements-$what.lock into $dir" >&2
   "${pip[@]}" --require-hashes --requirement "requirements-$what.lock"
   exit

@@ -33,7 +33,7 @@ def wanted(requirements: list[str]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["requirements.lock", *(f"requirements-{group}.lock" for group in ("fuzz", "docs", "tools"))]
+    "name", ["requirements.lock", *(f"requirements-{group}.lock" for group in ("fuzz", "mutants", "docs", "tools"))]
 )
 def test_every_package_is_pinned_by_version_and_hash(name: str) -> None:
     packages = locked(name)
@@ -49,6 +49,7 @@ def test_the_locks_name_all_that_the_project_asks_for() -> None:
     asked = [*PROJECT["project"]["dependencies"], *PROJECT["build-system"]["requires"], *groups["dev"]]
     assert wanted(asked) <= set(locked("requirements.lock"))
     assert wanted(groups["fuzz"]) <= set(locked("requirements-fuzz.lock"))
+    assert wanted(groups["mutants"]) <= set(locked("requirements-mutants.lock"))
     assert wanted(groups["docs"]) <= set(locked("requirements-docs.lock"))
     assert wanted(groups["tools"]) <= set(locked("requirements-tools.lock"))
 

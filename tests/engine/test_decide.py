@@ -298,6 +298,19 @@ def test_admission_may_wait_until_all_pods_are_ready() -> None:
     assert of(world.decide(), Admit) == ["w2"]
 
 
+@pytest.mark.parametrize("settled", [True, False])
+def test_the_gangs_of_a_deleted_queue_keep_nobody_waiting_for_their_pods(settled: bool) -> None:
+    """Whether it is heard alone or together with what follows it."""
+    settings = Settings(pods_ready=PodsReadyPolicy(block_admission=True))
+    world = World(cluster_queue("q", 8), cluster_queue("r", 8), gang("w1", 1), gang("w2", 1, "r"), settings=settings)
+    assert of(world.decide(), Admit) == ["w1"]
+    world.engine.observe(Gone(ClusterQueue, "q"))
+    if settled:
+        world.engine.queue_status("q")
+    world.change("w1", active=False)
+    assert of(world.decide(), Admit) == ["w2"]
+
+
 def test_quantities_in_messages_are_kubernetes_quantities() -> None:
     quotas = {"a100": {"cpu": 2000, "memory": 4 * 2**30}}
     request = PodSet("main", 1, {"cpu": 3500, "memory": 6 * 2**30})

@@ -219,10 +219,10 @@ class Lives(Twins):
                     ready = {check.name for check in workload.checks if check.state == "Ready"}
                     assert ready.issuperset(required_checks(config, workload.admission)), decision
                 case Evict() | Preempt():
-                    assert workload is not None and not workload.evicted, "it is on its way out"
-                    assert workload.admission is not None or workload.key in {
-                        d.workload for d in decisions if isinstance(d, Admit)
-                    }
+                    assert workload is not None
+                    admitted_just_now = workload.key in {d.workload for d in decisions if isinstance(d, Admit)}
+                    assert admitted_just_now or not workload.evicted, "it is on its way out"
+                    assert admitted_just_now or workload.admission is not None
                 case _:
                     pass
 

@@ -141,7 +141,7 @@ class Store:
         queue.delays_topology = any(check is not None and check.controller in DELAYING for check in checks)
 
     def _retire(self, queue: ClusterQueueState) -> None:
-        """A queue's object is gone. Its gangs are homeless until it is back."""
+        """A queue's object is gone. Its gangs are homeless until it is back, and keep nobody waiting for their pods."""
         self.touched.pop(id(queue), None)
         self.changed_queues.add(queue.name)
         for gang in queue.pending.everyone():
@@ -151,6 +151,7 @@ class Store:
         for gang in queue.holders.values():
             gang.queue, gang.cells = None, []
             self._homeless.setdefault(queue.name, {})[gang.uid] = gang
+            self._note_ready(gang, ready=True)
 
     def _put_in_service(self, queue: ClusterQueueState) -> None:
         """A queue in a tree that was made anew: its holders are counted again."""

@@ -53,7 +53,8 @@ def _without_nulls(value: Any, path: str, levels: int) -> Any:
 
 def _refusal(kind: type[Model], error: ErrorDetails, path: str) -> ParseError:
     steps, wanted = _place(kind, error["loc"])
-    return ParseError(f"{path}{steps}", "must be a whole number or a string" if wanted == int | str else _words(error))
+    place = f"{path}{steps}".removeprefix(".")  # where the whole object is read
+    return ParseError(place, "must be a whole number or a string" if wanted == int | str else _words(error))
 
 
 def _words(error: ErrorDetails) -> str:

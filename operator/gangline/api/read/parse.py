@@ -45,6 +45,7 @@ __all__ = [
     "local_queue",
     "namespace",
     "node",
+    "priority_class",
     "topology",
     "workload",
 ]
@@ -197,6 +198,11 @@ def topology(obj: Any) -> model.Topology:
     said = child(root(obj), "spec", "")
     levels = models.read(config.TopologySpec, said, "spec").levels if said else ()
     return model.Topology(_name(obj), tuple(level.node_label for level in levels))
+
+
+def priority_class(obj: Any) -> int:
+    """What a WorkloadPriorityClass is worth; or a PriorityClass, which has the same field."""
+    return models.read(config.WorkloadPriorityClass, {"value": root(obj).get("value")}, "").value
 
 
 # --- namespaces, nodes, pods ------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ TRIALS ?= 20
 #: of bench-curve: the largest number of workloads
 TO ?= 50000
 
-.PHONY: help run test fuzz fuzz-coverage fuzz-cluster mutants check venv bench bench-engine bench-admission bench-jobs bench-hotswap bench-idle bench-soak bench-curve crds reference docs lock sbom clean
+.PHONY: help run test fuzz fuzz-coverage fuzz-cluster mutants check venv bench bench-engine bench-reading bench-admission bench-jobs bench-hotswap bench-idle bench-soak bench-curve crds reference docs lock sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,11 +82,14 @@ $(STAMP): pyproject.toml requirements.lock
 	@./scripts/venv.sh $(VENV)
 	@touch $@
 
-bench: bench-engine ## every benchmark, at its smallest size
+bench: bench-engine bench-reading ## every benchmark, at its smallest size
 	@$(MAKE) --no-print-directory bench-admission bench-jobs SIZE=smoke
 
 bench-engine: venv ## how fast the engine decides; JSON on stdout
 	@$(BIN)/python -m tests.bench.engine
+
+bench-reading: venv ## what it costs to read a Workload by hand and with the model of its CRD; JSON on stdout
+	@$(BIN)/python -m tests.bench.reading
 
 bench-admission: venv ## Kueue's benchmark load (LOAD=baseline|large|tas SIZE=full|half|tenth|smoke); JSON on stdout
 	@$(BIN)/gangline cluster build >&2

@@ -13,6 +13,8 @@ import yaml
 Json = dict[str, Any]
 Path_ = tuple[str | int, ...]
 
+#: what every object begins with, which is made up apart
+HEAD = frozenset({"apiVersion", "kind", "metadata"})
 CRDS = Path(__file__).parents[2] / "crds"
 #: one of these fits every pattern of our schemas
 TEXTS = (
@@ -66,10 +68,11 @@ def _made(schema: Json, *, all_fields: bool) -> Any:
             if "properties" not in schema:
                 return {}
             required = schema.get("required", ())
+            head = HEAD if schema["properties"].keys() >= HEAD else frozenset[str]()  # of the whole object
             return {
                 name: _made(inner, all_fields=all_fields)
                 for name, inner in schema["properties"].items()
-                if (all_fields or name in required) and name not in ("apiVersion", "kind", "metadata")
+                if (all_fields or name in required) and name not in head
             }
         case "array":
             count = max(schema.get("minItems", 0), 1 if all_fields else 0)

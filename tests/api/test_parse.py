@@ -11,11 +11,12 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from tests.api import accepted
 from tests.api.generated import Json, objects, with_defaults
 from tests.examples import examples
 
 from gangline.api import names
-from gangline.api.read import parse, render
+from gangline.api.read import parse, policy_reader, render
 from gangline.api.read.parse import ParseError
 from gangline.api.schema import kinds
 from gangline.api.schema.json_schema import structural
@@ -412,6 +413,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
 }
 SCHEMAS = {kind.kind: structural(kind.versions[-1].model) for kind in kinds.KINDS if kind.kind in READERS}
 METADATA = {"name": "x", "namespace": "y", "uid": "u", "creationTimestamp": "2026-01-31T12:00:00Z"}
+MODELLED = [case for case in accepted.schemas() if case[0] in {*READERS, "QueuePolicy"} - {"Workload"}]
 JUNK = st.sampled_from([None, "", "x", 0, -1, 2**70, 1.5, True, [], {}, [None], ["x"], {"a": None}, [{}], [[]]])
 some = examples(40, suppress_health_check=list(HealthCheck))
 
@@ -433,6 +435,82 @@ def test_malformed_objects_raise_nothing_else(kind: str, data: st.DataObject) ->
         READERS[kind](obj)
     except ParseError as error:
         assert error.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema"), [pytest.param(k, schema, id=k) for k, _, version, schema in MODELLED if version != "v1beta1"]
+)
+def test_what_the_schema_accepts_is_read_whatever_is_left_out(kind: str, schema: Json) -> None:
+    def read(body: Json) -> None:
+        for defaulted in (body, with_defaults(body, schema)):
+            obj = {"metadata": METADATA, **defaulted}
+            if kind != "QueuePolicy":
+                READERS[kind](obj)
+                continue
+            policy_reader.with_policy(model.ClusterQueue("a"), obj)
+            policy_reader.stall(obj)
+            policy_reader.selects(obj, {"metadata": {"name": "a"}})
+
+    fullest = accepted.fullest(schema)
+    if kind == "ClusterQueue":
+        fullest["spec"]["namespaceSelector"]["matchExpressions"][0]["operator"] = "Exists"  # the schema says: any text
+    read(accepted.smallest(schema))
+    read({})
+    for _, body in [("", fullest), *accepted.variants(fullest, schema)]:
+        read(body)
+
+
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        ({"spares": "9" * 10_000}, "spec.recovery.spares: must match "),
+        ({"spares": []}, "spec.recovery.spares: must be a whole number or a string"),
+        ({"soak": "1" * 300 + "h"}, "spec.recovery.soak: "),
+        ({"breaker": "2"}, "spec.recovery.breaker: must match "),
+        ({"swapBudget": 2**63}, "spec.recovery.swapBudget: must be a whole number within 64 bits"),
+        ({"swapBudget": True}, "spec.recovery.swapBudget: must be a whole number"),
+        ({"lend": "no"}, "spec.recovery.lend: must be true or false"),
+        ("all", "spec.recovery: must be an object"),
+    ],
+)
+def test_what_a_policy_may_not_say_is_named(spec: Any, complaint: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        policy_reader.recovery({"metadata": {"name": "p"}, "spec": {"recovery": spec}})
+    assert str(caught.value).startswith(complaint) and len(str(caught.value)) < 200
+
+
+def test_what_a_policy_says_wrong_is_nothing_to_queues_that_others_are_for() -> None:
+    wrong = {"metadata": {"name": "a"}, "spec": {"clusterQueues": {"names": ["x"]}, "recovery": {"soak": "soon"}}}
+    right = {"metadata": {"name": "b"}, "spec": {"clusterQueues": {"names": ["q", "x"]}}}
+    assert policy_reader.in_force([wrong, right], {"metadata": {"name": "q"}}) is right
+    assert policy_reader.in_force([wrong, right], {"metadata": {"name": "x"}}) is wrong
+
+
+@pytest.mark.parametrize("where", ["nodeLabels", "elsewhere"])
+def test_what_is_nested_without_end_is_refused(where: str) -> None:
+    deep: Any = "x"
+    for _ in range(900):
+        deep = [deep]
+    with pytest.raises(ParseError, match="spec: is nested in more than 100 levels"):
+        parse.flavor({"metadata": METADATA, "spec": {where: deep}})
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "message"),
+    [
+        ({"nodeLabels": {"zone": 7}}, "spec.nodeLabels[zone]", "must be a string"),
+        ({"nodeTaints": [{"key": "k"}]}, "spec.nodeTaints[0].effect", "is required"),
+        ({"nodeTaints": {}}, "spec.nodeTaints", "must be a list"),
+        ({"tolerations": ["x"]}, "spec.tolerations[0]", "must be an object"),
+        ({"topology_name": "t", "topologyName": "T"}, "spec.topologyName", "must match pattern"),
+        ({"node_labels": 7}, "", ""),  # no name of a field of theirs
+    ],
+)
+def test_errors_in_models_name_the_field_as_it_is_written(spec: Json, path: str, message: str) -> None:
+    try:
+        assert parse.flavor({"metadata": METADATA, "spec": spec}) == model.Flavor("x") and not path
+    except ParseError as error:
+        assert (error.path, error.message[: len(message)]) == (path, message)
 
 
 @pytest.mark.parametrize("reader", [*READERS.values(), parse.namespace, parse.node, parse.foreign_pod])

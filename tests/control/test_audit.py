@@ -70,6 +70,61 @@ def test_what_says_nothing_new_is_not_written() -> None:
     }
 
 
+#: as version 0.1 wrote them; what wrote them then was no library
+OLD_LINES = [
+    (
+        b'{"fact":["+","ClusterQueue",{"name":"q","cohort":"co","groups":[{"covered":["cpu"],"flavors":[{"name":"f",'
+        b'"resources":{"cpu":{"nominal":5,"borrowing_limit":1,"lending_limit":0}}}]}],"weight":0.5,"fixes":["a","b"],'
+        b'"backfill":{"revoke":"Any"}}]}\n',
+        Put(
+            model.ClusterQueue(
+                "q",
+                "co",
+                groups=(model.ResourceGroup(("cpu",), (model.FlavorQuotas("f", {"cpu": model.Quota(5, 1, 0)}),)),),
+                weight=0.5,
+                fixes=frozenset({"b", "a"}),
+                backfill=model.Backfill(revoke="Any"),
+            )
+        ),
+    ),
+    (b'{"fact":["-","Node","n"]}\n', model.Gone(model.Node, "n")),
+    (
+        b'{"now":5,"room":null,"decided":[["Admit",{"workload":"ns/w","uid":"u","admission":{"cluster_queue":"q","pod_sets":'
+        b'[{"name":"main","count":2,"flavors":{"cpu":"f"},"usage":{"cpu":2000},"topology":{"levels":["rack"],"domains":'
+        b'[{"values":["r1"],"count":2}]}}]},"admitted":true,"at":5}]]}\n',
+        Round(
+            5,
+            (
+                model.Admit(
+                    "ns/w",
+                    "u",
+                    model.Admission(
+                        "q",
+                        (
+                            model.PodSetAssignment(
+                                "main",
+                                2,
+                                {"cpu": "f"},
+                                {"cpu": 2000},
+                                model.TopologyAssignment(("rack",), (model.Domain(("r1",), 2),)),
+                            ),
+                        ),
+                    ),
+                    True,
+                    5,
+                ),
+            ),
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "entry"), OLD_LINES)
+def test_the_format_is_as_it_was(line: bytes, entry: Any) -> None:
+    assert from_line(line) == entry
+    assert to_line(entry) == line
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
@@ -77,6 +132,11 @@ def test_what_says_nothing_new_is_not_written() -> None:
         (b'{"fact": ["+", "Flavor", {"name": "f", "colour": "red"}]}', "Flavor has no field 'colour'"),
         (b'{"fact": ["+", "Flavor", {}]}', "Flavor: .*name"),
         (b'{"fact": ["+", "Workload", {"pod_sets": 7}]}', "Workload.pod_sets"),
+        (b'{"fact": ["+", "Workload", {"uid": "u", "name": "w", "pod_set": []}]}', "Workload has no field 'pod_set'"),
+        (
+            b'{"fact": ["+", "ClusterQueue", {"name": "q", "groups": [{"covered": []}]}]}',
+            r"groups\[0\]: flavors is missing",
+        ),
         (b"[1]", "no line of an audit record"),
         (b"{", "not JSON"),
     ],

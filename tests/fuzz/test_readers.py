@@ -11,7 +11,7 @@ NUMBERS = (
     "gangline.api.quantity.parse_number",
     "gangline.api.read.configuration._pods_ready",
     "gangline.api.read.configuration._usage_based",
-    "gangline.api.read.parse.local_queue",
+    "gangline.api.read.parse._consumed",
     "gangline.api.read.policy_reader._give_way",
     "gangline.api.read.policy_reader.backfill",
     "gangline.api.read.policy_reader.overrun",
@@ -78,6 +78,7 @@ API_SERVER = (
 #: JSON that the same process has just written, of an object that was measured when it came in
 WRITTEN_HERE = (
     "gangline.api.read.podspec._known",
+    "gangline.api.read.policy_reader._known",
     "gangline.control.writes.writes.Writes._render",
     "gangline_webhooks.facts._is_queued",
 )

@@ -6,9 +6,15 @@ import logging
 from dataclasses import dataclass
 from typing import cast
 
-from gangline.api.schema.kinds import CONVERTED
+from gangline.api.convert.conversion import CONVERTED
 from gangline.kube.client import ApiClient, Conflict, NotFound, Resource
-from gangline.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Json
+from gangline.kube.resources import (
+    BY_KIND,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    MUTATING_WEBHOOKS,
+    VALIDATING_WEBHOOKS,
+    Json,
+)
 from gangline_webhooks import registration
 from gangline_webhooks.registration import Endpoint
 
@@ -28,7 +34,8 @@ class Registrar:
         for resource, wanted in registration.configurations(self.endpoint, bundle, self.inject_from).items():
             await self._ensure_configuration(resource, wanted)
         wanted = registration.conversion(self.endpoint, bundle)
-        return [kind.name for kind in CONVERTED if not await self._ensure_conversion(kind.name, wanted)]
+        names = [f"{resource.plural}.{resource.group}" for resource in map(BY_KIND.__getitem__, CONVERTED)]
+        return [name for name in names if not await self._ensure_conversion(name, wanted)]
 
     async def remove(self) -> None:
         """Take the webhooks off the API server's paths; conversion stays, without it stored objects can't be read."""

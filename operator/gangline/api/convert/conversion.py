@@ -50,6 +50,8 @@ _STEPS: Final = {
     "Topology": _SAME,
     "WorkloadPriorityClass": _SAME,
 }
+#: kinds whose two versions differ in their fields
+CONVERTED: Final = tuple(kind for kind, steps in _STEPS.items() if steps is not _SAME)
 
 
 def convert(obj: Json, to_version: str) -> Json:

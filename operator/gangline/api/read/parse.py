@@ -1,33 +1,36 @@
 """From objects as the API server gives them (JSON, v1beta2) to the engine's facts.
 
-Pure functions; a malformed object raises ParseError and nothing else. Values that live long share what is equal: pod
-templates are read once per content (see `podspec`).
+Kinds that change rarely are read with the models of their CRDs, see `models`; nodes, pods and namespaces by hand, since there are
+many of them and few of their fields matter. Pure functions; a malformed object raises ParseError and nothing else. Values that
+live long share what is equal: pod templates are read once per content (see `podspec`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gangline.api import names
-from gangline.api.read import podspec
+from gangline.api.read import models, podspec
 from gangline.api.read.parse_workload import NO_CONDITION, admission, conditions, holding, is_true, needs, workload
 from gangline.api.read.reading import (
     Json,
     ParseError,
+    all_amounts,
+    amount,
     amounts,
     child,
     flag,
-    items,
     labels,
     millis,
+    moment,
     needed,
-    optional_amount,
-    optional_number,
     root,
     text,
-    texts,
     weight,
 )
+from gangline.api.schema import common
+from gangline.api.schema.v1beta2 import clusterqueue, config, localqueue
 from gangline.engine import model
 
 __all__ = [
@@ -42,6 +45,7 @@ __all__ = [
     "local_queue",
     "namespace",
     "node",
+    "priority_class",
     "topology",
     "workload",
 ]
@@ -50,147 +54,158 @@ __all__ = [
 
 
 def flavor(obj: Any) -> model.Flavor:
-    spec = child(root(obj), "spec", "")
+    spec = models.read(config.ResourceFlavorSpec, child(root(obj), "spec", ""), "spec")
     return model.Flavor(
         name=_name(obj),
-        node_labels=labels(spec, "nodeLabels", "spec"),
-        taints=podspec.taints(spec, "nodeTaints", "spec"),
-        tolerations=podspec.tolerations(spec, "tolerations", "spec"),
-        topology=text(spec, "topologyName", "spec"),
+        node_labels=spec.node_labels or {},
+        taints=tuple(model.Taint(taint.key, taint.value or "", taint.effect) for taint in spec.node_taints or ()),
+        tolerations=tuple(_toleration(each) for each in spec.tolerations or ()),
+        topology=spec.topology_name or "",
         autoscaled=labels(child(obj, "metadata", ""), "annotations", "metadata").get(names.AUTOSCALED) == "true",
     )
 
 
+def _toleration(said: common.Toleration) -> model.Toleration:
+    return model.Toleration(said.key or "", said.operator or "Equal", said.value or "", said.effect or "")
+
+
 def cohort(obj: Any) -> model.Cohort:
-    spec = child(root(obj), "spec", "")
+    spec = models.read(config.CohortSpec, child(root(obj), "spec", ""), "spec")
     return model.Cohort(
         name=_name(obj),
-        parent=text(spec, "parentName", "spec"),
-        groups=_groups(spec),
-        weight=weight(spec, "spec"),
+        parent=spec.parent_name or "",
+        groups=_groups(spec.resource_groups or ()),
+        weight=_weight(spec.fair_sharing),
     )
 
 
 def cluster_queue(obj: Any) -> model.ClusterQueue:
-    spec = child(root(obj), "spec", "")
+    spec = models.read(clusterqueue.ClusterQueueSpec, child(root(obj), "spec", ""), "spec")
     metadata = child(obj, "metadata", "")
-    scope = child(spec, "admissionScope", "spec")
-    selector = child(spec, "namespaceSelector", "spec")
-    selects_none = spec.get("namespaceSelector") is None
+    strategy, scope = spec.admission_checks_strategy, spec.admission_scope
     return model.ClusterQueue(
         name=_name(obj),
-        cohort=text(spec, "cohortName", "spec"),
-        strategy=text(spec, "queueingStrategy", "spec", "BestEffortFIFO"),
-        groups=_groups(spec),
-        fungibility=_fungibility(child(spec, "flavorFungibility", "spec")),
-        preemption=_preemption(child(spec, "preemption", "spec")),
-        weight=weight(spec, "spec"),
-        namespace_selector=None
-        if selects_none
-        else model.LabelSelector(podspec.selector(selector, "spec.namespaceSelector")),
-        stop_policy=text(spec, "stopPolicy", "spec", "None"),
-        checks=_check_refs(child(spec, "admissionChecksStrategy", "spec")),
-        admission_mode=text(scope, "admissionMode", "spec.admissionScope"),
+        cohort=spec.cohort_name or "",
+        strategy=spec.queueing_strategy,
+        groups=_groups(spec.resource_groups or ()),
+        fungibility=_fungibility(spec.flavor_fungibility),
+        preemption=_preemption(spec.preemption),
+        weight=_weight(spec.fair_sharing),
+        namespace_selector=None if spec.namespace_selector is None else _selector(spec.namespace_selector),
+        stop_policy=spec.stop_policy,
+        checks=tuple(
+            model.CheckRef(rule.name, tuple(rule.on_flavors or ()))
+            for rule in (() if strategy is None else strategy.admission_checks)
+        ),
+        admission_mode="" if scope is None else scope.admission_mode,
         terminating=metadata.get("deletionTimestamp") is not None,
         labels=labels(metadata, "labels", "metadata"),
     )
 
 
-def _groups(spec: Json) -> tuple[model.ResourceGroup, ...]:
-    groups = items(spec, "resourceGroups", "spec")
+def _groups(groups: Sequence[clusterqueue.ResourceGroup]) -> tuple[model.ResourceGroup, ...]:
     return tuple(_group(group, f"spec.resourceGroups[{i}]") for i, group in enumerate(groups))
 
 
-def _group(group: Json, path: str) -> model.ResourceGroup:
-    flavors = tuple(_quotas(f, f"{path}.flavors[{i}]") for i, f in enumerate(items(group, "flavors", path)))
-    covered = texts(group, "coveredResources", path)
+def _group(group: clusterqueue.ResourceGroup, path: str) -> model.ResourceGroup:
+    covered = tuple(group.covered_resources)
+    flavors = tuple(_quotas(flavor, f"{path}.flavors[{i}]") for i, flavor in enumerate(group.flavors))
     for i, quotas in enumerate(flavors):
         if set(quotas.resources) != set(covered):
             raise ParseError(f"{path}.flavors[{i}].resources", "must list exactly the resources in coveredResources")
     return model.ResourceGroup(covered, flavors)
 
 
-def _quotas(flavor: Json, path: str) -> model.FlavorQuotas:
-    resources = [
-        _quota(resource, f"{path}.resources[{i}]") for i, resource in enumerate(items(flavor, "resources", path))
-    ]
-    return model.FlavorQuotas(needed(flavor, "name", path), dict(resources))
+def _quotas(flavor: clusterqueue.FlavorQuotas, path: str) -> model.FlavorQuotas:
+    resources = {each.name: _quota(each, f"{path}.resources[{i}]") for i, each in enumerate(flavor.resources)}
+    return model.FlavorQuotas(flavor.name, resources)
 
 
-def _quota(resource: Json, path: str) -> tuple[str, model.Quota]:
-    name = needed(resource, "name", path)
-    nominal = optional_amount(resource, "nominalQuota", name, path)
-    if nominal is None:
-        raise ParseError(f"{path}.nominalQuota", "is required")
-    borrowing = optional_amount(resource, "borrowingLimit", name, path)
-    lending = optional_amount(resource, "lendingLimit", name, path)
-    return name, model.Quota(nominal, borrowing, lending)
-
-
-def _fungibility(body: Json) -> model.Fungibility:
-    path = "spec.flavorFungibility"
-    return model.Fungibility(
-        when_can_borrow=text(body, "whenCanBorrow", path, "MayStopSearch"),
-        when_can_preempt=text(body, "whenCanPreempt", path, "TryNextFlavor"),
-        preference=text(body, "preference", path),
+def _quota(said: clusterqueue.ResourceQuota, path: str) -> model.Quota:
+    borrowing, lending = said.borrowing_limit, said.lending_limit
+    return model.Quota(
+        amount(said.nominal_quota, said.name, f"{path}.nominalQuota"),
+        None if borrowing is None else amount(borrowing, said.name, f"{path}.borrowingLimit"),
+        None if lending is None else amount(lending, said.name, f"{path}.lendingLimit"),
     )
 
 
-def _preemption(body: Json) -> model.PreemptionPolicy:
-    path = "spec.preemption"
-    borrow = child(body, "borrowWithinCohort", path)
+def _fungibility(said: clusterqueue.FlavorFungibility) -> model.Fungibility:
+    return model.Fungibility(said.when_can_borrow, said.when_can_preempt, said.preference or "")
+
+
+def _preemption(said: clusterqueue.Preemption) -> model.PreemptionPolicy:
     return model.PreemptionPolicy(
-        within_cluster_queue=text(body, "withinClusterQueue", path, "Never"),
-        reclaim_within_cohort=text(body, "reclaimWithinCohort", path, "Never"),
-        borrow_within_cohort=text(borrow, "policy", f"{path}.borrowWithinCohort", "Never"),
-        max_priority_threshold=optional_number(borrow, "maxPriorityThreshold", f"{path}.borrowWithinCohort"),
+        within_cluster_queue=said.within_cluster_queue,
+        reclaim_within_cohort=said.reclaim_within_cohort,
+        borrow_within_cohort=said.borrow_within_cohort.policy,
+        max_priority_threshold=said.borrow_within_cohort.max_priority_threshold,
     )
 
 
-def _check_refs(strategy: Json) -> tuple[model.CheckRef, ...]:
-    path = "spec.admissionChecksStrategy"
-    rules = items(strategy, "admissionChecks", path)
-    return tuple(
-        model.CheckRef(
-            needed(rule, "name", f"{path}.admissionChecks[{i}]"),
-            texts(rule, "onFlavors", f"{path}.admissionChecks[{i}]"),
-        )
-        for i, rule in enumerate(rules)
-    )
+def _selector(said: common.LabelSelector) -> model.LabelSelector:
+    exact = tuple(model.Expression(key, "In", (value,)) for key, value in (said.match_labels or {}).items())
+    return model.LabelSelector((*exact, *_expressions(said.match_expressions or (), "spec.namespaceSelector")))
+
+
+def _expressions(said: Iterable[common.LabelSelectorRequirement], path: str) -> Iterable[model.Expression]:
+    for i, each in enumerate(said):
+        podspec.check_operator(each.operator, f"{path}.matchExpressions[{i}]", podspec.SELECTOR_OPERATORS)
+        yield model.Expression(each.key, each.operator, tuple(each.values or ()))
+
+
+def _weight(said: common.FairSharing | None) -> float:
+    return 1.0 if said is None else weight(said.weight, "spec.fairSharing.weight")
 
 
 def local_queue(obj: Any) -> model.LocalQueue:
     """`consumed` is in engine units (cpu in milli)."""
-    spec = child(root(obj), "spec", "")
-    metadata = child(obj, "metadata", "")
-    path = "status.fairSharing.admissionFairSharingStatus"
+    spec = models.read(localqueue.LocalQueueSpec, child(root(obj), "spec", ""), "spec")
     fair = child(child(obj, "status", ""), "fairSharing", "status")
-    usage = child(fair, "admissionFairSharingStatus", "status.fairSharing")
+    usage = models.read(
+        localqueue.LocalQueueFairSharingStatus, fair, "status.fairSharing"
+    ).admission_fair_sharing_status
+    consumed, since = (usage.consumed_resources, usage.last_update) if usage is not None else (None, None)
+    path = "status.fairSharing.admissionFairSharingStatus"
+    metadata = child(obj, "metadata", "")
     return model.LocalQueue(
         namespace=needed(metadata, "namespace", "metadata"),
         name=_name(obj),
-        cluster_queue=text(spec, "clusterQueue", "spec"),
-        stop_policy=text(spec, "stopPolicy", "spec", "None"),
-        weight=weight(spec, "spec"),
+        cluster_queue=spec.cluster_queue or "",
+        stop_policy=spec.stop_policy,
+        weight=_weight(spec.fair_sharing),
         terminating=metadata.get("deletionTimestamp") is not None,
-        consumed={name: float(size) for name, size in amounts(usage, "consumedResources", path).items()},
-        consumed_at=millis(usage, "lastUpdate", path),
+        consumed=_consumed(consumed or {}, f"{path}.consumedResources"),
+        consumed_at=0 if since is None else moment(since, f"{path}.lastUpdate"),
     )
 
 
+def _consumed(said: Mapping[str, int | str], path: str) -> dict[str, float]:
+    return {name: float(size) for name, size in all_amounts(said, path).items()}
+
+
 def admission_check(obj: Any) -> model.AdmissionCheck:
-    status = child(root(obj), "status", "")
+    said = child(root(obj), "spec", "")
+    status = models.read(config.AdmissionCheckStatus, child(obj, "status", ""), "status")
     return model.AdmissionCheck(
         name=_name(obj),
-        controller=text(child(obj, "spec", ""), "controllerName", "spec"),
-        active=is_true(conditions(status).get(names.ACTIVE, NO_CONDITION)),
+        controller=models.read(config.AdmissionCheckSpec, said, "spec").controller_name if said else "",
+        active=any(each.type == names.ACTIVE and each.status == "True" for each in status.conditions or ()),
     )
 
 
 def topology(obj: Any) -> model.Topology:
-    levels = items(child(root(obj), "spec", ""), "levels", "spec")
-    keys = tuple(needed(level, "nodeLabel", f"spec.levels[{i}]") for i, level in enumerate(levels))
-    return model.Topology(_name(obj), keys)
+    said = child(root(obj), "spec", "")
+    levels = models.read(config.TopologySpec, said, "spec").levels if said else ()
+    return model.Topology(_name(obj), tuple(level.node_label for level in levels))
+
+
+def priority_class(obj: Any) -> int:
+    """What a WorkloadPriorityClass is worth; or a PriorityClass, which has the same field."""
+    return models.read(config.WorkloadPriorityClass, {"value": root(obj).get("value")}, "").value
+
+
+# --- namespaces, nodes, pods ------------------------------------------------------------------------------------------
 
 
 def namespace(obj: Any) -> model.Namespace:

@@ -16,8 +16,8 @@ from gangline.engine.model import UNLIMITED, Affinity, Expression, PreferredTerm
 #: Resources that a pod may ask for as a whole, beside its containers.
 _POD_LEVEL: Final = ("cpu", "memory")
 _HUGE_PAGES: Final = "hugepages-"
-_SELECTOR_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
-_NODE_OPERATORS: Final = _SELECTOR_OPERATORS | {"Gt", "Lt"}
+SELECTOR_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+_NODE_OPERATORS: Final = SELECTOR_OPERATORS | {"Gt", "Lt"}
 #: Fields of a pod's spec that decide where it can run and have no place of their own in the engine's words.
 _SHAPING: Final = ("hostNetwork", "resourceClaims", "runtimeClassName", "schedulerName", "topologySpreadConstraints")
 #: Known templates; a queue of 15,000 workloads has a few hundred different ones.
@@ -144,13 +144,6 @@ def _toleration(row: Json, path: str) -> Toleration:
     return Toleration(text(row, "key", path), operator, text(row, "value", path), text(row, "effect", path))
 
 
-def selector(selector: Json, path: str) -> tuple[Expression, ...]:
-    """The conditions of a label selector."""
-    matched = labels(selector, "matchLabels", path)
-    exact = tuple(Expression(key, "In", (value,)) for key, value in matched.items())
-    return exact + _expressions(selector, "matchExpressions", path, _SELECTOR_OPERATORS)
-
-
 def _expressions(parent: Json, key: str, path: str, operators: frozenset[str]) -> tuple[Expression, ...]:
     where = at(path, key)
     return tuple(_expression(row, f"{where}[{i}]", operators) for i, row in enumerate(items(parent, key, path)))
@@ -161,7 +154,11 @@ def _expression(row: Json, path: str, operators: frozenset[str]) -> Expression:
 
 
 def _operator(expression: Json, path: str, operators: frozenset[str]) -> str:
-    operator = text(expression, "operator", path)
+    return check_operator(text(expression, "operator", path), path, operators)
+
+
+def check_operator(operator: str, path: str, operators: frozenset[str]) -> str:
+    """The operator of the condition at `path`, if it is one of these. Raises ParseError."""
     if operator not in operators:
         raise ParseError(f"{path}.operator", f'"{operator}" is not one of {", ".join(sorted(operators))}')
     return operator

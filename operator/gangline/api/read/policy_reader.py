@@ -1,18 +1,33 @@
-"""Which QueuePolicy is in force for which ClusterQueue, and what it says to the engine. Pure."""
+"""Which QueuePolicy is in force for which ClusterQueue, and what it says to the engine. Pure.
+
+A policy is read with the model of its CRD, so what it leaves out is what the schema fills in. Raises ParseError for one that the
+schema would not have let through.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
+
+import orjson
 
 from gangline import bounded
 from gangline.api import quantity
+from gangline.api.read import models
+from gangline.api.read.reading import ParseError, child, labels, root
+from gangline.api.schema.v1alpha1 import queuepolicy
+from gangline.api.schema.v1alpha1.queuepolicy import QueuePolicySpec
 from gangline.engine import FIXES, HOLD_QUOTA, STILL_HELD, model
 from gangline.kube.resources import Json, key_of
 
 #: The correction that is on without a policy: what others still hold is granted to nobody.
 ALWAYS: Final = frozenset({STILL_HELD})
+#: the part that says for whom a policy is
+_SELECTION: Final = ("clusterQueues", "precedence")
+#: policies that are read once per content; one is asked for each queue that it may be in force for
+_KNOWN: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +41,50 @@ class StallPolicy:
     max_actions: int = 3
 
 
+# --- the policy in force ----------------------------------------------------------------------------------------------
+
+
 def in_force(policies: Iterable[Json], queue: Json) -> Json | None:
-    """The policy for `queue`: of those that select it the one with the highest precedence, then the first by name."""
+    """The policy for `queue`: of those that select it the one with the highest precedence, then the first by name.
+
+    Only the part that selects has to make sense: what is wrong elsewhere concerns the queues that a policy is in force for.
+    """
     matching = [policy for policy in policies if selects(policy, queue)]
-    return min(matching, key=lambda policy: (-policy["spec"].get("precedence", 0), key_of(policy)), default=None)
+    return min(matching, key=lambda policy: (-_selection(policy).precedence, key_of(policy)), default=None)
 
 
 def selects(policy: Json, queue: Json) -> bool:
     """By name or by labels. A policy that names neither selects nothing."""
-    which = policy["spec"].get("clusterQueues", {})
-    if key_of(queue) in which.get("names", ()):
+    which = _selection(policy).cluster_queues
+    if key_of(queue) in (which.names or ()):
         return True
-    wanted: Mapping[str, str] = which.get("matchLabels") or {}
-    labels: Mapping[str, str] = queue["metadata"].get("labels") or {}
-    return bool(wanted) and all(labels.get(key) == value for key, value in wanted.items())
+    found = labels(child(queue, "metadata", ""), "labels", "metadata")
+    wanted = which.match_labels or {}
+    return bool(wanted) and all(found.get(key) == value for key, value in wanted.items())
+
+
+def _selection(policy: Json) -> QueuePolicySpec:
+    said = child(policy, "spec", "")
+    return _read({key: said[key] for key in _SELECTION if key in said})
+
+
+def _spec(policy: Json | None) -> QueuePolicySpec | None:
+    return None if policy is None else _read(child(policy, "spec", ""))
+
+
+def _read(said: Json) -> QueuePolicySpec:
+    try:
+        return _known(orjson.dumps({"clusterQueues": {}, **said}))
+    except orjson.JSONEncodeError as error:
+        raise ParseError("spec", f"is not JSON: {error}") from None
+
+
+@lru_cache(maxsize=_KNOWN)
+def _known(raw: bytes) -> QueuePolicySpec:
+    return models.read(QueuePolicySpec, root(orjson.loads(raw)), "spec")
+
+
+# --- what it says -----------------------------------------------------------------------------------------------------
 
 
 def with_policy(queue: model.ClusterQueue, policy: Json | None) -> model.ClusterQueue:
@@ -58,148 +103,141 @@ def with_policy(queue: model.ClusterQueue, policy: Json | None) -> model.Cluster
 def fixes(policy: Json | None) -> frozenset[str]:
     """The corrections of Kueue's behaviour that are on: no quota is granted twice, those of the profile,
     `preemption.holdQuota` where there is such a part, those enabled, less those disabled."""
-    if policy is None:
+    spec = _spec(policy)
+    if spec is None:
         return ALWAYS
-    spec = policy["spec"]
-    chosen: Json = spec.get("fixes") or {}
-    base = FIXES if spec.get("profile") == "Gangline" else ALWAYS
-    preemption = spec.get("preemption")
-    if preemption is not None:
-        base = base | {HOLD_QUOTA} if preemption.get("holdQuota", True) else base - {HOLD_QUOTA}
-    return frozenset((base | set(chosen.get("enable") or ())) - set(chosen.get("disable") or ())) & FIXES
+    base = FIXES if spec.profile == "Gangline" else ALWAYS
+    if spec.preemption is not None:
+        base = base | {HOLD_QUOTA} if spec.preemption.hold_quota else base - {HOLD_QUOTA}
+    chosen = spec.fixes or queuepolicy.Fixes()
+    return frozenset((base | set(chosen.enable or ())) - set(chosen.disable or ())) & FIXES
 
 
 def recovery(policy: Json | None) -> model.Recovery | None:
-    """What a policy says of failing nodes; None where it says nothing. The schema has filled in what was left out."""
-    said = policy["spec"].get("recovery") if policy is not None else None
-    if said is None:
+    """What a policy says of failing nodes; None where it says nothing."""
+    spec = _spec(policy)
+    if spec is None or spec.recovery is None:
         return None
-    defaults = model.Recovery()
-    spares, share = _spares(said.get("spares", 0))
+    said = spec.recovery
+    spares, share = _spares(said.spares)
     return model.Recovery(
-        enabled=said.get("enabled", defaults.enabled),
+        enabled=said.enabled,
         spares=spares,
         spares_percent=share,
-        lend=said.get("lend", defaults.lend),
-        preempt_to_heal=said.get("preemptToHeal", defaults.preempt_to_heal),
-        soak_seconds=quantity.parse_duration(said["soak"]) if "soak" in said else defaults.soak_seconds,
-        swap_budget=said.get("swapBudget", defaults.swap_budget),
-        toleration_seconds=said.get("tolerationSeconds"),
-        breaker_share=float(said.get("breaker", defaults.breaker_share)),
-        force_delete=said.get("forceDelete", defaults.force_delete),
-        proactive=said.get("proactive", defaults.proactive),
+        lend=said.lend,
+        preempt_to_heal=said.preempt_to_heal,
+        soak_seconds=quantity.parse_duration(said.soak),
+        swap_budget=said.swap_budget,
+        toleration_seconds=said.toleration_seconds,
+        breaker_share=float(said.breaker),
+        force_delete=said.force_delete,
+        proactive=said.proactive,
     )
 
 
 def overrun(policy: Json | None) -> model.Overrun | None:
     """What a policy says of runs that outlast their forecast; None where it says nothing."""
-    said = policy["spec"].get("overrun") if policy is not None else None
-    if said is None:
+    spec = _spec(policy)
+    if spec is None or spec.overrun is None:
         return None
-    defaults = model.Overrun()
     return model.Overrun(
-        warn_at=float(said.get("warnAt", defaults.warn_at)),
-        overdue_factor=quantity.parse_number(said.get("overdueFactor", 3)),
-        action=said.get("action", defaults.action),
-        grace_seconds=quantity.parse_duration(said.get("grace", "0s")),
+        warn_at=float(spec.overrun.warn_at),
+        overdue_factor=quantity.parse_number(spec.overrun.overdue_factor),
+        action=spec.overrun.action,
+        grace_seconds=quantity.parse_duration(spec.overrun.grace),
     )
 
 
 def victims(policy: Json | None) -> model.VictimPolicy | None:
     """What a policy says of who is stopped to make room; None where it leaves that to Kueue."""
-    said = policy["spec"].get("preemption") if policy is not None else None
-    if said is None:
+    spec = _spec(policy)
+    if spec is None or spec.preemption is None:
         return None
+    said = spec.preemption
     found = model.VictimPolicy(
-        choice=said.get("victims", "Kueue"),
-        non_preemptible_from=said.get("nonPreemptibleFrom"),
-        non_preemptible_gpus=said.get("nonPreemptibleGpus"),
-        min_runtime_seconds=quantity.parse_duration(said["minRuntime"]) if said.get("minRuntime") else 0.0,
-        max_preemptions=said.get("maxPerWorkload"),
+        choice=said.victims,
+        non_preemptible_from=said.non_preemptible_from,
+        non_preemptible_gpus=said.non_preemptible_gpus,
+        min_runtime_seconds=_seconds(said.min_runtime) or 0.0,
+        max_preemptions=said.max_per_workload,
     )
     return None if found == model.VictimPolicy() else found
 
 
 def ordering(policy: Json | None) -> model.Ordering | None:
     """What a policy says of who goes first; None where it leaves that to Kueue."""
-    said = policy["spec"].get("order") if policy is not None else None
-    if said is None:
+    spec = _spec(policy)
+    if spec is None or spec.order is None:
         return None
-    defaults = model.Ordering()
+    said = spec.order
     found = model.Ordering(
-        key=said.get("key", defaults.key),
-        age_weight=quantity.parse_number(said.get("ageWeight", defaults.age_weight)),
-        age_cap_seconds=quantity.parse_duration(said["ageCap"]) if said.get("ageCap") else None,
-        half_life_seconds=quantity.parse_duration(said["halfLife"])
-        if "halfLife" in said
-        else defaults.half_life_seconds,
-        max_wait_seconds=quantity.parse_duration(said["maxWait"]) if said.get("maxWait") else None,
-        optimism=quantity.parse_number(said.get("optimism", defaults.optimism)),
+        key=said.key,
+        age_weight=quantity.parse_number(said.age_weight),
+        age_cap_seconds=_seconds(said.age_cap),
+        half_life_seconds=quantity.parse_duration(said.half_life),
+        max_wait_seconds=_seconds(said.max_wait),
+        optimism=quantity.parse_number(said.optimism),
     )
-    as_kueue = found.key == defaults.key and found.max_wait_seconds is None and not found.optimism
+    as_kueue = found.key == model.Ordering().key and found.max_wait_seconds is None and not found.optimism
     return None if as_kueue else found
 
 
 def backfill(policy: Json | None) -> model.Backfill | None:
     """What a policy says of reservations and backfill; the profile Gangline turns it on by itself."""
-    if policy is None:
+    spec = _spec(policy)
+    if spec is None:
         return None
-    said = policy["spec"].get("backfill")
-    defaults = model.Backfill()
+    said = spec.backfill
     if said is None:
-        return defaults if policy["spec"].get("profile") == "Gangline" else None
-    chances: Json = said.get("quantiles") or {}
-    depth = said.get("depth", defaults.depth)
+        return model.Backfill() if spec.profile == "Gangline" else None
     return model.Backfill(
-        depth=model.UNLIMITED if depth == "Conservative" else int(depth),
-        candidates=said.get("candidates", defaults.candidates),
-        max_candidates=said.get("maxCandidates", defaults.max_candidates),
-        running=float(chances.get("running", defaults.running)),
-        candidate=float(chances.get("candidate", defaults.candidate)),
-        revoke=said.get("revoke", defaults.revoke),
-        overdue_factor=quantity.parse_number(said.get("overdueFactor", defaults.overdue_factor)),
-        give_way=_give_way(said.get("giveWay")),
+        depth=model.UNLIMITED if said.depth == "Conservative" else int(said.depth),
+        candidates=said.candidates,
+        max_candidates=said.max_candidates,
+        running=float(said.quantiles.running),
+        candidate=float(said.quantiles.candidate),
+        revoke=said.revoke,
+        overdue_factor=quantity.parse_number(said.overdue_factor),
+        give_way=None if said.give_way is None else _give_way(said.give_way),
     )
 
 
-def _give_way(said: Json | None) -> model.GiveWay | None:
-    if said is None:
-        return None
-    defaults = model.GiveWay()
+def _give_way(said: queuepolicy.GiveWay) -> model.GiveWay:
+    backfilled = said.longer_than_backfilled
     return model.GiveWay(
-        longer_than=quantity.parse_number(said.get("longerThan", defaults.longer_than)),
-        loss_share=float(said.get("lossShare", defaults.loss_share)),
-        min_runtime_seconds=quantity.parse_duration(said["minRuntime"])
-        if "minRuntime" in said
-        else defaults.min_runtime_seconds,
-        longer_than_backfilled=quantity.parse_number(said["longerThanBackfilled"])
-        if "longerThanBackfilled" in said
-        else None,
-        max_preemptions=said.get("maxPreemptions"),
-        loss_budget=float(said["lossBudget"]) if "lossBudget" in said else None,
+        longer_than=quantity.parse_number(said.longer_than),
+        loss_share=float(said.loss_share),
+        min_runtime_seconds=quantity.parse_duration(said.min_runtime),
+        longer_than_backfilled=None if backfilled is None else quantity.parse_number(backfilled),
+        max_preemptions=said.max_preemptions,
+        loss_budget=None if said.loss_budget is None else float(said.loss_budget),
     )
 
 
 def stall(policy: Json | None) -> StallPolicy | None:
     """What a policy says of runs that hang; None where it says nothing, or that nothing is to be done."""
-    said = policy["spec"].get("stall") if policy is not None else None
-    if said is None or said.get("action") == "None":
+    spec = _spec(policy)
+    if spec is None or spec.stall is None or spec.stall.action == "None":
         return None
-    defaults = StallPolicy()
-
-    def millis(name: str, default: int) -> int:
-        return round(quantity.parse_duration(said[name]) * 1000) if name in said else default
-
+    said = spec.stall
     return StallPolicy(
-        after=millis("after", defaults.after),
-        startup=millis("startup", defaults.startup),
-        grace=millis("grace", defaults.grace),
-        action=said.get("action", defaults.action),
-        max_actions=said.get("maxActions", defaults.max_actions),
+        after=_millis(said.after),
+        startup=_millis(said.startup),
+        grace=_millis(said.grace),
+        action=said.action,
+        max_actions=said.max_actions,
     )
 
 
-@bounded.parser(16, worst=("9", "9%", ".9"))
+def _seconds(said: str | None) -> float | None:
+    return None if said is None else quantity.parse_duration(said)
+
+
+def _millis(said: str) -> model.Millis:
+    return round(quantity.parse_duration(said) * 1000)
+
+
+@bounded.parser(queuepolicy.LONGEST, worst=("9", "9%", ".9"))
 def _spares(said: int | str) -> tuple[int, float]:
     """A number of nodes, and a share of them in percent."""
     text = str(said)

@@ -147,23 +147,24 @@ def optional_amount(parent: Json, key: str, resource: str, path: str) -> int | N
 
 def amounts(parent: Json, key: str, path: str) -> dict[str, int]:
     """A map of resources to quantities, in engine units."""
-    found, path = child(parent, key, path), at(path, key)
+    return all_amounts(child(parent, key, path), at(path, key))
+
+
+def all_amounts(found: Mapping[str, Any], path: str) -> dict[str, int]:
+    """The map of resources to quantities that stands at `path`."""
     if any(len(resource) > _LONGEST_NAME for resource in found):
         raise ParseError(path, f"the name of a resource has at most {_LONGEST_NAME} characters")
     return {resource: amount(value, resource, f"{path}[{resource}]") for resource, value in found.items()}
 
 
-def weight(parent: Mapping[str, Any], path: str) -> float:
-    """`fairSharing.weight` of zero or more."""
-    value = child(cast(Json, parent), "fairSharing", path).get("weight")
-    if value is None:
-        return 1.0
+def weight(value: int | str, path: str) -> float:
+    """`fairSharing.weight` of zero or more; `path` is where it stands."""
     try:
         found = quantity.parse_number(value)
     except quantity.QuantityError as error:
-        raise ParseError(f"{path}.fairSharing.weight", str(error)) from None
+        raise ParseError(path, str(error)) from None
     if found < 0:
-        raise ParseError(f"{path}.fairSharing.weight", f"{bounded.shown(value)} must not be negative")
+        raise ParseError(path, f"{bounded.shown(value)} must not be negative")
     return found
 
 
@@ -174,12 +175,15 @@ def millis(parent: Json, key: str, path: str) -> int:
 
 def optional_millis(parent: Json, key: str, path: str) -> int | None:
     value = parent.get(key)
-    if value is None:
-        return None
+    return None if value is None else moment(value, at(path, key))
+
+
+def moment(value: Any, path: str) -> int:
+    """The timestamp at `path` in milliseconds since the epoch."""
     try:
         return parse_time(value)
     except (ValueError, TypeError, OverflowError):
-        raise ParseError(at(path, key), "must be a time such as 2026-01-31T12:00:00Z") from None
+        raise ParseError(path, "must be a time such as 2026-01-31T12:00:00Z") from None
 
 
 @lru_cache(maxsize=8192)

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from gangline.api import quantity
 from gangline.api.schema.json_schema import ATOMIC_MAP, INT32, INT64, Keywords, Model, list_map
+from gangline.engine.model import UNLIMITED
 
 DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 DNS_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
@@ -23,10 +24,16 @@ def _duration(value: str) -> str:
     return value
 
 
-Int32: TypeAlias = Annotated[int, INT32]
-Int64: TypeAlias = Annotated[int, INT64]
-Count: TypeAlias = Annotated[int, Field(ge=0), INT32]
-PositiveInt32: TypeAlias = Annotated[int, Field(ge=1), INT32]
+def _within_64_bits(value: int) -> int:
+    if not -UNLIMITED <= value <= UNLIMITED:
+        raise ValueError("must be a whole number within 64 bits")
+    return value
+
+
+Int32: TypeAlias = Annotated[int, AfterValidator(_within_64_bits), INT32]
+Int64: TypeAlias = Annotated[int, AfterValidator(_within_64_bits), INT64]
+Count: TypeAlias = Annotated[int, Field(ge=0), AfterValidator(_within_64_bits), INT32]
+PositiveInt32: TypeAlias = Annotated[int, Field(ge=1), AfterValidator(_within_64_bits), INT32]
 Time: TypeAlias = Annotated[str, Keywords(format="date-time")]
 #: A name of an object: DNS-1123 subdomain.
 ObjectName: TypeAlias = Annotated[str, Field(max_length=253, pattern=DNS_SUBDOMAIN)]

@@ -69,7 +69,7 @@ def to_line(entry: Entry) -> bytes:
     match entry:
         case Begin(run, serial, at, settings, known):
             body: Json = {"run": run, "serial": serial, "at": at, "known": known}
-            body |= {"settings": fact_codec.to_json(settings), "version": gangline.__version__}
+            body |= {"settings": fact_codec.written(settings), "version": gangline.__version__}
         case Round(now, decisions, room):
             body = {
                 "now": now,

@@ -1,18 +1,23 @@
-"""Facts and decisions of the engine as JSON, and back: every field by its name, those that say nothing new left out."""
+"""Facts and decisions of the engine as JSON, and back: every field by its name, those that say nothing new left out.
+
+The dataclasses of the engine's model are the format; pydantic reads and writes them.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, TypeAlias
+
+import orjson
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from gangline.engine import model
 
 Json: TypeAlias = Any
-_Decoder: TypeAlias = Callable[[Any], Any]
 
 #: what a Change does to an item
 PUT: Final = "+"
@@ -28,9 +33,10 @@ class FactError(ValueError):
 
 
 def change_to_json(change: model.Change) -> list[Json]:
+    """For orjson."""
     match change:
         case model.Put(item):
-            return [PUT, type(item).__name__, to_json(item)]
+            return [PUT, type(item).__name__, written(item)]
         case model.Gone(kind, key):
             return [GONE, kind.__name__, key]
         case model.WriteFailed(key):
@@ -51,7 +57,8 @@ def change_from_json(body: Any) -> model.Change:
 
 
 def decision_to_json(decision: model.Decision) -> list[Json]:
-    return [type(decision).__name__, to_json(decision)]
+    """For orjson."""
+    return [type(decision).__name__, written(decision)]
 
 
 def decision_from_json(body: Any) -> model.Decision:
@@ -72,34 +79,15 @@ def _named(kinds: Mapping[str, type], name: str) -> Any:
 # --- to JSON ------------------------------------------------------------------------------------------------------------
 
 
+def written(value: Any) -> orjson.Fragment:
+    """A dataclass of the engine's model, as orjson takes it within other JSON."""
+    (fields,) = _adapter(type(value)).dump_python([value], exclude_defaults=True, warnings=False)
+    return orjson.Fragment(orjson.dumps(fields, default=sorted))  # a set
+
+
 def to_json(value: Any) -> Json:
-    """A dataclass of the engine's model, or what stands in one."""
-    if value is None or isinstance(value, str | int | float):
-        return value
-    if isinstance(value, tuple):
-        return [to_json(entry) for entry in value]  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, Mapping):
-        return {key: to_json(entry) for key, entry in value.items()}  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, frozenset):
-        return sorted(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    found: dict[str, Json] = {}
-    for name, default in _defaults(type(value)):
-        entry = getattr(value, name)
-        if entry != default:
-            found[name] = to_json(entry)
-    return found
-
-
-@cache
-def _defaults(kind: type) -> tuple[tuple[str, Any], ...]:
-    """Every field with its default; one without has a default that nothing equals."""
-    return tuple((field.name, _default(field)) for field in dataclasses.fields(kind))
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    return field.default_factory() if field.default_factory is not dataclasses.MISSING else dataclasses.MISSING
+    """A dataclass of the engine's model."""
+    return orjson.loads(orjson.dumps(written(value)))
 
 
 # --- from JSON ----------------------------------------------------------------------------------------------------------
@@ -107,56 +95,34 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 def from_json(kind: type, body: Any) -> Any:
     """A dataclass of the engine's model. Raises FactError naming the field that makes no sense."""
-    return _decoder(kind)(body)
+    try:
+        (found,) = _adapter(kind).validate_python([body])
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_input=False)
+        # an unknown field may be the missing one, renamed
+        worst = min(wrong, key=lambda each: each["type"] == "missing")
+        raise FactError(_complaint(kind, worst)) from None
+    return found
 
 
 @cache
-def _decoder(kind: Any) -> _Decoder:
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        return _record(kind)
-    if origin in (types.UnionType, typing.Union):
-        (known,) = [argument for argument in arguments if argument is not types.NoneType]
-        inner = _decoder(known)
-        return lambda body: None if body is None else inner(body)
-    if origin is tuple:
-        return _tuple(arguments)
-    if origin is not None and issubclass(origin, Mapping):
-        inner = _decoder(arguments[1])
-        return lambda body: {key: inner(entry) for key, entry in body.items()}
-    if origin is frozenset:
-        return frozenset
-    if kind is float:
-        return float
-    return lambda body: body
+def _adapter(kind: Any) -> TypeAdapter[list[Any]]:
+    """In a list, since a dataclass that is not pydantic's takes its settings from what it is in."""
+    in_a_list: Any = types.GenericAlias(list, (kind,))
+    return TypeAdapter(in_a_list, config=ConfigDict(extra="forbid"))
 
 
-def _tuple(arguments: tuple[Any, ...]) -> _Decoder:
-    if len(arguments) == 2 and arguments[1] is Ellipsis:
-        inner = _decoder(arguments[0])
-        return lambda body: tuple(inner(entry) for entry in body)
-    decoders = [_decoder(argument) for argument in arguments]
-    return lambda body: tuple(decode(entry) for decode, entry in zip(decoders, body, strict=True))
+def _complaint(kind: type, error: ErrorDetails) -> str:
+    *way, last = error["loc"][1:] or ("",)
+    where = f"{kind.__name__}{_path(way)}"
+    match error["type"]:
+        case "unexpected_keyword_argument":
+            return f"{where} has no field {last!r}: made by another version of Gangline"
+        case "missing":
+            return f"{where}: {last} is missing"
+        case _:
+            return f"{where}{_path([last])}: {error['msg']}"
 
 
-def _record(kind: type) -> _Decoder:
-    hints = typing.get_type_hints(kind)
-    decoders: dict[str, _Decoder] = {}
-
-    def decode(body: Any) -> Any:
-        if not decoders:  # only now: a kind may contain itself
-            decoders.update({field.name: _decoder(hints[field.name]) for field in dataclasses.fields(kind)})
-        values: dict[str, Any] = {}
-        for name, entry in body.items():
-            if name not in decoders:
-                raise FactError(f"{kind.__name__} has no field {name!r}: made by another version of Gangline")
-            try:
-                values[name] = decoders[name](entry)
-            except (TypeError, ValueError, AttributeError) as error:
-                raise FactError(f"{kind.__name__}.{name}: {error}") from error
-        try:
-            return kind(**values)
-        except TypeError as error:
-            raise FactError(f"{kind.__name__}: {error}") from error
-
-    return decode
+def _path(steps: list[int | str]) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps if step != "")

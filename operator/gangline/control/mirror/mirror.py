@@ -381,13 +381,17 @@ class Mirror:
             if default is None:
                 return 0, None
             name = default["metadata"]["name"]
-            return default["value"], {"group": kube.PRIORITY_CLASSES.group, "kind": "PriorityClass", "name": name}
-        found = self._class(ref)
+            ref = {"group": kube.PRIORITY_CLASSES.group, "kind": "PriorityClass", "name": name}
+            return parse.priority_class(default), ref
+        found, called = self._class(ref), f'{ref["kind"]} "{ref["name"]}"'
+        ours = ref["kind"] == kube.WORKLOAD_PRIORITY_CLASSES.kind
+        where = f"metadata.labels[{names.PRIORITY_CLASS}]" if ours else "priorityClassName"
         if found is None:
-            ours = ref["kind"] == kube.WORKLOAD_PRIORITY_CLASSES.kind
-            where = f"metadata.labels[{names.PRIORITY_CLASS}]" if ours else "priorityClassName"
-            raise JobError(f'{ref["kind"]} "{ref["name"]}" not found', where)
-        return found["value"], ref
+            raise JobError(f"{called} not found", where)
+        try:
+            return parse.priority_class(found), ref
+        except parse.ParseError as error:
+            raise JobError(f"{called}: {error}", where) from None
 
     def _class(self, reference: Json) -> Json | None:
         """The object behind a `priorityClassRef`."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 from gangline.api.schema.common import (
     DNS_LABEL,
@@ -21,20 +25,39 @@ from gangline.api.schema.common import (
     Quantity,
 )
 from gangline.api.schema.json_schema import LIST_SET, Model
+from gangline.engine.model import UNLIMITED
 
 _NAMES = Annotated[list[ObjectName], Field(max_length=256), LIST_SET]
 FixName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?$")]
 
 
-def _int_or_string(pattern: str) -> WithJsonSchema:
-    """Kubernetes' int-or-string, whose text matches `pattern`."""
-    kinds = [{"type": "integer"}, {"type": "string"}]
-    return WithJsonSchema({"anyOf": kinds, "pattern": pattern, "x-kubernetes-int-or-string": True})
+#: characters of the longest int-or-string
+LONGEST = 16
 
 
-Spares = Annotated[int | str, _int_or_string(r"^([0-9]{1,5}|100%|[0-9]{1,2}(\.[0-9]{1,3})?%)$")]
+@dataclass(frozen=True)
+class _IntOrString:
+    """Kubernetes' int-or-string, which as a text matches `pattern`."""
+
+    pattern: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._matching, handler(source))
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        kinds = [{"type": "integer"}, {"type": "string"}]
+        return {"anyOf": kinds, "pattern": self.pattern, "x-kubernetes-int-or-string": True}
+
+    def _matching(self, value: int | str) -> int | str:
+        text = str(value) if isinstance(value, str) or abs(value) <= UNLIMITED else ""
+        if len(text) > LONGEST or not re.search(self.pattern, text, re.ASCII):
+            raise ValueError(f"must match {self.pattern}")
+        return value
+
+
+Spares = Annotated[int | str, _IntOrString(r"^([0-9]{1,5}|100%|[0-9]{1,2}(\.[0-9]{1,3})?%)$")]
 """Whole number, or share in percent."""
-Depth = Annotated[int | str, _int_or_string(r"^([0-9]{1,4}|Conservative)$")]
+Depth = Annotated[int | str, _IntOrString(r"^([0-9]{1,4}|Conservative)$")]
 """Whole number, or all."""
 _Fixes = Annotated[list[FixName], Field(max_length=64), LIST_SET]
 

@@ -29,7 +29,7 @@ def test_the_engine_is_told_of_a_gang_as_a_whole_and_only_when_something_changed
     assert told == []
     found.tell_engine()
     pods = (model.BoundPod("a", "main", "n1", 3, ready=True), model.BoundPod("b", "main", "n2"))
-    assert told == [model.Put(model.Footprint("ns/w", pods))]
+    assert told == [model.Put(model.WorkloadPods("ns/w", pods))]
     again = a_pod("a", "n1", **{INDEX: "3"})
     again["metadata"]["labels"]["other"] = "label"
     found.upsert(again)
@@ -62,11 +62,11 @@ def test_pods_that_their_node_failed_are_told_apart_from_those_that_failed_thems
     found.upsert(unknown)
     found.tell_engine()
     failed = (("p0", "n1"), ("p1", "n1"), ("p2", "n1"), ("p9", "n2"))
-    assert told == [model.Put(model.Footprint("ns/w", (), failed))]
+    assert told == [model.Put(model.WorkloadPods("ns/w", (), failed))]
     for number in (0, 1, 2, 9):
         found.remove(f"ns/p{number}")
     found.tell_engine()
-    assert told[1:] == [model.Gone(model.Footprint, "ns/w")]
+    assert told[1:] == [model.Gone(model.WorkloadPods, "ns/w")]
 
 
 def test_the_last_pod_takes_the_footprint_with_it() -> None:
@@ -75,7 +75,7 @@ def test_the_last_pod_takes_the_footprint_with_it() -> None:
     found.tell_engine()
     found.remove("ns/a")
     found.tell_engine()
-    assert told[1:] == [model.Gone(model.Footprint, "ns/w")]
+    assert told[1:] == [model.Gone(model.WorkloadPods, "ns/w")]
     assert found.on("n1") == found.of("ns/w") == []
 
 
@@ -85,7 +85,7 @@ def test_a_pod_that_was_left_behind_is_no_longer_of_the_gang() -> None:
     found.tell_engine()
     found.upsert(a_pod("a", workload=""))
     found.tell_engine()
-    assert told[1:] == [model.Gone(model.Footprint, "ns/w")]
+    assert told[1:] == [model.Gone(model.WorkloadPods, "ns/w")]
 
 
 def test_the_index_counts_through_the_jobs_of_a_replicated_job() -> None:

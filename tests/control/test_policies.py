@@ -149,7 +149,9 @@ def test_order_and_backfill_reach_the_engine_as_they_are_written() -> None:
         0.95,
         "Any",
         overdue_factor=1.5,
-        give_way=model.GiveWay(10.0, 0.1, longer_than_backfilled=0.3, max_preemptions=3, loss_budget=0.004),
+        checkpoint_preemption=model.CheckpointPreemption(
+            10.0, 0.1, longer_than_backfilled=0.3, max_preemptions=3, loss_budget=0.004
+        ),
     )
 
 

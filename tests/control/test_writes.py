@@ -147,7 +147,7 @@ async def test_a_change_that_joins_a_repeated_try_leaves_nobody_waiting() -> Non
             here.writes.change(
                 KEY,
                 "pending",
-                status_changes.park(explanation),
+                status_changes.pending(explanation),
                 priority=Priority.LIFECYCLE,
                 done=lambda _: heard.append(name),
             )

@@ -17,7 +17,6 @@ from gangline.engine.model import (
     Decision,
     Evict,
     Flavor,
-    Footprint,
     Gone,
     Heal,
     Node,
@@ -29,6 +28,7 @@ from gangline.engine.model import (
     Swap,
     Warn,
     Workload,
+    WorkloadPods,
 )
 
 TPU = "google.com/tpu"
@@ -135,7 +135,7 @@ class NodeWorld(World):
         """A scheduler that puts pods exactly where the engine keeps room for them, within what exclusive placement lets it."""
         holding = self.engine._store.capacity._holdings[workload.key]
         wanted = workload.pod_sets[0]
-        for (pod_set, name), count in sorted(holding.seats.kept.items()):
+        for (pod_set, name), count in sorted(holding.assigned.kept.items()):
             pools = self.where(workload.name)
             elsewhere = name in self.nodes and self.nodes[name].labels[POOL] not in pools
             if wanted.exclusive and elsewhere and len(pools) == wanted.domains:
@@ -202,9 +202,9 @@ class NodeWorld(World):
     def tell(self, key: str) -> None:
         pods = self.pods.get(key)
         if pods is None:
-            self.engine.observe(Gone(Footprint, key))
+            self.engine.observe(Gone(WorkloadPods, key))
         else:
-            self.engine.observe(Put(Footprint(key, tuple(pods))))
+            self.engine.observe(Put(WorkloadPods(key, tuple(pods))))
 
     def whole(self, name: str) -> bool:
         """All its pods sit on nodes that are fine."""

@@ -42,4 +42,4 @@ def _check(gang: WorkloadState) -> None:
         assert queue is None and gang.bucket is None, gang
     elif state not in HOLDING:
         assert queue is not None
-        assert (gang.bucket is None) == gang.set_aside, gang
+        assert (gang.bucket is None) == gang.inadmissible_alone, gang

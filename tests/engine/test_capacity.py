@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.engine.node_world import FLAVOR, POOL, TPU, NodeWorld, node, plain, pools, queue, slices
-from tests.engine.world import gang, group, of, parks
+from tests.engine.world import gang, group, of, reported_pending
 
 from gangline.engine.model import (
     AdmissionCheck,
@@ -41,13 +41,13 @@ def why(world: NodeWorld, name: str) -> tuple[str, str]:
 
 def test_a_gang_waits_for_nodes_though_quota_is_free() -> None:
     world = NodeWorld(*nodes(2), queue(100), plain("w1", 3))
-    park = parks(world.decide())["w1"]
-    assert park.explanation.reason == "WaitingForCapacity"
-    assert park.explanation.message == (
+    report = reported_pending(world.decide())["w1"]
+    assert report.explanation.reason == "WaitingForCapacity"
+    assert report.explanation.message == (
         "couldn't assign flavors to pod set main: insufficient healthy capacity in flavor tpu:"
         " room for 2 out of 3 pods of pod set main"
     )
-    assert (park.explanation.requested, park.explanation.available, park.explanation.short) == (3, 2, 1)
+    assert (report.explanation.requested, report.explanation.available, report.explanation.short) == (3, 2, 1)
     world.put(node("n2"))
     assert of(world.decide(), Admit) == ["w1"]
 
@@ -102,9 +102,9 @@ def test_where_pods_really_are_counts() -> None:
     world._add("team/w1", "main", "n1")
     world.tell("team/w1")
     world.decide()
-    seats = {key: world.engine._store.capacity._holdings[key].seats for key in ("team/w1", "team/w2")}
-    assert seats["team/w1"].bound == {("main", "n1"): 1}
-    assert seats["team/w2"].kept == {("main", "n0"): 1}
+    assigned = {key: world.engine._store.capacity._holdings[key].assigned for key in ("team/w1", "team/w2")}
+    assert assigned["team/w1"].bound == {("main", "n1"): 1}
+    assert assigned["team/w2"].kept == {("main", "n0"): 1}
 
 
 def test_selectors_and_taints_choose_among_the_nodes_of_a_flavor() -> None:

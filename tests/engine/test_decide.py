@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from tests.engine.world import GPU, START, World, cluster_queue, cohort, gang, group, of, parks
+from tests.engine.world import GPU, START, World, cluster_queue, cohort, gang, group, of, reported_pending
 
 from gangline.engine.engine import Engine
 from gangline.engine.model import (
@@ -22,12 +22,12 @@ from gangline.engine.model import (
     LabelSelector,
     LocalQueue,
     Namespace,
-    Park,
     PodSet,
     PodsReadyPolicy,
     Preempt,
     PreemptionPolicy,
     Put,
+    ReportPending,
     Requeue,
     Settings,
     WriteFailed,
@@ -49,9 +49,9 @@ def test_a_gang_that_fits_is_admitted_whole() -> None:
 def test_nothing_of_a_gang_starts_if_one_pod_set_does_not_fit() -> None:
     pod_sets = (PodSet("workers", 4, {GPU: 1}), PodSet("evaluators", 5, {GPU: 1}))
     world = World(cluster_queue("q", 8), gang("train", pod_sets=pod_sets))
-    (park,) = world.decide()
-    assert isinstance(park, Park)
-    assert park.explanation.pod_set == "evaluators"
+    (report,) = world.decide()
+    assert isinstance(report, ReportPending)
+    assert report.explanation.pod_set == "evaluators"
     assert world.engine.usage("q") == {}
 
 
@@ -91,16 +91,16 @@ def test_a_victim_keeps_its_quota_until_it_has_stopped() -> None:
     world = World(cluster_queue("q", 8, preemption=PREEMPT_LOWER), gang("low", 8))
     world.decide()
     world.put(gang("high", 8, priority=1))
-    (preempt, park) = world.decide()
+    (preempt, report) = world.decide()
     assert isinstance(preempt, Preempt)
     assert (preempt.workload, preempt.by, preempt.reason) == ("team/low", "team/high", "InClusterQueue")
     assert preempt.message == (
         "Preempted to accommodate a workload (UID: uid-high, JobUID: UNKNOWN) due to prioritization in the ClusterQueue;"
         " preemptor path: /q; preemptee path: /q"
     )
-    assert isinstance(park, Park)
-    assert park.explanation.reason == "WaitingForPreemptedWorkloads"
-    assert park.explanation.message == (
+    assert isinstance(report, ReportPending)
+    assert report.explanation.reason == "WaitingForPreemptedWorkloads"
+    assert report.explanation.message == (
         "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor a100,"
         " 8 more needed. Pending the preemption of 1 workload(s)"
     )
@@ -141,8 +141,8 @@ def test_a_deleted_queue_leaves_its_holders_running_and_counts_them_when_it_is_b
     world = World(cluster_queue("q", 8), gang("w1", 6), gang("w2", 6))
     world.decide()
     world.engine.observe(Gone(ClusterQueue, "q"))
-    (park,) = world.decide()
-    assert park.explanation.message == "ClusterQueue q doesn't exist"
+    (report,) = world.decide()
+    assert report.explanation.message == "ClusterQueue q doesn't exist"
     world.put(cluster_queue("q", 8))
     assert of(world.decide(), Admit) == []
     assert world.engine.usage("q") == {"a100": {GPU: 6}}
@@ -176,7 +176,7 @@ def test_finished_pods_give_their_quota_back() -> None:
 
 def test_a_waiting_gang_is_told_once_until_the_reason_changes() -> None:
     world = World(cluster_queue("q", 8), gang("w1", 6), gang("w2", 6))
-    first = parks(world.decide())["w2"].explanation
+    first = reported_pending(world.decide())["w2"].explanation
     assert (first.reason, first.message) == (
         "WaitingForQuota",
         "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor a100,"
@@ -187,9 +187,9 @@ def test_a_waiting_gang_is_told_once_until_the_reason_changes() -> None:
     assert asked is not None and asked.holders == ("team/w1",)
     assert world.decide() == []
     world.put(cluster_queue("q", 9))
-    assert "3 more needed" in parks(world.decide())["w2"].explanation.message
+    assert "3 more needed" in reported_pending(world.decide())["w2"].explanation.message
     world.put(cluster_queue("q", 5))
-    second = parks(world.decide())["w2"].explanation
+    second = reported_pending(world.decide())["w2"].explanation
     assert second.reason == "ExceedsMaxQuota"
     assert second.message == (
         "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in flavor a100, previously"
@@ -202,20 +202,20 @@ def test_those_of_the_same_shape_are_told_later_and_in_small_numbers() -> None:
     world.decide()
     for number in range(1, 201):
         world.put(gang(f"w{number}", 4))
-    told: list[Park] = []
+    told: list[ReportPending] = []
     rounds = 0
-    while found := [d for d in world.decide() if isinstance(d, Park)]:
+    while found := [d for d in world.decide() if isinstance(d, ReportPending)]:
         assert len(found) <= 65
         assert world.engine.next_wakeup(world.now) is not None or len(told) + len(found) == 200
         told += found
         rounds += 1
     assert rounds > 1
-    assert sum(not park.by_equivalence for park in told) == 1
-    assert len({park.workload for park in told}) == 200
-    assert {park.explanation.reason for park in told} == {"WaitingForQuota"}
+    assert sum(not report.by_equivalence for report in told) == 1
+    assert len({report.workload for report in told}) == 200
+    assert {report.explanation.reason for report in told} == {"WaitingForQuota"}
     world.put(gang("w201", 4))
     (late,) = world.decide()
-    assert isinstance(late, Park)
+    assert isinstance(late, ReportPending)
     assert late.by_equivalence
 
 
@@ -233,16 +233,16 @@ def test_those_of_the_same_shape_are_told_later_and_in_small_numbers() -> None:
 )
 def test_a_gang_in_no_queue_is_told_why(broken: dict[str, object], reason: str, message: str) -> None:
     world = World(cluster_queue("q", 8), replace(gang("w", 1), **broken))
-    (park,) = world.decide()
-    assert isinstance(park, Park)
-    assert (park.explanation.reason, park.explanation.message) == (reason, message)
+    (report,) = world.decide()
+    assert isinstance(report, ReportPending)
+    assert (report.explanation.reason, report.explanation.message) == (reason, message)
     assert world.decide() == []
 
 
 def test_the_namespace_must_be_selected() -> None:
     selector = LabelSelector((Expression("team", "In", ("a",)),))
     world = World(cluster_queue("q", 8, namespace_selector=selector), gang("w", 1))
-    explanation = parks(world.decide())["w"].explanation
+    explanation = reported_pending(world.decide())["w"].explanation
     assert explanation.message == "workload namespace doesn't match ClusterQueue selector"
     world.put(Namespace("team", {"team": "a"}))
     assert of(world.decide(), Admit) == ["w"]
@@ -290,7 +290,7 @@ def test_admission_may_wait_until_all_pods_are_ready() -> None:
     )
     decisions = world.decide()
     assert of(decisions, Admit) == ["w1"]
-    explanation = parks(decisions)["w2"].explanation
+    explanation = reported_pending(decisions)["w2"].explanation
     assert explanation.reason == "WaitingForPodsReady"
     assert explanation.message == "waiting for all admitted workloads to be in PodsReady condition"
     assert of(world.decide(), Admit) == []
@@ -315,7 +315,7 @@ def test_quantities_in_messages_are_kubernetes_quantities() -> None:
     quotas = {"a100": {"cpu": 2000, "memory": 4 * 2**30}}
     request = PodSet("main", 1, {"cpu": 3500, "memory": 6 * 2**30})
     world = World(cluster_queue("q", groups=(group(quotas),)), gang("w", pod_sets=(request,)))
-    message = parks(world.decide())["w"].explanation.message
+    message = reported_pending(world.decide())["w"].explanation.message
     assert "current podset request (3500m) > maximum capacity (2)" in message
     assert "current podset request (6Gi) > maximum capacity (4Gi)" in message
 
@@ -358,7 +358,7 @@ def test_an_inactive_queue_says_why(fields: dict[str, object], reason: str, mess
     decisions = world.decide()
     status = world.engine.queue_status("q")
     assert (status.active, status.reason, status.message) == (False, reason, message)
-    assert parks(decisions)["w"].explanation.message == "ClusterQueue q is inactive"
+    assert reported_pending(decisions)["w"].explanation.message == "ClusterQueue q is inactive"
     assert world.engine.local_queue_status("team/q").reason == "ClusterQueueIsInactive"
     world.put(cluster_queue("q", 8))
     assert of(world.decide(), Admit) == ["w"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.clockwork import Clockwork, Job, not_overcommitted
-from tests.engine.world import GPU, World, cluster_queue, gang, group, of, parks
+from tests.engine.world import GPU, World, cluster_queue, gang, group, of, reported_pending
 from tests.examples import examples
 
 from gangline.engine.model import (
@@ -79,7 +79,7 @@ def test_who_is_gone_in_time_on_the_fast_flavor_is_let_in_there() -> None:
 def test_on_the_slow_flavor_it_would_be_in_the_way() -> None:
     world = day(fast_is_full=True)
     put(world, gang("brief4", 2), anywhere=50, fast=40, slow=100)
-    told = parks(world.decide())
+    told = reported_pending(world.decide())
     assert "brief4" not in world.running(), "though on the average flavor it would be gone in time"
     assert told["brief4"].explanation.reason == "WaitingForReservation"
     world.finish("fill2")

@@ -11,7 +11,6 @@ from tests.engine.node_world import TPU, NodeWorld, node, plain, queue
 
 from gangline.engine.model import (
     BoundPod,
-    Footprint,
     Gone,
     HealthPolicy,
     Node,
@@ -20,6 +19,7 @@ from gangline.engine.model import (
     Taint,
     Toleration,
     Workload,
+    WorkloadPods,
 )
 from gangline.engine.model.units import millis
 from gangline.engine.nodes.health import DEGRADED, HEALTH_SIGNALS, LEAVING, LOST, SUSPECT, Health
@@ -230,7 +230,7 @@ def going(*nodes: str, due: int = 0) -> tuple[BoundPod, ...]:
 
 def test_pods_that_do_not_end_keep_others_away() -> None:
     found = world()
-    found.engine.observe(Put(Footprint("team/w1", going("n1"))))
+    found.engine.observe(Put(WorkloadPods("team/w1", going("n1"))))
     found.decide()
     assert found.engine._store.health.usable("n1")
     found.tick(120)
@@ -240,7 +240,7 @@ def test_pods_that_do_not_end_keep_others_away() -> None:
 
 def test_pods_may_take_as_long_to_end_as_their_grace_period_says() -> None:
     found = world()
-    found.engine.observe(Put(Footprint("team/w1", going("n1", due=found.now + 900_000))))
+    found.engine.observe(Put(WorkloadPods("team/w1", going("n1", due=found.now + 900_000))))
     for _ in range(10):
         found.decide()
         assert found.engine._store.health.usable("n1")
@@ -253,7 +253,7 @@ def test_pods_may_take_as_long_to_end_as_their_grace_period_says() -> None:
 
 def test_pods_that_no_admitted_gang_stands_behind_say_nothing_of_their_nodes() -> None:
     found = world()
-    found.engine.observe(Put(Footprint("mallory/no-such-workload", going("n1", "n2"), (("x", "n1"), ("y", "n2")))))
+    found.engine.observe(Put(WorkloadPods("mallory/no-such-workload", going("n1", "n2"), (("x", "n1"), ("y", "n2")))))
     found.decide()
     found.tick(200)
     found.decide()
@@ -262,7 +262,7 @@ def test_pods_that_no_admitted_gang_stands_behind_say_nothing_of_their_nodes() -
 
 def test_a_gang_that_ended_leaves_its_complaint_while_its_pods_are_there() -> None:
     found = world()
-    found.engine.observe(Put(Footprint("team/w1", (), (("p", "n1"),))))
+    found.engine.observe(Put(WorkloadPods("team/w1", (), (("p", "n1"),))))
     found.decide()
     found.engine.observe(Gone(Workload, "team/w1"))
     found.decide()
@@ -328,7 +328,7 @@ def test_a_node_that_fails_pods_is_doubted_for_some_minutes() -> None:
     here = BoundPod("p", "main", "n2")
 
     def failed(*names: str) -> None:
-        found.engine.observe(Put(Footprint("team/w1", (here,), tuple((name, "n1") for name in names))))
+        found.engine.observe(Put(WorkloadPods("team/w1", (here,), tuple((name, "n1") for name in names))))
         found.decide()
 
     failed("a")
@@ -350,7 +350,7 @@ def test_a_node_that_fails_pods_is_doubted_for_some_minutes() -> None:
 
 def test_pods_on_a_node_that_was_never_seen() -> None:
     found = world()
-    found.engine.observe(Put(Footprint("team/w1", (BoundPod("p", "main", "elsewhere"),))))
+    found.engine.observe(Put(WorkloadPods("team/w1", (BoundPod("p", "main", "elsewhere"),))))
     found.decide()
     assert found.engine._store.health.loss("elsewhere") is None
     found.tick(10)
@@ -362,7 +362,7 @@ def test_without_any_node_nothing_is_known_of_nodes() -> None:
     found = NodeWorld(queue(8))
     found.put(plain("w1", 1))
     found.decide()
-    found.engine.observe(Put(Footprint("team/w1", (BoundPod("p", "main", "elsewhere"),))))
+    found.engine.observe(Put(WorkloadPods("team/w1", (BoundPod("p", "main", "elsewhere"),))))
     found.tick(100)
     assert found.decide() == []
     assert found.running() == ["w1"]

@@ -13,13 +13,13 @@ from gangline.engine.model import (
     BoundPod,
     ClusterQueue,
     Flavor,
-    Footprint,
     Node,
     PodSet,
     RuntimeForecast,
     Topology,
     TopologyRequest,
     Workload,
+    WorkloadPods,
 )
 from gangline.engine.simulation import Outlook, outlook
 
@@ -142,5 +142,5 @@ def test_whoever_ends_leaves_its_nodes() -> None:
         made.put(forecast(name, minutes), gang(name, pod_sets=pods))
         made.decide()
     assert made.running() == ["a1"]
-    made.put(Footprint("team/a1", (BoundPod("a1-0", "main", "n"),)))
+    made.put(WorkloadPods("team/a1", (BoundPod("a1-0", "main", "n"),)))
     assert in_minutes(made, look(made), "b2")[0] == 60.0

@@ -12,9 +12,9 @@ from tests.examples import examples
 
 from gangline.engine.model import (
     Backfill,
+    CheckpointPreemption,
     ClusterQueue,
     Flavor,
-    GiveWay,
     Gone,
     Node,
     Ordering,
@@ -169,7 +169,7 @@ class GivingWayPlans(Plans):
     policy = Backfill(
         revoke="Overdue",
         overdue_factor=0.25,
-        give_way=GiveWay(3.0, 0.5, 30.0, longer_than_backfilled=0.3, max_preemptions=3),
+        checkpoint_preemption=CheckpointPreemption(3.0, 0.5, 30.0, longer_than_backfilled=0.3, max_preemptions=3),
     )
     ordering = Ordering("AgedShortestFirst", 5.0, 57_600.0, optimism=0.75)
 

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.clockwork import Clockwork, Job
 from tests.engine.node_world import NodeWorld, node, plain, queue
-from tests.engine.world import GPU, World, cluster_queue, cohort, gang, group, of, parks
+from tests.engine.world import GPU, World, cluster_queue, cohort, gang, group, of, reported_pending
 from tests.examples import examples
 
 from gangline.engine.model import (
     Backfill,
+    CheckpointPreemption,
     Decision,
     Evict,
     FairSharing,
     Flavor,
-    GiveWay,
     Ordering,
     PodSet,
     Preempt,
@@ -103,7 +103,7 @@ def test_who_is_on_its_way_out_is_not_protected() -> None:
     world.change("w1", active=False)
     assert of(world.decide(), Evict) == ["w1"]
     world.put(gang("high", 4, priority=3))
-    told = parks(world.decide())["high"].explanation
+    told = reported_pending(world.decide())["high"].explanation
     assert told.reason == "WaitingForPreemptedWorkloads"
 
 
@@ -240,7 +240,7 @@ def message(world: World, name: str) -> str:
 def test_it_is_told_that_others_are_protected_and_until_when() -> None:
     world = one_queue(TEN_MINUTES, gang("low", 8))  # runs since 00:16:41
     world.put(HIGH)
-    told = parks(world.decide())["high"].explanation.message
+    told = reported_pending(world.decide())["high"].explanation.message
     assert told == message(world, "high") == f"{KUEUE}{PROTECTED}, the first until 2026-01-01 00:27 UTC"
 
 
@@ -303,7 +303,7 @@ SHORT = Job(2 * HOUR, 600, 8, forecast=((0.5, 600), (0.9, 900)))
 @pytest.mark.parametrize(("policy", "stops"), [(None, 1), (VictimPolicy(non_preemptible_gpus=8), 0)])
 def test_nobody_protected_gives_way(policy: VictimPolicy | None, stops: int) -> None:
     order = Ordering("AgedShortestFirst", age_weight=3.0, age_cap_seconds=86_400.0)
-    backfill = Backfill(revoke="Overdue", give_way=GiveWay())
+    backfill = Backfill(revoke="Overdue", checkpoint_preemption=CheckpointPreemption())
     world = Clockwork(cluster_queue("q", 8, backfill=backfill, ordering=order, victims=policy))
     world.run([LONG, SHORT])
     assert len(world.runs["j0"].evictions) == stops

@@ -54,7 +54,7 @@ def test_a_shape_is_set_aside_as_one_and_so_are_late_arrivals() -> None:
     assert head is not None
     queue.take_out(head)
     assert queue.mark_inadmissible(head)
-    assert (names(queue.in_heap()), names(queue.aside())) == (["w9"], ["w1", "w2", "w3"])
+    assert (names(queue.in_heap()), names(queue.inadmissible())) == (["w9"], ["w1", "w2", "w3"])
     queue.arrive(waiting("w4", 4))
     assert queue.active == 1
     assert queue.flush(lambda _: True)
@@ -68,7 +68,7 @@ def test_who_may_not_try_stays_aside() -> None:
     queue.set_alone_inadmissible(late)
     queue.set_alone_inadmissible(early)
     queue.flush(lambda each: each is early)
-    assert (names(queue.in_heap()), names(queue.aside())) == (["w2"], ["w1"])
+    assert (names(queue.in_heap()), names(queue.inadmissible())) == (["w2"], ["w1"])
 
 
 def test_the_local_queue_that_used_least_goes_first() -> None:
@@ -86,7 +86,7 @@ def test_the_local_queue_that_used_least_goes_first() -> None:
 
 
 operations = st.lists(
-    st.tuples(st.sampled_from(("arrive", "pop", "park", "leave", "flush")), st.integers(0, 11)), max_size=60
+    st.tuples(st.sampled_from(("arrive", "pop", "report", "leave", "flush")), st.integers(0, 11)), max_size=60
 )
 
 
@@ -95,7 +95,7 @@ operations = st.lists(
 def test_it_is_always_the_sorted_list_of_those_not_aside(operations: list[tuple[str, int]]) -> None:
     """Against the plainest model there is: a set of gangs and a set of shapes."""
     gangs = [waiting(f"w{n}", 1 + n % 4, priority=n % 3) for n in range(12)]
-    queue, inside, parked = PendingQueue(), set[int](), set[int]()
+    queue, inside, inadmissible = PendingQueue(), set[int](), set[int]()
 
     def shape(n: int) -> int:
         return 100 * (n % 4) + n % 3
@@ -110,18 +110,18 @@ def test_it_is_always_the_sorted_list_of_those_not_aside(operations: list[tuple[
             inside.discard(n)
         elif operation == "flush":
             queue.flush(lambda _: True)
-            parked.clear()
-        elif operation in ("pop", "park") and in_flight is None:
+            inadmissible.clear()
+        elif operation in ("pop", "report") and in_flight is None:
             head = queue.pop()
             if head is not None:
                 k = gangs.index(head)
                 queue.take_out(head)
                 inside.discard(k)
-                if operation == "park":
+                if operation == "report":
                     queue.mark_inadmissible(head)
                     inside.add(k)
-                    parked.add(shape(k))
-        active = [k for k in inside if shape(k) not in parked]
+                    inadmissible.add(shape(k))
+        active = [k for k in inside if shape(k) not in inadmissible]
         expected = sorted(active, key=lambda k: (-gangs[k].priority, gangs[k].since, gangs[k].uid))
         assert names(queue.in_heap()) == [f"w{k}" for k in expected]
         assert queue.active == len(expected)

@@ -139,7 +139,7 @@ def test_lower_priority_makes_room_and_comes_back_when_the_node_does() -> None:
     assert heals(decisions) == []
     assert world.decide() == []  # the victim is still there
     world.complete_evictions()
-    assert kinds(world.decide()) == ["Heal", "Park"]
+    assert kinds(world.decide()) == ["Heal", "ReportPending"]
     world.settle()
     assert world.whole("high2")
     assert "p3" in world.where("high2") or "p2" not in world.where("high2")
@@ -472,7 +472,7 @@ def test_pods_of_a_restart_that_linger_are_not_counted() -> None:
     assert world.engine.decide(world.now + 2000) == []
     capacity = world.engine._store.capacity
     holding = capacity._holdings["team/w1"]
-    assert {value for _, value in holding.seats.domains} == {"p1", "p2"}
+    assert {value for _, value in holding.assigned.domains} == {"p1", "p2"}
 
 
 # --- signals of other classes -----------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from gangline.engine.queues.workload_state import WorkloadState
 
 ROOT = Path(gangline.engine.__path__[0])
 #: attributes that `WorkloadState.enter` alone assigns
-STATE = {"_state", "admitted", "evicting", "set_aside", "noted", "noted_cause", "noted_row"}
+STATE = {"_state", "admitted", "evicting", "inadmissible_alone", "noted", "noted_cause", "noted_row"}
 
 
 def story(world: World, name: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.engine.world import GPU, World, cluster_queue, gang, group, of, parks
+from tests.engine.world import GPU, World, cluster_queue, gang, group, of, reported_pending
 
 from gangline.engine.model import (
     AdmissionCheck,
@@ -74,7 +74,7 @@ def test_quota_is_not_enough() -> None:
     world = cluster(placed("w1", 6), placed("w2", 6), placed("w3", 4))
     decisions = world.decide()
     assert of(decisions, Admit) == ["w1", "w2"]
-    explanation = parks(decisions)["w3"].explanation
+    explanation = reported_pending(decisions)["w3"].explanation
     assert explanation.message == (
         'couldn\'t assign flavors to pod set main: topology "default" allows to fit only 2 out of 4 pod(s).'
         ' Total nodes: 4; excluded: resource "nvidia.com/gpu": 2'
@@ -85,21 +85,21 @@ def test_quota_is_not_enough() -> None:
 
 def test_what_never_fits_the_topology_is_told_so() -> None:
     world = cluster(placed("w1", 10))
-    explanation = parks(world.decide())["w1"].explanation
+    explanation = reported_pending(world.decide())["w1"].explanation
     assert explanation.reason == "TopologyPlacementFailed"
     assert 'topology "default" allows to fit only 8 out of 10 pod(s)' in explanation.message
 
 
 def test_a_level_that_the_topology_lacks_rules_the_flavor_out() -> None:
     world = cluster(placed("w1", 1, required="block"))
-    explanation = parks(world.decide())["w1"].explanation
+    explanation = reported_pending(world.decide())["w1"].explanation
     assert explanation.reason == "NoMatchingFlavor"
     assert 'Flavor "tas" does not contain the requested level' in explanation.message
 
 
 def test_a_plain_flavor_does_not_place() -> None:
     world = World(TAS, TOPOLOGY, cluster_queue("q", 8), placed("w1", 1))
-    explanation = parks(world.decide())["w1"].explanation
+    explanation = reported_pending(world.decide())["w1"].explanation
     assert 'Flavor "a100" does not support TopologyAwareScheduling' in explanation.message
 
 

@@ -100,8 +100,8 @@ def test_exclusions_are_counted_and_named() -> None:
         node("b/r/h5", ready=False),
         node("b/r/h6", unschedulable=True),
     ]
-    wants = {"node_selector": {"zone": "z1"}}
-    answer = place(ledger(nodes), [ask(1, required=RACK, pod_set=wants)])
+    pod_requests = {"node_selector": {"zone": "z1"}}
+    answer = place(ledger(nodes), [ask(1, required=RACK, pod_set=pod_requests)])
     assert answer.failure == (
         'topology "default" doesn\'t allow to fit any of 1 pod(s). '
         'Total nodes: 4; excluded: nodeSelector: 2, resource "cpu": 1, taint "gpu=a:NoSchedule": 1'
@@ -147,15 +147,15 @@ def test_required_affinity_chooses_nodes(expression: Expression, host: str) -> N
     ],
 )
 def test_expressions_without_meaning_match_nothing(expression: Expression) -> None:
-    wants = {"affinity": ((expression,),)}
-    answer = place(ledger([node("b/r/h", labels={"gen": "11"})]), [ask(1, required=HOST, pod_set=wants)])
+    pod_requests = {"affinity": ((expression,),)}
+    answer = place(ledger([node("b/r/h", labels={"gen": "11"})]), [ask(1, required=HOST, pod_set=pod_requests)])
     assert answer.failure.endswith("Total nodes: 1; excluded: affinity: 1")
 
 
 def test_preferred_affinity_ranks_before_capacity_if_respected() -> None:
     nodes = [node("b/r/h1", 2000), node("b/r/h2", 6000, labels={"fast": "yes"})]
-    wants = {"preferred_affinity": (PreferredTerm(5, (Expression("fast", "Exists"),)),)}
-    asked = [ask(2, required=HOST, pod_set=wants)]
+    pod_requests = {"preferred_affinity": (PreferredTerm(5, (Expression("fast", "Exists"),)),)}
+    asked = [ask(2, required=HOST, pod_set=pod_requests)]
     assert pods(place(ledger(nodes), asked).assignments["main"]) == {"h1": 2}
     respected = place(ledger(nodes), asked, profile=Profile(respect_preferred_affinity=True))
     assert pods(respected.assignments["main"]) == {"h2": 2}

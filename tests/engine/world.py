@@ -22,11 +22,11 @@ from gangline.engine.model import (
     FlavorQuotas,
     Gone,
     LocalQueue,
-    Park,
     PodSet,
     Preempt,
     Put,
     Quota,
+    ReportPending,
     Requeue,
     ResourceGroup,
     Settings,
@@ -197,5 +197,5 @@ def of(decisions: Sequence[Decision], kind: type) -> list[str]:
     return [decision.workload.partition("/")[2] for decision in decisions if isinstance(decision, kind)]
 
 
-def parks(decisions: Sequence[Decision]) -> dict[str, Park]:
-    return {d.workload.partition("/")[2]: d for d in decisions if isinstance(d, Park)}
+def reported_pending(decisions: Sequence[Decision]) -> dict[str, ReportPending]:
+    return {d.workload.partition("/")[2]: d for d in decisions if isinstance(d, ReportPending)}

@@ -15,7 +15,6 @@ from gangline.engine.model import (
     Change,
     Decision,
     Explanation,
-    Footprint,
     ForeignPod,
     Gone,
     Item,
@@ -26,6 +25,7 @@ from gangline.engine.model import (
     RuntimeForecast,
     Settings,
     Workload,
+    WorkloadPods,
     WriteFailed,
 )
 from gangline.engine.queues.cluster_queue import queue_of
@@ -101,9 +101,9 @@ class Engine:
         decisions += self._pending_reasons.tell_reserved(now)
         for gang in reviewed:
             if self._store.gangs.get(gang.key) is gang:
-                park = self._pending_reasons.tell_unplaced(gang)
-                if park is not None:
-                    decisions.append(park)
+                report = self._pending_reasons.report_unplaced(gang)
+                if report is not None:
+                    decisions.append(report)
         decisions += self._pending_reasons.tell_echoes()
         decisions += self._lifecycle.review(now)
         return decisions
@@ -239,7 +239,7 @@ class Engine:
         """Those set aside until something is released, in queue order."""
         self._store.settle()
         queue = self._store.queues.get(cluster_queue)
-        return [gang.key for gang in queue.pending.aside()] if queue else []
+        return [gang.key for gang in queue.pending.inadmissible()] if queue else []
 
     def usage(self, cluster_queue: str) -> dict[str, dict[str, int]]:
         """What is held, by flavor and resource; nothing held is left out."""
@@ -255,7 +255,7 @@ class Engine:
 def key_of(item: Item) -> str:
     """Under which it is kept."""
     match item:
-        case RuntimeForecast() | Footprint():
+        case RuntimeForecast() | WorkloadPods():
             return item.workload
         case LocalQueue() | ForeignPod() | Workload():
             return item.key

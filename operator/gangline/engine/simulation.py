@@ -26,19 +26,19 @@ from gangline.engine.model import (
     CompleteAdmission,
     Decision,
     Evict,
-    Footprint,
     Gone,
     Heal,
     Millis,
-    Park,
     Preempt,
     Put,
+    ReportPending,
     Requeue,
     RuntimeForecast,
     Settings,
     Swap,
     Warn,
     Workload,
+    WorkloadPods,
 )
 from gangline.engine.model.runtime import NEVER, Runtime
 from gangline.engine.model.units import SECOND
@@ -273,7 +273,7 @@ class Course:
             heappush(self._ends, (max(self._now + 1, at + length), self._numbers, workload.key))
 
     def _stop(self, key: str) -> None:
-        self._engine.observe(Gone(Footprint, key))  # its pods go with it
+        self._engine.observe(Gone(WorkloadPods, key))  # its pods go with it
         known = self._running.pop(key, None)
         workload = self._workloads[key]
         if known is not None and workload.admission is not None:
@@ -295,7 +295,7 @@ class Course:
 
     def _decide(self) -> None:
         for decision in self._engine.decide(self._now):
-            if not isinstance(decision, Park | Warn | Heal):
+            if not isinstance(decision, ReportPending | Warn | Heal):
                 self._carry_out(decision)
 
     def _passed(self, checks: Iterable[str]) -> tuple[CheckState, ...]:

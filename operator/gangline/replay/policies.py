@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gangline.engine.model import UNLIMITED, Backfill, ClusterQueue, GiveWay, Ordering
+from gangline.engine.model import UNLIMITED, Backfill, CheckpointPreemption, ClusterQueue, Ordering
 from gangline.replay.replayed import ReplayError
 
 QUEUE: Final = "replay"
@@ -36,7 +36,7 @@ _CONSERVATIVE = Backfill(depth=UNLIMITED, running=0.5, candidate=0.5)
 
 #: what `gangline` stands for; docs/replay.md says what the constants were chosen on
 ORDER: Final = Ordering("AgedShortestFirst", age_weight=5.0, age_cap_seconds=57_600.0, optimism=0.75)
-GIVE_WAY: Final = GiveWay(
+CHECKPOINT_PREEMPTION: Final = CheckpointPreemption(
     longer_than=10.0,
     loss_share=0.1,
     min_runtime_seconds=900.0,
@@ -45,9 +45,14 @@ GIVE_WAY: Final = GiveWay(
     loss_budget=0.002,
 )
 BACKFILL: Final = Backfill(
-    depth=1, running=0.5, candidate=0.9, revoke="Overdue", overdue_factor=0.25, give_way=GIVE_WAY
+    depth=1,
+    running=0.5,
+    candidate=0.9,
+    revoke="Overdue",
+    overdue_factor=0.25,
+    checkpoint_preemption=CHECKPOINT_PREEMPTION,
 )
-STAY: Final = replace(BACKFILL, revoke="Never", give_way=None)
+STAY: Final = replace(BACKFILL, revoke="Never", checkpoint_preemption=None)
 ANY: Final = replace(BACKFILL, revoke="Any")
 GANGLINE: Final = "forecasts, aged shortest first, reservation; overdue backfill and long runs give way"
 

@@ -198,13 +198,13 @@ def backfill(policy: Json | None) -> model.Backfill | None:
         candidate=float(said.quantiles.candidate),
         revoke=said.revoke,
         overdue_factor=quantity.parse_number(said.overdue_factor),
-        give_way=None if said.give_way is None else _give_way(said.give_way),
+        checkpoint_preemption=None if said.give_way is None else _give_way(said.give_way),
     )
 
 
-def _give_way(said: queuepolicy.GiveWay) -> model.GiveWay:
+def _give_way(said: queuepolicy.GiveWay) -> model.CheckpointPreemption:
     backfilled = said.longer_than_backfilled
-    return model.GiveWay(
+    return model.CheckpointPreemption(
         longer_than=quantity.parse_number(said.longer_than),
         loss_share=float(said.loss_share),
         min_runtime_seconds=quantity.parse_duration(said.min_runtime),

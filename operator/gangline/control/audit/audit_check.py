@@ -205,7 +205,7 @@ class _Replayed:
 
 
 def _without_words(decisions: tuple[model.Decision, ...]) -> tuple[model.Decision, ...]:
-    return tuple(decision for decision in decisions if not isinstance(decision, model.Park | model.Warn))
+    return tuple(decision for decision in decisions if not isinstance(decision, model.ReportPending | model.Warn))
 
 
 def _difference(

@@ -63,8 +63,8 @@ class Decisions(Part):
         match decision:
             case model.Admit():
                 self._admit(decision)
-            case model.Park():
-                self._park(decision)
+            case model.ReportPending():
+                self._report_pending(decision)
             case model.Preempt():
                 self._preempt(decision)
             case model.Evict():
@@ -226,19 +226,19 @@ class Decisions(Part):
     def _requeue(self, decision: model.Requeue) -> None:
         self._assume(decision, "requeue", status_changes.requeue(decision), Priority.LIFECYCLE, lambda *_: None)
 
-    def _park(self, decision: model.Park) -> None:
+    def _report_pending(self, decision: model.ReportPending) -> None:
         explanation = decision.explanation
 
         def tell(answer: Json | None) -> None:
             if answer is not None:
                 self._recorder.record(answer, "Warning", explanation.reason, explanation.message)
 
-        self._explain(decision.workload, status_changes.park(explanation), tell)
+        self._explain(decision.workload, status_changes.pending(explanation), tell)
 
     def misconfigured(self, workload: str, message: str) -> None:
         """A Workload that can't be read: it waits, and its condition names the field."""
         explanation = model.Explanation("Misconfigured", f"resources validation failed: {message}")
-        self._explain(workload, status_changes.park(explanation), lambda _: None)
+        self._explain(workload, status_changes.pending(explanation), lambda _: None)
 
     def _explain(self, workload: str, change: status_changes.Change, done: Any) -> None:
         now = time.monotonic()

@@ -17,7 +17,7 @@ from gangline.kube import resources as kube
 log = logging.getLogger(__name__)
 
 #: what of the engine's facts is an object of the API
-_RESOURCES = {kind: resource for resource, (kind, _) in READERS.items()} | {model.Footprint: kube.WORKLOADS}
+_RESOURCES = {kind: resource for resource, (kind, _) in READERS.items()} | {model.WorkloadPods: kube.WORKLOADS}
 
 
 class Troubles:

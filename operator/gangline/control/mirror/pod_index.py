@@ -68,7 +68,7 @@ class PodIndex:
         self._of: dict[str, set[str]] = {}  # Workload -> keys of its pods
         self._on: dict[str, set[str]] = {}  # node -> keys of the pods there
         self._at_domain_gate: dict[str, Pod] = {}
-        self._reported: dict[str, model.Footprint] = {}
+        self._reported: dict[str, model.WorkloadPods] = {}
         self._unreported: set[str] = set()
 
     # --- in ---
@@ -153,13 +153,13 @@ class PodIndex:
             placed = _within(counts, (pod for pod in self.of(workload) if pod.node))
             pods = tuple(pod.bound(counts.get(pod.pod_set, 0)) for pod in placed if not pod.ended)
             failed = tuple((pod.name, pod.node) for pod in placed if pod.failed_by_node)
-            footprint = model.Footprint(workload, pods, failed)
+            workload_pods = model.WorkloadPods(workload, pods, failed)
             if not pods and not failed:
                 if self._reported.pop(workload, None) is not None:
-                    self._observe(model.Gone(model.Footprint, workload))
-            elif self._reported.get(workload) != footprint:
-                self._reported[workload] = footprint
-                self._observe(model.Put(footprint))
+                    self._observe(model.Gone(model.WorkloadPods, workload))
+            elif self._reported.get(workload) != workload_pods:
+                self._reported[workload] = workload_pods
+                self._observe(model.Put(workload_pods))
 
 
 def _within(counts: Counts, pods: Iterable[Pod]) -> list[Pod]:

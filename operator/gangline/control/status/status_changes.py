@@ -110,7 +110,7 @@ def replace_admission(decision: model.Swap) -> Change:
     return change
 
 
-def park(explanation: model.Explanation) -> Change:
+def pending(explanation: model.Explanation) -> Change:
     """Why the workload waits."""
 
     def change(status: Json, now: int) -> None:

@@ -44,7 +44,9 @@ class BackfillPlanner:
         self.delays = HeadDelays()
         self._plain = Preemptor(store.settings, store.topology, lambda need: [], store.capacity)
         self._revoking = Revoking(store, self.timeline, self.estimates, self._fits, self._leaving)
-        self._giving_way = checkpoint_preemption.GivingWay(self.timeline, self.estimates, self._fits, self._leaving)
+        self._checkpoint_preemption = checkpoint_preemption.GivingWay(
+            self.timeline, self.estimates, self._fits, self._leaving
+        )
         self._now: Millis = 0
         #: gangs of queues without a policy that are held back, by root
         self._held: dict[int, dict[str, WorkloadState]] = {}
@@ -101,7 +103,7 @@ class BackfillPlanner:
         """When a reserved start has come, or a backfilled workload is overdue."""
         starts = [r.start for r in self.timeline.reservations if now < r.start < FAR]
         starts += self._revoking.overdue_times(now)
-        again = self._giving_way.next_due(now)
+        again = self._checkpoint_preemption.next_due(now)
         if again is not None:
             starts.append(again)
         return min(starts, default=None)
@@ -152,7 +154,7 @@ class BackfillPlanner:
                 moved = queue.pending.release_held() or moved
         for gang in self._held.pop(id(root), {}).values():
             queue = queue_of(gang)
-            if queue is not None and gang.set_aside and not gang.holds:
+            if queue is not None and gang.inadmissible_alone and not gang.holds:
                 queue.pending.take_out(gang)
                 queue.pending.arrive(gang)
                 moved = True
@@ -312,10 +314,12 @@ class BackfillPlanner:
             if policy.revoke != "Never":
                 gone = self._revoking.victims(reservation, policy.revoke == "Any", head.preempted_for_it, now)
                 decisions += [self._revoking.decision(gang, head, now) for gang in gone]
-            if not gone and policy.give_way is not None:
-                gone = self._giving_way.victims(reservation, queue, policy.give_way, head.preempted_for_it, now)
+            if not gone and policy.checkpoint_preemption is not None:
+                gone = self._checkpoint_preemption.victims(
+                    reservation, queue, policy.checkpoint_preemption, head.preempted_for_it, now
+                )
                 decisions += [checkpoint_preemption.decision(gang, head) for gang in gone]
-            self._giving_way.stopped(gone, now)
+            self._checkpoint_preemption.stopped(gone, now)
             for gang in gone:
                 self._preempt_for(gang, head, queue)
         if decisions:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from gangline.engine.backfill.loss_budget import Losses
 from gangline.engine.backfill.reservation import Fits, Leaving, Reservation
 from gangline.engine.backfill.timeline import Timeline
-from gangline.engine.model import GiveWay, Millis, Preempt
+from gangline.engine.model import CheckpointPreemption, Millis, Preempt
 from gangline.engine.model.runtime import NEVER
 from gangline.engine.preemption.simulated_removal import OrderedRemoval, simulate
 from gangline.engine.queues.cluster_queue import ClusterQueueState
@@ -65,7 +65,7 @@ class GivingWay:
         self,
         reservation: Reservation,
         queue: ClusterQueueState,
-        policy: GiveWay,
+        policy: CheckpointPreemption,
         spared: Container[str],
         now: Millis,
     ) -> list[WorkloadState]:
@@ -115,7 +115,7 @@ class GivingWay:
         self,
         reservation: Reservation,
         queue: ClusterQueueState,
-        policy: GiveWay,
+        policy: CheckpointPreemption,
         resource: str,
         budget: int,
         now: Millis,
@@ -142,7 +142,7 @@ class GivingWay:
             if held and cost <= budget and pending.turn_with(gang, min(left, NEVER)) > turn:
                 yield _Offer(cost, -gang.reserved_at, gang.uid, gang)
 
-    def _least_left(self, reservation: Reservation, policy: GiveWay, now: Millis) -> tuple[float, float]:
+    def _least_left(self, reservation: Reservation, policy: CheckpointPreemption, now: Millis) -> tuple[float, float]:
         """For how long those that are asked go on at least, in milliseconds; and for backfilled ones.
 
         A head that has waited for as long as it runs asks for half as much: an estimate that is too long must not keep it.

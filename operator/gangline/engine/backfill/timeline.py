@@ -153,14 +153,14 @@ class Timeline:
             self.backfilled_holders.drop(key)
         end, review = self._end_of(gang, now)
         on_nodes = self._store.capacity.holding(gang)
-        members, seats = (on_nodes.members, on_nodes.seats) if on_nodes is not None else ((), None)
+        members, assigned = (on_nodes.members, on_nodes.assigned) if on_nodes is not None else ((), None)
         same = (
             old is not None
             and old.hold.usage == gang.usage
             and old.hold.places == gang.admission
-            and (old.hold.seats is seats or old.hold.seats == seats)
+            and (old.hold.assigned is assigned or old.hold.assigned == assigned)
         )
-        hold = Hold(gang.queue.name, dict(gang.usage), gang.admission, members, seats)
+        hold = Hold(gang.queue.name, dict(gang.usage), gang.admission, members, assigned)
         if old is not None and same:
             hold = old.hold
         spots = old.spots if same and old is not None else taken(world.topologies, hold.admission)

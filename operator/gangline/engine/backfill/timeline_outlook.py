@@ -17,7 +17,7 @@ from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import FlavorResource
 from gangline.engine.text.change_log import ChangeLog
-from gangline.engine.topology.domain_counts import Wants, wants_of
+from gangline.engine.topology.domain_counts import PodRequests, as_pod_requests
 from gangline.engine.topology.placement import asks
 from gangline.engine.topology.topologies import Topologies, per_pod
 from gangline.engine.topology.topology_ledger import Leaf, LeafKey, TopologyLedger, usage_of
@@ -81,7 +81,7 @@ class _Part:
     """One pod set: when, leaf by leaf, its pods find room."""
 
     ledger: TopologyLedger
-    wants: Wants
+    pod_requests: PodRequests
     count: int
     by_spot: dict[Spot, list[Millis]] = field(default_factory=dict[Spot, "list[Millis]"])
     #: of all spots, sorted
@@ -120,21 +120,21 @@ class _Part:
 
     def _times(self, idle: Mapping[str, int], stays: Collection[Stay]) -> list[Millis]:
         """When the first pod finds room, the second one, …; 0 = now."""
-        wants, most = self.wants, self.count
-        free = [idle.get(resource, 0) for resource, _ in wants]
+        pod_requests, most = self.pod_requests, self.count
+        free = [idle.get(resource, 0) for resource, _ in pod_requests]
         if stays:
             free = [
                 amount - sum([stay.amounts.get(resource, 0) for stay in stays])
-                for amount, (resource, _) in zip(free, wants, strict=True)
+                for amount, (resource, _) in zip(free, pod_requests, strict=True)
             ]
-        found = max(0, min([amount // want for amount, (_, want) in zip(free, wants, strict=True)]))
+        found = max(0, min([amount // each for amount, (_, each) in zip(free, pod_requests, strict=True)]))
         if found >= most:
             return [0] * most
         times: list[Millis] = [0] * found
         for stay in stays if len(stays) < 2 else sorted(stays, key=_end):
             amounts = stay.amounts
-            free = [amount + amounts.get(resource, 0) for amount, (resource, _) in zip(free, wants, strict=True)]
-            fitting = min([amount // want for amount, (_, want) in zip(free, wants, strict=True)])
+            free = [amount + amounts.get(resource, 0) for amount, (resource, _) in zip(free, pod_requests, strict=True)]
+            fitting = min([amount // each for amount, (_, each) in zip(free, pod_requests, strict=True)])
             if fitting > found:
                 times += [stay.end] * (min(most, fitting) - found)
                 found = fitting
@@ -146,9 +146,9 @@ class _Part:
         """How many pods find room now on a leaf where these stay; those that are leaving (end 0) don't count."""
         staying = [stay.amounts for stay in stays if stay.end > 0]
         fitting = self.count
-        for resource, want in self.wants:
+        for resource, each in self.pod_requests:
             free = idle.get(resource, 0) - sum([amounts.get(resource, 0) for amounts in staying])
-            fitting = min(fitting, free // want)
+            fitting = min(fitting, free // each)
         return max(0, fitting)
 
     def pods_without(self, gone: frozenset[str], spots: Iterable[Spot], at: Mapping[Spot, Mapping[str, Stay]]) -> int:
@@ -225,7 +225,7 @@ class Outlook:
             if ledger is not None and demand.count and (asks(demand.pod_set) or queue.only_topologies):
                 if queue.delays_topology:
                     continue
-                self._parts.append(_Part(ledger, wants_of(demand.pod_set.requests), demand.count))
+                self._parts.append(_Part(ledger, as_pod_requests(demand.pod_set.requests), demand.count))
 
     def places(self, stays: Stays) -> Millis:
         """Not before this there is room for all its pods; 0 = there may be now. Beyond all times: never."""

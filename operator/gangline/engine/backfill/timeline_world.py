@@ -27,7 +27,7 @@ from gangline.engine.topology.topologies import Topologies
 class Hold:
     """What somebody holds: quota, and places for pods."""
 
-    __slots__ = ("admission", "members", "places", "queue", "seats", "usage")
+    __slots__ = ("admission", "assigned", "members", "places", "queue", "usage")
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Hold:
         usage: Mapping[FlavorResource, int],
         admission: Admission | None,
         members: Sequence[Member] = (),
-        seats: NodeAssignment | None = None,
+        assigned: NodeAssignment | None = None,
     ) -> None:
         self.queue = queue
         self.usage = usage
@@ -45,7 +45,7 @@ class Hold:
         self.admission = admission if admission is not None and has_placements(admission) else None
         #: seats on the nodes of flavors without a topology
         self.members = members
-        self.seats = seats
+        self.assigned = assigned
 
 
 class World:
@@ -93,8 +93,8 @@ class World:
             cell.add(amount)
         if hold.admission is not None:
             self._topologies.put_holder(key, hold.admission)
-        if hold.seats is not None:
-            self._capacity.occupy(key, hold.members, hold.seats, 1)
+        if hold.assigned is not None:
+            self._capacity.occupy(key, hold.members, hold.assigned, 1)
         self._held[key] = hold, cells
 
     def drop(self, key: str) -> None:
@@ -107,8 +107,8 @@ class World:
             cell.remove(amount)
         if hold.admission is not None:
             self._topologies.remove_holder(key)
-        if hold.seats is not None:
-            self._capacity.occupy(key, hold.members, hold.seats, -1)
+        if hold.assigned is not None:
+            self._capacity.occupy(key, hold.members, hold.assigned, -1)
 
     def holds(self, key: str) -> bool:
         return key in self._held
@@ -133,14 +133,14 @@ class World:
             return False
         if hold.admission is not None and not self._topologies.has_room(hold.admission):
             return False
-        return hold.seats is None or self._has_seats(hold.members, hold.seats)
+        return hold.assigned is None or self._has_room(hold.members, hold.assigned)
 
-    def _has_seats(self, members: Sequence[Member], seats: NodeAssignment) -> bool:
+    def _has_room(self, members: Sequence[Member], assigned: NodeAssignment) -> bool:
         rooms, owners = self._capacity.rooms, self._capacity.rooms.owners
-        self._capacity.occupy(_SOMEBODY, members, seats, 1)
-        taken = [room for name in seats.nodes() if (room := rooms.get(name)) is not None]
-        free = not any(room.overfull for room in taken) and all(len(owners(domain)) == 1 for domain in seats.domains)
-        self._capacity.occupy(_SOMEBODY, members, seats, -1)
+        self._capacity.occupy(_SOMEBODY, members, assigned, 1)
+        taken = [room for name in assigned.nodes() if (room := rooms.get(name)) is not None]
+        free = not any(room.overfull for room in taken) and all(len(owners(domain)) == 1 for domain in assigned.domains)
+        self._capacity.occupy(_SOMEBODY, members, assigned, -1)
         return free
 
 
@@ -158,6 +158,12 @@ def hold_of(assignment: Assignment, queue: str) -> Hold:
     usage: dict[FlavorResource, int] = {}
     for cell, amount in assignment.usage.items():
         usage[cell.fr] = usage.get(cell.fr, 0) + amount
-    want = assignment.want
-    members = want.members if want is not None else ()
-    return Hold(queue, usage, assignment.admission(queue), members, want.seats if want is not None else None)
+    capacity_request = assignment.capacity_request
+    members = capacity_request.members if capacity_request is not None else ()
+    return Hold(
+        queue,
+        usage,
+        assignment.admission(queue),
+        members,
+        capacity_request.assigned if capacity_request is not None else None,
+    )

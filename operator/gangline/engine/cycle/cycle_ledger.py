@@ -32,7 +32,7 @@ class CycleLedger:
         self._removed = False
         self._assumed: list[tuple[Cell, int]] = []
         self._assumed_places: list[str] = []
-        self._assumed_seats: list[Callable[[], None]] = []  # each gives back what it took
+        self._assumed_capacity: list[Callable[[], None]] = []  # each gives back what it took
         self.forget_candidates()
 
     def forget_candidates(self) -> None:
@@ -79,8 +79,8 @@ class CycleLedger:
             key = f"{attempt.gang.key} (assumed)"
             self._preemptor.topologies.put_holder(key, attempt.assignment.admission(attempt.queue.name))
             self._assumed_places.append(key)
-        if attempt.assignment.want is not None:
-            self._assumed_seats.append(attempt.assignment.want.assume())
+        if attempt.assignment.capacity_request is not None:
+            self._assumed_capacity.append(attempt.assignment.capacity_request.assume())
         known = self._preemptor.known
         over_quota = _count_over_quota(usage) if known else 0
         for cell, amount in usage.items():
@@ -107,7 +107,7 @@ class CycleLedger:
             cell.remove(amount)
         for key in self._assumed_places:
             self._preemptor.topologies.remove_holder(key)
-        for give_back in reversed(self._assumed_seats):
+        for give_back in reversed(self._assumed_capacity):
             give_back()
 
 

@@ -53,7 +53,7 @@ def attempted(
 ) -> Explanation:
     """The explanation of a failed attempt: what is short, by how much, and, for those who ask, who holds it.
 
-    Finding the holders means looking at all of the tree; a Park is made thousands of times, and nobody reads them there.
+    Finding the holders means looking at all of the tree; a ReportPending is made thousands of times, and nobody reads them there.
     """
     found = _binding(assignment)
     if found is None:

@@ -8,7 +8,7 @@ from typing import Protocol
 from gangline.engine.cycle.attempt import HELD_BACK, Attempt
 from gangline.engine.cycle.explanations import attempted, message_of, reason_of, unplaced
 from gangline.engine.flavors.assignment import verdict_of
-from gangline.engine.model import Decision, Explanation, Millis, Park
+from gangline.engine.model import Decision, Explanation, Millis, ReportPending
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.state.store import Store
@@ -47,13 +47,13 @@ class PendingReasons:
     def next_due(self, now: Millis) -> Millis | None:
         return now + ECHO_PAUSE if self._echoes else None
 
-    def tell_unplaced(self, gang: WorkloadState) -> Decision | None:
+    def report_unplaced(self, gang: WorkloadState) -> Decision | None:
         """Something was said of a gang that waits: is it in no queue, or in one that takes no heads?"""
         if gang.holds or gang.workload.finished or gang.workload.requeued is False:
             return None
         explanation = unplaced(gang, self._store)
         if explanation is not None:
-            return self._park(gang, explanation)
+            return self._report_pending(gang, explanation)
         queue = queue_of(gang)
         if queue is not None and queue.pending.representative(gang) is not gang:
             self._echoes.append(gang)
@@ -74,7 +74,7 @@ class PendingReasons:
             if gang.reported != gang.last_reason:
                 reason, message = gang.last_reason
                 explanation = attempted(attempt.queue, reason, message, attempt.assignment, with_holders=False)
-                decisions.append(Park(gang.key, gang.uid, explanation))
+                decisions.append(ReportPending(gang.key, gang.uid, explanation))
                 _note_told(gang, gang.last_reason)
         return decisions
 
@@ -99,9 +99,9 @@ class PendingReasons:
             reason, message = speaker.last_reason[0], speaker.last_reason[1] + self._reserving.remark(gang)
             if gang.reported != (reason, message):
                 gang.reported = (reason, message)
-                gang.journal.note(gang, f"{reason}: {message}", "Park")
+                gang.journal.note(gang, f"{reason}: {message}", "ReportPending")
                 decisions.append(
-                    Park(gang.key, gang.uid, attempted(queue, reason, message, verdict, with_holders=False))
+                    ReportPending(gang.key, gang.uid, attempted(queue, reason, message, verdict, with_holders=False))
                 )
             told[gang.key] = now
         self._told_start = told
@@ -120,20 +120,20 @@ class PendingReasons:
                 continue
             _note_told(gang, representative.last_reason)
             explanation = attempted(queue, *representative.last_reason, verdict, with_holders=False)
-            decisions.append(Park(gang.key, gang.uid, explanation, by_equivalence=True))
+            decisions.append(ReportPending(gang.key, gang.uid, explanation, by_equivalence=True))
         return decisions
 
-    def _park(self, gang: WorkloadState, explanation: Explanation) -> Decision | None:
+    def _report_pending(self, gang: WorkloadState, explanation: Explanation) -> Decision | None:
         said = (explanation.reason, explanation.message)
         if gang.reported == said:
             return None
         _note_told(gang, said)
-        return Park(gang.key, gang.uid, explanation)
+        return ReportPending(gang.key, gang.uid, explanation)
 
 
 def _note_told(gang: WorkloadState, told: tuple[str, str]) -> None:
     gang.reported = told
-    gang.journal.note(gang, f"{told[0]}: {told[1]}", "Park")
+    gang.journal.note(gang, f"{told[0]}: {told[1]}", "ReportPending")
     queue = queue_of(gang)
     if queue is not None:
         queue.pending.note_reported(gang)

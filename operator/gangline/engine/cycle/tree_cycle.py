@@ -275,7 +275,9 @@ class TreeCycle:
                 return False
         if removal is not None:
             removal.free_nodes()
-        return self._has_places(assignment) and (assignment.want is None or assignment.want.fits())
+        return self._has_places(assignment) and (
+            assignment.capacity_request is None or assignment.capacity_request.fits()
+        )
 
     def _fits_beside_victims(self, attempt: Attempt) -> bool:
         """As long as the victims chosen so far hold what they have. What their preemptors count on is free until these start."""
@@ -286,7 +288,7 @@ class TreeCycle:
             fits = all(amount <= cell.available() for cell, amount in attempt.assignment.usage.items())
         wanted = attempt.assignment.placing
         fits = fits and (wanted is None or wanted.still_free(attempt.assignment.placements()))
-        return fits and (attempt.assignment.want is None or attempt.assignment.want.fits())
+        return fits and (attempt.assignment.capacity_request is None or attempt.assignment.capacity_request.fits())
 
     def _has_places(self, assignment: Assignment) -> bool:
         """Earlier attempts may have taken the places that it was given: then others will do."""
@@ -345,8 +347,12 @@ class TreeCycle:
             gang.placed = self._preemptor.topologies
             gang.placed.put_holder(gang.key, admission)
         if self._preemptor.capacity is not None:
-            seats = attempt.assignment.want.seats if attempt.assignment.want is not None else None
-            self._preemptor.capacity.take(gang, admission, seats)
+            assigned = (
+                attempt.assignment.capacity_request.assigned
+                if attempt.assignment.capacity_request is not None
+                else None
+            )
+            self._preemptor.capacity.take(gang, admission, assigned)
         if self._guard is not None:
             self._guard.reserved(attempt)
         gang.removed = True  # nobody's victim in the cycle in which it was reserved
@@ -374,8 +380,8 @@ class TreeCycle:
         if attempt.objection is not None and self._guard is not None and gang.progress is None:
             attempt.others_inadmissible = self._guard.hold_back(attempt, attempt.objection)
             return
-        parks = reason in (NO_FIT, NO_CANDIDATES) and not pending.strict
-        if parks and gang.progress is None:
+        reported_pending = reason in (NO_FIT, NO_CANDIDATES) and not pending.strict
+        if reported_pending and gang.progress is None:
             attempt.others_inadmissible = pending.mark_inadmissible(gang)
         else:
             pending.arrive(gang)

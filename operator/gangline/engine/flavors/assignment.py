@@ -90,7 +90,7 @@ class PodSetChoice:
 class Assignment:
     """The outcome of an attempt, complete or up to the first pod set that failed."""
 
-    __slots__ = ("borrowing", "mode", "placing", "pod_sets", "protected_until", "severity", "usage", "want")
+    __slots__ = ("borrowing", "capacity_request", "mode", "placing", "pod_sets", "protected_until", "severity", "usage")
 
     def __init__(self) -> None:
         self.pod_sets: list[PodSetChoice] = []
@@ -101,7 +101,7 @@ class Assignment:
         #: the placement that it needs, None if none
         self.placing: Placing | None = None
         #: the room on healthy nodes that it needs, None if nodes don't bound it
-        self.want: CapacityRequest | None = None
+        self.capacity_request: CapacityRequest | None = None
         #: the worst kind of obstacle that the last pod set met, -1 = none
         self.severity = -1
         #: there would be victims if nobody were protected: until when the first of those is
@@ -168,7 +168,7 @@ class Assignment:
     @property
     def asks_for_places(self) -> bool:
         """Beside quota there has to be room on nodes."""
-        return self.placing is not None or self.want is not None
+        return self.placing is not None or self.capacity_request is not None
 
     def needed(self) -> list[Cell]:
         """What can only be had by preemption."""

@@ -57,7 +57,11 @@ class Oracle(Protocol):
     def capacity(self) -> Capacity | None: ...
     def possibility(self, gang: WorkloadState, queue: ClusterQueueState, cell: Cell, amount: int) -> Grade: ...
     def for_room(
-        self, gang: WorkloadState, queue: ClusterQueueState, requests: Mapping[Cell, int], want: CapacityRequest
+        self,
+        gang: WorkloadState,
+        queue: ClusterQueueState,
+        requests: Mapping[Cell, int],
+        capacity_request: CapacityRequest,
     ) -> Sequence[Chosen]: ...
 
 
@@ -114,17 +118,17 @@ class Assigner:
             for pod_set in assignment.pod_sets
             if pod_set.topology is None
         ]
-        want = assignment.want = capacity.want(self._gang, asks, self._queue.config.recovery)
-        short = want.shortage() if want is not None else None
-        if want is None or short is None:
+        capacity_request = assignment.capacity_request = capacity.request(self._gang, asks, self._queue.config.recovery)
+        short = capacity_request.shortage() if capacity_request is not None else None
+        if capacity_request is None or short is None:
             return
         lacking = next(pod_set for pod_set in assignment.pod_sets if pod_set.name == short.member.name)
-        can_never_fit = want.can_never_fit() is not None
+        can_never_fit = capacity_request.can_never_fit() is not None
         told = any(obstacle.kind == CAPACITY for obstacle in lacking.obstacles)
         if not told and (
             assignment.mode is Mode.FIT or can_never_fit
         ):  # else it waits for quota, and Kueue's words say so
-            lacking.obstacles = [*lacking.obstacles, _no_room(lacking.flavor, want, short)]
+            lacking.obstacles = [*lacking.obstacles, _no_room(lacking.flavor, capacity_request, short)]
         if assignment.mode is Mode.FIT:
             assignment.mode, lacking.fits = Mode.PREEMPT, False
             for choice in lacking.choices.values():
@@ -142,15 +146,15 @@ class Assigner:
         demand = self._gang.demands[index]
         count = demand.count if self._counts is None else self._counts[index]
         asks = [(demand.pod_set, count, (option.name,))]
-        want = capacity.want(self._gang, asks, self._queue.config.recovery)
-        short = want.lacks() if want is not None else None
-        if want is None or short is None:
+        capacity_request = capacity.request(self._gang, asks, self._queue.config.recovery)
+        short = capacity_request.lacks() if capacity_request is not None else None
+        if capacity_request is None or short is None:
             return Mode.FIT
-        obstacles.append(_no_room(option.name, want, short))
-        if want.can_never_fit() is not None:
+        obstacles.append(_no_room(option.name, capacity_request, short))
+        if capacity_request.can_never_fit() is not None:
             return Mode.NO_FIT
         requests = {choice.cell: choice.amount for choice in chosen.values()}
-        victims = self._preemptor.for_room(self._gang, self._queue, requests, want)
+        victims = self._preemptor.for_room(self._gang, self._queue, requests, capacity_request)
         if not victims:
             return Mode.NO_CANDIDATES
         return Mode.PREEMPT if any(victim.gang.queue is self._queue for victim in victims) else Mode.RECLAIM
@@ -373,8 +377,8 @@ def _rank(grade: Grade, policy: Fungibility) -> tuple[int, int, int]:
     return (kind, mode, -borrow)
 
 
-def _no_room(flavor: str, want: CapacityRequest, short: Shortage) -> Obstacle:
-    return Obstacle(CAPACITY, flavor, amount=short.wanted, limit=short.found, text=want.text(short))
+def _no_room(flavor: str, capacity_request: CapacityRequest, short: Shortage) -> Obstacle:
+    return Obstacle(CAPACITY, flavor, amount=short.wanted, limit=short.found, text=capacity_request.text(short))
 
 
 def _share(found: dict[str, Choice], request: Mapping[str, int], *, alone: bool) -> dict[str, Choice]:

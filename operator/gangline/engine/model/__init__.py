@@ -17,14 +17,22 @@ from gangline.engine.model.decisions import (
     Evict,
     Explanation,
     Heal,
-    Park,
     Preempt,
+    ReportPending,
     Requeue,
     Swap,
     Warn,
 )
 from gangline.engine.model.nodes import ForeignPod, Node, Topology
-from gangline.engine.model.policies import SWAP_WINDOW, Backfill, GiveWay, Ordering, Overrun, Recovery, VictimPolicy
+from gangline.engine.model.policies import (
+    SWAP_WINDOW,
+    Backfill,
+    CheckpointPreemption,
+    Ordering,
+    Overrun,
+    Recovery,
+    VictimPolicy,
+)
 from gangline.engine.model.queues import (
     AdmissionCheck,
     CheckRef,
@@ -39,7 +47,7 @@ from gangline.engine.model.queues import (
     Quota,
     ResourceGroup,
 )
-from gangline.engine.model.runs import BoundPod, Footprint, RuntimeForecast
+from gangline.engine.model.runs import BoundPod, RuntimeForecast, WorkloadPods
 from gangline.engine.model.selection import Affinity, Expression, LabelSelector, PreferredTerm, Taint, Toleration
 from gangline.engine.model.settings import AdmissionFairSharing, FairSharing, HealthPolicy, PodsReadyPolicy, Settings
 from gangline.engine.model.statuses import QueueStatus, ResourceUsage
@@ -70,6 +78,7 @@ __all__ = [
     "Change",
     "CheckRef",
     "CheckState",
+    "CheckpointPreemption",
     "ClusterQueue",
     "Cohort",
     "CompleteAdmission",
@@ -81,10 +90,8 @@ __all__ = [
     "FairSharing",
     "Flavor",
     "FlavorQuotas",
-    "Footprint",
     "ForeignPod",
     "Fungibility",
-    "GiveWay",
     "Gone",
     "Heal",
     "HealthPolicy",
@@ -96,7 +103,6 @@ __all__ = [
     "Node",
     "Ordering",
     "Overrun",
-    "Park",
     "PodSet",
     "PodSetAssignment",
     "PodsReadyPolicy",
@@ -107,6 +113,7 @@ __all__ = [
     "QueueStatus",
     "Quota",
     "Recovery",
+    "ReportPending",
     "Requests",
     "Requeue",
     "ResourceGroup",
@@ -123,5 +130,6 @@ __all__ = [
     "VictimPolicy",
     "Warn",
     "Workload",
+    "WorkloadPods",
     "WriteFailed",
 ]

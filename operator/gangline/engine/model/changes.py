@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from gangline.engine.model.nodes import ForeignPod, Node, Topology
 from gangline.engine.model.queues import AdmissionCheck, ClusterQueue, Cohort, Flavor, LocalQueue, Namespace
-from gangline.engine.model.runs import Footprint, RuntimeForecast
+from gangline.engine.model.runs import RuntimeForecast, WorkloadPods
 from gangline.engine.model.workloads import Workload
 
 Item: TypeAlias = (
@@ -21,7 +21,7 @@ Item: TypeAlias = (
     | Node
     | ForeignPod
     | RuntimeForecast
-    | Footprint
+    | WorkloadPods
     | Workload
 )
 

@@ -100,7 +100,7 @@ class Requeue:
 
 
 @dataclass(frozen=True, slots=True)
-class Park:
+class ReportPending:
     """The workload waits: its QuotaReserved=False condition should say why. Emitted only when the reason changed."""
 
     workload: str
@@ -147,4 +147,6 @@ class Warn:
     message: str
 
 
-Decision: TypeAlias = Admit | AskChecks | CompleteAdmission | Preempt | Evict | Requeue | Park | Swap | Heal | Warn
+Decision: TypeAlias = (
+    Admit | AskChecks | CompleteAdmission | Preempt | Evict | Requeue | ReportPending | Swap | Heal | Warn
+)

@@ -43,7 +43,7 @@ class Ordering:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveWay:
+class CheckpointPreemption:
     """Running gangs that declare checkpoints stand back for a reserved head (QueuePolicy.spec.backfill.giveWay)."""
 
     longer_than: float = 3.0  # they are expected to go on for so many times the head's own expected runtime
@@ -72,7 +72,7 @@ class Backfill:
     revoke: str = "Never"  # Never | Overdue | Any
     #: a backfilled workload is overdue when it ran this many times its candidate quantile
     overdue_factor: float = 1.0
-    give_way: GiveWay | None = None
+    checkpoint_preemption: CheckpointPreemption | None = None
 
 
 @dataclass(frozen=True, slots=True)

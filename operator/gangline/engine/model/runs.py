@@ -41,7 +41,7 @@ class BoundPod:
 
 
 @dataclass(frozen=True, slots=True)
-class Footprint:
+class WorkloadPods:
     """Where the pods of a workload are. Complete: what is not in here is not bound."""
 
     workload: str  # key

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gangline.engine.model import Admission, Flavor, Footprint, Node, PodSet, Recovery, Toleration
+from gangline.engine.model import Admission, Flavor, Node, PodSet, Recovery, Toleration, WorkloadPods
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.nodes.health import Health
 from gangline.engine.nodes.node_rooms import DomainKey, Ground, NodeRooms
@@ -31,7 +31,7 @@ class Holding:
     gang: WorkloadState
     admission: Admission
     members: list[Member] = field(default_factory=list[Member])
-    seats: NodeAssignment = field(default_factory=NodeAssignment)
+    assigned: NodeAssignment = field(default_factory=NodeAssignment)
     lifted: bool = False
 
 
@@ -79,8 +79,8 @@ class Capacity:
         self._opened.add("*")
         self.health.regard_policies()
 
-    def put_footprint(self, footprint: Footprint | None, key: str) -> None:
-        self.pod_locations.put(footprint, key)
+    def put_workload_pods(self, workload_pods: WorkloadPods | None, key: str) -> None:
+        self.pod_locations.put(workload_pods, key)
         if key in self._holdings:
             self._unsettled.add(key)
 
@@ -160,13 +160,13 @@ class Capacity:
         gang.on_nodes = self
         self._unsettled.add(gang.key)
 
-    def take(self, gang: WorkloadState, admission: Admission, seats: NodeAssignment | None) -> None:
+    def take(self, gang: WorkloadState, admission: Admission, assigned: NodeAssignment | None) -> None:
         """The same, on the seats that were found for it."""
         self.hold(gang, admission)
-        if seats is not None:
+        if assigned is not None:
             holding = self._holdings[gang.key]
             self._learn(holding)
-            self._replace(holding, seats)
+            self._replace(holding, assigned)
 
     def _learn(self, holding: Holding) -> None:
         """Its members anew: what they ask for, or where flavors take them, may have changed."""
@@ -216,7 +216,7 @@ class Capacity:
     def nodes_of(self, gang: WorkloadState) -> set[str]:
         """Where its pods sit and where room is kept for them."""
         holding = self._holdings.get(gang.key)
-        return holding.seats.nodes() if holding else set()
+        return holding.assigned.nodes() if holding else set()
 
     def domains_of(self, gang: WorkloadState, label: str) -> frozenset[str] | None:
         """Its domains of a node label, none of them while there is not one for each of its jobs; None: nodes don't bound it."""
@@ -224,7 +224,7 @@ class Capacity:
         takers = [each for each in holding.members if each.exclusive == label and each.ground] if holding else []
         if holding is None or not takers:
             return None
-        found = frozenset(value for key, value in holding.seats.domains if key == label)
+        found = frozenset(value for key, value in holding.assigned.domains if key == label)
         return found if len(found) >= sum(each.domains for each in takers) else frozenset()
 
     def reach(self, gang: WorkloadState) -> set[str]:
@@ -234,36 +234,36 @@ class Capacity:
         return {name for ground in grounds if ground is not None for name in ground.names}
 
     def _apply(self, holding: Holding, sign: int) -> None:
-        if holding.seats.empty:
+        if holding.assigned.empty:
             return
         key = holding.gang.key
-        self.occupy(key, holding.members, holding.seats, sign)
-        for node in holding.seats.nodes():
+        self.occupy(key, holding.members, holding.assigned, sign)
+        for node in holding.assigned.nodes():
             there = self._on.setdefault(node, set())
             there.add(key) if sign > 0 else there.discard(key)
             if not there:
                 del self._on[node]
 
-    def occupy(self, key: str, members: Iterable[Member], seats: NodeAssignment, sign: int) -> None:
+    def occupy(self, key: str, members: Iterable[Member], assigned: NodeAssignment, sign: int) -> None:
         """Take (or with sign -1 give back) seats in the name of `key`."""
         requests = {member.name: member.requests for member in members}
-        for taken in (seats.bound, seats.kept, seats.lingering):
+        for taken in (assigned.bound, assigned.kept, assigned.lingering):
             for (name, node), count in taken.items():
                 if name in requests:
                     self.rooms.shift(node, requests[name], sign * count)
-        for domain, count in seats.domains.items():
+        for domain, count in assigned.domains.items():
             self.rooms.own(domain, key, sign * count)
-        for domain in seats.vacating:
+        for domain in assigned.vacating:
             self.rooms.own(domain, key, sign)
 
-    def _replace(self, holding: Holding, seats: NodeAssignment) -> None:
+    def _replace(self, holding: Holding, assigned: NodeAssignment) -> None:
         self._apply(holding, -1)
-        holding.seats = seats
-        seats.lingering = self._lingering(holding, seats)
-        seats.vacating = self._vacating(holding, seats)
+        holding.assigned = assigned
+        assigned.lingering = self._lingering(holding, assigned)
+        assigned.vacating = self._vacating(holding, assigned)
         self.moved[holding.gang.key] = None
         self._apply(holding, 1)
-        if seats.missing:
+        if assigned.missing:
             self.without_nodes.add(holding.gang.key)
         else:
             self.without_nodes.discard(holding.gang.key)
@@ -295,29 +295,29 @@ class Capacity:
     def _sit_down(self, holding: Holding) -> None:
         """Where its pods sit is certain. Seats that it had are kept for as many pods as have none."""
         bound = self.bound(holding)
-        if bound == holding.seats.bound and self._lingering(holding, holding.seats) == holding.seats.lingering:
+        if bound == holding.assigned.bound and self._lingering(holding, holding.assigned) == holding.assigned.lingering:
             return
-        seats = NodeAssignment(bound, domains=dict(holding.seats.domains))
+        assigned = NodeAssignment(bound, domains=dict(holding.assigned.domains))
         for each in holding.members:
             left = each.count - sum(count for (name, _), count in bound.items() if name == each.name)
-            for place in sorted(place for place in holding.seats.kept if place[0] == each.name):
-                vacated = holding.seats.at(place) - bound.get(place, 0)
+            for place in sorted(place for place in holding.assigned.kept if place[0] == each.name):
+                vacated = holding.assigned.at(place) - bound.get(place, 0)
                 count = min(left, max(0, vacated))
                 if count:
-                    seats.kept[place] = count
+                    assigned.kept[place] = count
                     left -= count
-        self._replace(holding, seats)
+        self._replace(holding, assigned)
         self._open(holding)
 
     def _crowded(self, moved: Iterable[Holding]) -> set[str]:
         """Holders that were assumed to come where others sit now."""
         crowded: set[str] = set()
         for holding in moved:
-            for node in holding.seats.nodes():
+            for node in holding.assigned.nodes():
                 room = self.rooms.get(node)
                 if room is not None and room.overfull:
                     crowded |= self._on.get(node, set())
-            for domain in holding.seats.domains:
+            for domain in holding.assigned.domains:
                 owners = self.rooms.owners(domain)
                 if len(owners) > 1:
                     crowded |= owners.keys()
@@ -331,33 +331,35 @@ class Capacity:
         """The best seats for it, as many as there are."""
         was_lifted = holding.lifted
         self.lift(holding.gang)
-        seating = self._begin(holding, lost)
+        packer = self._begin(holding, lost)
         for each in members:
             bound = self._bound_of(holding, each, lost)
             if each.ground is not None and each.exclusive:
-                seating.seat_domains(each, bound, move=False)
-                self._count_missing(seating, each)
+                packer.assign_domains(each, bound, move=False)
+                self._count_missing(packer, each)
                 continue
             for node, count in sorted(bound.items()):
-                seating.bind(each, node, count)
+                packer.bind(each, node, count)
             rest = each.count - sum(bound.values())
             if each.ground is not None and rest > 0:
-                seating.seat_some(each, rest)
-        seating.undo()
+                packer.assign_some(each, rest)
+        packer.undo()
         if not was_lifted:
             self.restore(holding.gang)
-        return seating.seats
+        return packer.assigned
 
-    def _count_missing(self, seating: Packer, member: Member) -> None:
-        seats = seating.seats
-        on_nodes = sum(count for place, count in (*seats.bound.items(), *seats.kept.items()) if place[0] == member.name)
-        seats.missing.pop(member.name, None)
+    def _count_missing(self, packer: Packer, member: Member) -> None:
+        assigned = packer.assigned
+        on_nodes = sum(
+            count for place, count in (*assigned.bound.items(), *assigned.kept.items()) if place[0] == member.name
+        )
+        assigned.missing.pop(member.name, None)
         if on_nodes < member.count:
-            seats.missing[member.name] = member.count - on_nodes
+            assigned.missing[member.name] = member.count - on_nodes
 
     def _begin(self, holding: Holding, lost: Collection[str]) -> Packer:
         avoid = {*holding.gang.workload.avoid, *lost}
-        return Packer(self.rooms, holding.gang.key, holding.seats, avoid)
+        return Packer(self.rooms, holding.gang.key, holding.assigned, avoid)
 
     # --- where pods are -----------------------------------------------------------------------------------------------
 
@@ -379,10 +381,10 @@ class Capacity:
         pods.sort(key=lambda pod: (pod.terminating, pod.name))
         return dict(Counter(pod.node for pod in pods[: member.count]))
 
-    def _lingering(self, holding: Holding, seats: NodeAssignment) -> dict[Place, int]:
+    def _lingering(self, holding: Holding, assigned: NodeAssignment) -> dict[Place, int]:
         """Its pods on nodes that can be used where it has no seats for them, or not for so many."""
         pods = self.pod_locations.pods(holding.gang.key)
-        if len(pods) <= sum(seats.bound.values()):
+        if len(pods) <= sum(assigned.bound.values()):
             return {}
         names = {member.name for member in holding.members}
         replaced = self.pod_locations.replaced(holding.gang.key)
@@ -391,13 +393,13 @@ class Capacity:
             for pod in pods
             if pod.pod_set in names and pod.node not in replaced and self.health.usable(pod.node)
         )
-        return {place: count - seats.at(place) for place, count in there.items() if count > seats.at(place)}
+        return {place: count - assigned.at(place) for place, count in there.items() if count > assigned.at(place)}
 
-    def _vacating(self, holding: Holding, seats: NodeAssignment) -> frozenset[DomainKey]:
+    def _vacating(self, holding: Holding, assigned: NodeAssignment) -> frozenset[DomainKey]:
         labels = {member.name: member.exclusive for member in holding.members if member.exclusive}
-        places = [(labels[name], node) for name, node in seats.lingering if name in labels]
+        places = [(labels[name], node) for name, node in assigned.lingering if name in labels]
         found = {(label, value) for label, node in places if (value := self.rooms.label(node, label)) is not None}
-        return frozenset(found - seats.domains.keys())
+        return frozenset(found - assigned.domains.keys())
 
     def given_up(self, gang: WorkloadState) -> set[str]:
         """Lost nodes under it that are being replaced already."""
@@ -405,37 +407,37 @@ class Capacity:
 
     # --- moving -------------------------------------------------------------------------------------------------------
 
-    def reseat(self, gang: WorkloadState, lost: Collection[str]) -> NodeAssignment | Shortage:
+    def reassign(self, gang: WorkloadState, lost: Collection[str]) -> NodeAssignment | Shortage:
         """Seats for the whole gang without these nodes, as things are; the pods that it keeps stay where they are."""
         holding = self._holdings[gang.key]
         self.lift(gang)
-        seating = self._begin(holding, lost)
+        packer = self._begin(holding, lost)
         try:
             for each in holding.members:
                 bound = self._bound_of(holding, each, lost)
                 shortage: Shortage | None = None
                 if each.ground is not None and each.exclusive:
-                    shortage = seating.seat_domains(each, bound, move=True)
+                    shortage = packer.assign_domains(each, bound, move=True)
                 else:
                     for node, count in sorted(bound.items()):
-                        seating.bind(each, node, count)
+                        packer.bind(each, node, count)
                     rest = each.count - sum(bound.values())
                     if each.ground is not None and rest > 0:
-                        shortage = seating.seat(each, rest)
+                        shortage = packer.assign(each, rest)
                 if shortage is not None:
                     return shortage
-            return seating.seats
+            return packer.assigned
         finally:
-            seating.undo()
+            packer.undo()
             self.restore(gang)
 
-    def keep(self, gang: WorkloadState, seats: NodeAssignment) -> None:
+    def keep(self, gang: WorkloadState, assigned: NodeAssignment) -> None:
         """It gets these seats, though others may still sit there."""
-        self._replace(self._holdings[gang.key], seats)
+        self._replace(self._holdings[gang.key], assigned)
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
-    def want(self, gang: WorkloadState, asks: Sequence[Ask], recovery: Recovery | None) -> CapacityRequest | None:
+    def request(self, gang: WorkloadState, asks: Sequence[Ask], recovery: Recovery | None) -> CapacityRequest | None:
         """What a gang that waits needs; None if nodes don't bound it."""
         if not self.health.nodes or not any(self.ground(flavors) is not None for _, _, flavors in asks):
             return None

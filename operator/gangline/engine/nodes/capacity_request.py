@@ -22,11 +22,11 @@ class AllAssignments(Protocol):
     @property
     def rooms(self) -> NodeRooms: ...
     def highest_running(self, ground: Ground) -> int | None: ...
-    def occupy(self, key: str, members: Iterable[Member], seats: NodeAssignment, sign: int) -> None: ...
+    def occupy(self, key: str, members: Iterable[Member], assigned: NodeAssignment, sign: int) -> None: ...
 
 
 class CapacityRequest:
-    """Whether there is room for a gang that waits. `seats` are those that were last found."""
+    """Whether there is room for a gang that waits. `assigned` are those that were last found."""
 
     def __init__(
         self, capacity: AllAssignments, gang: WorkloadState, members: list[Member], recovery: Recovery | None
@@ -35,7 +35,7 @@ class CapacityRequest:
         self._gang = gang
         self._members = members
         self._recovery = recovery
-        self.seats: NodeAssignment | None = None
+        self.assigned: NodeAssignment | None = None
 
     @property
     def members(self) -> list[Member]:
@@ -44,11 +44,13 @@ class CapacityRequest:
     def shortage(self) -> Shortage | None:
         """What is missing, as things are."""
         capacity = self._capacity
-        seating = Packer(capacity.rooms, self._gang.key, None, self._gang.workload.avoid)
-        self.seats = None
+        packer = Packer(capacity.rooms, self._gang.key, None, self._gang.workload.avoid)
+        self.assigned = None
         try:
             for each in self._members:
-                short = seating.seat_domains(each, {}, move=True) if each.exclusive else seating.seat(each, each.count)
+                short = (
+                    packer.assign_domains(each, {}, move=True) if each.exclusive else packer.assign(each, each.count)
+                )
                 if short is not None:
                     return short
             if self._recovery is not None:
@@ -56,10 +58,10 @@ class CapacityRequest:
                     short = self._too_few_spares(each)
                     if short is not None:
                         return short
-            self.seats = seating.seats
+            self.assigned = packer.assigned
             return None
         finally:
-            seating.undo()
+            packer.undo()
 
     def lacks(self) -> Shortage | None:
         """The same without finding seats, where counting will do."""
@@ -74,11 +76,11 @@ class CapacityRequest:
 
     def assume(self) -> Callable[[], None]:
         """The seats that were last found are taken for a moment; what is returned gives them back."""
-        seats, capacity, key = self.seats, self._capacity, f"{self._gang.key} (assumed)"
-        if seats is None:
+        assigned, capacity, key = self.assigned, self._capacity, f"{self._gang.key} (assumed)"
+        if assigned is None:
             return _nothing
-        capacity.occupy(key, self._members, seats, 1)
-        return lambda: capacity.occupy(key, self._members, seats, -1)
+        capacity.occupy(key, self._members, assigned, 1)
+        return lambda: capacity.occupy(key, self._members, assigned, -1)
 
     def _spares(self, each: Member) -> Spares:
         recovery = self._recovery

@@ -118,7 +118,7 @@ class Packer:
         self._avoid = frozenset(avoid)
         self._taken: list[tuple[str, Mapping[str, int], int]] = []
         self._owned: list[DomainKey] = []
-        self.seats = NodeAssignment()
+        self.assigned = NodeAssignment()
 
     def undo(self) -> None:
         for node, requests, count in reversed(self._taken):
@@ -131,15 +131,15 @@ class Packer:
     def bind(self, member: Member, node: str, count: int) -> None:
         """Pods that sit on a node already."""
         place = member.name, node
-        self.seats.bound[place] = self.seats.bound.get(place, 0) + count
+        self.assigned.bound[place] = self.assigned.bound.get(place, 0) + count
         self._take(node, member, count)
 
     def keep_domain(self, domain: DomainKey) -> None:
-        self.seats.domains[domain] = self.seats.domains.get(domain, 0) + 1
+        self.assigned.domains[domain] = self.assigned.domains.get(domain, 0) + 1
         self._owned.append(domain)
         self._rooms.own(domain, self._key, 1)
 
-    def seat(self, member: Member, count: int) -> Shortage | None:
+    def assign(self, member: Member, count: int) -> Shortage | None:
         """Seats for `count` pods that may go anywhere on their ground."""
         assert member.ground is not None
         table = self._rooms.table(member.ground, member.shape)
@@ -148,7 +148,7 @@ class Packer:
         self._deal(member, count, self._in_order(member, table, member.ground.names))
         return None
 
-    def seat_domains(self, member: Member, bound: Mapping[str, int], *, move: bool) -> Shortage | None:
+    def assign_domains(self, member: Member, bound: Mapping[str, int], *, move: bool) -> Shortage | None:
         """Seats for all its domains; `bound` are the nodes of its pods. With `move`, what is broken goes elsewhere whole."""
         assert member.ground is not None
         label, table = member.exclusive, self._rooms.table(member.ground, member.shape)
@@ -174,7 +174,7 @@ class Packer:
             for node, number in inside.items():
                 self.bind(member, node, number)
             order = self._in_order(member, table, rooms)
-            self.seats.missing[member.name] = self.seats.missing.get(member.name, 0) + self._deal(
+            self.assigned.missing[member.name] = self.assigned.missing.get(member.name, 0) + self._deal(
                 member, lacking, order, counts
             )
             left -= 1
@@ -221,18 +221,18 @@ class Packer:
             taken = min(count, known.get(name, 0))
             if taken:
                 place = member.name, name
-                self.seats.kept[place] = self.seats.kept.get(place, 0) + taken
+                self.assigned.kept[place] = self.assigned.kept.get(place, 0) + taken
                 self._take(name, member, taken)
                 count -= taken
         return max(0, count)
 
-    def seat_some(self, member: Member, count: int) -> None:
+    def assign_some(self, member: Member, count: int) -> None:
         """As many as there are seats for; the others are missing."""
         assert member.ground is not None
         table = self._rooms.table(member.ground, member.shape)
         left = self._deal(member, count, self._in_order(member, table, member.ground.names))
         if left:
-            self.seats.missing[member.name] = left
+            self.assigned.missing[member.name] = left
 
     def _take(self, node: str, member: Member, count: int) -> None:
         self._taken.append((node, member.requests, count))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, TypeAlias
 
-from gangline.engine.model import BoundPod, Footprint, Millis, Node
+from gangline.engine.model import BoundPod, Millis, Node, WorkloadPods
 from gangline.engine.nodes.health import Health
 from gangline.engine.nodes.pod_complaints import Complaint, Complaints
 
@@ -33,7 +33,7 @@ class PodLocations:
         #: workloads with pods that held quota since they have some
         self._held: set[str] = set()
         self._complaints = Complaints()
-        self._footprints: dict[str, Footprint] = {}
+        self._workload_pods: dict[str, WorkloadPods] = {}
         #: node -> workloads with pods there
         self._on: dict[str, set[str]] = {}
         #: workload -> pods that sat on a node that is another one by now
@@ -45,25 +45,27 @@ class PodLocations:
         #: nodes of which pods may tell something new
         self._recheck: set[str] = set()
 
-    def put(self, footprint: Footprint | None, key: str) -> None:
-        old = self._footprints.pop(key, None)
+    def put(self, workload_pods: WorkloadPods | None, key: str) -> None:
+        old = self._workload_pods.pop(key, None)
         for node in _nodes(old):
             self._on[node].discard(key)
             if not self._on[node]:
                 del self._on[node]
         self._recheck.update(_nodes(old))
-        self._blame(key, old.failed if old else (), footprint.failed if footprint else ())
+        self._blame(key, old.failed if old else (), workload_pods.failed if workload_pods else ())
         for marked in (self._stale, self._leaving):
-            left = marked.pop(key, set[str]()) & {pod.name for pod in footprint.pods} if footprint else set[str]()
+            left = (
+                marked.pop(key, set[str]()) & {pod.name for pod in workload_pods.pods} if workload_pods else set[str]()
+            )
             if left:
                 marked[key] = left
-        if footprint is None:
+        if workload_pods is None:
             self._held.discard(key)
             return
-        self._footprints[key] = footprint
-        for node in _nodes(footprint):
+        self._workload_pods[key] = workload_pods
+        for node in _nodes(workload_pods):
             self._on.setdefault(node, set()).add(key)
-        self._recheck.update(_nodes(footprint))
+        self._recheck.update(_nodes(workload_pods))
 
     def _blame(self, key: str, old: Collection[tuple[str, str]], new: Collection[tuple[str, str]]) -> None:
         if old == new:
@@ -86,15 +88,15 @@ class PodLocations:
         if old is None or new is None or not old.uid or not new.uid or old.uid == new.uid:
             return
         for key in self._on.get(name, ()):
-            stale = {pod.name for pod in self._footprints[key].pods if pod.node == name}
+            stale = {pod.name for pod in self._workload_pods[key].pods if pod.node == name}
             self._stale.setdefault(key, set()).update(stale)
 
-    def footprint(self, key: str) -> Footprint | None:
-        return self._footprints.get(key)
+    def workload_pods(self, key: str) -> WorkloadPods | None:
+        return self._workload_pods.get(key)
 
     def pods(self, key: str) -> tuple[BoundPod, ...]:
-        footprint = self._footprints.get(key)
-        return footprint.pods if footprint is not None else ()
+        workload_pods = self._workload_pods.get(key)
+        return workload_pods.pods if workload_pods is not None else ()
 
     def dismiss(self, key: str) -> None:
         """All of it starts again: the pods that it has now no longer count."""
@@ -153,7 +155,7 @@ class PodLocations:
 
     def _pods_on(self, node: str) -> Iterator[tuple[str, BoundPod]]:
         for key in sorted(self._on.get(node, ())):
-            for pod in self._footprints[key].pods:
+            for pod in self._workload_pods[key].pods:
                 if pod.node == node:
                     yield key, pod
 
@@ -178,5 +180,5 @@ def _stuck(pods: list[tuple[str, BoundPod]]) -> dict[str, Millis]:
     return found
 
 
-def _nodes(footprint: Footprint | None) -> set[str]:
-    return {pod.node for pod in footprint.pods} if footprint is not None else set()
+def _nodes(workload_pods: WorkloadPods | None) -> set[str]:
+    return {pod.node for pod in workload_pods.pods} if workload_pods is not None else set()

@@ -89,14 +89,20 @@ class Preemptor:
             if known is gang and cell is cells[0] and requests == {cell: amount}:
                 return victims
         frs = tuple(cell.fr for cell in cells)
-        return self._search(Need(gang, queue, frs, requests, assignment.placing, assignment.want, self.now, []))
+        return self._search(
+            Need(gang, queue, frs, requests, assignment.placing, assignment.capacity_request, self.now, [])
+        )
 
     def for_room(
-        self, gang: WorkloadState, queue: ClusterQueueState, requests: Mapping[Cell, int], want: CapacityRequest
+        self,
+        gang: WorkloadState,
+        queue: ClusterQueueState,
+        requests: Mapping[Cell, int],
+        capacity_request: CapacityRequest,
     ) -> list[Victim]:
         """The victims that make room on the nodes of one flavor, where quota is not what is missing."""
         frs = tuple(cell.fr for cell in requests)
-        return self._search(Need(gang, queue, frs, requests, None, want, self.now, []))
+        return self._search(Need(gang, queue, frs, requests, None, capacity_request, self.now, []))
 
     def _search(self, need: Need) -> list[Victim]:
         """The victims; if there are none since others are protected, it is noted when that ends, and whether it matters."""

@@ -54,7 +54,7 @@ class Need:
     frs: tuple[FlavorResource, ...]
     requests: Mapping[Cell, int]
     placing: Placing | None = None
-    want: CapacityRequest | None = None
+    capacity_request: CapacityRequest | None = None
     now: Millis = 0
     #: until when those are protected that were passed over for it; None = nobody is passed over
     spared: list[Millis] | None = None
@@ -77,7 +77,7 @@ class Need:
     @property
     def asks_for_places(self) -> bool:
         """Beside quota there has to be room on nodes."""
-        return self.placing is not None or self.want is not None
+        return self.placing is not None or self.capacity_request is not None
 
     def fits(self, *, may_borrow: bool = True) -> bool:
         for cell, amount in self.requests.items():
@@ -86,7 +86,7 @@ class Need:
         self.removal.free_nodes()
         if self.placing is not None and not self.placing.now().ok:
             return False
-        return self.want is None or self.want.lacks() is None
+        return self.capacity_request is None or self.capacity_request.lacks() is None
 
 
 class Candidate(NamedTuple):

@@ -27,7 +27,7 @@ from gangline.engine.queues.quick_check import Question
 from gangline.engine.queues.timed_queue import TimedQueue
 from gangline.engine.queues.workload_state import Shape, WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, Node
-from gangline.engine.topology.domain_counts import wants_of
+from gangline.engine.topology.domain_counts import as_pod_requests
 from gangline.engine.topology.placement import asks
 from gangline.engine.topology.topologies import Topologies
 
@@ -191,9 +191,9 @@ class ClusterQueueState(Node):
             self.pending = TimedQueue(Ranking(*wanted, estimates))
         self.timed = isinstance(self.pending, TimedQueue)
         for gang in old.everyone():
-            aside = gang.set_aside
+            inadmissible = gang.inadmissible_alone
             old.take_out(gang)
-            self.pending.set_alone_inadmissible(gang) if aside else self.pending.arrive(gang)
+            self.pending.set_alone_inadmissible(gang) if inadmissible else self.pending.arrive(gang)
         self.pending.preemptor = old.preemptor
 
     def bind(self, flavors: Mapping[str, Flavor]) -> None:
@@ -297,7 +297,7 @@ def question_of(gang: WorkloadState, queue: ClusterQueueState, topologies: Topol
                 if pod_set.requests.get(name, 0) > 0
             )
             ways.append((cells, topologies.ledger(option.name) if placed else None))
-        parts.append((count, wants_of(pod_set.requests), tuple(ways)))
+        parts.append((count, as_pod_requests(pod_set.requests), tuple(ways)))
     return tuple(parts)
 
 

@@ -29,8 +29,8 @@ class ShapeBucket(Bucket):
 
     __slots__ = ("entries", "lane", "listing", "reported", "shape", "size")
 
-    def __init__(self, shape: Shape, lane: Lane, parked: bool) -> None:
-        super().__init__(parked=parked)
+    def __init__(self, shape: Shape, lane: Lane, inadmissible: bool) -> None:
+        super().__init__(inadmissible=inadmissible)
         self.shape = shape
         self.lane = lane
         self.entries: list[Entry] = []
@@ -65,7 +65,7 @@ class Lane:
     def list_bucket(self, bucket: ShapeBucket) -> None:
         """Make sure that the heap knows the bucket's first gang."""
         top = bucket.top()
-        if top is None or bucket.parked:
+        if top is None or bucket.inadmissible:
             return
         gang = top[2]
         listing: Listing = (-gang.priority, top[0], top[1], bucket)
@@ -79,7 +79,7 @@ class Lane:
             listing = heap[0]
             bucket = listing[3]
             if bucket.listing is listing:
-                first = None if bucket.parked else bucket.top()
+                first = None if bucket.inadmissible else bucket.top()
                 if first is not None and first[0] == listing[1] and first[1] == listing[2]:
                     return first[2]
                 bucket.listing = None
@@ -105,12 +105,12 @@ class PendingQueue:
         self._lanes: dict[str, Lane] = {}
         #: shape -> the gang whose attempt failed
         self._inadmissible_shapes: dict[Shape, WorkloadState] = {}
-        self._aside: dict[str, WorkloadState] = {}
+        self._inadmissible_alone: dict[str, WorkloadState] = {}
 
     def configure(self, *, strict: bool, hashing: bool, usage_of: Callable[[str], float] | None) -> None:
         """Set how the queue is ordered; what waits in it is put in that order."""
         regroup = hashing != self.hashing or (usage_of is None) != (self.usage_of is None)
-        gangs = [gang for gang in self.everyone() if not gang.set_aside] if regroup else []
+        gangs = [gang for gang in self.everyone() if not gang.inadmissible_alone] if regroup else []
         for gang in gangs:
             self.take_out(gang)
         self.strict, self.hashing, self.usage_of = strict, hashing, usage_of
@@ -118,7 +118,9 @@ class PendingQueue:
             self.arrive(gang)
 
     def total(self) -> int:
-        return sum(bucket.size for lane in self._lanes.values() for bucket in lane.buckets.values()) + len(self._aside)
+        return sum(bucket.size for lane in self._lanes.values() for bucket in lane.buckets.values()) + len(
+            self._inadmissible_alone
+        )
 
     # --- in and out ---------------------------------------------------------------------------------------------------
 
@@ -134,7 +136,7 @@ class PendingQueue:
         gang.enter(State.PENDING)
         heappush(bucket.entries, entry)
         bucket.size += 1
-        if not bucket.parked:
+        if not bucket.inadmissible:
             self.note_reported(gang)
             self.active += 1
             if bucket.entries[0] is entry:
@@ -142,7 +144,7 @@ class PendingQueue:
 
     def set_alone_inadmissible(self, gang: WorkloadState, cause: str = "") -> None:
         """Alone, whatever its shape."""
-        self._aside[gang.uid] = gang
+        self._inadmissible_alone[gang.uid] = gang
         gang.enter(State.INADMISSIBLE, cause)
 
     def take_out(self, gang: WorkloadState) -> None:
@@ -152,7 +154,7 @@ class PendingQueue:
             gang.bucket = gang.entry = None
             gang.enter(State.MOVING)
             bucket.size -= 1
-            if not bucket.parked:
+            if not bucket.inadmissible:
                 self.active -= 1
             if not bucket.size:
                 del bucket.lane.buckets[bucket.shape]
@@ -165,8 +167,8 @@ class PendingQueue:
 
     def _let_go(self, gang: WorkloadState) -> None:
         """It is in no bucket: it was set aside alone, or is in flight, or is not here."""
-        if gang.set_aside:
-            del self._aside[gang.uid]
+        if gang.inadmissible_alone:
+            del self._inadmissible_alone[gang.uid]
             gang.enter(State.MOVING)
         elif self.in_flight is gang:
             self.in_flight = None
@@ -202,7 +204,7 @@ class PendingQueue:
     def _sticky(self) -> WorkloadState | None:
         """The preemptor, if it is in the heap and goes before higher priorities."""
         gang = self.preemptor
-        if self.strict or gang is None or gang.bucket is None or gang.bucket.parked:
+        if self.strict or gang is None or gang.bucket is None or gang.bucket.inadmissible:
             return None
         return gang
 
@@ -247,8 +249,8 @@ class PendingQueue:
         others = False
         for lane in self._lanes.values():
             bucket = lane.buckets.get(gang.shape)
-            if bucket is not None and not bucket.parked:
-                bucket.parked = True
+            if bucket is not None and not bucket.inadmissible:
+                bucket.inadmissible = True
                 self.active -= bucket.size
                 others = True
         self.arrive(gang)
@@ -256,7 +258,7 @@ class PendingQueue:
 
     def representative(self, gang: WorkloadState) -> WorkloadState:
         """The one whose failed attempt keeps the gang's whole shape aside; the gang itself if that is not so."""
-        if gang.bucket is None or not gang.bucket.parked:
+        if gang.bucket is None or not gang.bucket.inadmissible:
             return gang
         return self._inadmissible_shapes.get(gang.shape, gang)
 
@@ -267,7 +269,7 @@ class PendingQueue:
             for lane in self._lanes.values():
                 bucket = lane.buckets.get(shape)
                 if bucket is not None:
-                    bucket.parked = False
+                    bucket.inadmissible = False
                     self.active += bucket.size
                     lane.list_bucket(bucket)
                     moved = True
@@ -276,7 +278,7 @@ class PendingQueue:
 
     def _bring_back(self, may_try: Callable[[WorkloadState], bool]) -> bool:
         """Those that were set aside alone and `may_try` go to their places again. False if there were none."""
-        gangs = [gang for gang in self._aside.values() if may_try(gang)]
+        gangs = [gang for gang in self._inadmissible_alone.values() if may_try(gang)]
         for gang in gangs:
             self.take_out(gang)
             self.arrive(gang)
@@ -286,7 +288,7 @@ class PendingQueue:
 
     def in_heap(self) -> list[WorkloadState]:
         """In queue order."""
-        return self._sorted([gang for bucket in self._buckets() if not bucket.parked for gang in bucket.live()])
+        return self._sorted([gang for bucket in self._buckets() if not bucket.inadmissible for gang in bucket.live()])
 
     def in_queue_order(self) -> list[WorkloadState]:
         """Everybody who waits, in queue order, whether in the heap or set aside: what places are counted in."""
@@ -299,10 +301,10 @@ class PendingQueue:
         usage = {name: self.usage_of(name) for name in {gang.local_queue for gang in gangs}}
         return sorted(gangs, key=lambda gang: (usage[gang.local_queue], *self._rank(gang)))
 
-    def aside(self) -> list[WorkloadState]:
+    def inadmissible(self) -> list[WorkloadState]:
         """In the order in which they would be in the heap."""
-        parked = [gang for bucket in self._buckets() if bucket.parked for gang in bucket.live()]
-        return sorted((*parked, *self._aside.values()), key=self._rank)
+        inadmissible = [gang for bucket in self._buckets() if bucket.inadmissible for gang in bucket.live()]
+        return sorted((*inadmissible, *self._inadmissible_alone.values()), key=self._rank)
 
     def position(self, gang: WorkloadState) -> int:
         """How many go before it, whether in the heap or set aside."""
@@ -313,7 +315,7 @@ class PendingQueue:
         """The others that were set aside with it and may not know for which reason yet; they count as told then."""
         for lane in self._lanes.values():
             bucket = lane.buckets.get(gang.shape)
-            if bucket is not None and bucket.parked and bucket.reported != reason:
+            if bucket is not None and bucket.inadmissible and bucket.reported != reason:
                 bucket.reported = reason
                 yield from (mate for mate in bucket.live() if mate is not gang and mate.reported[0] != reason)
 
@@ -332,10 +334,10 @@ class PendingQueue:
             first = bucket.top()
             if first is not None:
                 yield first[2]
-        yield from self._aside.values()
+        yield from self._inadmissible_alone.values()
 
     def everyone(self) -> list[WorkloadState]:
-        gangs = [*self.in_heap(), *self.aside()]
+        gangs = [*self.in_heap(), *self.inadmissible()]
         return gangs if self.in_flight is None else [self.in_flight, *gangs]
 
     def _buckets(self) -> Iterator[ShapeBucket]:

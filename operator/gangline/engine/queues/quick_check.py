@@ -8,22 +8,22 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from gangline.engine.quota.quota_ledger import Cell
-from gangline.engine.topology.domain_counts import Wants
+from gangline.engine.topology.domain_counts import PodRequests
 from gangline.engine.topology.topology_ledger import TopologyLedger
 
 #: One flavor that a pod set could use: the quota that it takes of it, and where its pods have to find room, if anywhere.
 Way: TypeAlias = tuple[tuple[tuple[Cell, int], ...], TopologyLedger | None]
 #: One pod set: how many pods at least, what each wants of its node, and the flavors.
-Part: TypeAlias = tuple[int, Wants, tuple[Way, ...]]
+Part: TypeAlias = tuple[int, PodRequests, tuple[Way, ...]]
 Question: TypeAlias = tuple[Part, ...]
 
 
 def could_fit(question: Question) -> bool:
     """False = it can't: of some pod set, no flavor has enough quota and enough room."""
-    for count, wants, ways in question:
+    for count, pod_requests, ways in question:
         for cells, ledger in ways:
             if all(amount <= cell.available() for cell, amount in cells) and (
-                ledger is None or ledger.pods_that_fit(wants) >= count
+                ledger is None or ledger.pods_that_fit(pod_requests) >= count
             ):
                 break
         else:

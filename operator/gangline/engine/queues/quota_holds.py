@@ -16,17 +16,17 @@ from gangline.engine.text.fixes import HOLD_QUOTA, NO_READMIT
 
 
 def quota_holds_of(root: Node) -> list[QuotaHold]:
-    return [claim for queue in cluster_queues_of(root) for claim in queue.quota_holds.values()]
+    return [hold for queue in cluster_queues_of(root) for hold in queue.quota_holds.values()]
 
 
 @contextmanager
 def held_for_others(quota_holds: Iterable[QuotaHold], gang: WorkloadState) -> Generator[None]:
     """The ledger as `gang` may see it: what others claim is in use, unless it goes before them in their own queue."""
     taken = [
-        (claim.queue.cell(fr), amount)
-        for claim in quota_holds
-        if HOLD_QUOTA in claim.queue.fixes and not _goes_before(gang, claim)
-        for fr, amount in claim.outstanding().items()
+        (hold.queue.cell(fr), amount)
+        for hold in quota_holds
+        if HOLD_QUOTA in hold.queue.fixes and not _goes_before(gang, hold)
+        for fr, amount in hold.outstanding().items()
         if amount
     ]
     for cell, amount in taken:
@@ -38,8 +38,8 @@ def held_for_others(quota_holds: Iterable[QuotaHold], gang: WorkloadState) -> Ge
             cell.remove(amount)
 
 
-def _goes_before(gang: WorkloadState, claim: QuotaHold) -> bool:
-    return gang is claim.gang or (gang.queue is claim.queue and gang.priority > claim.gang.priority)
+def _goes_before(gang: WorkloadState, hold: QuotaHold) -> bool:
+    return gang is hold.gang or (gang.queue is hold.queue and gang.priority > hold.gang.priority)
 
 
 def hold_quota_for(
@@ -54,10 +54,10 @@ def hold_quota_for(
 
 def end_quota_hold(gang: WorkloadState, queue: ClusterQueueState) -> None:
     """It has started, gave up or is gone: those that waited for it may try again."""
-    claim = queue.quota_holds.pop(gang.uid, None)
-    for victim in claim.victims if claim else ():
+    hold = queue.quota_holds.pop(gang.uid, None)
+    for victim in hold.victims if hold else ():
         own = queue_of(victim)
-        if own is not None and victim.set_aside and not victim.holds and victim.yielding:
+        if own is not None and victim.inadmissible_alone and not victim.holds and victim.yielding:
             victim.yielding = False
             own.pending.take_out(victim)
             own.pending.arrive(victim)
@@ -67,11 +67,7 @@ def preempted_for(
     gang: WorkloadState, queue: ClusterQueueState, quota_holds: Iterable[QuotaHold]
 ) -> WorkloadState | None:
     """The preemptor that this gang had to go for and that has not started yet, where that matters."""
-    for claim in quota_holds:
-        if (
-            NO_READMIT in claim.queue.fixes
-            and claim.gang is not gang
-            and any(victim is gang for victim in claim.victims)
-        ):
-            return claim.gang
+    for hold in quota_holds:
+        if NO_READMIT in hold.queue.fixes and hold.gang is not gang and any(victim is gang for victim in hold.victims):
+            return hold.gang
     return None

@@ -67,7 +67,7 @@ class TimedBucket(Bucket):
 
     @property
     def blocked(self) -> bool:
-        return self.parked or self.horizon is not None
+        return self.inadmissible or self.horizon is not None
 
 
 class TimedQueue(PendingQueue):
@@ -108,7 +108,7 @@ class TimedQueue(PendingQueue):
             bucket.question = None
 
     def total(self) -> int:
-        return sum(bucket.line.size for bucket in self._table.values()) + len(self._aside)
+        return sum(bucket.line.size for bucket in self._table.values()) + len(self._inadmissible_alone)
 
     # --- in and out ---------------------------------------------------------------------------------------------------
 
@@ -122,7 +122,7 @@ class TimedQueue(PendingQueue):
             bucket = self._table[key] = TimedBucket(key, ranking.candidate_rank is not None)
             mates = self._of_shape.setdefault(gang.shape, [])
             if mates:
-                bucket.parked, bucket.horizon = mates[0].parked, mates[0].horizon
+                bucket.inadmissible, bucket.horizon = mates[0].inadmissible, mates[0].horizon
                 bucket.representative, bucket.on = mates[0].representative, mates[0].on
             mates.append(bucket)
         _, rank, estimate, second_rank = self._ranked(gang)
@@ -186,7 +186,7 @@ class TimedQueue(PendingQueue):
 
     def rank_all_again(self) -> None:
         waiting = [place.gang for bucket in self._table.values() for place in bucket.line]
-        for gang in [*waiting, *self._aside.values()]:
+        for gang in [*waiting, *self._inadmissible_alone.values()]:
             self.rank_again(gang)
 
     # --- the head -----------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ class TimedQueue(PendingQueue):
         while self.due:
             gang = self.due.pop(0)
             bucket = cast("TimedBucket | None", gang.bucket)
-            if bucket is not None and not bucket.parked:
+            if bucket is not None and not bucket.inadmissible:
                 return gang
         #: the turn of the last one that has a reservation: one that goes before it is no candidate for backfill
         fence = max((self.turn(gang) for gang in self.reserved), default=None)
@@ -227,7 +227,7 @@ class TimedQueue(PendingQueue):
     def _offers(self, fence: Turn | None) -> Iterator[tuple[Turn, WorkloadState]]:
         """Of every bucket the first one that may be tried."""
         for bucket in self._table.values():
-            if bucket.parked:
+            if bucket.inadmissible:
                 continue
             usage = self._usage(bucket.local_queue)
             if bucket.horizon is None:
@@ -242,7 +242,7 @@ class TimedQueue(PendingQueue):
 
     def _candidates(self) -> Iterator[tuple[Turn, WorkloadState]]:
         for bucket in self._table.values():
-            if bucket.parked:
+            if bucket.inadmissible:
                 continue
             place = bucket.candidates.first(None if bucket.horizon is None else bucket.horizon - self.now)
             if place is not None:
@@ -292,7 +292,7 @@ class TimedQueue(PendingQueue):
             if not bucket.blocked:
                 self.active -= bucket.line.size
             others = others or bucket.line.size > 1 or bucket is not mine
-            bucket.parked, bucket.horizon, bucket.representative = horizon is None, horizon, gang
+            bucket.inadmissible, bucket.horizon, bucket.representative = horizon is None, horizon, gang
         return others
 
     def representative(self, gang: WorkloadState) -> WorkloadState:
@@ -306,7 +306,7 @@ class TimedQueue(PendingQueue):
         return self._bring_back(may_try) or moved
 
     def _could_fit(self, bucket: TimedBucket) -> bool:
-        if not bucket.parked or self.question_of is None or bucket.representative is None:
+        if not bucket.inadmissible or self.question_of is None or bucket.representative is None:
             return True
         if bucket.question is None:
             bucket.question = self.question_of(bucket.representative)
@@ -321,7 +321,7 @@ class TimedQueue(PendingQueue):
         self.version += 1
         for bucket in buckets:
             if bucket.blocked:
-                bucket.parked, bucket.horizon, bucket.representative = False, None, None
+                bucket.inadmissible, bucket.horizon, bucket.representative = False, None, None
                 self.active += bucket.line.size
                 moved = True
         return moved
@@ -358,11 +358,13 @@ class TimedQueue(PendingQueue):
     def in_heap(self) -> list[WorkloadState]:
         return self._in_order(bucket for bucket in self._table.values() if not bucket.blocked)
 
-    def aside(self) -> list[WorkloadState]:
-        return self._in_order((bucket for bucket in self._table.values() if bucket.blocked), self._aside.values())
+    def inadmissible(self) -> list[WorkloadState]:
+        return self._in_order(
+            (bucket for bucket in self._table.values() if bucket.blocked), self._inadmissible_alone.values()
+        )
 
     def in_queue_order(self) -> list[WorkloadState]:
-        everyone = self._in_order(self._table.values(), self._aside.values())
+        everyone = self._in_order(self._table.values(), self._inadmissible_alone.values())
         return everyone if self.in_flight is None else [self.in_flight, *everyone]
 
     def waiting(self) -> list[WorkloadState]:
@@ -380,7 +382,7 @@ class TimedQueue(PendingQueue):
             first = bucket.line.first()
             if first is not None:
                 yield first.gang
-        yield from self._aside.values()
+        yield from self._inadmissible_alone.values()
 
     def note_reported(self, gang: WorkloadState) -> None:
         """Here those who come have to be told again and again (`RETELL`)."""

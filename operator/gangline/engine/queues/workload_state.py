@@ -70,17 +70,17 @@ _SHAPES: WeakValueDictionary[Hashable, Shape] = WeakValueDictionary()
 
 
 class Bucket:
-    """Where a workload waits in its queue: with those of its shape. `parked`: they don't fit for the time being."""
+    """Where a workload waits in its queue: with those of its shape. `inadmissible`: they don't fit for the time being."""
 
-    __slots__ = ("parked",)
+    __slots__ = ("inadmissible",)
 
     @property
     def blocked(self) -> bool:
         """None of them is offered, or only some."""
-        return self.parked
+        return self.inadmissible
 
-    def __init__(self, *, parked: bool = False) -> None:
-        self.parked = parked
+    def __init__(self, *, inadmissible: bool = False) -> None:
+        self.inadmissible = inadmissible
 
 
 class OnNodes(Protocol):
@@ -107,6 +107,7 @@ class WorkloadState:
         "evicting",
         "groups",
         "healed",
+        "inadmissible_alone",
         "journal",
         "key",
         "last_reason",
@@ -128,7 +129,6 @@ class WorkloadState:
         "reserved_at",
         "review_at",
         "second_passes",
-        "set_aside",
         "shape",
         "shrinks",
         "since",
@@ -148,7 +148,7 @@ class WorkloadState:
         # state: changed by `enter` alone
         self._state = State.MOVING
         #: it waits by itself, not with its shape
-        self.set_aside = False
+        self.inadmissible_alone = False
         #: it runs: nothing stands between its quota and its start any more
         self.admitted = False
         #: it is to lose its quota
@@ -171,7 +171,7 @@ class WorkloadState:
         #: the last failed attempt, and what it was put back with: (reason, message)
         self.verdict: object | None = None  # see `assignment.verdict_of`
         self.last_reason: tuple[str, str] = ("", "")
-        #: (reason, message) of the last Park
+        #: (reason, message) of the last ReportPending
         self.reported: tuple[str, str] = ("", "")
         #: its back-off is taken to be over, though no fact says so yet
         self.requeue_assumed = False
@@ -247,7 +247,7 @@ class WorkloadState:
     def state(self) -> State:
         """Where it is. With others of its shape it may be inadmissible, or held back, without having been tried itself."""
         if self._state is State.PENDING and self.bucket is not None and self.bucket.blocked:
-            return State.INADMISSIBLE if self.bucket.parked else State.HELD_BACK
+            return State.INADMISSIBLE if self.bucket.inadmissible else State.HELD_BACK
         return self._state
 
     def enter(self, state: State, cause: str = "", decision: str = "") -> None:
@@ -259,14 +259,14 @@ class WorkloadState:
             raise TransitionError(f"{self.key}: {state.value} can't follow {old.value}")
         self._state = state
         if old is not State.PENDING:
-            self.set_aside = self.admitted = self.evicting = False
+            self.inadmissible_alone = self.admitted = self.evicting = False
         if state is State.MOVING or state is State.NOMINATED:
             return
         if state is State.PENDING:
             if self.noted is self.state:
                 return  # tried, and put back where it was
         elif state is State.INADMISSIBLE:
-            self.set_aside = True
+            self.inadmissible_alone = True
         else:
             self.admitted = state is State.ADMITTED or state is State.EVICTING
             self.evicting = state is State.EVICTING or state is State.WITHDRAWN

@@ -241,8 +241,8 @@ def _policy(gang: WorkloadState) -> Recovery:
 
 def _nodes_with_pods(store: Store, gang: WorkloadState) -> set[str]:
     """Where its pods sit, by its footprint and by its topology assignment."""
-    footprint = store.footprints.get(gang.key)
-    nodes = {pod.node for pod in footprint.pods} if footprint is not None else set[str]()
+    workload_pods = store.workload_pods.get(gang.key)
+    nodes = {pod.node for pod in workload_pods.pods} if workload_pods is not None else set[str]()
     return nodes | hosts_of(gang.admission)
 
 

@@ -28,7 +28,7 @@ class Plan:
     def fits(self) -> bool:
         self._seats = self._admission = None
         if self._store.capacity.holding(self._gang) is not None:
-            found = self._store.capacity.reseat(self._gang, self._lost)
+            found = self._store.capacity.reassign(self._gang, self._lost)
             if isinstance(found, Shortage):
                 return False
             self._seats = found

@@ -10,7 +10,6 @@ from gangline.engine.model import (
     ClusterQueue,
     Cohort,
     Flavor,
-    Footprint,
     ForeignPod,
     LocalQueue,
     Millis,
@@ -18,6 +17,7 @@ from gangline.engine.model import (
     Node,
     RuntimeForecast,
     Topology,
+    WorkloadPods,
 )
 from gangline.engine.queues.cluster_queue import queue_of
 from gangline.engine.state.store import Store
@@ -39,7 +39,7 @@ class ClusterIntake:
             Node: (store.nodes, self._put_node),
             ForeignPod: (store.foreign_pods, self._put_foreign_pod),
             RuntimeForecast: (store.forecasts, self._put_forecast),
-            Footprint: (store.footprints, self._put_footprint),
+            WorkloadPods: (store.workload_pods, self._put_workload_pods),
         }
 
     def put(self, kind: type, key: str, item: object) -> None:
@@ -159,9 +159,9 @@ class ClusterIntake:
             queue.pending.rank_again(gang)
             store.touch(queue)
 
-    def _put_footprint(self, footprint: Footprint | None, key: str) -> None:
-        _set(self._store.footprints, key, footprint)
-        self._store.capacity.put_footprint(footprint, key)
+    def _put_workload_pods(self, workload_pods: WorkloadPods | None, key: str) -> None:
+        _set(self._store.workload_pods, key, workload_pods)
+        self._store.capacity.put_workload_pods(workload_pods, key)
 
 
 def _set(table: dict[str, Any], name: str, item: Any) -> None:

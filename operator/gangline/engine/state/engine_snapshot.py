@@ -45,7 +45,7 @@ def _names(gangs: Iterable[WorkloadState]) -> tuple[str, ...]:
 def facts(store: Store) -> Iterator[Change]:
     """Everything known, assumptions as if they had been confirmed."""
     tables = (store.flavors, store.topologies, store.checks, store.cohorts, store.cluster_queues, store.local_queues)
-    for table in (*tables, store.namespaces, store.nodes, store.foreign_pods, store.forecasts, store.footprints):
+    for table in (*tables, store.namespaces, store.nodes, store.foreign_pods, store.forecasts, store.workload_pods):
         for item in table.values():
             yield Put(item)
     for gang in store.gangs.values():

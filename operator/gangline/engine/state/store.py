@@ -10,7 +10,6 @@ from gangline.engine.model import (
     AdmissionCheck,
     ClusterQueue,
     Flavor,
-    Footprint,
     ForeignPod,
     LocalQueue,
     Millis,
@@ -21,6 +20,7 @@ from gangline.engine.model import (
     RuntimeForecast,
     Settings,
     Topology,
+    WorkloadPods,
 )
 from gangline.engine.model.units import whole_second
 from gangline.engine.nodes.capacity import Capacity
@@ -54,7 +54,7 @@ class Store:
         self.foreign_pods: dict[str, ForeignPod] = {}
         #: of workloads, by their key: how long they will run, and where their pods are
         self.forecasts: dict[str, RuntimeForecast] = {}
-        self.footprints: dict[str, Footprint] = {}
+        self.workload_pods: dict[str, WorkloadPods] = {}
         #: how long gangs run
         self.estimates = Estimates(self.forecasts)
         #: for engine.backfill.timeline: holders that came, went or changed, and whether any quota tree was made anew

@@ -135,13 +135,13 @@ class _Standing:
 
     queue: ClusterQueueState
     sticky: bool
-    claim: QuotaHold | None
+    quota_hold: QuotaHold | None
 
     def restore(self, gang: WorkloadState) -> None:
         if self.sticky:
             self.queue.pending.preemptor = gang
-        if self.claim is not None:
-            self.queue.quota_holds[gang.uid] = self.claim
+        if self.quota_hold is not None:
+            self.queue.quota_holds[gang.uid] = self.quota_hold
 
 
 def _standing(gang: WorkloadState) -> _Standing | None:

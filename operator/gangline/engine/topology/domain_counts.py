@@ -16,13 +16,13 @@ from gangline.engine.topology.node_filter import ANY_NODE, Selection, Verdict
 from gangline.engine.topology.topology_tree import TopologyTree
 
 #: What one pod takes of a leaf: (resource, amount) by name, amounts above zero, its own place ("pods") included.
-Wants: TypeAlias = tuple[tuple[str, int], ...]
+PodRequests: TypeAlias = tuple[tuple[str, int], ...]
 
 #: The resource that counts the pods of a node.
 PODS = "pods"
 
 
-def wants_of(requests: Requests) -> Wants:
+def as_pod_requests(requests: Requests) -> PodRequests:
     """Per-pod requests as capacity is counted: one pod slot more, and zero amounts left out as they limit nothing."""
     amounts = dict(requests)
     amounts[PODS] = amounts.get(PODS, 0) + 1
@@ -47,12 +47,12 @@ class NodeRoom(Protocol):
 class Demand:
     """Everything that the counts of a table depend on, besides the leaves. Equal demands share a table."""
 
-    wants: Wants
+    pod_requests: PodRequests
     slice_level: int
     slice_size: int = 1
     #: inner slice layers: (level, size) for every level at which children hold whole multiples only.
     inner_sizes: tuple[tuple[int, int], ...] = ()
-    leader: Wants | None = None
+    leader: PodRequests | None = None
     selection: Selection = ANY_NODE
     simulate_empty: bool = False
 
@@ -128,12 +128,12 @@ class Counts:
         fitting = leading = beside = 0
         if not reason:
             free = room.idle if demand.simulate_empty else room.free
-            fitting = how_many(free, demand.wants)
+            fitting = how_many(free, demand.pod_requests)
             if not fitting:
-                reason = f'resource "{limiting_resource(free, demand.wants)}"'
+                reason = f'resource "{limiting_resource(free, demand.pod_requests)}"'
             if demand.leader is not None:
                 leading = 1 if how_many(free, demand.leader) else 0
-                beside = how_many_beside(free, demand.leader, demand.wants) if leading else fitting
+                beside = how_many_beside(free, demand.leader, demand.pod_requests) if leading else fitting
         self._note(leaf, reason)
         at_slice_level = demand.slice_level == lowest
         self.pods[lowest][leaf] = fitting
@@ -250,10 +250,10 @@ def _copy(table: list[list[int]]) -> list[list[int]]:
     return [row.copy() for row in table]
 
 
-def how_many(free: Mapping[str, int], wants: Wants) -> int:
+def how_many(free: Mapping[str, int], pod_requests: PodRequests) -> int:
     """Pods that fit: the scarcest resource decides; one that is missing or over-used counts as none."""
     fitting = -1
-    for name, amount in wants:
+    for name, amount in pod_requests:
         possible = free.get(name, 0) // amount
         if possible <= 0:
             return 0
@@ -262,12 +262,12 @@ def how_many(free: Mapping[str, int], wants: Wants) -> int:
     return fitting
 
 
-def how_many_beside(free: Mapping[str, int], leader: Wants, wants: Wants) -> int:
+def how_many_beside(free: Mapping[str, int], leader: PodRequests, pod_requests: PodRequests) -> int:
     """Pods that fit after a leader took its part."""
     taken = dict(leader)
-    return max(0, min((free.get(name, 0) - taken.get(name, 0)) // amount for name, amount in wants))
+    return max(0, min((free.get(name, 0) - taken.get(name, 0)) // amount for name, amount in pod_requests))
 
 
-def limiting_resource(free: Mapping[str, int], wants: Wants) -> str:
+def limiting_resource(free: Mapping[str, int], pod_requests: PodRequests) -> str:
     """Why not one pod fits: of the exhausted resources the alphabetically first."""
-    return next(name for name, amount in wants if free.get(name, 0) // amount <= 0)
+    return next(name for name, amount in pod_requests if free.get(name, 0) // amount <= 0)

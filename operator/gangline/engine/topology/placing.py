@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from gangline.engine.model import Domain, Requests, TopologyAssignment
 from gangline.engine.topology.dealing import Share
-from gangline.engine.topology.domain_counts import Demand, wants_of
+from gangline.engine.topology.domain_counts import Demand, as_pod_requests
 from gangline.engine.topology.domain_search import Search
 from gangline.engine.topology.node_filter import Selection
 from gangline.engine.topology.placement_request import (
@@ -161,11 +161,11 @@ def find(
     """
     goal = goal_of(workers, ledger.levels, profile)
     demand = Demand(
-        wants=wants_of(workers.pod_set.requests),
+        pod_requests=as_pod_requests(workers.pod_set.requests),
         slice_level=goal.slice_level,
         slice_size=goal.slice_size,
         inner_sizes=tuple(goal.inner_sizes.items()),
-        leader=wants_of(leader.pod_set.requests) if leader else None,
+        leader=as_pod_requests(leader.pod_set.requests) if leader else None,
         selection=Selection.of(
             workers.pod_set, ledger.flavor.tolerations, scored=profile.respect_preferred_affinity and ledger.hostnames
         ),

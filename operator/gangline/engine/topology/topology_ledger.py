@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from gangline.engine.model import Flavor, Node, Requests, Taint, Topology, TopologyAssignment, TopologyRequest
-from gangline.engine.topology.domain_counts import PODS, Counts, Demand, Wants, how_many
+from gangline.engine.topology.domain_counts import PODS, Counts, Demand, PodRequests, how_many
 from gangline.engine.topology.node_filter import Selection, Verdict
 from gangline.engine.topology.topology_tree import Path, TopologyTree
 
@@ -267,25 +267,25 @@ class TopologyLedger:
         self._tables[demand] = counts, len(self._log)
         return counts
 
-    def pods_that_fit(self, wants: Wants) -> int:
+    def pods_that_fit(self, pod_requests: PodRequests) -> int:
         """How many pods find room now, one by one and wherever; labels and taints are not looked at."""
         self.tree()
         if len(self._log) > _LOG_LENGTH * len(self._rooms) + _LOG_LEAST:
             self._forget_tables()
-        known = self._vacant.get(wants)
+        known = self._vacant.get(pod_requests)
         if known is None:
             while len(self._vacant) >= _TABLES_KEPT:
                 del self._vacant[next(iter(self._vacant))]
-            each = [how_many(leaf.free, wants) for leaf in self._rooms]
-            self._vacant[wants] = each, sum(each), len(self._log)
-            return self._vacant[wants][1]
+            each = [how_many(leaf.free, pod_requests) for leaf in self._rooms]
+            self._vacant[pod_requests] = each, sum(each), len(self._log)
+            return self._vacant[pod_requests][1]
         each, total, seen = known
         if seen < len(self._log):
             for position in set(self._log[seen:]):
-                fitting = how_many(self._rooms[position].free, wants)
+                fitting = how_many(self._rooms[position].free, pod_requests)
                 total += fitting - each[position]
                 each[position] = fitting
-            self._vacant[wants] = each, total, len(self._log)
+            self._vacant[pod_requests] = each, total, len(self._log)
         return total
 
     def counts_within(self, demand: Demand, leaves: range) -> Counts:
@@ -317,7 +317,7 @@ class TopologyLedger:
         #: demand -> its counts and how much of the log they have seen; least recently used first.
         self._tables: dict[Demand, tuple[Counts, int]] = {}
         #: wants of a pod -> how many fit into each leaf, and in all, and how much of the log that has seen
-        self._vacant: dict[Wants, tuple[list[int], int, int]] = {}
+        self._vacant: dict[PodRequests, tuple[list[int], int, int]] = {}
         self._log: list[int] = []
 
 

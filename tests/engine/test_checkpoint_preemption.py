@@ -12,11 +12,11 @@ from tests.engine.world import START, cluster_queue
 from tests.examples import examples
 
 from gangline.engine.backfill.checkpoint_preemption import GAVE_WAY
-from gangline.engine.model import Backfill, GiveWay, Ordering
+from gangline.engine.model import Backfill, CheckpointPreemption, Ordering
 
 HOUR = 3600
 ORDER = Ordering("AgedShortestFirst", age_weight=3.0, age_cap_seconds=86_400.0)
-RULE = GiveWay(longer_than=3.0, loss_share=0.2, min_runtime_seconds=900.0)
+RULE = CheckpointPreemption(longer_than=3.0, loss_share=0.2, min_runtime_seconds=900.0)
 
 #: holds everything for ten hours and saves its work every half hour
 LONG = Job(0, 10 * HOUR, 8, forecast=((0.5, 10 * HOUR), (0.9, 20 * HOUR)), checkpoint=1800)
@@ -24,8 +24,10 @@ LONG = Job(0, 10 * HOUR, 8, forecast=((0.5, 10 * HOUR), (0.9, 20 * HOUR)), check
 SHORT = Job(2 * HOUR, 600, 8, forecast=((0.5, 600), (0.9, 900)))
 
 
-def clock(rule: GiveWay | None = RULE, nodes: int = 0, ordering: Ordering | None = ORDER, gpus: int = 8) -> Clockwork:
-    backfill = Backfill(revoke="Overdue", give_way=rule)
+def clock(
+    rule: CheckpointPreemption | None = RULE, nodes: int = 0, ordering: Ordering | None = ORDER, gpus: int = 8
+) -> Clockwork:
+    backfill = Backfill(revoke="Overdue", checkpoint_preemption=rule)
     made = Clockwork(cluster_queue("q", gpus, backfill=backfill, ordering=ordering), nodes=nodes)
     made.checks.append(not_overcommitted)
     return made
@@ -63,7 +65,7 @@ def test_what_is_lost_is_little_against_what_the_head_waited() -> None:
         (LONG, SHORT, replace(RULE, loss_share=0.0), "nothing may be lost, and the head never came at a checkpoint"),
     ],
 )
-def test_nobody_is_stopped(long: Job, short: Job, rule: GiveWay | None, why: str) -> None:
+def test_nobody_is_stopped(long: Job, short: Job, rule: CheckpointPreemption | None, why: str) -> None:
     world = clock(rule)
     world.run([long, replace(short, at=short.at + 7)])
     assert world.runs["j0"].evictions == [], why
@@ -172,7 +174,7 @@ def days(draw: st.DrawFn) -> list[Job]:
 @examples(25)
 @given(days(), st.sampled_from([0, 3]), st.sampled_from([1.0, 3.0]), st.sampled_from([0.05, 1.0]))
 def test_all_end_and_the_same_day_is_decided_the_same(day: list[Job], nodes: int, longer: float, share: float) -> None:
-    rule = GiveWay(
+    rule = CheckpointPreemption(
         longer_than=longer, loss_share=share, min_runtime_seconds=120.0, longer_than_backfilled=0.3, max_preemptions=2
     )
     worlds = [clock(rule, nodes, gpus=24) for _ in range(2)]

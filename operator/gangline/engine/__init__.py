@@ -1,10 +1,10 @@
-"""Who runs, when and where: pure decisions.
+"""The engine: which workloads run, when and where, as pure decisions.
 
 Standard library only. No clock, no I/O, no Kubernetes: facts come in through `Engine.observe`, decisions go out of
 `Engine.decide`, and the same facts with the same `now` give the same decisions.
 
 What others may use is exported here, and in `engine.model` (facts, decisions and settings as plain values). Names are imported
-when they are first used: who reads or serves objects needs the values alone, a tenth of the code.
+when they are first used: a process that only reads or serves objects needs the values alone, a tenth of the code.
 """
 
 from __future__ import annotations

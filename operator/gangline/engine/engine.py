@@ -1,7 +1,7 @@
 """The engine: facts in, decisions out. A thin facade; each idea has a module of its own.
 
-`observe` notes a fact and puts the workload concerned at its place. `decide` says what follows from all that is known at a
-time. What is decided is assumed at once: the fact that confirms it changes nothing, one that contradicts it undoes it.
+`observe` stores a fact and puts the workload concerned at its place. `decide` returns what follows from all facts at a time.
+Decisions are assumed at once: the fact that confirms one changes nothing, a fact that contradicts it undoes it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from gangline.engine.state.workload_intake import Intake
 
 
 class Engine:
-    """Not thread-safe. Times are milliseconds since the epoch and must not run backwards between calls."""
+    """The engine. Not thread-safe. Times are milliseconds since the epoch and must not run backwards between calls."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
@@ -49,7 +49,7 @@ class Engine:
         self._build()
 
     def _build(self) -> None:
-        """The state of an engine that knows nothing."""
+        """The state of an engine without facts."""
         self._store = store = Store(self.settings, self._journal)
         self._intake = Intake(store)
         self._cluster = ClusterIntake(store)
@@ -61,7 +61,7 @@ class Engine:
     # --- facts --------------------------------------------------------------------------------------------------------
 
     def observe(self, change: Change) -> None:
-        """Take in one fact. Facts are idempotent, come in any order and may name what is not known yet."""
+        """Take in one fact. Facts are idempotent, arrive in any order and may name unknown objects."""
         match change:
             case Put(Workload() as workload):
                 self._intake.put(workload)
@@ -77,11 +77,12 @@ class Engine:
     # --- decisions ----------------------------------------------------------------------------------------------------
 
     def decide(self, now: Millis, room: int | None = None) -> list[Decision]:
-        """What follows now; it is assumed to happen. Call it again after new facts, and when `next_wakeup` says so.
+        """The decisions that follow now; they are assumed to happen. Call it again after new facts, and when `next_wakeup` says
+        so.
 
-        `room` is about how many may be admitted or preempted by the scheduler, where the process that carries it out can't keep
-        up: the others had better keep waiting in their queues' order. A huge backlog, or one for which there is no room, is
-        worked off in several calls: `next_wakeup` says "now" until it is done.
+        `room` is about how many workloads the scheduler may admit or preempt, for a process that cannot write more: the others
+        wait in their queues' order. A huge backlog, or one for which there is no room, is processed in several calls:
+        `next_wakeup` says "now" until it is done.
         """
         try:
             return self._decide(now, room)
@@ -115,7 +116,7 @@ class Engine:
         return self._scheduler.cycle(now)
 
     def next_wakeup(self, now: Millis) -> Millis | None:
-        """The earliest time at which `decide` could say something new if nothing is observed before."""
+        """The earliest time at which `decide` could return something new if no fact arrives before."""
         if self._store.touched or self._store.reviews or self._scheduler.unfinished:
             return now
         fairness = self._store.fairness
@@ -130,7 +131,7 @@ class Engine:
         return min((time for time in times if time is not None), default=None)
 
     def _sample(self, now: Millis) -> None:
-        """Admission fair sharing: what ran since the last sample is added to what its LocalQueue consumed."""
+        """Admission fair sharing: the usage since the last sample is added to what each LocalQueue consumed."""
         fairness, store = self._store.fairness, self._store
         if fairness is None:
             return
@@ -142,7 +143,7 @@ class Engine:
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def explain(self, workload: str) -> Explanation | None:
-        """Why a workload waits, with numbers, and its position; None if it is not known or holds quota."""
+        """Why a workload waits, with numbers, and its position; None if it is unknown or holds quota."""
         self._store.settle()
         gang = self._store.gangs.get(workload)
         if gang is None:
@@ -155,15 +156,15 @@ class Engine:
         return replace(explanation, message=message, position=queue.pending.position(gang))
 
     def story(self, workload: str) -> tuple[Transition, ...]:
-        """What is remembered of what has happened to a workload, oldest first."""
+        """The recorded transitions of a workload, oldest first."""
         return self._journal.story(workload)
 
     def head_delay_seconds(self) -> dict[str, dict[str, float]]:
-        """ClusterQueue -> cause (stopping, overdue, backfill) -> seconds for which its reserved heads waited for that alone."""
+        """ClusterQueue -> cause (stopping, overdue, backfill) -> seconds for which that alone delayed its reserved heads."""
         return self._scheduler.backfill.delays.seconds()
 
     def head_starts(self) -> list[HeadStart]:
-        """The last gangs that started from a reservation: what was promised first, and when they started."""
+        """The last workloads that started from a reservation: the first promise, and the start."""
         return list(self._scheduler.backfill.delays.starts)
 
     def queue_status(self, name: str) -> QueueStatus:
@@ -175,74 +176,74 @@ class Engine:
         return local_queue_status(self._store, key)
 
     def drain_changed_queues(self) -> set[str]:
-        """ClusterQueues whose status may differ from when this was last asked."""
+        """ClusterQueues whose status may have changed since the last call."""
         self._store.settle()
         changed, self._store.changed_queues = self._store.changed_queues, set()
         return changed
 
     def drain_changed_local_queues(self) -> set[str]:
-        """LocalQueues (namespace/name) whose status may differ from when this was last asked."""
+        """LocalQueues (namespace/name) whose status may have changed since the last call."""
         self._store.settle()
         changed, self._store.changed_local_queues = self._store.changed_local_queues, set()
         return changed
 
     def domains_of(self, workload: str, label: str) -> frozenset[str] | None:
-        """The domains of a node label in which a gang that takes whole ones has its seats, empty while it has too few of them.
+        """The domains of a node label that a gang of whole domains is assigned to, empty while it has too few of them.
 
-        None: it holds nothing, or nodes don't bound it.
+        None: it holds nothing, or nodes do not bound it.
         """
         self._store.settle()
         gang = self._store.gangs.get(workload)
         return self._store.capacity.domains_of(gang, label) if gang is not None else None
 
     def snapshot(self) -> Snapshot:
-        """The state in brief, to be compared."""
+        """The state in brief, for comparisons."""
         self._store.settle()
         return snapshot(self._store)
 
     def rebuilt(self) -> Engine:
-        """A new engine that was told everything this one knows: its snapshot must be the same."""
+        """A new engine with all facts of this one: its snapshot must be equal."""
         engine = Engine(self.settings)
         for fact in self.facts():
             engine.observe(fact)
         return engine
 
     def facts(self) -> list[Change]:
-        """Everything that is known, assumptions as if they had been confirmed."""
+        """All facts, assumptions as if they had been confirmed."""
         self._store.settle()
         return list(facts(self._store))
 
     def _assumed(self, workload: str) -> Workload | None:
-        """A workload as if what was decided of it had been confirmed; None for one that is not known."""
+        """A workload as if the decisions about it had been confirmed; None for an unknown one."""
         gang = self._store.gangs.get(workload)
         return as_assumed(gang) if gang is not None else None
 
     def pending(self, cluster_queue: str) -> list[str]:
-        """Everybody who waits, in queue order, whether in the heap or set aside; places in the queue are counted so."""
+        """All waiting workloads in queue order, inadmissible ones included; positions in the queue are counted so."""
         self._store.settle()
         queue = self._store.queues.get(cluster_queue)
         return [gang.key for gang in queue.pending.in_queue_order()] if queue else []
 
     def pending_counts(self, cluster_queue: str) -> tuple[int, int]:
-        """How many are in the heap, and how many are set aside."""
+        """How many are in the heap, and how many are inadmissible."""
         self._store.settle()
         queue = self._store.queues.get(cluster_queue)
         return (queue.pending.active, queue.pending.total() - queue.pending.active) if queue else (0, 0)
 
     def active(self, cluster_queue: str) -> list[str]:
-        """The heap, in queue order."""
+        """The workloads of the heap, in queue order."""
         self._store.settle()
         queue = self._store.queues.get(cluster_queue)
         return [gang.key for gang in queue.pending.in_heap()] if queue else []
 
     def inadmissible(self, cluster_queue: str) -> list[str]:
-        """Those set aside until something is released, in queue order."""
+        """The inadmissible workloads, in queue order."""
         self._store.settle()
         queue = self._store.queues.get(cluster_queue)
         return [gang.key for gang in queue.pending.inadmissible()] if queue else []
 
     def usage(self, cluster_queue: str) -> dict[str, dict[str, int]]:
-        """What is held, by flavor and resource; nothing held is left out."""
+        """Usage by flavor and resource; zero usage is left out."""
         self._store.settle()
         queue = self._store.queues.get(cluster_queue)
         found: dict[str, dict[str, int]] = {}

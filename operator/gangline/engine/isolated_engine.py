@@ -1,8 +1,8 @@
-"""An engine that goes on when something about one object goes wrong, without that object.
+"""An engine that continues without an object that makes it fail.
 
-A fact that can't be taken in is left out, and so is a waiting workload that can't be decided on, until they change. A workload
-that holds quota keeps it, and nothing more is decided about it. What an exception leaves behind is not trusted: the engine is
-built anew from the facts and from those of its decisions that nobody has confirmed or refused yet.
+A fact that cannot be taken in is left out, and so is a waiting workload that cannot be decided on, until they change. A
+workload that holds quota keeps it, and nothing more is decided about it. The state that an exception leaves behind is not
+trusted: the engine is built again from the facts and from those of its decisions that are neither confirmed nor refused yet.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from gangline.engine.text.decision_error import DecisionError
 
 Fact: TypeAlias = tuple[type[Any], str]
 
-#: After a failure that nobody is to blame for, deciding rests for so long, twice as long each time, in milliseconds.
+#: After a failure that no object caused, deciding pauses for this time, twice as long each time, in milliseconds.
 FIRST_REST, LONGEST_REST = 1_000, 60_000
-#: So often in a row one call of `decide` leaves somebody out.
+#: One call of `decide` leaves out at most this many objects in a row.
 MOST_FAULTS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What went wrong: with which fact ("" = with none in particular), and how."""
+    """A failure: the fact that caused it ("" = none in particular), and the error."""
 
     kind: type[Any]
     key: str
@@ -33,7 +33,7 @@ class Fault:
 
 
 class IsolatedEngine(Engine):
-    """`report` hears of every fault, once."""
+    """The engine with isolation. `report` is called once for every fault."""
 
     def __init__(self, settings: Settings | None = None, report: Callable[[Fault], None] = lambda fault: None) -> None:
         super().__init__(settings)
@@ -41,7 +41,7 @@ class IsolatedEngine(Engine):
         self._facts: dict[Fact, Item] = {}
         #: facts that are left out, as they are
         self._left_out: dict[Fact, Item] = {}
-        #: workloads of which something was decided that is neither confirmed nor refused
+        #: workloads with decisions that are neither confirmed nor refused
         self._unconfirmed: set[str] = set()
         self._rest: Millis = 0
         self._resting_until: Millis = 0
@@ -51,12 +51,12 @@ class IsolatedEngine(Engine):
         if fact is not None and fact in self._left_out:
             if isinstance(change, Put) and self._left_out[fact] == change.item:
                 return
-            del self._left_out[fact]  # it is another one now: tried again
+            del self._left_out[fact]  # the object changed: try it again
             self._store.frozen.discard(fact[1])
         try:
             super().observe(change)
             if isinstance(change, WriteFailed) and (truth := self._facts.get((Workload, change.workload))) is not None:
-                super().observe(Put(truth))  # to an engine that was built anew, the assumption is all that it knows
+                super().observe(Put(truth))  # an engine that was built again knows nothing but the assumption
         except Exception as error:
             if fact is None:
                 self._begin_anew()
@@ -127,7 +127,7 @@ class IsolatedEngine(Engine):
         self.report(Fault(Workload, "", error))
 
     def _begin_anew(self) -> None:
-        """Forget everything but the facts, and what was decided of them and is on its way."""
+        """Drop everything but the facts, and the decisions that are not confirmed yet."""
         facts = {fact: self._as_decided(fact, item) for fact, item in self._facts.items()}
         self._build()
         self._journal.resting = True
@@ -156,7 +156,7 @@ class IsolatedEngine(Engine):
             return item
         try:
             return self._assumed(key) or item
-        except Exception:  # what is left of it makes no sense
+        except Exception:  # what is left of it is not consistent
             return item
 
 
@@ -165,7 +165,7 @@ def _holds_quota(item: Item) -> bool:
 
 
 def _barely(workload: Workload) -> Workload:
-    """What it takes for a workload to hold its quota, and no more."""
+    """The parts of a workload that it needs to hold its quota, and no more."""
     admission = workload.admission
     if admission is not None:
         admission = replace(admission, pod_sets=tuple(replace(each, topology=None) for each in admission.pod_sets))

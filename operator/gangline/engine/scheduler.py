@@ -1,4 +1,4 @@
-"""Runs scheduling cycles: of one tree until nothing changes in it any more, or one of all trees."""
+"""The scheduler: runs scheduling cycles, of one tree until nothing changes in it any more, or one of all trees."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from gangline.engine.state.lifecycle import required_checks
 from gangline.engine.state.store import Store
 from gangline.engine.text.decision_error import DecisionError
 
-#: Attempts per `run`: a huge backlog must not keep the caller from everything else for seconds.
+#: Attempts per `run`: a huge backlog must not keep the caller busy for seconds.
 PATIENCE = 4_000
 
-#: … and of what there is room for, a tree may take so much at a time, as a divisor.
+#: … and of the given `room`, a tree may use this part at a time, as a divisor.
 _TURNS = 4
 
-#: What decides about the next cycle of a tree, as far as a cycle without decisions can change it.
+#: The state that decides about the next cycle of a tree, as far as a cycle without decisions can change it.
 State: TypeAlias = tuple[object, ...]
 
 
 class Scheduler:
     def __init__(self, store: Store) -> None:
         self._store = store
-        #: trees that were interrupted, and the states seen in them
+        #: interrupted trees, and the states seen in them
         self._unfinished: dict[int, tuple[Node, set[State]]] = {}
         self._settings = store.settings
         fair = store.settings.fair_sharing is not None
@@ -49,10 +49,10 @@ class Scheduler:
         self.backfill = BackfillPlanner(store)
 
     def run(self, now: Millis, note: Callable[[Attempt], None], room: int | None = None) -> list[Decision]:
-        """Schedule every tree that was touched. `note` hears of each attempt.
+        """Schedule every tree that was touched. `note` is called for each attempt.
 
-        After `PATIENCE` attempts it stops between two cycles; the next call goes on there. It also stops after about `room`
-        decisions: the trees take turns then, in an order that is another one every time.
+        After `PATIENCE` attempts it stops between two cycles; the next call continues there. It also stops after about `room`
+        decisions: the trees take turns then, in an order that differs each time.
         """
         self._preemptor.now = now
         for name in self._preemptor.waits.take_over(now):
@@ -87,12 +87,12 @@ class Scheduler:
         return decisions
 
     def next_due(self) -> Millis | None:
-        """When somebody may be preempted who is protected now, and in whose place others wait to start."""
+        """When the protection of a workload ends that others wait to preempt."""
         return self._preemptor.waits.next_due()
 
     @property
     def unfinished(self) -> bool:
-        """There was more to schedule than `run` had patience or room for."""
+        """`run` stopped before everything was scheduled."""
         return bool(self._unfinished)
 
     def _run_tree(
@@ -105,7 +105,7 @@ class Scheduler:
         patience: int,
         share: int,
     ) -> int:
-        """Cycle until a state comes back that has been seen since something last changed; the patience left.
+        """Cycle until a state repeats that was seen since the last change. Returns the patience left.
 
         It also stops after `share` decisions, or a few more.
         """
@@ -130,7 +130,7 @@ class Scheduler:
         return patience
 
     def cycle(self, now: Millis) -> CycleRecord:
-        """Exactly one cycle of every tree in which anything is in a heap."""
+        """Exactly one cycle of every tree with a workload in a heap."""
         self._preemptor.now = now
         roots = {id(queue.root): queue.root for queue in self._store.queues.values() if queue.pending.active}
         order: dict[str, tuple[str, ...]] = {}
@@ -169,12 +169,12 @@ class Scheduler:
         return attempts
 
     def _may_reserve(self) -> bool:
-        """With PodsReady blocking admission, nobody starts while anybody is still starting."""
+        """With PodsReady blocking admission, no workload starts while another one is still starting."""
         return not self._store.unready
 
 
 def _drawn(now: Millis) -> Callable[[Node], bytes]:
-    """An order of trees as if by lot, but always the same for the same time: decided again it comes out alike."""
+    """A pseudo-random order of trees that depends on the time alone: a repeated decision is the same."""
     return lambda root: blake2b(repr((now, root.sort_key())).encode(), digest_size=8).digest()
 
 

@@ -1,11 +1,12 @@
-"""What will happen if nobody submits anything more: the engine itself, played forward under a virtual clock.
+"""The start outlook: the engine itself, played forward under a virtual clock, if no more workloads are submitted.
 
-A *course* is one way that it may go: every run gets a length from its forecast, ends when that is over, and the engine decides
-what follows, with all its rules. Of the starts in several courses come the chances: as likely as not before `p50`, nine times
-in ten before `p90`. Courses differ only by the lengths that are drawn, which depend on the workloads and the course's number:
-the same facts at the same time give the same outlook.
+A *course* is one possible future: every run gets a length from its forecast, ends after it, and the engine decides what
+follows, with all its rules. The starts in several courses give the quantiles: as likely as not before `p50`, nine times in ten
+before `p90`. Courses differ only by the lengths that are drawn, which depend on the workloads and the course's number: the same
+facts at the same time give the same outlook.
 
-Pure, but not cheap: a course costs a decision for every start and end. It is meant for processes that decide nothing.
+Pure, but not cheap: a course costs a decision for every start and end. It is meant for processes that do not decide for the
+cluster.
 """
 
 from __future__ import annotations
@@ -44,22 +45,22 @@ from gangline.engine.model.runtime import NEVER, Runtime
 from gangline.engine.model.units import SECOND
 from gangline.engine.queues.estimates import flavors_of
 
-#: courses that are tried for one outlook, if time allows; with fewer than the least the spread comes from two of them
+#: courses played for one outlook, if time allows; with fewer than the least number the spread comes from two of them
 COURSES: Final = 20
 LEAST: Final = 8
-#: the level of every run's length in the course that is taken for p90 where there are too few others: runs don't all last long
+#: the quantile of every run's length in the course used for p90 where there are too few others: not all runs are that long
 LATE: Final = 0.8
-#: how far courses are followed
+#: how far courses are played
 HORIZON: Final[Millis] = 30 * 86_400_000
-#: rounds of decisions at one and the same instant; more would be a circle
+#: rounds of decisions at one instant; more would be a loop
 _PATIENCE: Final = 100
-#: what has to end first is named up to this number
+#: number of workloads listed that have to end first
 _NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """One run of a workload in a course, from its start to its end. `began` was before now for those that run already."""
+    """One run of a workload in a course, from its start to its end. `began` lies before now for runs in progress."""
 
     workload: str
     cluster_queue: str
@@ -71,7 +72,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedStart:
-    """When a waiting workload will start. `p90` is None where it starts so late, or never, in more than one course of ten."""
+    """When a waiting workload will start. `p90` is None where it starts that late, or never, in more than one course of ten."""
 
     workload: str
     p50: Millis
@@ -83,7 +84,7 @@ class ExpectedStart:
 class Outlook:
     now: Millis
     starts: Mapping[str, ExpectedStart]
-    stretches: tuple[Stretch, ...]  # of the course in which every run lasts as long as its median says
+    stretches: tuple[Stretch, ...]  # of the course in which every run has its median length
     courses: int
 
 
@@ -91,7 +92,7 @@ class Outlook:
 class _Sight:
     """One course so far."""
 
-    starts: dict[str, Millis] = field(default_factory=dict[str, Millis])  # the first start of each
+    starts: dict[str, Millis] = field(default_factory=dict[str, Millis])  # the first start of each workload
     stretches: list[Stretch] = field(default_factory=list[Stretch])
 
 
@@ -107,10 +108,10 @@ def outlook(
     patience: float = 60.0,
     clock: Callable[[], float],
 ) -> Outlook:
-    """Play `facts` forward from `now`. `only`: a course is over when these workloads have started.
+    """Play `facts` forward from `now`. `only`: a course ends when these workloads have started.
 
-    `seconds` is the time that may be spent on further courses once there is one; with less time the chances are coarser. A
-    single course is broken off after `patience` seconds: of what comes later in it, nothing is said. `clock` tells the seconds.
+    `seconds` is the time for further courses once there is one; with less time the quantiles are coarser. A single course is
+    broken off after `patience` seconds; later starts are then unknown. `clock` returns seconds.
     """
 
     def course(level: Level) -> _Sight:
@@ -156,7 +157,7 @@ def _because(stretch: Stretch) -> str:
     )
 
 
-#: the level at which a workload's length lies in a course
+#: the quantile of a workload's length in a course
 Level = Callable[[str], float]
 
 
@@ -169,7 +170,7 @@ def _drawn(number: int) -> Level:
 
 
 class Course:
-    """The engine, told of everything, and then of what follows from its own decisions."""
+    """One course: an engine with all facts, and then with the consequences of its own decisions."""
 
     def __init__(self, facts: Iterable[Change], settings: Settings, now: Millis, level: Level) -> None:
         self._engine = Engine(settings)
@@ -178,9 +179,9 @@ class Course:
         self._workloads: dict[str, Workload] = {}
         self._forecasts: dict[str, RuntimeForecast] = {}
         self._ends: list[tuple[Millis, int, str]] = []
-        self._running: dict[str, tuple[int, Millis, tuple[str, ...]]] = {}  # number of the run, its start, after whom
+        self._running: dict[str, tuple[int, Millis, tuple[str, ...]]] = {}  # the run's number, start, and cause
         self._numbers = 0
-        self._left: list[str] = []  # who made room at this instant
+        self._left: list[str] = []  # workloads that released something at this instant
         self._sight = _Sight()
         for fact in facts:
             self._take_in(fact)
@@ -194,7 +195,7 @@ class Course:
         only: frozenset[str] | None = None,
         out_of_time: Callable[[], bool] = lambda: False,
     ) -> _Sight:
-        """Follow it for so long, or until all of `only` have started."""
+        """Play it for so long, or until all of `only` have started."""
         until, rounds = self._now + horizon, 0
         wanted = set(only) if only is not None else None
         while True:
@@ -232,7 +233,7 @@ class Course:
         self._engine.observe(fact)
 
     def _ready(self, workload: Workload) -> Workload:
-        """Pods come up, and admission checks pass: what is asked here is when there is room."""
+        """Pods become ready, and admission checks pass: the outlook is about room."""
         if workload.admission is None:
             return workload
         checks = tuple(CheckState(check.name, "Ready", at=self._now) for check in workload.checks)
@@ -273,7 +274,7 @@ class Course:
             heappush(self._ends, (max(self._now + 1, at + length), self._numbers, workload.key))
 
     def _stop(self, key: str) -> None:
-        self._engine.observe(Gone(WorkloadPods, key))  # its pods go with it
+        self._engine.observe(Gone(WorkloadPods, key))  # its pods are gone with it
         known = self._running.pop(key, None)
         workload = self._workloads[key]
         if known is not None and workload.admission is not None:
@@ -282,7 +283,7 @@ class Course:
             self._sight.stretches.append(Stretch(key, queue, began, self._now, workload.admission, after))
 
     def _cut_off(self, until: Millis) -> None:
-        """What runs still: until its end, as far as that is known."""
+        """Runs still in progress: they last until their end, as far as it is known."""
         ends = {number: end for end, number, _ in self._ends}
         for key, (number, began, after) in self._running.items():
             admission = self._workloads[key].admission
@@ -299,7 +300,7 @@ class Course:
                 self._carry_out(decision)
 
     def _passed(self, checks: Iterable[str]) -> tuple[CheckState, ...]:
-        """Checks are taken to let everybody through at once."""
+        """Admission checks pass at once."""
         return tuple(CheckState(name, "Ready", at=self._now) for name in checks)
 
     def _carry_out(self, decision: Decision) -> None:
@@ -356,7 +357,7 @@ class Course:
         self._begin(self._workloads[key], self._now, tuple(self._left))
 
     def _evict(self, workload: Workload, *, requeued: bool) -> None:
-        """Stopped, released and back in the queue at once: how long pods take to end is not foreseen."""
+        """It is stopped, releases its quota and is requeued at once: how long pods take to end is not simulated."""
         self._stop(workload.key)
         self._left.append(workload.key)
         at_rest = replace(workload, admission=None, reserved_at=0, admitted=False, admitted_at=0, pods_ready=False)

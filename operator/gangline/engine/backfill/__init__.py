@@ -1,4 +1,5 @@
-"""Reservations for the heads of queues, and workloads that start before them without delaying them.
+"""Reservations for the heads of queues, and backfill: workloads that start before them without delaying them.
 
-In: forecasts, holders, the attempts of a cycle. Out: who may start before its turn, and who has to make room again.
+In: forecasts, holders, the attempts of a cycle. Out: which workloads may start before their turn, and which are preempted
+again.
 """

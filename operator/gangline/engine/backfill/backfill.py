@@ -1,7 +1,7 @@
-"""Backfill: who gets a reservation, who may start before its turn, and who has to give way again.
+"""Backfill: which workloads get a reservation, which may start before their turn, and which are preempted again.
 
-The first gangs of a queue that were tried and can't start are *reserved* a start (`timeline`). A workload after them may
-start at once if it will be gone by then, or fits beside them. `docs/backfill.md` says what is promised.
+The first workloads of a queue that were tried and cannot start are *reserved* a start (`timeline`). A workload after them may
+start at once if it will have ended by then, or fits beside them. `docs/backfill.md` says what is promised.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MOST_RESERVATIONS = 64
 
 
 class BackfillPlanner:
-    """One for the engine. Costs a look at a flag while no queue has backfill."""
+    """The engine's one planner. It costs a look at a flag while no queue has backfill."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -48,9 +48,9 @@ class BackfillPlanner:
             self.timeline, self.estimates, self._fits, self._leaving
         )
         self._now: Millis = 0
-        #: gangs of queues without a policy that are held back, by root
+        #: workloads of queues without a policy that are held back, by root
         self._held: dict[int, dict[str, WorkloadState]] = {}
-        #: grows when reservations come or go; by queue, with what its heads were last looked up
+        #: grows when reservations come or go; and by queue, the value when its heads were last looked up
         self._changes = 0
         self._settled: dict[str, tuple[int, int]] = {}
         #: attempts to backfill in this `decide`, by queue
@@ -59,7 +59,7 @@ class BackfillPlanner:
     # --- a decide -----------------------------------------------------------------------------------------------------
 
     def begin(self, now: Millis) -> list[Decision]:
-        """Before anybody is tried: let time pass, move reservations, and revoke what is in their way."""
+        """Before the cycles: advance time, move reservations, and revoke backfill that delays them."""
         self._now = now
         self._tried.clear()
         queues = self._store.reserving
@@ -76,7 +76,7 @@ class BackfillPlanner:
         return self._tend(now)
 
     def end(self, now: Millis) -> list[Decision]:
-        """After everybody was tried: who stands back for the heads there are now, and who is kept waiting by backfill?"""
+        """After the cycles: preempt at checkpoints for the present heads, and count the delay that backfill causes."""
         if not self._store.reserving:
             return []
         decisions = self._tend(now)
@@ -84,7 +84,7 @@ class BackfillPlanner:
         return decisions
 
     def _tend(self, now: Millis) -> list[Decision]:
-        """Bring reservations in line with what is, and make those go that are in their way."""
+        """Bring reservations in line with the present state, and preempt what delays them."""
         self.timeline.keep_up(now)
         self._drop_done(now)
         for queue in self._store.reserving:
@@ -109,13 +109,13 @@ class BackfillPlanner:
         return min(starts, default=None)
 
     def guards(self, root: Node) -> bool:
-        """Whether there is anything to keep in this tree."""
+        """Whether this tree has reservations to enforce."""
         return any(queue.root is root for queue in self._store.reserving)
 
     # --- reservations -------------------------------------------------------------------------------------------------
 
     def _drop_done(self, now: Millis) -> None:
-        """Those that started, or went elsewhere, need no reservation any more."""
+        """A workload that started, or left the queue, needs no reservation any more."""
         for reservation in list(self.timeline.reservations):
             gang, queue = reservation.gang, self._store.queues.get(reservation.queue)
             if self._store.gangs.get(gang.key) is not gang or gang.queue is not queue or gang.holds:
@@ -132,7 +132,7 @@ class BackfillPlanner:
             self._loosen(queue.root)
 
     def _move_reservations(self, now: Millis) -> None:
-        """In order: who goes first is reserved first."""
+        """In order: the workload that precedes the others is reserved first."""
         for reservation in self.timeline.reservations:
             stale = reservation.worse or reservation.better or reservation.start <= now
             if stale and self.timeline.reserve(reservation, now):
@@ -146,7 +146,7 @@ class BackfillPlanner:
                 queue.pending.due = due if len(due) < len(self.timeline.reservations) else []
 
     def _loosen(self, root: Node) -> None:
-        """Reservations changed: those that were held back may be tried again."""
+        """Reservations changed: held back workloads may be tried again."""
         moved = False
         for queue in cluster_queues_of(root):
             if isinstance(queue.pending, TimedQueue):
@@ -162,14 +162,14 @@ class BackfillPlanner:
             self._store.touched[id(root)] = root
 
     def _tell_reserved(self, queue: ClusterQueueState) -> None:
-        """Its queue learns who is reserved a start."""
+        """Set in its queue which workloads are reserved a start."""
         pending, policy = queue.pending, queue.config.backfill
         assert isinstance(pending, TimedQueue)
         pending.reserved = tuple(r.gang for r in self.timeline.reservations if r.queue == queue.name)
         pending.all_reserved = policy is not None and len(pending.reserved) >= _depth(policy)
 
     def nominated(self, root: Node, attempts: Sequence[Attempt]) -> None:
-        """Heads were tried alone: those that can't start are reserved a start, as deep as the policy wants."""
+        """Heads were tried alone: those that cannot start are reserved a start, up to the policy's depth."""
         self._drop_done(self._now)
         for queue in cluster_queues_of(root):
             if queue.reserves:
@@ -181,10 +181,10 @@ class BackfillPlanner:
     def _reserve_heads(
         self, queue: ClusterQueueState, failing: Sequence[WorkloadState], fitting: Sequence[WorkloadState] = ()
     ) -> None:
-        """Reserve starts for the first that can't start; those before which others have not been tried yet can wait."""
+        """Reserve starts for the first blocked workloads, except where others that precede them have not been tried yet."""
         pending, depth = queue.pending, _depth(_policy(queue))
         assert isinstance(pending, TimedQueue)
-        # with all reservations made, only somebody who is newly blocked can take the place of one of them
+        # with all reservations made, only a newly blocked workload can replace one of them
         version = pending.blocked_version if pending.all_reserved else pending.version
         state = (version, self._changes)
         known = self._settled.get(queue.name) == state and (pending.all_reserved or not fitting)
@@ -227,7 +227,7 @@ class BackfillPlanner:
         self.timeline.reservations[:] = sorted(self.timeline.reservations, key=turn)
 
     def remark(self, gang: WorkloadState) -> str:
-        """What a gang that is reserved a start is told beside why it waits; "" for others."""
+        """What is added to the reason of a workload with a reservation; "" for others."""
         reservation = next((r for r in self.timeline.reservations if r.gang is gang), None)
         if reservation is None or reservation.start >= FAR:
             return "" if reservation is None else ". It goes first, but nobody knows when those before it will end"
@@ -264,7 +264,7 @@ class BackfillPlanner:
         return Objection(collides.start, _held_back_text(collides))
 
     def _yields(self, attempt: Attempt, reservation: Reservation) -> bool:
-        """Whether the gang must not delay this reservation: it goes after it in its queue, or it borrows what is another's."""
+        """Whether the gang must not delay this reservation: it follows it in its queue, or it borrows from another queue."""
         gang, queue, head = attempt.gang, attempt.queue, reservation.gang
         if gang is head:
             return False
@@ -285,12 +285,12 @@ class BackfillPlanner:
         return any(owner.cell(fr).nominal < amount for fr, amount in hold.usage.items())
 
     def reserved(self, attempt: Attempt) -> None:
-        """It has its quota: the timeline hears of it with what it knows of it."""
+        """The gang has its quota: pass its assignment on to the timeline."""
         attempt.gang.backfilled = attempt.backfilled
         self._store.moved_holders[attempt.gang.key] = None
 
     def hold_back(self, attempt: Attempt, objection: Objection) -> bool:
-        """Set it aside until it may start; whether others of its shape were set aside with it."""
+        """Hold it back until it may start. Returns whether others of its shape were held back with it."""
         gang, pending = attempt.gang, attempt.queue.pending
         if isinstance(pending, TimedQueue) and not objection.alone:
             return pending.hold_back(gang, objection.horizon, _flavors(attempt.assignment))
@@ -304,7 +304,7 @@ class BackfillPlanner:
     # --- revoking -----------------------------------------------------------------------------------------------------
 
     def _revoke(self, now: Millis) -> list[Decision]:
-        """The first of each queue that could start but for backfilled workloads preempts these."""
+        """The first head of each queue that only backfilled workloads keep from starting preempts these."""
         decisions: list[Decision] = []
         for reservation in self._first_of_each_queue():
             queue = self._store.queues[reservation.queue]
@@ -345,7 +345,7 @@ class BackfillPlanner:
         return [gang for queue in cluster_queues_of(root) for gang in queue.holders.values() if gang.evicting]
 
     def _fits(self, reservation: Reservation) -> bool:
-        """Whether the head could start in the ledger as it is: it fits, and goes after nobody else that is reserved."""
+        """Whether the head could start in the present ledger: it fits, and follows no other reserved workload."""
         queue = self._store.queues[reservation.queue]
         assignment = Assigner(reservation.gang, queue, self._plain).assign(None)
         if assignment.mode is not Mode.FIT:
@@ -364,7 +364,9 @@ class BackfillPlanner:
         self.delays.note(now, waiting)
 
     def _cause_of_delay(self, reservation: Reservation, now: Millis) -> str:
-        """Why backfilled workloads keep the head from starting right now, see `head_delay`; "" = it could not without them."""
+        """Why backfilled workloads keep the head from starting right now, see `head_delay`; "" = it could not start without
+        them.
+        """
         gangs_of = self._store.gangs
         everyone = [gang for key in reservation.passed_by if (gang := gangs_of.get(key)) and gang.backfilled]
         overdue = [gang for gang in everyone if self._revoking.overdue_at(gang) <= now]
@@ -375,7 +377,7 @@ class BackfillPlanner:
             if gangs and self.timeline.might_fit_without(reservation, gangs):
                 with simulate(removed=gangs):
                     fits = self._fits(reservation)
-                if fits:  # … and does not fit beside them: what keeps it then is something else
+                if fits:  # … and does not fit beside them: then another cause delays it
                     return "" if self._fits(reservation) else cause
         return ""
 
@@ -390,7 +392,7 @@ def _depth(policy: Backfill) -> int:
 
 
 def _flavors(assignment: Assignment) -> Flavors:
-    """Those that tell how fast a gang would run with it."""
+    """The flavors that determine the gang's pace with this assignment."""
     return working_flavors(pod_set.flavors for pod_set in assignment.pod_sets)
 
 

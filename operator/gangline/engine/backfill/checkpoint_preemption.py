@@ -1,11 +1,11 @@
-"""Running gangs that give way to a reserved head at their checkpoints: time sharing where it costs next to nothing.
+"""Checkpoint preemption: running gangs are stopped for a reserved head at their checkpoints, where little work is lost.
 
-Backfill alone can't help a head that waits behind runs that were there first. A gang that declares checkpoints loses little
-when it stops, so it may be asked to stand back for one that is expected to be done long before it. A job that gives way goes
-after the head by the queue's own order, reckoned with what it still has to run: nobody is stopped only to start again at once.
+Backfill alone cannot help a head that waits behind workloads that started before it. A gang that declares checkpoints loses
+little when it stops, so it may be preempted for a head that is expected to end long before it. The victim then follows the head
+in the queue's own order, by what it still has to run: none is stopped only to start again at once.
 
-The price is bounded: the work that all victims lose since their last checkpoints is at most a share of what the head has
-waited so far, both in resource seconds of what the head needs most of; less where much was lost lately (`losses`).
+The cost is bounded: the work that all victims lose since their last checkpoints is at most a share of what the head has waited
+so far, both in resource seconds of the head's scarcest resource; less where much was lost lately (`loss_budget`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from gangline.engine.queues.workload_state import WorkloadState
 
 #: the reason of these evictions
 GAVE_WAY = "GaveWay"
-#: A head for which nobody can give way is not looked at again for this time, in milliseconds, or for this share of its wait if
-#: that is longer; then with whatever happens, and after so long in any case.
+#: A head that found no victims is examined again after this time, in milliseconds, or this share of its wait if that is
+#: longer; then with the next change, and after the second time in any case.
 PAUSE, PAUSE_SHARE = 5_000, 0.01
 RECHECK, RECHECK_SHARE = 60_000, 0.05
 #: Heads that are expected to run for less count as if they ran for this long, in milliseconds.
@@ -36,7 +36,7 @@ SHORTEST: Millis = 60_000
 
 
 class _Offer(NamedTuple):
-    """A gang that may be asked, and what it would lose: resource · milliseconds."""
+    """A gang that may be preempted, and what it would lose: resource · milliseconds."""
 
     cost: int
     newest: int
@@ -45,7 +45,7 @@ class _Offer(NamedTuple):
 
 
 class GivingWay:
-    """Finds who gives way."""
+    """Finds the victims of checkpoint preemption."""
 
     def __init__(self, timeline: Timeline, estimates: Estimates, fits: Fits, leaving: Leaving) -> None:
         self._timeline = timeline
@@ -53,11 +53,11 @@ class GivingWay:
         self._fits = fits
         self._leaving = leaving
         self._losses = Losses()
-        #: reserved gangs by uid: not to be looked at before, and to be looked at then in any case
+        #: reserved workloads by uid: not examined before the first time, and examined at the second in any case
         self._again: dict[str, tuple[Millis, Millis]] = {}
 
     def next_due(self, now: Millis) -> Millis | None:
-        """When a head that found nobody may find somebody, though nothing else happened."""
+        """When a head without victims may find some, though nothing else happened."""
         again = [self._again.get(r.gang.uid) for r in self._timeline.reservations]
         return min((each[1] for each in again if each is not None and each[1] > now), default=None)
 
@@ -69,9 +69,9 @@ class GivingWay:
         spared: Container[str],
         now: Millis,
     ) -> list[WorkloadState]:
-        """As few as possible, those that lose least, so that the head fits once they and the leaving have gone.
+        """As few as possible, those with the smallest losses, so that the head fits once they and the leaving ones are gone.
 
-        Those whose uid is in `spared` are not asked. [] if it does not help, if it costs too much, or if the head fits without.
+        Workloads whose uid is in `spared` are left out. [] if it does not help, costs too much, or the head fits without.
         """
         uid = reservation.gang.uid
         if uid in self._again and now < self._again[uid][0]:
@@ -95,11 +95,11 @@ class GivingWay:
         return found
 
     def stopped(self, gangs: Sequence[WorkloadState], now: Millis) -> None:
-        """These go for a head, for whatever reason: that counts as lost."""
+        """These workloads are stopped for a head, for whatever reason: their losses count."""
         self._losses.note(gangs, now)
 
     def _choose(self, reservation: Reservation, offers: Sequence[_Offer], budget: int) -> list[WorkloadState]:
-        """Of these, the cheapest first: as few as needed, within the budget in all."""
+        """Of these, the cheapest first: as few as needed, within the total budget."""
         gangs = [offer.gang for offer in offers]
         if not gangs:
             return []
@@ -120,7 +120,7 @@ class GivingWay:
         budget: int,
         now: Millis,
     ) -> Iterator[_Offer]:
-        """Those that may be asked, each alone within the budget."""
+        """The gangs that may be preempted, each alone within the budget."""
         head, pending = reservation.gang, queue.pending
         assert isinstance(pending, TimedQueue)
         turn = pending.turn(head)
@@ -143,9 +143,10 @@ class GivingWay:
                 yield _Offer(cost, -gang.reserved_at, gang.uid, gang)
 
     def _least_left(self, reservation: Reservation, policy: CheckpointPreemption, now: Millis) -> tuple[float, float]:
-        """For how long those that are asked go on at least, in milliseconds; and for backfilled ones.
+        """The least expected remaining runtime of a victim, in milliseconds; and of a backfilled one.
 
-        A head that has waited for as long as it runs asks for half as much: an estimate that is too long must not keep it.
+        For a head that has waited for as long as it runs, half of that is enough: an estimate that is too long must not block
+        it.
         """
         head, hold = reservation.gang, reservation.hold
         on = ANYWHERE if hold is None else flavors_of(hold.places)
@@ -156,12 +157,14 @@ class GivingWay:
         return least, min(least, policy.longer_than_backfilled * length)
 
     def _needed(self, reservation: Reservation, gangs: Sequence[WorkloadState]) -> list[WorkloadState]:
-        """The first of these without which the head fits; then who would lose most is spared first, if it need not go."""
+        """The first of these without which the head fits; of these, the one that loses most is spared first, if it is not
+        needed.
+        """
         with OrderedRemoval(gangs, 0) as removal:
             return removal.spare(lambda: self._fits(reservation)) if self._send_fewest(reservation, removal) else []
 
     def _send_fewest(self, reservation: Reservation, removal: OrderedRemoval) -> bool:
-        """Remove the first few without which the head fits; False if it does not even fit without all."""
+        """Remove the first few without which the head fits; False if it does not fit even without all."""
         least = self._timeline.fewest_without(reservation, removal.order)
         if least is None:
             return False
@@ -188,7 +191,7 @@ def _held(gang: WorkloadState, resource: str) -> int:
 
 
 def _scarcest(gang: WorkloadState, queue: ClusterQueueState) -> tuple[str, int]:
-    """The resource that the gang asks for most of, measured by what its queue can have of it, and how much it asks for."""
+    """The resource of which the gang asks for the largest share of what its queue can have, and the amount."""
     nominal: dict[str, int] = {}
     for (_, resource), cell in queue.cells.items():
         nominal[resource] = nominal.get(resource, 0) + cell.nominal

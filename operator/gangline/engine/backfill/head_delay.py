@@ -1,7 +1,7 @@
-"""By how much backfill delays those at the head: counted exactly, moment by moment, against the same moment without it.
+"""The delay that backfill causes for heads: counted exactly, moment by moment, against the same moment without backfill.
 
-A reserved head is *delayed* while it would fit if those that were backfilled before it were not there. What is counted is the
-time for which that is so, under the first of the causes below whose gangs suffice for it.
+A reserved head is *delayed* while it would fit if the workloads that were backfilled before it were not there. The time for
+which that is so is counted under the first of the causes below whose workloads explain it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from gangline.engine.backfill.reservation import FAR, Reservation
 from gangline.engine.model import Millis
 from gangline.engine.model.units import seconds
 
-#: by backfilled workloads that are overdue (with `revoke: Any`: by any that were backfilled): should stay 0
+#: by backfilled workloads that are overdue (with `revoke: Any`: by any backfilled ones): should stay 0
 BACKFILL = "backfill"
-#: by gangs within their time: others ended before their estimates, and the head could have started before its promise
+#: by workloads within their time: others ended before their estimates, and the head could have started before its promise
 EARLY_END = "early_end"
-#: by gangs that were told to go and whose pods are ending
+#: by workloads that are being stopped, whose pods are ending
 STOPPING = "stopping"
 
-#: Heads whose promise and start are remembered.
+#: Number of started heads that are kept.
 _REMEMBERED = 1000
 
 
@@ -40,11 +40,11 @@ class HeadDelays:
         #: (ClusterQueue, cause) -> milliseconds
         self.totals: dict[tuple[str, str], Millis] = {}
         self.starts: deque[HeadStart] = deque(maxlen=_REMEMBERED)
-        #: ClusterQueue -> since when its head is delayed, and by what
+        #: ClusterQueue -> since when its head is delayed, and the cause
         self._open: dict[str, tuple[Millis, str]] = {}
 
     def note(self, now: Millis, delayed: Mapping[str, tuple[Reservation, str]]) -> None:
-        """What holds from now on; what held until now is counted."""
+        """Set the delays that hold from now on; those that held until now are counted."""
         for queue, (since, cause) in self._open.items():
             if now > since:
                 self.totals[queue, cause] = self.totals.get((queue, cause), 0) + now - since

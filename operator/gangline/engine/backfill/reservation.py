@@ -1,4 +1,4 @@
-"""A reserved start, and the workloads that were backfilled before one."""
+"""A reserved start, and the workloads that were backfilled before it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gangline.engine.model.runtime import NEVER
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.text.change_log import ChangeLog
 
-#: When all workloads have gone whose end is unknown, those that were backfilled beside a reservation excepted.
+#: After the last known end: when all workloads without a known end are gone, except those backfilled beside a reservation.
 FAR: Millis = NEVER - 1
 _LOG_LENGTH = 10_000
 
 
 class Reservation:
-    """A gang that is to start at `start`, in `queue`, and what it will hold then."""
+    """A workload that is planned to start at `start`, in `queue`, and what it will hold then."""
 
     __slots__ = (
         "beside",
@@ -38,20 +38,20 @@ class Reservation:
     def __init__(self, gang: WorkloadState, queue: str, length: Millis) -> None:
         self.gang = gang
         self.queue = queue
-        #: how long it runs, wherever that is; and with what it will hold
+        #: its runtime on any flavor, and on those that it will hold
         self.length = self.lasts = length
         self.start: Millis = NEVER
         self.hold: Hold | None = None
-        #: the first start that it was promised, NEVER if that was not known
+        #: the first start that was promised, NEVER if it was not known
         self.promised: Millis | None = None
-        #: somebody stays longer than was thought, or goes earlier
+        #: a holder stays longer than expected, or leaves earlier
         self.worse = True
         self.better = False
-        #: those that may stay beyond the start: they were tested
+        #: holders that may stay beyond the start: they were tested
         self.beside: set[str] = set()
-        #: workloads that were backfilled before it since it is reserved
+        #: workloads backfilled before it since it is reserved
         self.passed_by: set[str] = set()
-        #: when it can start at the earliest, by counting
+        #: a lower bound of its start, by counting
         self.outlook: Outlook | None = None
 
     @property
@@ -63,12 +63,12 @@ class Reservation:
         return min(NEVER, self.start + self.lasts)
 
     def hold_from(self, start: Millis, hold: Hold | None, lasts: Millis) -> None:
-        """It will hold this from then on, for so long; None = nobody knows yet."""
+        """It holds this from `start` on, for so long; None = not known yet."""
         self.start, self.hold, self.lasts = start, hold, lasts
 
 
 class LetIn:
-    """The holders that were backfilled before a reserved gang, and a log of those about which there is something new."""
+    """The holders that were backfilled before a reserved workload, and a log of changes of them."""
 
     __slots__ = ("gangs", "log")
 
@@ -90,7 +90,7 @@ class LetIn:
         self.log.start_over()
 
 
-#: Whether a reserved head could start in the ledger as it is.
+#: Whether a reserved head could start in the present ledger.
 Fits: TypeAlias = Callable[[Reservation], bool]
-#: Those in a reserved head's tree that are on their way out.
+#: The workloads of a reserved head's tree that are on their way out.
 Leaving: TypeAlias = Callable[[Reservation], Sequence[WorkloadState]]

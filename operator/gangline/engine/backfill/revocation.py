@@ -1,6 +1,6 @@
-"""Which backfilled workloads are preempted again so that one with a reservation can start when it was promised.
+"""Revocation: backfilled workloads are preempted again so that a reserved workload can start when it was promised.
 
-Which gangs passed which reservation is kept, and looked at again only for those about which the timeline heard something new.
+Which workloads passed which reservation is kept, and updated only for those that the timeline reports as changed.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class _Passers:
     __slots__ = ("gangs", "newest_first", "seen")
 
     def __init__(self) -> None:
-        #: the end of the timeline's log up to which was looked at
+        #: the end of the timeline's log that was processed
         self.seen = ChangeLog.UNREAD
         self.gangs: dict[str, tuple[Millis, WorkloadState]] = {}
         self.newest_first: list[tuple[Millis, WorkloadState]] = []
 
 
 class Revoking:
-    """Finds who is revoked."""
+    """Finds the workloads to revoke."""
 
     def __init__(self, store: Store, timeline: Timeline, estimates: Estimates, fits: Fits, leaving: Leaving) -> None:
         self._store = store
@@ -47,10 +47,10 @@ class Revoking:
         self._passers: dict[Reservation, _Passers] = {}
 
     def victims(self, reservation: Reservation, any_: bool, spared: Container[str], now: Millis) -> list[WorkloadState]:
-        """As few as possible of those that may be revoked, newest first, so that the head fits once the leaving have gone.
+        """As few as possible of those that may be revoked, newest first, so that the head fits once the leaving ones are gone.
 
-        `any_`: all may be that were backfilled before it, else those that are overdue; never those whose uid is in `spared`.
-        [] if that does not help, or if the head fits without.
+        `any_`: every workload backfilled before it may be, else only overdue ones; never those whose uid is in `spared`. [] if
+        that does not help, or if the head fits without.
         """
         able = [
             gang
@@ -71,7 +71,7 @@ class Revoking:
             return removal.spare(lambda: self._fits(reservation))
 
     def overdue_at(self, gang: WorkloadState) -> Millis:
-        """When a backfilled workload is overdue: it has run for longer than it was admitted for."""
+        """When a backfilled workload is overdue: it has run longer than it was admitted for."""
         queue = queue_of(gang)
         policy = queue.config.backfill if queue is not None else None
         policy = policy or Backfill()
@@ -79,7 +79,7 @@ class Revoking:
         return NEVER if length >= FAR else gang.started_at + round(length * policy.overdue_factor)
 
     def overdue_times(self, now: Millis) -> Iterable[Millis]:
-        """When somebody becomes overdue that passed a reservation, from `now` on."""
+        """The times from `now` on at which workloads that passed a reservation become overdue."""
         for reservation in self._timeline.reservations:
             policy = self._store.queues[reservation.queue].config.backfill
             if policy is not None and policy.revoke == "Overdue":
@@ -120,7 +120,7 @@ class Revoking:
 
 
 def _passed(gang: WorkloadState, reservation: Reservation, own: ClusterQueueState) -> bool:
-    """It is in the same tree, started while the reserved one waited, and goes after it."""
+    """It is in the same tree, started while the reserved one waited, and follows it in order."""
     queue = queue_of(gang)
     if queue is None or queue.root is not own.root:
         return False

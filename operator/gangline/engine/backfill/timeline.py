@@ -1,13 +1,13 @@
-"""One ledger of what is available over time, and the reservations in it.
+"""The timeline: one ledger of what is available over time, and the reservations in it.
 
-Holders leave at their estimated ends. The `World` is what will be held at one moment, the *cursor*; moving the cursor takes
-holders out or puts them back, so a question about a moment costs what lies between it and the last one asked about. A
-reservation is a gang with a start and everything that it will hold then: it is made by placing the whole gang in the world of
-that moment, quota and nodes, never by counting.
+Holders leave at their estimated ends. The `World` is what will be held at one moment, the *cursor*; moving the cursor removes
+holders or puts them back, so a question about a moment costs what lies between it and the last one asked about. A reservation
+is a gang with a start and everything that it will hold then: it is made by placing the whole gang in the world of that moment,
+quota and nodes, never by counting.
 
-Nothing is computed anew that can't have changed: a reservation is looked at again when somebody who was to be gone by its
-start stays, or when somebody goes earlier than was thought. Estimates are staircases (`runtime`), so time alone changes
-nothing between two stairs.
+Nothing is computed again that cannot have changed: a reservation is examined again when a holder that was to be gone by its
+start stays, or when a holder leaves earlier than expected. Estimates are staircases (`runtime`), so time alone changes nothing
+between two steps.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from gangline.engine.quota.quota_ledger import FlavorResource
 from gangline.engine.state.store import Store
 from gangline.engine.text.alarms import Alarms
 
-#: Outlooks remembered for shapes that may be reserved again.
+#: Outlooks cached for shapes that may be reserved again.
 _OUTLOOKS_KEPT = 32
-#: Holders that may come, go or change before they are taken in while nobody is reserved a start.
+#: Number of changed holders that are collected while no start is reserved.
 _PUT_OFF = 256
 
 
 class Tenant:
-    """A holder as the timeline knows it."""
+    """A holder in the timeline."""
 
     __slots__ = ("end", "gang", "hold", "review", "spots")
 
@@ -43,16 +43,18 @@ class Tenant:
     ) -> None:
         self.gang = gang
         self.hold = hold
-        #: what it takes of which nodes
+        #: the nodes and topology leaves that it uses, and how much of them
         self.spots = spots
-        #: when it will have gone
+        #: its expected end
         self.end = end
-        #: when that has to be estimated anew
+        #: when its end has to be estimated again
         self.review = review
 
 
 class Timeline:
-    """Only kept while some queue has reservations; `touch` is told of every holder that comes, goes or changes."""
+    """The timeline, kept only while some queue has reservations; `touch` is called for every holder that comes, leaves or
+    changes.
+    """
 
     def __init__(self, store: Store, estimates: Estimates) -> None:
         self._store = store
@@ -64,20 +66,20 @@ class Timeline:
         self._reviews = Alarms[str](self._to_review, lambda: len(self._tenants))
         self._cursor: Millis = 0
         self._stays = Stays()
-        #: by queue and shape of gangs; least recently used first
+        #: by queue and shape; least recently used first
         self._outlooks: dict[tuple[str, Shape], Outlook] = {}
         self.backfilled_holders = LetIn()
-        #: version of the nodes that is known here
+        #: the version of the nodes that was processed
         self._nodes = -1
         self._capacity_nodes = -1
         self.reservations: list[Reservation] = []
-        #: the level at which holders are taken to end
+        #: the quantile at which holders are expected to end
         self.level = 0.5
 
     # --- keeping up ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Nobody reserves any more."""
+        """No workload has a reservation any more."""
         self._world = None
         self._tenants.clear()
         self._ends.clear()
@@ -85,13 +87,13 @@ class Timeline:
         self.reservations.clear()
 
     def keep_up(self, now: Millis) -> None:
-        """The same as `sync`, put off while nobody is reserved a start: who comes and goes meanwhile costs nothing."""
+        """`sync`, postponed while no start is reserved: holders that come and leave meanwhile cost nothing."""
         store = self._store
         if self.reservations or len(store.moved_holders) + len(store.capacity.moved) >= _PUT_OFF:
             self.sync(now)
 
     def sync(self, now: Millis) -> None:
-        """Take in what has changed since the last time, and estimates that are outlived."""
+        """Process changes since the last call, and estimates that have expired."""
         store = self._store
         if self._world is None or store.trees_rebuilt or store.capacity.nodes_version != self._capacity_nodes:
             self._rebuild(now)
@@ -109,7 +111,7 @@ class Timeline:
             self._renew(key, now)
 
     def _rebuild(self, now: Millis) -> None:
-        """The configuration changed: everything is built anew, reservations are looked at again."""
+        """The configuration changed: everything is built again, and all reservations are examined."""
         store = self._store
         store.trees_rebuilt, store.moved_holders, store.capacity.moved = False, {}, {}
         self._capacity_nodes = store.capacity.nodes_version
@@ -126,14 +128,14 @@ class Timeline:
                 self._renew(gang.key, now)
 
     def _note_nodes(self) -> None:
-        """Nodes came, went or changed: every reservation is looked at again, and what was counted is void."""
+        """Nodes came, left or changed: every reservation is examined again, and counts are void."""
         self._nodes = self._store.topology.version
         self._outlooks.clear()
         for reservation in self.reservations:
             reservation.worse, reservation.outlook = True, None
 
     def _renew(self, key: str, now: Millis) -> None:
-        """Bring one holder in line with what is known of it."""
+        """Bring one holder in line with the present state."""
         world = self._world
         assert world is not None
         old = self._tenants.pop(key, None)
@@ -180,7 +182,7 @@ class Timeline:
         return tenant is not None and tenant.review == when
 
     def _note(self, before: Millis, after: Millis, key: str) -> None:
-        """Whose reservation this may move: later if somebody stays beyond it, earlier if somebody goes earlier."""
+        """Record the reservations that this may move: later if a holder stays beyond it, earlier if one leaves earlier."""
         for reservation in self.reservations:
             if after > before and before <= reservation.start < after and key not in reservation.beside:
                 reservation.worse = True
@@ -188,7 +190,7 @@ class Timeline:
                 reservation.better = True
 
     def _end_of(self, gang: WorkloadState, now: Millis) -> tuple[Millis, Millis]:
-        """When a holder will have gone, and when that is to be asked again."""
+        """The expected end of a holder, and when to estimate it again."""
         if gang.evicting:
             return 0, NEVER
         runtime = self._estimates.of(gang)
@@ -199,14 +201,14 @@ class Timeline:
         return min(FAR, start + estimate.end), min(NEVER, start + estimate.until)
 
     def end_of(self, key: str) -> Millis:
-        """When a holder is taken to end; 0 if it is unknown."""
+        """The expected end of a holder; 0 if it is unknown."""
         tenant = self._tenants.get(key)
         return tenant.end if tenant is not None else 0
 
     # --- the cursor ---------------------------------------------------------------------------------------------------
 
     def at(self, moment: Millis, leaving_out: Reservation | None = None) -> World:
-        """The world at a moment, with all reservations that hold then but one."""
+        """The world at a moment, with all reservations that hold then except one."""
         world = self._world
         assert world is not None
         if moment != self._cursor:
@@ -232,7 +234,7 @@ class Timeline:
     # --- reserving ----------------------------------------------------------------------------------------------------
 
     def reserve(self, reservation: Reservation, now: Millis) -> bool:
-        """Find its earliest start among the reservations that are there; whether that is another one than before."""
+        """Find its earliest start among the present reservations. Returns whether it changed."""
         before = reservation.start
         bound = max(now, self._bound(reservation))
         kept = not reservation.worse and reservation.hold is not None and now < before <= bound
@@ -247,7 +249,7 @@ class Timeline:
         return start != before
 
     def _bound(self, reservation: Reservation) -> Millis:
-        """It can't start before this: 0 = perhaps it can start now, NEVER = never."""
+        """A lower bound of its start: 0 = perhaps now, NEVER = never."""
         world, store = self._world, self._store
         assert world is not None
         queue, real = world.queue(reservation.queue), store.queues.get(reservation.queue)
@@ -260,10 +262,10 @@ class Timeline:
         return max(by_quota, outlook.places(self._stays))
 
     def _outlook(self, gang: WorkloadState, queue: ClusterQueueState, world: World) -> Outlook:
-        """Gangs of one shape have one outlook."""
+        """The outlook, which workloads of one shape share."""
         key = (queue.name, gang.shape)
         outlook = self._outlooks.pop(key, None) or Outlook(gang, queue, world.topologies)
-        self._outlooks[key] = outlook  # the last one that was asked for goes last
+        self._outlooks[key] = outlook  # the most recently used one is last
         if len(self._outlooks) > _OUTLOOKS_KEPT:
             del self._outlooks[next(iter(self._outlooks))]
         return outlook
@@ -272,7 +274,7 @@ class Timeline:
         return self._tenants[key].hold.usage
 
     def might_fit_without(self, reservation: Reservation, gone: Iterable[WorkloadState]) -> bool:
-        """Whether, by counting, it could start now if these had gone. No means no; yes has to be tried."""
+        """Whether, by counting, it could start now if these had left. No is final; yes has to be tried."""
         self._bound(reservation)
         tenants = [tenant for gang in gone if (tenant := self._tenants.get(gang.key)) is not None]
         outlook = reservation.outlook
@@ -284,7 +286,7 @@ class Timeline:
         return outlook.might_fit_without({tenant.gang.key: tenant.spots for tenant in tenants}, self._stays)
 
     def fewest_without(self, reservation: Reservation, gone: Sequence[WorkloadState]) -> int | None:
-        """How many of these have to go, in their order, until it could start now, by counting. None: all are too few."""
+        """How many of these have to leave, in their order, until it could start now, by counting. None: all are too few."""
         self._bound(reservation)
         outlook = reservation.outlook
         if outlook is None:
@@ -311,7 +313,7 @@ class Timeline:
         return self._first_fit(reservation, self._moments(bound, ()))
 
     def _first_fit(self, reservation: Reservation, moments: Sequence[Millis]) -> tuple[Millis, Hold | None]:
-        """More comes free as time goes: the bound is tried, then ever longer steps, then halves of the last one."""
+        """Room only grows with time: try the bound, then ever longer steps, then bisect the last one."""
         found: tuple[Millis, Hold | None] = (NEVER, None)
         low, high, step = 0, len(moments) - 1, 0
         while low <= high:
@@ -324,7 +326,9 @@ class Timeline:
         return found
 
     def _moments(self, first: Millis, others: Iterable[Reservation]) -> list[Millis]:
-        """From the first one on, when something comes free: a gang that can't start before can start only then."""
+        """The moments from the first one on at which something is released: a gang that cannot start before can start only
+        then.
+        """
         later = self._ends[bisect_right(self._ends, (first, _LAST)) :]
         return sorted({first, *(end for end, _ in later), *(other.end for other in others if other.end > first)})
 
@@ -333,7 +337,7 @@ class Timeline:
         return None if assignment is None else hold_of(assignment, reservation.queue)
 
     def _fits_through(self, reservation: Reservation, moment: Millis, others: list[Reservation]) -> Hold | None:
-        """From a moment on for as long as it runs: what it is given there must stay free while others come."""
+        """From a moment on for as long as it runs: what it is given there must stay free while others start."""
         hold = self._fits_at(reservation, moment)
         if hold is None:
             return None
@@ -344,14 +348,14 @@ class Timeline:
         return None
 
     def _length(self, reservation: Reservation, hold: Hold | None) -> Millis:
-        """How long it runs with this hold."""
+        """Its runtime with this hold."""
         gang = reservation.gang
         if hold is None or not self._estimates.varies(gang):
             return reservation.length
         return self._estimates.length(gang, self.level, flavors_of(hold.places))
 
     def cancel(self, reservation: Reservation) -> None:
-        """It is not needed any more: what it held goes to those after it."""
+        """It is not needed any more: what it held is free for those after it."""
         self.reservations.remove(reservation)
         if self._world is not None:
             self._world.drop(reservation.key)

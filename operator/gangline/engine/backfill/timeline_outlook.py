@@ -1,4 +1,4 @@
-"""When a gang can start at the earliest, by counting: a lower bound that is cheap to keep, and nearly always exact.
+"""A lower bound of a gang's start, by counting: cheap to update, and nearly always exact.
 
 Per pod set it counts how many pods each leaf of the topology will take, and from when on; per resource, when enough quota will
 have been released. Both look at one thing at a time, so a gang can never start before, but it may have to wait for more:
@@ -25,20 +25,20 @@ from gangline.engine.topology.topology_ledger import Leaf, LeafKey, TopologyLedg
 #: The flavor of a leaf ("" where leaves are hosts, which flavors share), and its name.
 Spot: TypeAlias = tuple[str, LeafKey]
 
-#: The log of changed spots starts over when it is this long.
+#: The log of changed spots starts over at this length.
 _LOG_LENGTH = 20_000
 
 
 @dataclass(slots=True)
 class Stay:
-    """What a holder takes of a spot until it goes."""
+    """What a holder uses of a spot until it leaves."""
 
     end: Millis
     amounts: dict[str, int]
 
 
 def taken(topologies: Topologies, admission: Admission | None) -> dict[Spot, dict[str, int]]:
-    """What an admission takes of every spot."""
+    """What an admission uses of every spot."""
     found: dict[Spot, dict[str, int]] = {}
     for pod_set in admission.pod_sets if admission is not None else ():
         if pod_set.topology is None or pod_set.count <= 0:
@@ -56,7 +56,7 @@ def taken(topologies: Topologies, admission: Admission | None) -> dict[Spot, dic
 
 
 class Stays:
-    """Who is on which spot, and a log of the spots where that changed."""
+    """The stays by spot, and a log of the spots where they changed."""
 
     def __init__(self) -> None:
         self.at: dict[Spot, dict[str, Stay]] = {}
@@ -86,14 +86,14 @@ class _Part:
     by_spot: dict[Spot, list[Millis]] = field(default_factory=dict[Spot, "list[Millis]"])
     #: of all spots, sorted
     times: list[Millis] = field(default_factory=list["Millis"])
-    #: as its spots name it
+    #: in the form that its spots use
     flavor: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.flavor = "" if self.ledger.hostnames else self.ledger.flavor.name
 
     def leaf(self, spot: Spot) -> Leaf | None:
-        """What is at this spot; None if it is not one of this part's flavor, or is gone."""
+        """The leaf of this spot; None if it is not of this part's flavor, or is gone."""
         flavor, key = spot
         return self.ledger.leaf(key) if flavor == self.flavor else None
 
@@ -143,7 +143,7 @@ class _Part:
         return times
 
     def pods_now(self, idle: Mapping[str, int], stays: Iterable[Stay]) -> int:
-        """How many pods find room now on a leaf where these stay; those that are leaving (end 0) don't count."""
+        """How many pods find room now on a leaf with these stays; leaving ones (end 0) do not count."""
         staying = [stay.amounts for stay in stays if stay.end > 0]
         fitting = self.count
         for resource, each in self.pod_requests:
@@ -152,7 +152,7 @@ class _Part:
         return max(0, fitting)
 
     def pods_without(self, gone: frozenset[str], spots: Iterable[Spot], at: Mapping[Spot, Mapping[str, Stay]]) -> int:
-        """How many pods would find room now if these had gone; `spots` are those where they are."""
+        """How many pods would find room now if these had left; `spots` are their spots."""
         total = bisect_right(self.times, 0)
         for spot in spots:
             leaf = self.leaf(spot)
@@ -165,7 +165,7 @@ class _Part:
     def pods_beside(
         self, moment: Millis, spots: Mapping[Spot, dict[str, int]], at: Mapping[Spot, Mapping[str, Stay]]
     ) -> int:
-        """How many pods would find room at a moment if somebody took this of these spots, and stayed."""
+        """How many pods would find room at a moment if another workload took this of these spots, and stayed."""
         total = bisect_right(self.times, moment)
         for spot, amounts in spots.items():
             leaf = self.leaf(spot)
@@ -178,7 +178,7 @@ class _Part:
 
 
 class _Leaving:
-    """How many pods of one part would find room now, as holders go one after the other."""
+    """How many pods of one part would find room now, as holders leave one after the other."""
 
     __slots__ = ("_at", "_gone", "_here", "_part", "pods")
 
@@ -186,7 +186,7 @@ class _Leaving:
         self._part = part
         self._at = at
         self._gone: set[str] = set()
-        #: of the spots that somebody left
+        #: of the spots that a holder left
         self._here: dict[Spot, int] = {}
         self.pods = bisect_right(part.times, 0)
 
@@ -206,12 +206,12 @@ class _Leaving:
 
 
 class Outlook:
-    """Of one gang in one queue. It says nothing (0) about what it can't count: several flavors to choose from."""
+    """The outlook of one gang in one queue. It gives 0 for what it cannot count: several flavors to choose from."""
 
     def __init__(self, gang: WorkloadState, queue: ClusterQueueState, topologies: Topologies) -> None:
         self._parts: list[_Part] = []
         self.needs: dict[FlavorResource, int] = {}
-        #: the end of the log of spots up to which was counted
+        #: the end of the log of spots that was processed
         self._counted = ChangeLog.UNREAD
         for demand in gang.demands:
             flavors: set[str] = set()
@@ -228,7 +228,7 @@ class Outlook:
                 self._parts.append(_Part(ledger, as_pod_requests(demand.pod_set.requests), demand.count))
 
     def places(self, stays: Stays) -> Millis:
-        """Not before this there is room for all its pods; 0 = there may be now. Beyond all times: never."""
+        """The earliest time with room for all its pods; 0 = perhaps now. Beyond all times: never."""
         self._catch_up(stays)
         latest = 0
         for part in self._parts:
@@ -238,14 +238,16 @@ class Outlook:
         return latest
 
     def might_fit_without(self, gone: Mapping[str, Iterable[Spot]], stays: Stays) -> bool:
-        """Whether, by counting, there could be room now if these had gone."""
+        """Whether, by counting, there could be room now if these had left."""
         self._catch_up(stays)
         keys = frozenset(gone)
         spots = sorted({spot for where in gone.values() for spot in where})
         return all(part.pods_without(keys, spots, stays.at) >= part.count for part in self._parts)
 
     def fewest_without(self, going: Iterable[tuple[str, Iterable[Spot]]], stays: Stays) -> int | None:
-        """How many of these have to go, in their order, until there could be room now, by counting; None: all are too few."""
+        """How many of these have to leave, in their order, until there could be room now, by counting; None: all are too
+        few.
+        """
         self._catch_up(stays)
         parts = [(_Leaving(part, stays.at), part.count) for part in self._parts]
         missing = [(leaving, count) for leaving, count in parts if leaving.pods < count]
@@ -260,7 +262,7 @@ class Outlook:
         return None
 
     def fits_beside(self, moment: Millis, spots: Mapping[Spot, dict[str, int]], stays: Stays) -> bool:
-        """Whether, by counting, there could be room at a moment if somebody else took this as well."""
+        """Whether, by counting, there could be room at a moment if another workload took this as well."""
         self._catch_up(stays)
         return all(part.pods_beside(moment, spots, stays.at) >= part.count for part in self._parts)
 
@@ -283,7 +285,7 @@ def enough_quota(
     releases: Sequence[tuple[Millis, str]],
     usage: Callable[[str], Mapping[FlavorResource, int]],
 ) -> Millis:
-    """Not before this enough quota has been released, by the cells of `queue` as they are now; 0 = there may be now."""
+    """The earliest time with enough quota released, by the present cells of `queue`; 0 = perhaps now."""
     latest = 0
     for fr, amount in needs.items():
         missing = amount - queue.cell(fr).available()
@@ -302,7 +304,7 @@ def enough_quota(
 def fewest_releases(
     needs: Mapping[FlavorResource, int], queue: ClusterQueueState, releases: Sequence[Mapping[FlavorResource, int]]
 ) -> int | None:
-    """How many of these it takes, in their order, until there is enough quota now; None: all are too few."""
+    """How many of these have to leave, in their order, until there is enough quota now; None: all are too few."""
     fewest = 0
     for fr, amount in needs.items():
         missing, number = amount - queue.cell(fr).available(), 0

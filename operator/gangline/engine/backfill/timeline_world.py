@@ -1,6 +1,6 @@
-"""The quota trees and the nodes a second time, as they will be at some moment: a place to try things on.
+"""The world: the quota trees and the nodes a second time, as they will be at some moment.
 
-It is made of the same parts as the present, so that a what-if about the future asks exactly the questions that an admission
+It is made of the same parts as the present, so that a simulation of the future asks exactly the questions that an admission
 will be asked: quota through all ancestors, flavors, and a place for every pod.
 """
 
@@ -25,7 +25,7 @@ from gangline.engine.topology.topologies import Topologies
 
 
 class Hold:
-    """What somebody holds: quota, and places for pods."""
+    """What a workload holds: quota, and places for pods."""
 
     __slots__ = ("admission", "assigned", "members", "places", "queue", "usage")
 
@@ -39,17 +39,17 @@ class Hold:
     ) -> None:
         self.queue = queue
         self.usage = usage
-        #: what it was made of
+        #: the admission that it was made of
         self.places = admission
-        #: None where no places are held
+        #: None where no topology places are held
         self.admission = admission if admission is not None and has_placements(admission) else None
-        #: seats on the nodes of flavors without a topology
+        #: its assignment to the nodes of flavors without a topology
         self.members = members
         self.assigned = assigned
 
 
 class World:
-    """Built from what `store` knows; `put` and `drop` are each other's exact undo."""
+    """The world, built from the facts of `store`; `put` and `drop` are each other's exact undo."""
 
     def __init__(self, store: Store) -> None:
         self._hierarchy = CohortHierarchy()
@@ -98,7 +98,7 @@ class World:
         self._held[key] = hold, cells
 
     def drop(self, key: str) -> None:
-        """`key` holds nothing any more; unknown keys are fine."""
+        """`key` holds nothing any more; unknown keys are ignored."""
         known = self._held.pop(key, None)
         if known is None:
             return
@@ -117,7 +117,7 @@ class World:
         return self._held[key][0]
 
     def fit(self, gang: WorkloadState, queue: str) -> Assignment | None:
-        """Flavors and places for the whole gang, without preempting anybody; None if it does not fit."""
+        """Flavors and places for the whole gang, without preemption; None if it does not fit."""
         state = self._hierarchy.queues.get(queue)
         if state is None:
             return None
@@ -144,7 +144,7 @@ class World:
         return free
 
 
-#: who sits somewhere in a what-if
+#: key of the holder in a simulation
 _SOMEBODY = ""
 
 

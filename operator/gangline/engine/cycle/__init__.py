@@ -1,4 +1,4 @@
 """One scheduling cycle of one cohort tree, as Kueue runs it.
 
-In: the heads of its ClusterQueues. Out: who is admitted, who is preempted, and what those that wait are told.
+In: the heads of its ClusterQueues. Out: admissions, preemptions, and the reasons reported to workloads that wait.
 """

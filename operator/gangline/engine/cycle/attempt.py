@@ -1,4 +1,4 @@
-"""What a head got in a scheduling cycle, and how that ended."""
+"""The attempt of a head in a scheduling cycle, and its outcome."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from gangline.engine.preemption.preemptor import Victim
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.workload_state import WorkloadState
 
-# how an attempt ended, as Kueue names it
+# outcomes, as Kueue names them
 NO_FIT, NO_CANDIDATES = "NoFit", "PreemptionNoCandidates"
 PENDING, FAILED = "PendingPreemption", "FailedAfterNomination"
 GENERIC = ""
 
-#: the reason while PodsReady holds admission back
+#: the reason while PodsReady blocks admission
 NOT_READY = "WaitingForPodsReady"
-#: the reason of those that would be in the way of a reservation
+#: the reason of workloads that would delay a reservation
 HELD_BACK = "WaitingForReservation"
 WAIT_READY = "waiting for all admitted workloads to be in PodsReady condition"
 NO_LONGER_FITS = "Workload no longer fits after processing another workload"
@@ -27,11 +27,11 @@ OVERLAP = "Workload has overlapping preemption targets with another workload"
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """Why a gang that fits may not start: it would be in the way of a reservation that starts at `horizon`."""
+    """Why a gang that fits may not start: it would delay a reservation that starts at `horizon`."""
 
     horizon: Millis
     message: str
-    #: others of its shape are not in the way
+    #: others of its shape would delay none
     alone: bool = False
 
 
@@ -48,8 +48,8 @@ class Attempt:
     requeue_reason: str = GENERIC
     reserved: bool = False
     skipped: str = ""  # why, in words
-    blocked: str = ""  # reason, if it fits but may not be reserved now
-    others_inadmissible: bool = False  # others of its shape were set aside with it
+    blocked: str = ""  # the reason, if it fits but may not be reserved now
+    others_inadmissible: bool = False  # others of its shape became inadmissible with it
     deferred: bool = False
     backfilled: bool = False
     objection: Objection | None = None

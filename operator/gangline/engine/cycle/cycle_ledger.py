@@ -1,8 +1,8 @@
 """The ledgers during one scheduling cycle: without the victims that its attempts chose, and with what these attempts assume.
 
 Each attempt of a cycle sees what the earlier ones took. Nothing of that is copied: it is done on the ledgers themselves, and
-`close` undoes it. The candidates for preemption that the search remembers (`Preemptor.known`) are good for as long as nobody in
-the tree gets more than they had; whatever here may give somebody more forgets them.
+`close` undoes it. The preemption candidates that are kept (`Preemptor.known`) are valid for as long as no queue of the tree
+gets more than it had; whatever here may give a queue more drops them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from gangline.engine.quota.quota_ledger import Cell
 
 
 class CycleLedger:
-    """`lasting`: victims stay removed from one attempt to the next, as nobody else looks at the ledgers meanwhile."""
+    """The ledgers of a cycle. `lasting`: victims stay removed from one attempt to the next, as nothing else reads the ledgers
+    meanwhile.
+    """
 
     def __init__(self, preemptor: Preemptor, quota_holds: Sequence[QuotaHold], *, lasting: bool) -> None:
         self._preemptor = preemptor
         self._quota_holds = quota_holds
         self._lasting = lasting
-        #: chosen so far, by all attempts
+        #: victims chosen so far, by all attempts
         self.victims: dict[WorkloadState, None] = {}
         self._removal = SimulatedRemoval()
         self._removed = False
@@ -36,12 +38,12 @@ class CycleLedger:
         self.forget_candidates()
 
     def forget_candidates(self) -> None:
-        """Somebody has more than before: others may be preempted now."""
+        """A queue has more than before: its workloads may be preempted now."""
         self._preemptor.known.clear()
 
     @contextmanager
     def as_seen_by(self, gang: WorkloadState) -> Generator[None]:
-        """What is held for other preemptors is in use."""
+        """What is held for other preemptors counts as used."""
         with held_for_others(self._quota_holds, gang):
             yield
 
@@ -49,7 +51,7 @@ class CycleLedger:
 
     @contextmanager
     def without_victims(self) -> Generator[None]:
-        """All that were chosen so far are gone."""
+        """All victims chosen so far are gone."""
         if not self._removed:
             self._removed = True
             self._removal.remove(*self.victims)
@@ -60,7 +62,7 @@ class CycleLedger:
                 self.with_victims()
 
     def with_victims(self) -> None:
-        """They hold what they have, from now on."""
+        """Victims hold what they have, from now on."""
         if self._removed:
             self._removed = False
             self._removal.end()
@@ -74,7 +76,7 @@ class CycleLedger:
     # --- assumptions --------------------------------------------------------------------------------------------------
 
     def assume(self, attempt: Attempt, usage: Mapping[Cell, int]) -> None:
-        """In use for the rest of the cycle."""
+        """Count the attempt's usage for the rest of the cycle."""
         if attempt.assignment.placements():
             key = f"{attempt.gang.key} (assumed)"
             self._preemptor.topologies.put_holder(key, attempt.assignment.admission(attempt.queue.name))
@@ -101,7 +103,7 @@ class CycleLedger:
                 cell.add(amount)
 
     def close(self) -> None:
-        """The cycle is over: what it only assumed is void."""
+        """The cycle is over: its assumptions are void."""
         self.with_victims()
         for cell, amount in reversed(self._assumed):
             cell.remove(amount)
@@ -112,7 +114,7 @@ class CycleLedger:
 
 
 def _count_over_quota(cells: Iterable[Cell]) -> int:
-    """Of these cells and those above them, but not at the root, which nobody can be asked to give back to."""
+    """Of these cells and those above them, but not at the root, which cannot be asked to give anything back."""
     count = 0
     for cell in cells:
         while cell.parent is not None:

@@ -1,4 +1,4 @@
-"""What happened in one scheduling cycle, in full: for tests, golden vectors and the curious."""
+"""What happened in one scheduling cycle, in full: for tests, recorded scenarios and inspection."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Requeued:
     status: str  # "skipped" or ""
     requeue_reason: str
     reason: str
-    flavors: Mapping[str, Mapping[str, str]]  # pod set -> resource -> flavor, as far as any was found
+    flavors: Mapping[str, Mapping[str, str]]  # pod set -> resource -> flavor, as far as one was found
     counts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class CycleRecord:
     heads: tuple[str, ...]
-    #: root cohort (or ClusterQueue without one) -> workloads in the order in which they were processed
+    #: root cohort (or ClusterQueue without one) -> workloads in the order of processing
     order: Mapping[str, tuple[str, ...]]
     reserved: tuple[Admit, ...]
     preempted: tuple[Preempt, ...]

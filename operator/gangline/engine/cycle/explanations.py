@@ -1,4 +1,4 @@
-"""Why a gang waits: one binding cause, in Kueue's words and in numbers."""
+"""Why a workload waits: the one cause that binds, in Kueue's words and in numbers."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def message_of(attempt: Attempt) -> str:
 def attempted(
     queue: ClusterQueueState, reason: str, message: str, assignment: Assignment, *, with_holders: bool
 ) -> Explanation:
-    """The explanation of a failed attempt: what is short, by how much, and, for those who ask, who holds it.
+    """The explanation of a failed attempt: what is missing, how much of it, and, on request, which workloads hold it.
 
-    Finding the holders means looking at all of the tree; a ReportPending is made thousands of times, and nobody reads them there.
+    Finding the holders means searching the whole tree; a ReportPending is made thousands of times and does not show them.
     """
     found = _binding(assignment)
     if found is None:
@@ -79,7 +79,7 @@ def attempted(
 
 
 def _binding(assignment: Assignment) -> tuple[str, Obstacle] | None:
-    """The obstacle nearest to being overcome, of the first pod set that has one that counts."""
+    """The obstacle that is nearest to being overcome, of the first pod set that has one that counts."""
     for pod_set in assignment.pod_sets:
         if pod_set.obstacles and not pod_set.fits and (pod_set.failed or assignment.mode != 0):
             return pod_set.name, min(pod_set.obstacles, key=_distance)
@@ -99,7 +99,7 @@ def _is_held(queue: ClusterQueueState, flavor: str, resource: str) -> bool:
 
 
 def _holders(queue: ClusterQueueState, flavor: str, resource: str) -> tuple[str, ...]:
-    """Who holds most of a flavor's resource in the queue's tree, largest first."""
+    """The workloads that hold most of a flavor's resource in the queue's tree, largest first."""
     fr = (flavor, resource)
     holders = [
         (-amount, gang.key)
@@ -134,7 +134,7 @@ def _needs(obstacle: Obstacle, queue: ClusterQueueState, held: bool) -> str:
 
 
 def unplaced(gang: WorkloadState, store: Store) -> Explanation | None:
-    """Why a gang is in no queue, or in one that takes no heads; None if it simply waits its turn."""
+    """Why a workload is in no queue, or in an inactive one; None if it simply waits its turn."""
     workload = gang.workload
     if not workload.active:
         return Explanation("Deactivated", "The workload is deactivated", needs="Set spec.active to true.")

@@ -1,4 +1,4 @@
-"""What a pending gang is told: Kueue's words, from the numbers of its last attempt."""
+"""The messages for pending workloads: Kueue's words, from the numbers of the last attempt."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def obstacle_text(obstacle: Obstacle) -> str:
 
 
 def assignment_text(assignment: Assignment) -> str:
-    """Pod set by pod set, the reasons sorted; "" if there is nothing to complain of."""
+    """Pod set by pod set, the reasons sorted; "" if there are none."""
     parts: list[str] = []
     said: set[int] = set()
     for pod_set in assignment.pod_sets:

@@ -1,4 +1,4 @@
-"""Telling those that wait why they wait: when the reason is news, and not more of it at a time than is of use."""
+"""Reports to waiting workloads why they wait: when the reason is new, and only so many of them at a time."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.state.store import Store
 
-#: Gangs told per `decide` that only share the shape of one that was tried; the others are told by later ones.
+#: Workloads per `decide` that only share the shape of one that was tried; later calls report to the others.
 ECHOES = 64
-#: How soon the next of them are told, in milliseconds.
+#: Pause before the next of them, in milliseconds.
 ECHO_PAUSE = 1000
 
 
-#: How soon one that is reserved a start is told that it has moved, in milliseconds.
+#: A moved reservation is reported at most this often, in milliseconds.
 MOVED_PAUSE = 60_000
 
 
 class Reserving(Protocol):
-    """Who knows of reservations (`engine.backfill.backfill`)."""
+    """The part that knows reservations (`engine.backfill.backfill`)."""
 
     def remark(self, gang: WorkloadState) -> str: ...
     def reserved_gangs(self) -> list[WorkloadState]: ...
@@ -34,21 +34,21 @@ class PendingReasons:
     def __init__(self, store: Store, reserving: Reserving) -> None:
         self._store = store
         self._reserving = reserving
-        #: when those that are reserved a start were last told of it
+        #: when reserved starts were last reported
         self._told_start: dict[str, Millis] = {}
         self._tried: dict[str, Attempt] = {}
-        #: gangs to be told what their shape's spokesman was told
+        #: workloads that still need the report that the representative of their shape got
         self._echoes: deque[WorkloadState] = deque()
 
     def note(self, attempt: Attempt) -> None:
-        """An attempt was made; what counts in the end is a gang's last one."""
+        """An attempt was made; the last one of a workload counts in the end."""
         self._tried[attempt.gang.key] = attempt
 
     def next_due(self, now: Millis) -> Millis | None:
         return now + ECHO_PAUSE if self._echoes else None
 
     def report_unplaced(self, gang: WorkloadState) -> Decision | None:
-        """Something was said of a gang that waits: is it in no queue, or in one that takes no heads?"""
+        """A fact about a waiting workload arrived: report if it is in no queue, or in an inactive one."""
         if gang.holds or gang.workload.finished or gang.workload.requeued is False:
             return None
         explanation = unplaced(gang, self._store)
@@ -79,7 +79,9 @@ class PendingReasons:
         return decisions
 
     def tell_reserved(self, now: Millis) -> list[Decision]:
-        """Those that are reserved a start: why they can't start now, and when they will. Moves are told once a minute."""
+        """Report to workloads with a reservation why they cannot start now, and when they will. Moves are reported once a
+        minute.
+        """
         decisions: list[Decision] = []
         told: dict[str, Millis] = {}
         for gang in self._reserving.reserved_gangs():
@@ -140,7 +142,7 @@ def _note_told(gang: WorkloadState, told: tuple[str, str]) -> None:
 
 
 def why(gang: WorkloadState, store: Store) -> Explanation | None:
-    """Why a gang waits, as of now; None if it holds quota."""
+    """Why a workload waits, as of now; None if it holds quota."""
     if gang.holds:
         return None
     explanation = unplaced(gang, store)

@@ -1,7 +1,7 @@
-"""The order of a cycle's attempts under fair sharing: a tournament from the root, held anew for every pick.
+"""The order of a cycle's attempts under fair sharing: a tournament from the root, repeated for every pick.
 
-In each cohort the candidates of its children compete: not borrowing goes before borrowing, then the lower share (of the child,
-as if its candidate already ran), then priority, then time.
+In each cohort the candidates of its children compete: not borrowing precedes borrowing, then the lower share (of the child, as
+if its candidate already ran), then priority, then time.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from gangline.engine.cycle.attempt import Attempt
 from gangline.engine.quota.dominant_share import Share, standing
 from gangline.engine.quota.quota_ledger import Node
 
-#: lower goes first
+#: lower is first
 Key: TypeAlias = "tuple[bool, Share, int, int]"
 
 
 class Tournament:
-    """What a pick changes is on its way to the root; results of matches elsewhere are kept."""
+    """What a pick changes lies on its way to the root; results of matches elsewhere are kept."""
 
     def __init__(self, root: Node, attempts: Sequence[Attempt], *, prefer_not_borrowing: bool) -> None:
         self._root = root
         self._left = {id(attempt.queue): attempt for attempt in attempts}
         self._prefer = prefer_not_borrowing
-        #: cohort -> who won there
+        #: cohort -> its winner
         self._winners: dict[int, Attempt | None] = {}
-        #: node -> candidate -> how it competes there
+        #: node -> candidate -> its key in that match
         self._keys: dict[int, dict[int, Key]] = {}
 
     def picks(self) -> Iterator[Attempt]:
-        """The next one each time; what the caller does with it in the ledger counts for the following picks."""
+        """The next candidate each time; usage that the caller adds to the ledger counts for the following picks."""
         if id(self._root) in self._left:  # a ClusterQueue without cohort
             yield self._left[id(self._root)]
             return

@@ -2,8 +2,8 @@
 
     nominate every head alone → order them → process one by one, each seeing what the earlier ones took → put back the rest
 
-Nothing is copied: the cycle works on the ledger, and what it only assumed is taken out again at its end. What stays are
-reservations. Trees share no quota, so the cycles of different trees don't depend on each other.
+Nothing is copied: the cycle works on the ledger, and its assumptions are undone at its end. Only reservations
+remain. Trees share no quota, so the cycles of different trees don't depend on each other.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from gangline.engine.topology.placement import has_placements
 
 
 class Guard(Protocol):
-    """Keeps reservations (`engine.backfill.backfill`)."""
+    """Enforces reservations (`engine.backfill.backfill`)."""
 
     def nominated(self, root: Node, attempts: Sequence[Attempt]) -> None: ...
     def objection(self, attempt: Attempt) -> Objection | None: ...
@@ -57,22 +57,22 @@ class Guard(Protocol):
 
 @dataclass(slots=True)
 class Nomination:
-    """What a head was nominated with, and where its scan of flavors began."""
+    """The assignment of a nominated head, and where its scan of flavors began."""
 
     tried: ScanProgress
     assignment: Assignment
     victims: list[Victim]
-    places: Mapping[str, TopologyAssignment]  # as they were found; what comes of the attempt may be others
+    places: Mapping[str, TopologyAssignment]  # as found; the attempt may end with others
 
 
 _NOWHERE: Mapping[str, TopologyAssignment] = {}
 
-#: uid of a gang that may start or preempt -> its nomination, which is the same for as long as nothing changes in its tree
+#: uid of a workload that may start or preempt -> its nomination, which stays the same while nothing changes in its tree
 Nominations: TypeAlias = dict[str, Nomination]
 
 
 class TreeCycle:
-    """Runs one cycle. `attempts` then holds every head's in the order of processing."""
+    """Runs one cycle. `attempts` then has every head's attempt in the order of processing."""
 
     def __init__(
         self,
@@ -97,11 +97,13 @@ class TreeCycle:
         lasting = settings.fair_sharing is None and guard is None
         self._ledger = CycleLedger(preemptor, self._quota_holds, lasting=lasting)
         self.attempts: list[Attempt] = []
-        #: whose turn it is, should something go wrong
+        #: the head being processed, for an error message
         self.subject: WorkloadState | None = None
 
     def run(self, most: int = maxsize) -> list[Attempt]:
-        """`most`: after so many reservations and victims the heads that are left stay heads, as if they had not been popped."""
+        """Run the cycle. After `most` reservations and victims the remaining heads stay heads, as if they had not been
+        popped.
+        """
         self._root.rounds += 1
         attempts: list[Attempt] = []
         for head in self._heads:
@@ -154,7 +156,7 @@ class TreeCycle:
         return Attempt(gang, queue, assignment, victims, queue.generation)
 
     def _progress(self, gang: WorkloadState, queue: ClusterQueueState) -> ScanProgress:
-        """Where to go on scanning flavors, unless the gang or the queue has changed since."""
+        """Where the flavor scan continues, unless the workload or the queue has changed since."""
         progress = gang.progress
         if progress is None or progress.shape != gang.shape:
             return ()
@@ -248,7 +250,7 @@ class TreeCycle:
         return bool(self._ledger.victims) and any(victim.gang in self._ledger.victims for victim in attempt.victims)
 
     def _recompute(self, attempt: Attempt) -> None:
-        """Others will evict some of its victims: what would it need then? Only the flavors nominated before count."""
+        """Earlier attempts evict some of its victims: what does it need then? Only the flavors nominated before count."""
         nominated = [pod_set.flavors for pod_set in attempt.assignment.pod_sets]
         with self._ledger.without_victims():
             if self._quota_holds or self._guard is not None:
@@ -257,7 +259,7 @@ class TreeCycle:
         attempt.deferred = attempt.assignment.mode is Mode.FIT
 
     def _still_fits(self, attempt: Attempt) -> bool:
-        """With all victims gone, those of earlier attempts included, but with what these take."""
+        """Whether it fits with all victims gone, those of earlier attempts included, and with what these attempts take."""
         assignment = attempt.assignment
         if not self._ledger.victims and not attempt.victims:
             return self._fits(assignment, None)
@@ -269,7 +271,7 @@ class TreeCycle:
             return self._fits(assignment, removal)
 
     def _fits(self, assignment: Assignment, removal: SimulatedRemoval | None) -> bool:
-        """Quota first; only then the nodes, freed of those that were removed."""
+        """Quota first; only then the nodes, without the removed workloads."""
         for cell, amount in assignment.usage.items():
             if amount > max(0, cell.available()):
                 return False
@@ -280,7 +282,9 @@ class TreeCycle:
         )
 
     def _fits_beside_victims(self, attempt: Attempt) -> bool:
-        """As long as the victims chosen so far hold what they have. What their preemptors count on is free until these start."""
+        """Whether it fits while the victims chosen so far hold what they have. What their preemptors rely on is free until
+        these start.
+        """
         if not self._ledger.victims or STILL_HELD not in attempt.queue.fixes:
             return True
         self._ledger.with_victims()
@@ -291,7 +295,7 @@ class TreeCycle:
         return fits and (attempt.assignment.capacity_request is None or attempt.assignment.capacity_request.fits())
 
     def _has_places(self, assignment: Assignment) -> bool:
-        """Earlier attempts may have taken the places that it was given: then others will do."""
+        """Earlier attempts may have taken its places: then find others."""
         wanted = assignment.placing
         if wanted is None or (assignment.mode is Mode.FIT and wanted.still_free(assignment.placements())):
             return True
@@ -307,12 +311,14 @@ class TreeCycle:
         attempt.requeue_reason = FAILED
 
     def _assume(self, attempt: Attempt, usage: Mapping[Cell, int]) -> None:
-        """In use for the rest of the cycle, if there is one."""
+        """Count its usage for the rest of the cycle, if the cycle goes on."""
         if len(self._heads) > 1:
             self._ledger.assume(attempt, usage)
 
     def _reserve_capacity(self, attempt: Attempt) -> None:
-        """It waits for what nobody can be made to give; unless it may reclaim it anyway, others shall not take it meanwhile."""
+        """It waits for quota that no victim can free; unless it may reclaim that anyway, other workloads do not get it in this
+        cycle.
+        """
         reclaims = attempt.queue.config.preemption.reclaim_within_cohort == "Any"
         if reclaims and attempt.assignment.protected_until is None:
             return
@@ -355,7 +361,7 @@ class TreeCycle:
             self._preemptor.capacity.take(gang, admission, assigned)
         if self._guard is not None:
             self._guard.reserved(attempt)
-        gang.removed = True  # nobody's victim in the cycle in which it was reserved
+        gang.removed = True  # not a victim in the cycle in which it was reserved
         attempt.reserved = True
 
     # --- put back -----------------------------------------------------------------------------------------------------
@@ -387,7 +393,7 @@ class TreeCycle:
             pending.arrive(gang)
 
     def _kept_progress(self, attempt: Attempt) -> Progress | None:
-        """None also if no flavor is left to try: the next scan starts at the first one then, too."""
+        """Also None if no flavor is left to try: the next scan starts at the first one then, too."""
         kept = attempt.requeue_reason in (NO_FIT, NO_CANDIDATES) or (
             attempt.requeue_reason == FAILED and self._gate("FlavorFungibilityPreserveScanProgress")
         )
@@ -397,7 +403,7 @@ class TreeCycle:
 
 
 def _kept(cell: Cell, amount: int, borrowing: bool) -> int:
-    """What a waiting gang keeps others from taking: up to nominal quota, or up to the borrowing limit if it borrows."""
+    """The quota that a waiting workload keeps from others: up to nominal quota, or up to the borrowing limit if it borrows."""
     if not borrowing:
         return max(0, min(amount, cell.nominal - cell.usage))
     if cell.borrowing_limit is None:

@@ -1,4 +1,4 @@
-"""The outcome of assigning flavors: how each amount of a gang could be had, or what stands against it."""
+"""The outcome of flavor assignment: how each amount of a gang could be had, or what prevents it."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Obstacle(NamedTuple):
     kind: int
     flavor: str
     resource: str = ""
-    before: int = 0  # asked for by earlier pod sets
-    amount: int = 0  # asked for by this one
+    before: int = 0  # requested by earlier pod sets
+    amount: int = 0  # requested by this one
     limit: int = 0  # what can be had: ever (EXCEEDS_MAX) or now (WAITING)
     text: str = ""  # for the other kinds
 
@@ -69,7 +69,7 @@ class PodSetChoice:
     choices: dict[str, Choice]
     fits: bool
     obstacles: list[Obstacle]
-    failed: bool = False  # no flavor, or a resource that the queue doesn't have
+    failed: bool = False  # no flavor, or a resource that the queue does not have
     topology: TopologyAssignment | None = None
     delayed_topology: str = ""
 
@@ -98,13 +98,13 @@ class Assignment:
         self.mode = Mode.FIT
         self.borrowing = 0
         self.usage: dict[Cell, int] = {}
-        #: the placement that it needs, None if none
+        #: the topology placement that it needs, None if none
         self.placing: Placing | None = None
-        #: the room on healthy nodes that it needs, None if nodes don't bound it
+        #: the room on healthy nodes that it needs, None if nodes do not bound it
         self.capacity_request: CapacityRequest | None = None
-        #: the worst kind of obstacle that the last pod set met, -1 = none
+        #: the worst kind of obstacle of the last pod set, -1 = none
         self.severity = -1
-        #: there would be victims if nobody were protected: until when the first of those is
+        #: victims exist but are protected: when the first protection ends
         self.protected_until: Millis | None = None
 
     def append(self, choice: PodSetChoice) -> None:
@@ -144,7 +144,7 @@ class Assignment:
 
     @property
     def lacks_room(self) -> bool:
-        """Room on healthy nodes is what is missing, and quota is not."""
+        """Room on healthy nodes is missing, and quota is not."""
         kinds = {obstacle.kind for pod_set in self.pod_sets if not pod_set.fits for obstacle in pod_set.obstacles}
         return CAPACITY in kinds and WAITING not in kinds
 
@@ -167,7 +167,7 @@ class Assignment:
 
     @property
     def asks_for_places(self) -> bool:
-        """Beside quota there has to be room on nodes."""
+        """Besides quota it needs room on nodes."""
         return self.placing is not None or self.capacity_request is not None
 
     def needed(self) -> list[Cell]:
@@ -186,6 +186,6 @@ class Assignment:
 
 
 def verdict_of(gang: WorkloadState) -> Assignment | None:
-    """What came of the last attempt of a workload that waits; None if it was not tried since its facts changed."""
+    """The outcome of the last attempt of a waiting workload; None if it was not tried since its facts changed."""
     verdict = gang.verdict
     return verdict if isinstance(verdict, Assignment) else None

@@ -1,8 +1,8 @@
-"""Flavor assignment: which flavor each resource of each pod set would use, and how well that goes.
+"""Flavor assignment: which flavor each resource of each pod set would use, and whether it fits there.
 
 Pod sets go in order, each seeing what the earlier ones took. Within a pod set all resources of one resource group get the same
-flavor. Flavors are tried in the queue's order until one is good enough (`Fungibility` says what that means); otherwise the
-best one seen is taken. The scan remembers where it stopped, so that the next attempt may go on from there.
+flavor. Flavors are tried in the queue's order until one is good enough (by `Fungibility`); otherwise the best one is taken. The
+scan remembers where it stopped, so that the next attempt can continue there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from gangline.engine.text.fixes import FALSE_FIT
 from gangline.engine.topology.placement import PENDING, placing
 from gangline.engine.topology.topologies import Placement, Topologies
 
-#: per pod set: resource -> the only flavor to look at
+#: per pod set: resource -> the only flavor to try
 Restriction = Sequence[Mapping[str, str]]
 
 
@@ -47,7 +47,7 @@ class Chosen(Protocol):
 
 
 class Oracle(Protocol):
-    """What preemption could free (`engine.preemption.preemptor`), and what it is asked about."""
+    """What preemption could free (`engine.preemption.preemptor`)."""
 
     @property
     def settings(self) -> Settings: ...
@@ -88,7 +88,7 @@ class Assigner:
         self._counts: Sequence[int] | None = None
 
     def assign(self, counts: Sequence[int] | None = None) -> Assignment:
-        """`counts` replaces the pod sets' counts (partial admission)."""
+        """Assign flavors to all pod sets. `counts` replaces their counts (partial admission)."""
         self._counts = counts
         assignment = Assignment()
         gang, queue = self._gang, self._queue
@@ -110,7 +110,7 @@ class Assigner:
     # --- capacity -----------------------------------------------------------------------------------------------------
 
     def _find_room(self, assignment: Assignment, capacity: Capacity) -> None:
-        """Quota is there, or can be had: is there room on healthy nodes for all pod sets at once?"""
+        """Quota is there, or can be had: find room on healthy nodes for all pod sets at once."""
         if self._queue.delays_topology:
             return
         asks = [
@@ -127,7 +127,7 @@ class Assigner:
         told = any(obstacle.kind == CAPACITY for obstacle in lacking.obstacles)
         if not told and (
             assignment.mode is Mode.FIT or can_never_fit
-        ):  # else it waits for quota, and Kueue's words say so
+        ):  # else the gang waits for quota, with Kueue's message
             lacking.obstacles = [*lacking.obstacles, _no_room(lacking.flavor, capacity_request, short)]
         if assignment.mode is Mode.FIT:
             assignment.mode, lacking.fits = Mode.PREEMPT, False
@@ -139,7 +139,7 @@ class Assigner:
     def _grade_room(
         self, index: int, option: FlavorOption, chosen: dict[str, Choice], obstacles: list[Obstacle]
     ) -> Mode:
-        """How one pod set could have room on the nodes of a flavor of which there is quota."""
+        """How one pod set could get room on the nodes of a flavor of which there is quota."""
         capacity = self._preemptor.capacity
         if capacity is None or self._queue.delays_topology:
             return Mode.FIT
@@ -162,7 +162,7 @@ class Assigner:
     # --- topology -----------------------------------------------------------------------------------------------------
 
     def _place(self, assignment: Assignment) -> None:
-        """Find places for the pods; if there are none now, victims have to make room, if there can be any at all."""
+        """Place the pods; if there is no room now, victims have to make room, if there can be any at all."""
         wanted = placing(
             self._preemptor.topologies,
             [
@@ -196,7 +196,7 @@ class Assigner:
             assignment.mode, assignment.severity = Mode.NO_FIT, TOPOLOGY
 
     def _need_places(self, assignment: Assignment, failure: Placement, names: set[str]) -> None:
-        """Quota is not what is missing: these pod sets can be had by preemption only."""
+        """Quota is not what is missing: these pod sets fit only by preemption."""
         assignment.mode = Mode.PREEMPT
         for pod_set in assignment.pod_sets:
             if pod_set.name in names:
@@ -276,14 +276,14 @@ class Assigner:
         tried = -1 if self._legacy or last == len(ways) - 1 else last
         for choice in best.values():
             choice.tried = tried
-        # the reason: of a pod set the mildest among the flavors, and the most severe among the groups
+        # the reason reported: per pod set the mildest among the flavors, of these the most severe among the groups
         assignment.severity = max(assignment.severity, min(ruled_out, default=-1))
         return best, best_grade, obstacles
 
     def _only_flavor(
         self, index: int, needs: GroupNeeds, assignment: Assignment
     ) -> tuple[dict[str, Choice], Grade, list[Obstacle]]:
-        """The same where there is no choice, which is most common."""
+        """`_find_flavor` where there is only one flavor, the most common case."""
         obstacles: list[Obstacle] = []
         chosen, grade = self._try(index, needs.amounts, needs.ways[0], assignment, obstacles)
         if grade.mode is Mode.NO_FIT:
@@ -335,7 +335,7 @@ class Assigner:
     def _grade(self, cell: Cell, before: int, amount: int, obstacles: list[Obstacle], can_never_fit: bool) -> Grade:
         """How `amount` of one resource could be had on top of `before`, which earlier pod sets take.
 
-        `can_never_fit` says that another resource ruled the flavor out: only the obstacle is of interest then.
+        `can_never_fit`: another resource ruled the flavor out, and only the obstacle matters.
         """
         value = before + amount
         if value > cell.potential:
@@ -357,7 +357,7 @@ _NO_FIT = Grade(Mode.NO_FIT, 0)
 
 
 def _goes_on(grade: Grade, policy: Fungibility) -> bool:
-    """Whether a later flavor should be looked at, too."""
+    """Whether a later flavor should be tried, too."""
     mode, borrow = grade
     if mode <= Mode.NO_CANDIDATES:
         return True
@@ -382,7 +382,7 @@ def _no_room(flavor: str, capacity_request: CapacityRequest, short: Shortage) ->
 
 
 def _share(found: dict[str, Choice], request: Mapping[str, int], *, alone: bool) -> dict[str, Choice]:
-    """A member's part of what its group was given."""
+    """A member's part of the usage of its group."""
     if alone:
         return found
     return {

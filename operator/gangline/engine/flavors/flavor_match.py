@@ -1,6 +1,6 @@
 """Which flavors a pod set may run on: taints and tolerations, node selector, required affinity.
 
-Only label keys that the flavor itself names count; what a selector or an expression says of other keys is left to the nodes.
+Only label keys that the flavor itself names count; other keys of a selector or an expression are left to the nodes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _BINDING_EFFECTS = ("NoSchedule", "NoExecute")
 
 
 def obstacle(pod_set: PodSet, flavor: Flavor) -> str:
-    """Why the pod set can't use the flavor, in Kueue's words; "" = it can."""
+    """Why the pod set cannot use the flavor, in Kueue's words; "" = it can."""
     for taint in flavor.taints:
         if taint.effect in _BINDING_EFFECTS and not any(
             tolerates(toleration, taint) for toleration in (*pod_set.tolerations, *flavor.tolerations)
@@ -34,7 +34,7 @@ def _selected(pod_set: PodSet, labels: Mapping[str, str]) -> bool:
 
 
 def _affinity_matches(affinity: Affinity, labels: Mapping[str, str]) -> bool:
-    """Terms are ORed. A term that says nothing about the flavor's keys matches everything."""
+    """Terms are ORed. A term without keys of the flavor matches everything."""
     if not affinity:
         return True
     return any(

@@ -1,4 +1,4 @@
-"""What a gang asks of the flavors of a queue. It follows from configuration alone, so it is worked out once per shape."""
+"""A gang's requests of the flavors of a queue. They follow from configuration alone, so they are computed once per shape."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gangline.engine.topology.topologies import Topologies
 
 PODS = "pods"
 
-#: shapes that a queue remembers
+#: shapes cached per queue
 MOST_KNOWN = 1024
 
 
@@ -24,7 +24,7 @@ def asked_of(
     *,
     ignore_missing: bool,
 ) -> tuple[Asked, ...]:
-    """One for each group of the gang's pod sets. `counts` replaces their counts."""
+    """One `Asked` for each group of the gang's pod sets. `counts` replaces their counts."""
     known = queue.asked.get(gang.shape) if counts is None else None
     if known is None:
         known = tuple(_asked(gang, members, queue, topologies, counts, ignore_missing) for members in gang.groups)
@@ -44,7 +44,7 @@ def _asked(
     ignore_missing: bool,
 ) -> Asked:
     requests = tuple(_requests(gang, index, queue, counts) for index in members)
-    # as Kueue's resource vectors are sorted: what fails first ends the search, so the order shows in the reason
+    # sorted as Kueue's resource vectors: the first failure ends the search, so the order shows in the reason
     total = dict(sorted(_summed(requests).items(), reverse=True))
     needs: list[GroupNeeds] = []
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""Partial admission: the largest counts, between a pod set's full count and its minimum, that can be had."""
+"""Partial admission: the largest pod counts, between a pod set's full count and its minimum, that fit."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The words of the engine: the facts that flow in and the decisions that flow out.
+"""The engine's data model: the facts that flow in and the decisions that flow out.
 
-Every value is plain and immutable. Quantities are integers in canonical units (cpu in milli-cpu, every other resource in
-whole units, rounded up). Times are integers: milliseconds since the epoch. Identity of a namespaced item is its key
-`"namespace/name"`; of a cluster-scoped one its name.
+Every value is plain and immutable. Quantities are integers in canonical units (cpu in milli-cpu, every other resource in whole
+units, rounded up). Times are integers: milliseconds since the epoch. A namespaced object is identified by its key
+`"namespace/name"`, a cluster-scoped one by its name.
 
-Facts are level-triggered: `Put(item)` states the whole truth about one object (a workload with its spec *and* the parts of
-its status that decide), `Gone` says it is no more. The order in which facts about different objects arrive does not matter.
+Facts are level-triggered: `Put(item)` states the whole truth about one object (a workload with its spec *and* the parts of its
+status that matter), `Gone` states that the object no longer exists. Facts about different objects may arrive in any order.
 """
 
 from gangline.engine.model.changes import Change, Gone, Item, Put, WriteFailed

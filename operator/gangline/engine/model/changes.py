@@ -1,4 +1,4 @@
-"""What flows in."""
+"""Changes: the facts that flow into the engine."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class WriteFailed:
-    """A decision about this workload could not be written; what the engine assumed of it is void.
+    """A decision about this workload could not be written; the engine drops what it assumed of the decision.
 
-    The next `Put` of the workload states the truth. Until then it is treated as its last `Put` said.
+    The next `Put` of the workload states the truth. Until then the workload is treated as its last `Put` said.
     """
 
     workload: str

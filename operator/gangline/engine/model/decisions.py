@@ -1,4 +1,4 @@
-"""What flows out, and why."""
+"""Decisions: what the engine wants written, and the reasons."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from gangline.engine.model.workloads import Admission
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One binding cause, in words and in data."""
+    """The one cause that binds, in words and as data."""
 
     reason: str  # a QuotaReserved=False reason: WaitingForQuota, NoMatchingFlavor, ExceedsMaxQuota, …
-    message: str  # exactly what Kueue writes into the condition
+    message: str  # the message that Kueue writes into the condition, byte for byte
     pod_set: str = ""
     flavor: str = ""
     resource: str = ""
@@ -22,28 +22,28 @@ class Explanation:
     available: int = 0
     short: int = 0  # how much is missing now
     holders: tuple[str, ...] = ()  # workloads that hold what is missing, largest first
-    needs: str = ""  # what would have to happen, one sentence
+    needs: str = ""  # what would have to happen, as one sentence
     position: int | None = None  # 0-based, in the ClusterQueue
 
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Reserve quota. `admitted` says that no admission check stands between reservation and start."""
+    """Reserve quota. `admitted` is True where no admission check stands between reservation and start."""
 
     workload: str
     uid: str
     admission: Admission
     admitted: bool
     at: Millis
-    #: admission checks that now apply, to be listed as Pending in the status.
+    #: admission checks that apply from now on, to be listed as Pending in the status.
     checks: tuple[str, ...] = ()
-    #: it starts before a reserved head that goes before it; to be remembered with the workload
+    #: the workload starts before a reserved head that precedes it in queue order; recorded with the workload
     backfilled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AskChecks:
-    """The admission checks of its queue changed while it waits for them: exactly these apply."""
+    """The admission checks of the queue changed while the workload waits for them: exactly these apply now."""
 
     workload: str
     uid: str
@@ -52,7 +52,7 @@ class AskChecks:
 
 @dataclass(frozen=True, slots=True)
 class CompleteAdmission:
-    """All admission checks are ready: Admitted becomes True."""
+    """All admission checks are Ready: Admitted becomes True."""
 
     workload: str
     uid: str
@@ -72,9 +72,9 @@ class Preempt:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Evict for a reason other than preemption (see kueue-api: Evicted reasons).
+    """Evict for a reason other than preemption (reasons as in Kueue's Evicted condition).
 
-    `deactivate` also sets spec.active=false. `requeue_at` is the end of the back-off, None = not requeued by time.
+    `deactivate` also sets spec.active=false. `requeue_at` is the end of the back-off; None means no back-off by time.
     """
 
     workload: str
@@ -84,15 +84,15 @@ class Evict:
     deactivate: bool = False
     requeue_at: Millis | None = None
     requeue_count: int | None = None
-    #: holders without a running admission (quota reserved only) lose it at once with this eviction.
+    #: a workload that is not running yet (quota reserved only) loses its quota at once with this eviction.
     underlying_cause: str = ""
-    #: nodes that failed it, to be remembered with the workload
+    #: nodes that failed the workload, recorded with it
     avoid: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """The back-off is over (or the queue runs again): the Requeued condition becomes True."""
+    """The back-off is over (or the queue is active again): the Requeued condition becomes True."""
 
     workload: str
     uid: str
@@ -106,13 +106,14 @@ class ReportPending:
     workload: str
     uid: str
     explanation: Explanation
-    #: it was not tried itself: a gang of the same shape was. Of low priority, there may be many.
+    #: the workload was not tried itself, another one of the same shape was. Written with low priority, since there may be
+    #: many.
     by_equivalence: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Replace the placement of a running workload (node replacement, or a delayed topology that is now known)."""
+    """Replace the placement of a running workload (a node is replaced, or a delayed topology is now known)."""
 
     workload: str
     uid: str
@@ -121,17 +122,17 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Heal:
-    """Nodes were lost under a running workload; it keeps its quota and its pods move.
+    """Nodes were lost under a running workload, which keeps its quota while its pods move.
 
-    `how` is "Replace" (only the lost pods are replaced, the others go on) or "Restart" (the whole gang stops and starts
-    again; its untouched domains stay its own).
+    `how` is "Replace" (only the lost pods are replaced, the others keep running) or "Restart" (the whole gang stops and starts
+    again; it keeps the domains that lost no node).
     """
 
     workload: str
     uid: str
     how: str
     lost: tuple[str, ...]  # nodes
-    cause: str  # the health signal, in a word: NotReady, Deleted, …
+    cause: str  # the health signal: NotReady, Deleted, …
     message: str
     detected_at: Millis
     at: Millis
@@ -139,7 +140,7 @@ class Heal:
 
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """Something that a user should hear of, without consequence: an event on `about` (a workload key, or a node's name)."""
+    """An event for users, without other consequences, on `about` (a workload key, or a node's name)."""
 
     kind: str  # Workload | Node | ClusterQueue
     about: str

@@ -1,4 +1,4 @@
-"""Where pods may go, and what is there already."""
+"""Nodes, topologies, and pods of others that take room."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Node:
     #: type -> (status, when it last changed); Ready=Unknown is told from Ready=False here
     conditions: Mapping[str, tuple[str, Millis]] = field(default_factory=dict[str, tuple[str, Millis]])
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
-    #: what the hardware has (status.capacity): more than allocatable means degraded devices
+    #: what the hardware has (status.capacity): allocatable below it means degraded devices
     capacity: Requests = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignPod:
-    """A bound, unfinished pod that Gangline does not account for itself: it takes node capacity from topology flavors."""
+    """A bound, unfinished pod that belongs to no workload of Gangline: it takes node capacity from topology flavors."""
 
     key: str
     node: str

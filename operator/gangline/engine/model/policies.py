@@ -1,4 +1,4 @@
-"""What a QueuePolicy says of a ClusterQueue, beyond Kueue."""
+"""What a QueuePolicy sets for a ClusterQueue, beyond Kueue's API."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ SWAP_WINDOW: Millis = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """Who goes first among workloads of equal priority (QueuePolicy.spec.order).
+    """The order of workloads of equal priority (QueuePolicy.spec.order).
 
-    `AgedShortestFirst` orders by `submit + age_weight · expected`: short ones pass long ones, but never by more than that.
+    `AgedShortestFirst` orders by `submit + age_weight · expected`: short workloads pass long ones, but never by more than that.
     """
 
     #: Priority | FairShare | ShortestFirst | AgedShortestFirst | SmallestFirst | HighestResponseRatio
     key: str = "Priority"
     age_weight: float = 10.0
-    #: AgedShortestFirst: longer ones count as if they were expected to run this long; None = as forecast
+    #: AgedShortestFirst: longer workloads count as if they were expected to run this long; None = as forecast
     age_cap_seconds: float | None = None
     half_life_seconds: float = 604_800.0
-    #: who waited this long goes before all others of its priority, whatever the key
+    #: a workload that has waited this long precedes all others of its priority, whatever its key
     max_wait_seconds: float | None = None
-    #: what of a forecast counts as the expected runtime: 0 the median, 1 the Gittins index (`runtime`), between their weighted
-    #: geometric mean
+    #: which figure of a forecast is the expected runtime: 0 the median, 1 the Gittins index (`runtime`), between them their
+    #: weighted geometric mean
     optimism: float = 0.0
 
     @property
@@ -44,15 +44,16 @@ class Ordering:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPreemption:
-    """Running gangs that declare checkpoints stand back for a reserved head (QueuePolicy.spec.backfill.giveWay)."""
+    """Running gangs that declare checkpoints are preempted for a reserved head (QueuePolicy.spec.backfill.giveWay)."""
 
-    longer_than: float = 3.0  # they are expected to go on for so many times the head's own expected runtime
-    loss_share: float = 0.2  # all of them lose at most this share of what the head has waited, in resource seconds
-    min_runtime_seconds: float = 900.0  # they have run for at least this long
-    #: in place of `longer_than` for those that were backfilled; None = no other rule for them
+    longer_than: float = 3.0  # a victim is expected to run for at least this many times the head's expected runtime
+    loss_share: float = 0.2  # all victims lose at most this share of what the head has waited, in resource seconds
+    min_runtime_seconds: float = 900.0  # a victim has run for at least this long
+    #: in place of `longer_than` for backfilled workloads; None = no other rule for them
     longer_than_backfilled: float | None = None
-    max_preemptions: int | None = None  # who was preempted so often, whatever for, is not asked any more
-    #: share of the queue's quota that may be lost in a day; as that is used up, heads may cost less (`losses`); None = never less
+    max_preemptions: int | None = None  # a workload preempted this often, for whatever reason, is not chosen any more
+    #: share of the queue's quota that may be lost in a day; as it is used up, a head may cost less (`losses`); None = no
+    #: limit
     loss_budget: float | None = None
 
     @property
@@ -62,15 +63,15 @@ class CheckpointPreemption:
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """Reservations for those at the head, and who may start before them (QueuePolicy.spec.backfill)."""
+    """Reservations for heads, and which workloads may start before them (QueuePolicy.spec.backfill)."""
 
     depth: int = 1  # reservations kept: 0 = off, 1 = EASY, UNLIMITED = conservative
     candidates: str = "QueueOrder"  # QueueOrder | ShortestFirst | LargestFirst | BestFit | AgedShortestFirst
     max_candidates: int = 1000
-    running: float = 0.5  # quantile at which running workloads are taken to end
-    candidate: float = 0.9  # quantile at which candidates are taken to end
+    running: float = 0.5  # quantile at which running workloads are expected to end
+    candidate: float = 0.9  # quantile at which candidates are expected to end
     revoke: str = "Never"  # Never | Overdue | Any
-    #: a backfilled workload is overdue when it ran this many times its candidate quantile
+    #: a backfilled workload is overdue when it has run this many times its candidate quantile
     overdue_factor: float = 1.0
     checkpoint_preemption: CheckpointPreemption | None = None
 
@@ -80,17 +81,18 @@ class Recovery:
     """What happens when nodes fail (QueuePolicy.spec.recovery)."""
 
     enabled: bool = True
-    spares: int = 0  # nodes, or exclusive domains, of each flavor that are held back
+    spares: int = 0  # nodes, or exclusive domains, of each flavor that are held back as spares
     spares_percent: float = 0.0  # … or this share of them, rounded up; the larger counts
     lend: bool = True
     preempt_to_heal: bool = True
     soak_seconds: float = 60.0
     swap_budget: int = 5  # nodes that may be replaced under one gang within SWAP_WINDOW
     toleration_seconds: int | None = None  # injected into pods on start; None = not
-    #: more than this share of a flavor's nodes lost within a minute: swap nothing, say so, wait
+    #: circuit breaker: with more than this share of a flavor's nodes lost within a minute nothing is swapped, and a warning
+    #: says so
     breaker_share: float = 0.5
-    force_delete: bool = False  # consent to force deletion of pods on nodes that cannot be reached
-    #: move to a spare already when a node is about to leave; never at the cost of others
+    force_delete: bool = False  # permission to force deletion of pods on unreachable nodes
+    #: move to a spare before a node leaves, never at the cost of other workloads
     proactive: bool = False
 
     @property
@@ -102,10 +104,10 @@ class Recovery:
 class Overrun:
     """What happens to workloads that run longer than forecast (QueuePolicy.spec.overrun); see engine.state.overrun."""
 
-    warn_at: float = 0.9  # the quantile of its own forecast after which a workload counts as warned
-    overdue_factor: float = 3.0  # overdue after this many times that
+    warn_at: float = 0.9  # the quantile of its own forecast after which a workload is in state Warned
+    overdue_factor: float = 3.0  # a workload is Overdue after this many times that
     action: str = "Notify"  # None | Notify | Requeue | Deactivate
-    grace_seconds: float = 0.0  # from overdue to the action
+    grace_seconds: float = 0.0  # time from Overdue to the action
 
     @property
     def grace(self) -> Millis:
@@ -114,17 +116,17 @@ class Overrun:
 
 @dataclass(frozen=True, slots=True)
 class VictimPolicy:
-    """Who is stopped to make room, within what `PreemptionPolicy` allows (QueuePolicy.spec.preemption).
+    """Which workloads are stopped to make room, within what `PreemptionPolicy` allows (QueuePolicy.spec.preemption).
 
-    `choice` is about those that gangs of the queue preempt; the rest protects the queue's own gangs from anybody, see
-    engine.queues.protection.
+    `choice` is about the victims of the queue's own preemptors; the other fields protect the queue's workloads from every
+    preemptor, see engine.queues.protection.
     """
 
     choice: str = "Kueue"  # Kueue | LeastLostWork | FewestGangs
-    non_preemptible_from: int | None = None  # never those of this priority or higher …
-    non_preemptible_gpus: int | None = None  # … nor those that ask for so many accelerators or more, all pods together
-    min_runtime_seconds: float = 0.0  # not for so long after their start
-    max_preemptions: int | None = None  # not those that were preempted this often
+    non_preemptible_from: int | None = None  # workloads of this priority or higher are never victims
+    non_preemptible_gpus: int | None = None  # nor those of this many accelerators or more, all pods together
+    min_runtime_seconds: float = 0.0  # a workload is protected for this long after its start
+    max_preemptions: int | None = None  # a workload preempted this often is protected
 
     @property
     def min_runtime(self) -> Millis:

@@ -1,4 +1,4 @@
-"""What an administrator sets up: flavors, quotas, cohorts, queues, admission checks."""
+"""What an administrator configures: flavors, quotas, cohorts, queues, admission checks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Flavor:
     taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     topology: str = ""
-    #: somebody adds nodes when pods need them: what its present nodes can hold does not bound it
+    #: an autoscaler adds nodes when pods need them: present nodes do not bound the flavor
     autoscaled: bool = False
 
 
@@ -87,11 +87,11 @@ class ClusterQueue:
     #: "UsageBasedAdmissionFairSharing" orders pending workloads by the decayed usage of their LocalQueue.
     admission_mode: str = ""
     terminating: bool = False
-    #: labels of the object, by which a QueuePolicy may select it.
+    #: labels of the object, by which a QueuePolicy may select the queue.
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     #: named fixes of Kueue quirks that a QueuePolicy turns on for it, in addition to `Settings.fixes`; see engine.text.fixes
     fixes: frozenset[str] = frozenset()
-    #: what a QueuePolicy says beyond Kueue; None = as Kueue
+    #: set by a QueuePolicy beyond Kueue; None = as Kueue
     ordering: Ordering | None = None
     backfill: Backfill | None = None
     recovery: Recovery | None = None
@@ -107,7 +107,7 @@ class LocalQueue:
     stop_policy: str = "None"
     weight: float = 1.0
     terminating: bool = False
-    #: admission fair sharing: consumed resources so far and when they were last decayed (status of the object).
+    #: admission fair sharing: resources consumed so far, and when they were last decayed (status of the object).
     consumed: Mapping[str, float] = field(default_factory=dict[str, float])
     consumed_at: Millis = 0
 

@@ -1,4 +1,4 @@
-"""What is known of runs, beside what the Workload itself says."""
+"""What is known of runs besides the Workload itself: forecasts, and where pods are."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from gangline.engine.model.units import Millis
 
 @dataclass(frozen=True, slots=True)
 class RuntimeForecast:
-    """How long a workload will run, from its start to its end, as quantiles; a fact like any other, replaced by newer ones.
+    """The runtime of a workload, from its start to its end, as quantiles; a fact like any other, replaced by newer ones.
 
-    `quantiles` are (level, milliseconds) with rising levels. What it means for a run that has lasted a while is the
-    engine's arithmetic (`engine.model.runtime`): conditional on the time that it has taken, never in the past.
+    `quantiles` are (level, milliseconds) with rising levels. `engine.model.runtime` computes what they mean for a run that has
+    already lasted a while: conditional on the elapsed time, never in the past.
     """
 
     workload: str  # key
     quantiles: tuple[tuple[float, Millis], ...]
     source: str = ""  # Model, Hint, Limit, Class, Queue, Global, …
     samples: int = 0
-    #: flavor -> the same for a run there, where it takes longer or shorter on some than on others and may get any of them
+    #: flavor -> quantiles of a run there, where the flavor changes the runtime and the workload may get any of several
+    #: flavors
     by_flavor: Mapping[str, tuple[tuple[float, Millis], ...]] = field(
         default_factory=dict[str, tuple[tuple[float, int], ...]]
     )
@@ -28,7 +29,7 @@ class RuntimeForecast:
 
 @dataclass(frozen=True, slots=True)
 class BoundPod:
-    """A pod of a workload that sits on a node and has not ended."""
+    """A pod of a workload that is bound to a node and has not ended."""
 
     name: str
     pod_set: str
@@ -36,15 +37,15 @@ class BoundPod:
     index: int | None = None  # rank in its pod set
     ready: bool = False
     terminating: bool = False
-    #: when its grace period is over, once it has been told to go; 0 = not known
+    #: end of its grace period once it is deleted; 0 = not known
     due: Millis = 0
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadPods:
-    """Where the pods of a workload are. Complete: what is not in here is not bound."""
+    """Where the pods of a workload are. Complete: a pod that is not listed is not bound."""
 
     workload: str  # key
     pods: tuple[BoundPod, ...]
-    #: pods that failed by the fault of their node, with that: (name, node)
+    #: pods that failed through a fault of their node: (pod, node)
     failed: tuple[tuple[str, str], ...] = ()

@@ -1,12 +1,12 @@
-"""How long a run still takes: arithmetic on forecast quantiles, conditional on the time that it has taken already.
+"""Remaining runtime: arithmetic on forecast quantiles, conditional on the time that a run has already taken.
 
-A forecast gives a few quantiles of the run time. Between two of them the logarithm of the time is taken to be linear in the
-level; below the first one the times fall to a tenth of it; beyond the last one survival falls as a power of time (a Pareto
-tail through the last two points), so that the longer a run has outlived its forecast the longer it is expected to go on.
+A forecast gives a few quantiles of the runtime. Between two of them the logarithm of the time is linear in the level; below the
+first one the times fall to a tenth of it; beyond the last one survival falls as a power of time (a Pareto tail through the last
+two points), so that the longer a run has outlived its forecast, the longer it is expected to continue.
 
-A run that has lasted `elapsed` is past level u = F(elapsed); its remaining time at level p ends at level u + p·(1 - u). Looked
-at on every tick that estimate would creep. So it is a staircase: it is made anew only when the run passes one of the
-forecast's points or the estimate itself. The stairs depend on nothing but the forecast, never on when somebody looked.
+A run that has lasted `elapsed` is past level u = F(elapsed); its remaining time at level p ends at level u + p·(1 - u).
+Evaluated on every tick, that estimate would creep. So it is a staircase: it is computed anew only when the run passes one of
+the forecast's points or the estimate itself. The steps depend on nothing but the forecast, never on the time of evaluation.
 
 All times are milliseconds.
 """
@@ -21,35 +21,35 @@ from typing import NamedTuple
 
 from gangline.engine.model import Millis, RuntimeForecast
 
-#: No end is known: longer than anything.
+#: No end is known: longer than any other time.
 NEVER: Millis = 1 << 62
 
-#: The least time that an estimate looks ahead, and the least step of a staircase.
+#: An estimate looks at least this far ahead; also the smallest step of a staircase.
 TICK: Millis = 1000
 
-#: Bounds of the tail's exponent: 0.5 doubles the median remaining time fourfold, 8 lets it end soon.
+#: Bounds of the tail's exponent: 0.5 makes the median remaining time three times the elapsed one, 8 lets the run end soon.
 _TAIL_HEAVIEST, _TAIL_LIGHTEST = 0.5, 8.0
 #: Beyond the last point the staircase has a step each time the run has grown by this factor.
 _STEP = 1.5
-#: Quantiles remembered per run; policies ask for a few.
+#: Quantiles cached per run; policies ask for a few.
 _KNOWN = 4
 _SHORTEST = 0.1  # of the first quantile: the time at level 0
 
 
 class Estimate(NamedTuple):
-    """When a run will have ended, as time since its start, and up to which run time that is the answer."""
+    """When a run will have ended, as time since its start, and up to which elapsed time that answer holds."""
 
     end: Millis
     until: Millis
 
 
 class Runtime:
-    """The distribution of one run's length; `limit` is enforced, so that nothing lasts longer."""
+    """The distribution of one run's length; `limit` is enforced, so that no run lasts longer."""
 
     __slots__ = ("_alpha", "_index", "_known", "_levels", "_logs", "_stair", "_times", "limit")
 
     def __init__(self, quantiles: Sequence[tuple[float, Millis]], limit: Millis | None = None) -> None:
-        """ValueError unless there are quantiles, levels rise strictly within (0, 1), and times don't fall."""
+        """ValueError unless there are quantiles, levels rise strictly within (0, 1), and times do not fall."""
         levels = [level for level, _ in quantiles]
         if not levels:
             raise ValueError("quantiles: at least one is needed")
@@ -63,17 +63,17 @@ class Runtime:
         self._times = [times[0] * _SHORTEST, *times]
         self._logs = [log(time) for time in self._times]
         self._alpha = self._tail()
-        self._index = 0.0  #: 0 = not asked for yet
-        #: quantiles that were asked for before
+        self._index = 0.0  #: 0 = not computed yet
+        #: quantiles computed before
         self._known: dict[float, Millis] = {}
-        #: the stair that was asked for last, by level: where it begins, and what it says
+        #: the step computed last, by level: where it begins, and the estimate there
         self._stair: dict[float, tuple[Millis, Estimate]] = {}
 
     @classmethod
     def of(cls, forecast: RuntimeForecast | None, limit: Millis | None, flavors: Iterable[str] = ()) -> Runtime | None:
-        """What is known of a run on these flavors, as slow as the slowest of them; a limit alone is a run of that length.
+        """The distribution of a run on these flavors, as slow as the slowest of them; a limit alone is a run of that length.
 
-        None = nothing is known, it may last for ever.
+        None = nothing is known, the run may last for ever.
         """
         if forecast is not None and forecast.by_flavor:
             known = [forecast.by_flavor[flavor] for flavor in flavors if forecast.by_flavor.get(flavor)]
@@ -92,7 +92,7 @@ class Runtime:
         return min(_TAIL_LIGHTEST, max(_TAIL_HEAVIEST, log((1 - a) / (1 - b)) / rise))
 
     def quantile(self, level: float) -> Millis:
-        """The run time that is not exceeded with this chance; never more than the limit."""
+        """The runtime that is not exceeded with this probability; never more than the limit."""
         known = self._known.get(level)
         if known is None:
             known = self._quantile(level)
@@ -114,8 +114,8 @@ class Runtime:
         return time if self.limit is None else min(time, self.limit)
 
     def index(self) -> float:
-        """The Gittins index of a run that has not begun, as a time: what is spent on such runs for each one that ends, if each
-        is given up after some time t, and t is chosen best.
+        """The Gittins index of a run that has not begun, as a time: the time spent on such runs per completed run, if each is
+        given up after some time t, and t is chosen best.
 
         The least of E[min(X, t)] / P(X <= t) (Aalto, Ayesta and Righter, "On the Gittins index in the M/G/1 queue", 2009), over
         the points of the forecast. On one server, serving the least index first has the least mean wait where runs may be
@@ -126,17 +126,17 @@ class Runtime:
         return self._index if self.limit is None else min(self._index, self.limit)
 
     def _spent_per_end(self) -> Iterator[float]:
-        """By point: the mean of what runs take until then, over the share of them that end by then."""
-        ended = 0.0  # what those take that have ended, over all
+        """By point: the mean time that runs take until then, divided by the share of runs that end by then."""
+        ended = 0.0  # time taken by the runs that have ended, over all runs
         points = zip(self._times, self._levels, strict=True)
         for (before, below), (time, level) in pairwise(points):
-            # the mean of times whose logarithm is spread evenly
+            # the mean of times whose logarithm is uniformly distributed
             mean = (time - before) / log(time / before) if time > before else time
             ended += (level - below) * mean
             yield (ended + (1 - level) * time) / level
 
     def level(self, elapsed: Millis) -> float:
-        """The chance that a run has ended by `elapsed`, by the forecast alone."""
+        """The probability that a run has ended by `elapsed`, by the forecast alone."""
         if elapsed <= self._times[0]:
             return 0.0
         at, levels, logs = log(elapsed), self._levels, self._logs
@@ -148,20 +148,22 @@ class Runtime:
         )
 
     def total(self, elapsed: Millis, p: float) -> Millis:
-        """The length of a run that has lasted `elapsed`, at level `p`: later than `elapsed`, unless the limit is over."""
+        """The total length of a run that has lasted `elapsed`, at level `p`: later than `elapsed`, unless the limit has
+        passed.
+        """
         found = max(elapsed + _ahead(elapsed), self._given(elapsed, p))
         return found if self.limit is None else min(found, max(self.limit, elapsed + TICK))
 
     def _given(self, elapsed: Millis, p: float) -> Millis:
-        """The quantile of those runs that last longer than `elapsed`."""
+        """The quantile among runs that last longer than `elapsed`."""
         if p < 1.0 and elapsed >= self._times[-1]:
-            # a power law looks alike from everywhere; by levels, which get too near to 1, it could not be told
+            # a power law is scale-free; computed by levels, which get too close to 1, the result would lose all digits
             return _millis(log(elapsed) - log(1 - p) / self._alpha)
         u = self.level(elapsed)
         return self.quantile(u + p * (1 - u))
 
     def estimate(self, elapsed: Millis, p: float) -> Estimate:
-        """The stair on which a run that has lasted `elapsed` stands."""
+        """The step of the staircase for a run that has lasted `elapsed`."""
         at, stair = self._stair.get(p, _NO_STAIR)
         if at > elapsed or stair.until == 0:
             at, stair = 0, self._step(0, p)
@@ -174,12 +176,12 @@ class Runtime:
         return stair
 
     def _step(self, at: Millis, p: float) -> Estimate:
-        """The stair that begins at a run time of `at`."""
+        """The step that begins at an elapsed time of `at`."""
         end = self.total(at, p)
         return Estimate(end, min(end, self._next_point(at)))
 
     def _next_point(self, elapsed: Millis) -> Millis:
-        """The forecast's next point after `elapsed`; beyond the last one, the next of a geometric row."""
+        """The forecast's next point after `elapsed`; beyond the last one, the next of a geometric series."""
         times = self._times
         if elapsed < times[-1]:
             for time in times[1:]:
@@ -199,7 +201,7 @@ def _median(runtime: Runtime) -> Millis:
 
 
 def _ahead(elapsed: Millis) -> Millis:
-    """How far an estimate looks at least: a hundredth of the time so far, so that there are never many stairs."""
+    """The least distance of an estimate: a hundredth of the elapsed time, so that there are never many steps."""
     return max(TICK, elapsed // 100)
 
 
@@ -208,7 +210,9 @@ def _millis(logarithm: float) -> Millis:
 
 
 def _cleaned(quantiles: Sequence[tuple[float, Millis]]) -> list[tuple[float, Millis]]:
-    """Forecasts are facts from outside: levels out of order are sorted, those out of range dropped, falling times raised."""
+    """Quantiles made valid, since forecasts are facts from outside: levels sorted, levels out of range dropped, falling times
+    raised.
+    """
     cleaned: list[tuple[float, Millis]] = []
     for level, time in sorted(set(quantiles)):
         if not 0.0 < level < 1.0:

@@ -1,4 +1,4 @@
-"""What selects nodes and namespaces: taints, tolerations, affinity, labels."""
+"""Selectors of nodes and namespaces: taints, tolerations, affinity, labels."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ class PreferredTerm:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """`match_labels` are folded into `expressions` (operator In). No expressions = selects everything."""
+    """A Kubernetes label selector; `match_labels` become `expressions` (operator In). No expressions = selects everything."""
 
     expressions: tuple[Expression, ...] = ()

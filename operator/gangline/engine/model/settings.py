@@ -1,4 +1,4 @@
-"""How the engine is set."""
+"""Cluster-wide settings of the engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AdmissionFairSharing:
 
 @dataclass(frozen=True, slots=True)
 class PodsReadyPolicy:
-    """waitForPodsReady of Kueue's configuration."""
+    """`waitForPodsReady` of Kueue's configuration."""
 
     timeout_seconds: float = 1800.0
     recovery_timeout_seconds: float | None = None  # None = as timeout
@@ -50,15 +50,16 @@ class PodsReadyPolicy:
         return self.timeout if seconds is None else millis(seconds)
 
     def backoff(self, count: int) -> Millis:
-        """The pause after so many evictions: it doubles each time, up to the longest one."""
+        """The back-off after this many evictions: it doubles each time, up to the longest one."""
         return millis(min(self.backoff_max_seconds, self.backoff_base_seconds * 2.0 ** min(count - 1, 62)))
 
 
 @dataclass(frozen=True, slots=True)
 class HealthPolicy:
-    """What differs from the engine's table of health signals (`engine.nodes.health`)."""
+    """Changes to the engine's table of health signals (`engine.nodes.health`)."""
 
-    #: node condition type -> Lost | Suspect | LeavingSoon | DegradedDevice while it is True; Ignore = it says nothing
+    #: node condition type -> Lost | Suspect | LeavingSoon | DegradedDevice while it is True; Ignore = the condition has no
+    #: effect
     conditions: Mapping[str, str] = field(default_factory=dict[str, str])
     #: signal, as the table names it -> seconds that it must last before it counts
     grace_seconds: Mapping[str, float] = field(default_factory=dict[str, float])

@@ -1,4 +1,4 @@
-"""What the console and the statuses of queues show."""
+"""Statuses of queues, for the console and for the objects' own status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Units and sizes that everything in the engine shares."""
+"""Units and sizes used by the whole engine."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TypeAlias
 #: A quota of this size or more is unlimited; sums saturate here (Kueue uses int64).
 UNLIMITED = 2**63 - 1
 
-#: The engine's one unit of time: a moment since the epoch, or a span. What manifests and configurations state in seconds is
-#: recorded in seconds (`…_seconds`), and read in this unit through the property beside it.
+#: The engine's one unit of time: a moment since the epoch, or a span. A time that manifests and configurations state in
+#: seconds is stored in seconds (`…_seconds`) and read in this unit through the property beside it.
 Millis: TypeAlias = int
 
 SECOND: Millis = 1000
@@ -30,5 +30,5 @@ def millis_or_none(seconds: float | None) -> Millis | None:
 
 
 def whole_second(moment: Millis) -> Millis:
-    """As Kubernetes writes moments down: the fraction of the second is cut off."""
+    """The moment as Kubernetes writes it: without the fraction of the second."""
     return moment // SECOND * SECOND

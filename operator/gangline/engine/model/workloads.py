@@ -1,4 +1,4 @@
-"""A gang: what it asks for, what it was given, and what the cluster says of it so far."""
+"""A workload: what it asks for, what it was given, and the parts of its status that decide."""
 
 from __future__ import annotations
 
@@ -37,16 +37,18 @@ class PodSet:
     affinity: Affinity = ()
     preferred_affinity: tuple[PreferredTerm, ...] = ()
     topology: TopologyRequest | None = None
-    #: digest of what else shapes the pods (ports, runtime class, claims, …): equal shapes are interchangeable.
+    #: digest of everything else that shapes the pods (ports, runtime class, claims, …): equal shapes are interchangeable.
     shape: str = ""
-    #: node label key of which `domains` values are each taken for itself alone (JobSet exclusive-topology)
+    #: node label key; the pod set takes `domains` of its values, each for itself alone (JobSet exclusive-topology)
     exclusive: str = ""
     domains: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """Pods of one pod set in one topology domain; `values` from the top level down (hostname alone where that is lowest)."""
+    """Pods of one pod set in one topology domain; `values` from the top level down (only the hostname where that is the
+    lowest).
+    """
 
     values: tuple[str, ...]
     count: int
@@ -91,7 +93,7 @@ class CheckState:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A gang: what it asks for and what the cluster says of it so far."""
+    """A workload as its spec and status say."""
 
     uid: str
     namespace: str
@@ -104,11 +106,11 @@ class Workload:
     active: bool = True
     gates: tuple[str, ...] = ()  # entries of the admission-gated-by annotation
     max_execution_seconds: int | None = None
-    #: what the user names it by and, for messages, the uid of the job that owns it.
+    #: the job's name, for messages; and the uid of the job that owns the workload.
     job_uid: str = ""
 
     # status
-    admission: Admission | None = None  # not None = it holds quota (QuotaReserved=True)
+    admission: Admission | None = None  # not None = the workload holds quota (QuotaReserved=True)
     reserved_at: Millis = 0
     admitted: bool = False
     admitted_at: Millis = 0
@@ -125,29 +127,29 @@ class Workload:
     requeue_count: int = 0
     requeue_at: Millis | None = None
     past_execution_seconds: int = 0
-    preemptions: int = 0  # how often it was told to make room for others, over all its runs
+    preemptions: int = 0  # how often it was preempted, over all its runs
     reclaimable: Mapping[str, int] = field(default_factory=dict[str, int])  # pod set -> finished pods
     checks: tuple[CheckState, ...] = ()
     unhealthy_nodes: tuple[str, ...] = ()
 
-    # what Gangline remembers beyond Kueue's schema
-    #: it was started before a reserved head that goes before it
+    # recorded by Gangline beyond Kueue's schema
+    #: it was backfilled: started before a reserved head that precedes it in queue order
     backfilled: bool = False
-    #: work is lost in steps of this many seconds when it is stopped; None = all of it, from its start
+    #: when it is stopped, work is lost in steps of this many seconds; None = all of it, from its start
     checkpoint_seconds: float | None = None
-    #: when nodes were replaced under it, and how many; of the last SWAP_WINDOW at least
+    #: when nodes were replaced under it, and how many; at least those of the last SWAP_WINDOW
     replaced: tuple[tuple[Millis, int], ...] = ()
-    #: nodes that failed it, from `Heal.lost` or `Evict.avoid` on until it runs complete again; others are preferred to them
+    #: nodes that failed it, from `Heal.lost` or `Evict.avoid` on until all its pods run again; other nodes are preferred
     avoid: tuple[str, ...] = ()
-    #: when it was last told to leave nodes (`Heal.at`, or of an `Evict` that names some): what failed later is another loss
+    #: the time of the last `Heal`, or of an `Evict` that names nodes: a node that fails later is another loss
     healed_at: Millis = 0
-    #: it can't replace single pods: when some are lost, all of it starts again (JobSet)
+    #: it cannot replace single pods: when some are lost, all of it starts again (JobSet)
     restarts_whole: bool = False
-    #: how far it ran past its forecast in this run: "" | Warned | Overdue
+    #: how far it has outrun its forecast in this run: "" | Warned | Overdue
     overrun: str = ""
-    #: it was overdue in this run or an earlier one: its forecast is not to be relied on
+    #: it was overdue in this run or an earlier one: its forecast is not trusted any more
     overran: bool = False
-    #: what is done about it since it hangs: "" | Notify | Restart | Requeue
+    #: the action that is taken because it hangs: "" | Notify | Restart | Requeue
     stalled: str = ""
 
     @property
@@ -156,11 +158,11 @@ class Workload:
 
     @property
     def execution_left(self) -> Millis | None:
-        """What is left of its maximum execution time, less than nothing once it is exceeded; None = there is no limit."""
+        """What is left of its maximum execution time, negative once it is exceeded; None = no limit."""
         most = self.max_execution_seconds
         return None if most is None else millis(most - self.past_execution_seconds)
 
     @property
     def checkpoint(self) -> Millis | None:
-        """The time between its checkpoints; None = it keeps none."""
+        """The time between its checkpoints; None = it writes none."""
         return max(1, millis(self.checkpoint_seconds)) if self.checkpoint_seconds else None

@@ -1,9 +1,9 @@
-"""Capacity follows health: quota says what a queue may use, the healthy nodes of a flavor what there is to use.
+"""Capacity that follows health: quota bounds what a queue may use, the healthy nodes of a flavor what there is to use.
 
-Every holder has a seat for each of its pods: where the pod sits, or where room is kept for it until it does. Seats are taken
-on real nodes across all queues, so that a gang is admitted only when the healthy nodes that its flavors select have room for
-the whole of it. Topology flavors have a ledger of their own and are not counted here; flavors without node labels, with labels
-that select no node, or marked as autoscaled are bounded by quota alone, as in Kueue.
+Every holder has a node assignment: for each of its pods the node that it is bound to, or one on which room is kept for it. Room
+is taken on real nodes across all queues, so that a gang is admitted only when the healthy nodes that its flavors select have
+room for the whole of it. Topology flavors have a ledger of their own and are not counted here; flavors without node labels,
+with labels that select no node, or marked as autoscaled are bounded by quota alone, as in Kueue.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from gangline.engine.nodes.packer import Member, NodeAssignment, Packer, Place, 
 from gangline.engine.nodes.pod_locations import PodLocations
 from gangline.engine.queues.workload_state import WorkloadState
 
-#: One pod set to be seated: itself, how many pods, and the flavors of its resources.
+#: One pod set to be assigned: itself, how many pods, and the flavors of its resources.
 Ask = tuple[PodSet, int, Sequence[str]]
 
 
 @dataclass(slots=True)
 class Holding:
-    """What a holder has. Its members are made when it is first seated."""
+    """A holder's share of the nodes. Its members are computed when it is first assigned to nodes."""
 
     gang: WorkloadState
     admission: Admission
@@ -42,15 +42,15 @@ class Capacity:
         self._flavors = flavors
         self.pod_locations = PodLocations(health, self._requests_of, lambda key: key in self._holdings)
         self._holdings: dict[str, Holding] = {}
-        #: node -> the holders with pods or seats there
+        #: node -> the holders with pods there, or room kept for them
         self._on: dict[str, set[str]] = {}
-        #: holders whose seats have to be found anew, and those for which some are missing
+        #: holders whose assignment has to be computed again, and those of which pods are missing
         self._unsettled: set[str] = set()
         self.without_nodes: set[str] = set()
         self._grounds: dict[tuple[str, ...], Ground | None] = {}
         #: flavors that may have more room than before, "*" = all
         self._opened: set[str] = set()
-        #: for engine.backfill.timeline: changes when nodes do, and holders that got other seats
+        #: for engine.backfill.timeline: changes with the nodes; and the holders whose assignment changed
         self.nodes_version = 0
         self.moved: dict[str, None] = {}
 
@@ -73,7 +73,7 @@ class Capacity:
             self._opened.add("*")
 
     def regard_flavors(self) -> None:
-        """Flavors changed, or the nodes that they select: every holder may be somewhere else."""
+        """Flavors, or the nodes that they select, changed: every holder's assignment is computed again."""
         self._grounds.clear()
         self._unsettled.update(self._holdings)
         self._opened.add("*")
@@ -85,7 +85,7 @@ class Capacity:
             self._unsettled.add(key)
 
     def stays(self, gang: WorkloadState) -> None:
-        """It was to move, and does not after all: its pods count where they are, those that were given up as well."""
+        """The holder was to move and does not: its pods count where they are, those that were given up as well."""
         gang.healed.clear()
         self.pod_locations.recall(gang.key)
         if gang.key in self._holdings:
@@ -99,7 +99,7 @@ class Capacity:
         return {}
 
     def advance(self, now: int) -> set[str]:
-        """Follow the health of nodes up to `now`; the nodes whose standing changed."""
+        """Follow the health of nodes up to `now`. Returns the nodes whose standing changed."""
         self.pod_locations.tell()
         changed = self.health.advance(now)
         for name in changed:
@@ -114,7 +114,7 @@ class Capacity:
         return changed
 
     def opened(self) -> frozenset[str]:
-        """Flavors that may have more room than when this was last asked."""
+        """Flavors that may have more room than at the last call."""
         opened, self._opened = self._opened, set()
         if "*" in opened:
             opened = set(self._flavors)
@@ -123,7 +123,7 @@ class Capacity:
     # --- grounds ------------------------------------------------------------------------------------------------------
 
     def ground(self, flavors: Iterable[str]) -> Ground | None:
-        """The nodes that pods with these flavors may go to; None if nodes don't bound them."""
+        """The nodes that pods with these flavors may go to; None if nodes do not bound them."""
         key = tuple(sorted(set(flavors)))
         if key not in self._grounds:
             self._grounds[key] = self._find_ground(key)
@@ -151,7 +151,7 @@ class Capacity:
     # --- holders ------------------------------------------------------------------------------------------------------
 
     def hold(self, gang: WorkloadState, admission: Admission) -> None:
-        """`gang` holds quota: its pods have or get seats. Those of topology flavors are seated elsewhere."""
+        """`gang` holds quota: its pods are assigned to nodes, except those of topology flavors."""
         holding = self._holdings.get(gang.key)
         if holding is None:
             self._holdings[gang.key] = Holding(gang, admission)
@@ -161,7 +161,7 @@ class Capacity:
         self._unsettled.add(gang.key)
 
     def take(self, gang: WorkloadState, admission: Admission, assigned: NodeAssignment | None) -> None:
-        """The same, on the seats that were found for it."""
+        """`hold`, with the assignment that was found for the gang."""
         self.hold(gang, admission)
         if assigned is not None:
             holding = self._holdings[gang.key]
@@ -169,7 +169,7 @@ class Capacity:
             self._replace(holding, assigned)
 
     def _learn(self, holding: Holding) -> None:
-        """Its members anew: what they ask for, or where flavors take them, may have changed."""
+        """Compute its members again: its requests, or the nodes that its flavors select, may have changed."""
         counts = {demand.name: demand for demand in holding.gang.demands}
         asks: list[Ask] = [
             (counts[each.name].pod_set, min(each.count, counts[each.name].count), tuple(each.flavors.values()))
@@ -194,7 +194,7 @@ class Capacity:
         self._open(holding)
 
     def lift(self, gang: WorkloadState) -> None:
-        """Think it away; `restore` is the exact reverse."""
+        """Simulate removal of the gang; `restore` is the exact reverse."""
         holding = self._holdings.get(gang.key)
         if holding is not None and not holding.lifted:
             self._apply(holding, -1)
@@ -210,16 +210,16 @@ class Capacity:
         return self._holdings.get(gang.key)
 
     def holders_on(self, node: str) -> list[str]:
-        """Workloads with pods or seats on a node."""
+        """Workloads with pods on a node, or with room kept for them there."""
         return sorted({*self._on.get(node, ()), *self.pod_locations.on(node)})
 
     def nodes_of(self, gang: WorkloadState) -> set[str]:
-        """Where its pods sit and where room is kept for them."""
+        """The nodes of its pods, and those on which room is kept for them."""
         holding = self._holdings.get(gang.key)
         return holding.assigned.nodes() if holding else set()
 
     def domains_of(self, gang: WorkloadState, label: str) -> frozenset[str] | None:
-        """Its domains of a node label, none of them while there is not one for each of its jobs; None: nodes don't bound it."""
+        """Its domains of a node label, none of them while it has fewer than it needs; None: nodes do not bound it."""
         holding = self._holdings.get(gang.key)
         takers = [each for each in holding.members if each.exclusive == label and each.ground] if holding else []
         if holding is None or not takers:
@@ -245,7 +245,7 @@ class Capacity:
                 del self._on[node]
 
     def occupy(self, key: str, members: Iterable[Member], assigned: NodeAssignment, sign: int) -> None:
-        """Take (or with sign -1 give back) seats in the name of `key`."""
+        """Take (or with sign -1 give back) this assignment in the name of `key`."""
         requests = {member.name: member.requests for member in members}
         for taken in (assigned.bound, assigned.kept, assigned.lingering):
             for (name, node), count in taken.items():
@@ -271,7 +271,7 @@ class Capacity:
     # --- settling -----------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Bring all seats in line with what was said; those who hold longest choose first."""
+        """Compute all outdated assignments again; the gangs that have held quota longest choose first."""
         if not self.health.nodes or (not self._unsettled and not (self._opened and self.without_nodes)):
             return
         anew, self._unsettled = self._unsettled & self._holdings.keys(), set()
@@ -289,11 +289,11 @@ class Capacity:
         return gang.reserved_at, gang.uid
 
     def _open(self, holding: Holding) -> None:
-        """It left seats."""
+        """Give back its assignment."""
         self._opened.update(flavor for member in holding.members for flavor in member.flavors)
 
     def _sit_down(self, holding: Holding) -> None:
-        """Where its pods sit is certain. Seats that it had are kept for as many pods as have none."""
+        """Assign its bound pods to their nodes. Room that it had stays kept for as many pods as are not bound."""
         bound = self.bound(holding)
         if bound == holding.assigned.bound and self._lingering(holding, holding.assigned) == holding.assigned.lingering:
             return
@@ -310,7 +310,7 @@ class Capacity:
         self._open(holding)
 
     def _crowded(self, moved: Iterable[Holding]) -> set[str]:
-        """Holders that were assumed to come where others sit now."""
+        """Holders with room kept where other pods are now."""
         crowded: set[str] = set()
         for holding in moved:
             for node in holding.assigned.nodes():
@@ -328,7 +328,7 @@ class Capacity:
             self._replace(holding, self._seated(holding, holding.members, lost=frozenset()))
 
     def _seated(self, holding: Holding, members: Iterable[Member], lost: Collection[str]) -> NodeAssignment:
-        """The best seats for it, as many as there are."""
+        """The best assignment for it, which may leave pods missing."""
         was_lifted = holding.lifted
         self.lift(holding.gang)
         packer = self._begin(holding, lost)
@@ -371,7 +371,7 @@ class Capacity:
         }
 
     def _bound_of(self, holding: Holding, member: Member, lost: Collection[str]) -> dict[str, int]:
-        """Pods of a member per node, as many as it has; those on lost nodes, and those given up already, don't count."""
+        """The bound pods of a member per node, at most its count; pods on lost nodes, and those given up, do not count."""
         gone = {*lost, *self.given_up(holding.gang)}
         pods = [
             pod
@@ -382,7 +382,7 @@ class Capacity:
         return dict(Counter(pod.node for pod in pods[: member.count]))
 
     def _lingering(self, holding: Holding, assigned: NodeAssignment) -> dict[Place, int]:
-        """Its pods on nodes that can be used where it has no seats for them, or not for so many."""
+        """Its pods on usable nodes where its assignment has no room for them, or not for so many."""
         pods = self.pod_locations.pods(holding.gang.key)
         if len(pods) <= sum(assigned.bound.values()):
             return {}
@@ -402,13 +402,15 @@ class Capacity:
         return frozenset(found - assigned.domains.keys())
 
     def given_up(self, gang: WorkloadState) -> set[str]:
-        """Lost nodes under it that are being replaced already."""
+        """Lost nodes under it that are already being replaced."""
         return {node for node in (*gang.healed, *gang.workload.avoid) if not self.health.usable(node)}
 
     # --- moving -------------------------------------------------------------------------------------------------------
 
     def reassign(self, gang: WorkloadState, lost: Collection[str]) -> NodeAssignment | Shortage:
-        """Seats for the whole gang without these nodes, as things are; the pods that it keeps stay where they are."""
+        """An assignment of the whole gang without these nodes; the pods that it keeps stay where they are. Or what is missing
+        for one.
+        """
         holding = self._holdings[gang.key]
         self.lift(gang)
         packer = self._begin(holding, lost)
@@ -432,13 +434,13 @@ class Capacity:
             self.restore(gang)
 
     def keep(self, gang: WorkloadState, assigned: NodeAssignment) -> None:
-        """It gets these seats, though others may still sit there."""
+        """Give it this assignment, though pods of others may still be there."""
         self._replace(self._holdings[gang.key], assigned)
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def request(self, gang: WorkloadState, asks: Sequence[Ask], recovery: Recovery | None) -> CapacityRequest | None:
-        """What a gang that waits needs; None if nodes don't bound it."""
+        """What a waiting gang needs of nodes; None if nodes do not bound it."""
         if not self.health.nodes or not any(self.ground(flavors) is not None for _, _, flavors in asks):
             return None
         members = [each for each in self._members(asks) if each.ground is not None]
@@ -457,5 +459,5 @@ class Capacity:
 
 
 def _offer(node: Node) -> object:
-    """What a node offers, and to whom."""
+    """What a node offers, and to which pods."""
     return node.labels, node.allocatable, node.taints

@@ -1,4 +1,4 @@
-"""What a gang that waits needs of the nodes: room for all of it at once, besides the spares that are held back."""
+"""What a waiting gang needs of nodes: room for all of it at once, besides the spares that are held back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _nothing() -> None:
 
 
 class AllAssignments(Protocol):
-    """The seats that there are, and those who have some (`nodes.capacity`)."""
+    """The node assignments of all holders (`nodes.capacity`)."""
 
     @property
     def rooms(self) -> NodeRooms: ...
@@ -26,7 +26,7 @@ class AllAssignments(Protocol):
 
 
 class CapacityRequest:
-    """Whether there is room for a gang that waits. `assigned` are those that were last found."""
+    """Whether there is room for a waiting gang. `assigned` is the assignment that was last found."""
 
     def __init__(
         self, capacity: AllAssignments, gang: WorkloadState, members: list[Member], recovery: Recovery | None
@@ -64,7 +64,7 @@ class CapacityRequest:
             packer.undo()
 
     def lacks(self) -> Shortage | None:
-        """The same without finding seats, where counting will do."""
+        """`shortage` without computing an assignment where counting is enough."""
         (first, *others) = self._members
         if others or first.exclusive or first.ground is None or self._spares(first) is not NO_SPARES:
             return self.shortage()
@@ -75,7 +75,7 @@ class CapacityRequest:
         return self.shortage() is None
 
     def assume(self) -> Callable[[], None]:
-        """The seats that were last found are taken for a moment; what is returned gives them back."""
+        """Take the assignment that was last found, for a simulation. Returns the function that gives it back."""
         assigned, capacity, key = self.assigned, self._capacity, f"{self._gang.key} (assumed)"
         if assigned is None:
             return _nothing
@@ -89,7 +89,7 @@ class CapacityRequest:
         return Spares(recovery.spares, recovery.spares_percent)
 
     def _too_few_spares(self, each: Member) -> Shortage | None:
-        """Seated as it is now, fewer rooms are idle than are to be held back."""
+        """With the gang assigned, fewer rooms are idle than are held back as spares."""
         spares = self._spares(each)
         if spares is NO_SPARES or each.ground is None:
             return None
@@ -104,7 +104,7 @@ class CapacityRequest:
         return Shortage(each, wanted, max(0, wanted - (kept - idle)), kept)
 
     def _idle(self, each: Member) -> tuple[int, int]:
-        """Nodes or domains that are usable, and those of them where nothing is."""
+        """The number of usable nodes or domains, and the number of those with no pods."""
         assert each.ground is not None
         rooms = self._capacity.rooms
         usable = dict(rooms.usable(each.ground))
@@ -118,7 +118,7 @@ class CapacityRequest:
         return len(domains), idle
 
     def can_never_fit(self) -> Shortage | None:
-        """What would be missing even if nobody else held anything."""
+        """What would be missing even if no other gang held anything."""
         rooms = self._capacity.rooms
         for each in self._members:
             assert each.ground is not None
@@ -135,11 +135,11 @@ class CapacityRequest:
         return None
 
     def _lent(self) -> bool:
-        """It may run on spares, as it can be stopped at once."""
+        """The gang may run on spares, since it can be stopped at once."""
         return self._recovery is not None and self._recovery.lend and not may_be_protected(self._gang)
 
     def text(self, short: Shortage) -> str:
-        """In words, the same for as long as it is the same."""
+        """The shortage in words, which stay the same for as long as it does."""
         each = short.member
         assert each.ground is not None
         flavor = " and ".join(each.flavors)

@@ -1,11 +1,11 @@
-"""Which nodes can be trusted: one table of signals, each with a class and a grace, and what follows from them over time.
+"""Node health: one table of signals, each with a class and a grace, and what follows from them over time.
 
     a signal appears ─▶ no new work on the node ─▶ its grace is over: the node is lost ─▶ it is gone: soak ─▶ usable again
 
-The classes: a *Lost* node no longer runs its pods; a *Suspect* one gets no new work until the doubt is over; one *LeavingSoon*
-will be drained; on one with a *DegradedDevice* the pods that use devices are lost and the others go on.
+The classes: a *Lost* node no longer runs its pods; a *Suspect* one gets no new work until the signal is gone; one *LeavingSoon*
+will be drained; on one with a *DegradedDevice* the pods that use devices are lost and the others keep running.
 
-Signals are told by `put_node`, and those that pods give by `note`. Neither knows the time: `advance(now)` dates what is new.
+`put_node` reads signals of a node, `note` those that pods report. Neither knows the time: `advance(now)` dates new signals.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ LEAVING: Final = "LeavingSoon"
 DEGRADED: Final = "DegradedDevice"
 IGNORE: Final = "Ignore"
 
-#: Losses within this time make a node a flapping one: each of them doubles its soak …
+#: Losses within this time make a node flapping: each of them doubles its soak …
 FLAP_WINDOW: Final = 600_000
-#: … up to so many times.
+#: … up to this factor.
 LONGEST_SOAK: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A row of the table: what is read, and what it means while it reads so.
+    """A row of the table: what is read, and what it means while it shows.
 
     `read` is Ready, Condition, Taint, Cordon, Label, Annotation, Due (a label with the second at which something begins),
-    Object (existence and identity), or Pods (told by `note`). No `values` = any value.
+    Object (existence and identity), or Pods (reported by `note`). No `values` = any value.
     """
 
     kind: str
@@ -44,16 +44,16 @@ class Signal:
     means: str
     grace: Millis = 0
     values: frozenset[str] = frozenset()
-    #: so long it is heeded, if it still shows then; 0 = for as long as it shows
+    #: the signal counts for this long, if it still shows then; 0 = for as long as it shows
     lasts: Millis = 0
 
 
-#: How long before an announced maintenance a node counts as leaving.
+#: This long before an announced maintenance a node counts as leaving.
 MAINTENANCE_NOTICE: Final[Millis] = 3_600_000
 
 _UNFIT_STATES = ("quarantined", "draining", "drain-succeeded", "drain-failed", "remediating", "remediation-failed")
 
-#: Ready=Unknown has been silent for the node controller's grace (40 s and more) already; Ready=False is often a restart.
+#: Ready=Unknown has already been silent for the node controller's grace (40 s and more); Ready=False is often a restart.
 HEALTH_SIGNALS: Final[tuple[Signal, ...]] = (
     Signal("NotReady", "Ready", "False", LOST, 2_000),
     Signal("Unreachable", "Ready", "Unknown", LOST, 1_000),
@@ -88,7 +88,7 @@ HEALTH_SIGNALS: Final[tuple[Signal, ...]] = (
     Signal("PodsFailed", "Pods", "pods that failed by the node's fault", SUSPECT, lasts=300_000),
 )
 
-#: An untolerated taint that has no row: a node with NoExecute is lost for a gang, one with NoSchedule gets nothing new of it.
+#: An untolerated taint that has no row: a node with NoExecute is lost for a gang, one with NoSchedule gets no new pods of it.
 UNTOLERATED: Final = "UntoleratedTaint"
 
 _ROWS: Final[Mapping[str, Signal]] = {signal.kind: signal for signal in HEALTH_SIGNALS}
@@ -105,12 +105,12 @@ class Loss:
     kind: str
     detected_at: Millis
     at: Millis
-    devices_only: bool = False  # pods that use no device go on
+    devices_only: bool = False  # pods that use no device keep running
 
 
 @dataclass(slots=True)
 class _Record:
-    """What is remembered of a node."""
+    """What is recorded of a node."""
 
     since: dict[str, Millis] = field(default_factory=dict[str, Millis])
     active: dict[str, Signal] = field(default_factory=dict[str, Signal])
@@ -129,12 +129,12 @@ class Health:
         self._policy = policy
         self.nodes: dict[str, Node] = {}
         self._records: dict[str, _Record] = {}
-        #: node -> signals that pods give, and since when; 0 = since they were noted
+        #: node -> signals that pods report, and since when; 0 = since they were noted
         self._notes: dict[str, dict[str, Millis]] = {}
         self._dirty: set[str] = set()
-        #: nodes with something that time alone will change, and when
+        #: nodes whose standing time alone will change, and when
         self._due: dict[str, Millis] = {}
-        #: how long a node that was lost is not used after it returned
+        #: how long a node that was lost stays unused after its return
         self.soak = soak
         self._last: dict[str, Node] = {}
         self._lost: dict[str, Loss] = {}
@@ -157,7 +157,7 @@ class Health:
         self._dirty.add(name)
 
     def note(self, node: str, kind: str, *, active: bool, since: Millis = 0) -> None:
-        """What pods tell of a node, by the kind of a signal that is read from them. `since` may lie in the future."""
+        """Pods report a signal of a node, by the kind of signal. `since` may lie in the future."""
         notes = self._notes.setdefault(node, {})
         if notes.get(kind) == (since if active else None):
             return
@@ -169,17 +169,17 @@ class Health:
         self._dirty.add(node)
 
     def renew(self, node: str, kind: str) -> None:
-        """A signal that shows already has been given again: what it lasts begins anew."""
+        """A signal that shows already was reported again: its duration begins anew."""
         record = self._records.get(node)
         if record is not None and record.since.pop(kind, None) is not None:
             self._dirty.add(node)
 
     def regard_policies(self) -> None:
-        """Flavors, queues or their policies changed: nodes may have to soak for another time."""
+        """Flavors, queues or their policies changed: the soak time of nodes may be another."""
         self._dirty.update(name for name, record in self._records.items() if record.returned is not None)
 
     def forget(self, node: str) -> None:
-        """Nobody names this node any more."""
+        """Nothing names this node any more."""
         if node not in self.nodes:
             for table in (self._records, self._notes, self._due, self._last, self._lost):
                 table.pop(node, None)
@@ -190,7 +190,7 @@ class Health:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def advance(self, now: Millis) -> set[str]:
-        """Bring every standing up to `now`; the nodes of which it changed."""
+        """Bring every standing up to `now`. Returns the nodes whose standing changed."""
         due = {name for name, when in self._due.items() if when <= now}
         changed = {name for name in sorted(self._dirty | due) if self._review(name, now)}
         self._dirty.clear()
@@ -202,7 +202,7 @@ class Health:
 
     @property
     def unsettled(self) -> bool:
-        """There are facts that `advance` has not seen."""
+        """There are facts that `advance` has not processed."""
         return bool(self._dirty)
 
     def _review(self, name: str, now: Millis) -> bool:
@@ -212,7 +212,7 @@ class Health:
         record.since = {signal.kind: min(since, record.since.get(signal.kind, since)) for signal, since in signals}
         ripening = {signal.kind: record.since[signal.kind] + self.grace(signal) for signal, _ in signals}
         ends = {signal.kind: record.since[signal.kind] + signal.lasts for signal, _ in signals if signal.lasts}
-        # what may be a loss keeps new work away at once, everything else when its grace is over
+        # a signal that may become a loss keeps new work away at once, any other when its grace is over
         record.active = {
             signal.kind: signal
             for signal, _ in signals
@@ -225,7 +225,7 @@ class Health:
         elif loss is None and record.loss is not None:
             record.returned = now
         if record.returned is not None and name in self.nodes:
-            # each time anew: its labels, by which the policy is found, may come later than the node
+            # computed each time: the node's labels, by which its policy is found, may arrive later than the node
             record.usable_from = record.returned + self._soak(name, record)
             if loss is None and record.usable_from <= now:
                 record.returned = None
@@ -255,7 +255,7 @@ class Health:
         return self.soak(self._last[name]) * times if name in self._last else 0
 
     def _loss(self, record: _Record, ripening: Mapping[str, Millis], now: Millis) -> Loss | None:
-        """The signal that makes the node a lost one, the first to do so."""
+        """The signal that made the node lost, the first to do so."""
         found = [
             Loss(kind, record.since[kind], ripening[kind], devices_only=signal.means == DEGRADED)
             for kind, signal in record.active.items()
@@ -270,7 +270,9 @@ class Health:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def _signals(self, name: str, now: Millis) -> tuple[list[tuple[Signal, Millis]], list[Millis]]:
-        """What shows now, each with the time since when it does as far as the node says, and times at which more will."""
+        """The signals that show now, each with the time since when it does as far as the node says; and times at which more
+        will.
+        """
         found = [(_ROWS[kind], since or now) for kind, since in sorted(self._notes.get(name, {}).items())]
         later: list[Millis] = []
         node = self.nodes.get(name)
@@ -304,7 +306,7 @@ class Health:
                 yield signal, now
 
     def _condition(self, kind: str) -> Signal | None:
-        """The row of a node condition: the table's, unless the policy says otherwise."""
+        """The row of a node condition: the table's, unless the policy overrides it."""
         means = self._policy.conditions.get(kind)
         known = _CONDITIONS.get(kind)
         if means is None:
@@ -316,15 +318,15 @@ class Health:
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def knew(self, name: str) -> bool:
-        """The node was there once."""
+        """The node existed once."""
         return name in self._last
 
     def last(self, name: str) -> Node | None:
-        """The node as it was last seen."""
+        """The node as it was last observed."""
         return self._last.get(name)
 
     def usable(self, name: str) -> bool:
-        """New work may go there: it is known, shows no signal, and has soaked."""
+        """New work may go there: the node is known, shows no signal, and has soaked."""
         record = self._records.get(name)
         return record is not None and record.usable
 
@@ -336,21 +338,21 @@ class Health:
         return dict(sorted(self._lost.items()))
 
     def unfit(self) -> list[str]:
-        """Nodes that show any signal, or a taint that throws pods out."""
+        """Nodes that show any signal, or a taint that evicts pods."""
         return sorted(self._unfit)
 
     def last_known(self) -> Iterable[Node]:
-        """Every node as it was last seen, until it is forgotten."""
+        """Every node as it was last observed, until it is forgotten."""
         return self._last.values()
 
     def leaving(self, name: str) -> str:
-        """The signal that says that the node will be taken away, "" = none."""
+        """The signal that announces the node's removal, "" = none."""
         record = self._records.get(name)
         signals = record.active.values() if record else ()
         return next((signal.kind for signal in signals if signal.means == LEAVING), "")
 
     def why_unusable(self, name: str) -> str:
-        """In a word, "" if it is usable."""
+        """The reason in a word, "" for a usable node."""
         record = self._records.get(name)
         if record is None or record.usable:
             return ""
@@ -359,7 +361,7 @@ class Health:
         return next(iter(record.active), "Soaking" if name in self.nodes else "Deleted")
 
     def untolerated(self, name: str, tolerations: Iterable[Toleration]) -> Taint | None:
-        """The NoExecute taint of a node that throws out pods with these tolerations, rows of the table excepted."""
+        """The NoExecute taint of a node that evicts pods with these tolerations, rows of the table excepted."""
         node = self.nodes.get(name)
         for taint in node.taints if node else ():
             if (
@@ -372,7 +374,7 @@ class Health:
 
 
 def _same_or_worse(known: Loss | None, found: Loss | None) -> Loss | None:
-    """A loss keeps its first signal and time, unless only devices were lost and now all is."""
+    """A loss keeps its first signal and time, unless only devices were lost and now the whole node is."""
     if known is None or found is None or (known.devices_only and not found.devices_only):
         return found
     return known

@@ -1,7 +1,7 @@
-"""What nodes have room for: one `NodeRoom` per node, and per shape of pods a table of how many fit into which room.
+"""Free room on nodes: one `NodeRoom` per node, and per shape of pods a table of how many fit into which room.
 
-Tables catch up from a log of changed rooms when they are next asked, so that a question costs what changed since. A *ground*
-is the set of rooms that some node labels select: the nodes of a flavor.
+Tables catch up from a log of changed rooms when they are next asked, so that a question costs what changed since the last one.
+A *ground* is the set of rooms that some node labels select: the nodes of a flavor.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import TypeAlias
 from gangline.engine.model import Node
 from gangline.engine.topology.node_filter import Selection
 
-#: A node label and its value: what exclusive work takes for itself alone.
+#: A node label and its value: a domain that exclusive work takes for itself alone.
 DomainKey: TypeAlias = tuple[str, str]
 
 PODS = "pods"
 
-#: Pods that ask for nothing that their nodes report: as many as you like.
+#: Pods that ask for nothing that their nodes report: any number fits.
 ANY_NUMBER = 1 << 40
 
-#: The log of changed rooms starts over when it is this long.
+#: The log of changed rooms starts over at this length.
 _LOG_LENGTH = 8192
 
 
@@ -57,7 +57,7 @@ class Ground:
     names: tuple[str, ...]
     reported: frozenset[str]
     tables: dict[Shape, Table] = field(default_factory=dict["Shape", "Table"])
-    #: the same if nobody held anything; `seen` is the version of the nodes then
+    #: the table if no gang held anything; `seen` is the version of the nodes then
     empty: dict[Shape, Table] = field(default_factory=dict["Shape", "Table"])
 
 
@@ -73,11 +73,11 @@ class Table:
 class NodeRooms:
     def __init__(self) -> None:
         self._rooms: dict[str, NodeRoom] = {}
-        #: what is held on nodes that are not known (any more)
+        #: usage on nodes that are not known (any more)
         self._elsewhere: dict[str, dict[str, int]] = {}
         self._grounds: dict[tuple[tuple[str, str], ...], Ground | None] = {}
         self._log: list[str] = []
-        #: changes when nodes do, and when they can be used or not
+        #: changes with the nodes, and when they become usable or unusable
         self._version = 0
         self._owners: dict[DomainKey, dict[str, int]] = {}
 
@@ -161,7 +161,7 @@ class NodeRooms:
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def table(self, ground: Ground, shape: Shape) -> Table:
-        """As of now; not to be changed, and valid until the next change of anything."""
+        """The table as of now; not to be modified, and valid until the next change of any room."""
         if len(self._log) > _LOG_LENGTH:
             self._log.clear()
             for known in self._grounds.values():
@@ -195,7 +195,7 @@ class NodeRooms:
         return _fitting(shape, ground, room.node.allocatable, room.held)
 
     def empty_table(self, ground: Ground, shape: Shape) -> Table:
-        """How many would fit into each usable room if nobody held anything."""
+        """How many pods would fit into each usable room if no gang held anything."""
         table = ground.empty.get(shape)
         if table is None or table.seen != self._version:
             counts = {name: self._count_empty(name, ground, shape) for name in ground.names}
@@ -210,7 +210,7 @@ class NodeRooms:
         return _fitting(shape, ground, room.node.allocatable, _NOTHING)
 
     def unusable(self, ground: Ground) -> int:
-        """How many of its rooms can't be used."""
+        """The number of its unusable rooms."""
         return sum(not self._rooms[name].usable for name in ground.names)
 
     def usable(self, ground: Ground) -> Iterator[tuple[str, NodeRoom]]:

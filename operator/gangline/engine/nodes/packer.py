@@ -1,8 +1,8 @@
-"""Finding seats: which rooms the pods of a gang get, so that all of it has room at the same time.
+"""The packer: finds a node assignment for a gang, so that all of it has room at the same time.
 
-Pods that sit on a node keep their seat. The others get seats that the gang had before, then seats in rooms that are in use
-anyway, then in idle ones, and last of all on nodes that failed it. Where the Kubernetes scheduler really puts them is its own
-business: footprints correct what was assumed.
+Bound pods stay on their node. The others get room where the gang had it before, then in rooms that are in use, then in idle
+ones, and last on nodes that failed it. The Kubernetes scheduler decides where pods really go; the pod index corrects what was
+assumed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Place: TypeAlias = tuple[str, str]
 
 @dataclass(slots=True)
 class Member:
-    """A pod set as it has to be seated; `ground` None = wherever, its bound pods count all the same."""
+    """A pod set to be assigned; `ground` None = any node, and its bound pods count all the same."""
 
     name: str
     count: int
@@ -40,7 +40,7 @@ class Member:
 def member(
     pod_set: PodSet, count: int, ground: Ground | None, flavors: tuple[str, ...], tolerations: tuple[Toleration, ...]
 ) -> Member:
-    """`tolerations` are those that the flavors add."""
+    """The member of a pod set; `tolerations` are added by the flavors."""
     requests = {resource: amount for resource, amount in pod_set.requests.items() if amount > 0}
     requests[PODS] = requests.get(PODS, 0) + 1
     shape = Shape(tuple(sorted(requests.items())), Selection.of(pod_set, tolerations, scored=False))
@@ -59,10 +59,10 @@ def member(
 
 @dataclass(slots=True)
 class NodeAssignment:
-    """Where pods sit (`bound`) and where they are taken to come (`kept`); `missing` have no seat at all.
+    """Where pods are (`bound`) and where room is kept for them (`kept`); `missing` pods have no room at all.
 
-    Pods that are to go, or to move, have no seat where they are, but nobody else has it either until they are gone: these are
-    `lingering`, in domains that are `vacating`.
+    Pods that will stop or move are `lingering`: their room is no longer assigned to them, and given to no other pod until they
+    are gone. The domains that they leave are `vacating`.
     """
 
     bound: dict[Place, int] = field(default_factory=dict[Place, int])
@@ -74,7 +74,7 @@ class NodeAssignment:
 
     @property
     def empty(self) -> bool:
-        """Nobody sits anywhere: most common, where no flavor selects nodes."""
+        """Assigned to no node: the most common case, where no flavor selects nodes."""
         return not (self.bound or self.kept or self.domains or self.lingering)
 
     def at(self, place: Place) -> int:
@@ -86,7 +86,7 @@ class NodeAssignment:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """What keeps a gang from being seated, in numbers."""
+    """What is missing for an assignment, in numbers."""
 
     member: Member
     wanted: int  # pods, or domains
@@ -109,7 +109,7 @@ NO_SPARES = Spares()
 
 
 class Packer:
-    """Seats one gang under the name `key`; what it takes shows in the rooms until `undo`."""
+    """Assigns one gang under the name `key`; the rooms show what it takes until `undo`."""
 
     def __init__(self, rooms: NodeRooms, key: str, before: NodeAssignment | None, avoid: Collection[str]) -> None:
         self._rooms = rooms
@@ -129,7 +129,7 @@ class Packer:
         self._owned.clear()
 
     def bind(self, member: Member, node: str, count: int) -> None:
-        """Pods that sit on a node already."""
+        """Pods that are bound to a node already."""
         place = member.name, node
         self.assigned.bound[place] = self.assigned.bound.get(place, 0) + count
         self._take(node, member, count)
@@ -140,7 +140,7 @@ class Packer:
         self._rooms.own(domain, self._key, 1)
 
     def assign(self, member: Member, count: int) -> Shortage | None:
-        """Seats for `count` pods that may go anywhere on their ground."""
+        """Room for `count` pods anywhere on their ground."""
         assert member.ground is not None
         table = self._rooms.table(member.ground, member.shape)
         if table.total < count:
@@ -149,12 +149,14 @@ class Packer:
         return None
 
     def assign_domains(self, member: Member, bound: Mapping[str, int], *, move: bool) -> Shortage | None:
-        """Seats for all its domains; `bound` are the nodes of its pods. With `move`, what is broken goes elsewhere whole."""
+        """Domains for all of it; `bound` are the nodes of its pods. With `move`, a domain that lost a node is replaced as a
+        whole.
+        """
         assert member.ground is not None
         label, table = member.exclusive, self._rooms.table(member.ground, member.shape)
         free = self._rooms.domains(member.ground.names, label)
         here = self._rooms.domains(bound, label)
-        # what rooms take besides the pods that sit there, which do not count for the moment
+        # usage of the rooms without the pods bound there, which do not count for the moment
         counts = {node: max(0, count - bound.get(node, 0)) for node, count in table.counts.items()}
         left = member.domains
         for value in self._domain_order(free, here, label):
@@ -167,7 +169,7 @@ class Packer:
             mine = self._rooms.owners((label, value)).get(self._key, 0)
             fits = sum(counts.get(node, 0) for node in rooms) >= lacking
             if inside and (fits or not move):
-                fits = True  # it is there: who else may think so has to go
+                fits = True  # the gang's pods are there: any other gang with room kept in this domain has to leave
             elif others or mine or not fits:
                 continue
             self.keep_domain((label, value))
@@ -183,7 +185,7 @@ class Packer:
         return Shortage(member, member.domains, member.domains - left)
 
     def _domain_order(self, free: Mapping[str, list[str]], here: Mapping[str, list[str]], label: str) -> Iterable[str]:
-        """Where its pods are, then what it had, then the others; those with nodes that failed it at the end."""
+        """Domains with its pods, then those that it had, then the others; those with nodes that failed it last."""
 
         def rank(value: str) -> tuple[bool, bool, bool, str]:
             had = (label, value) in self._before.domains
@@ -193,7 +195,7 @@ class Packer:
         return sorted({*free, *here}, key=rank)
 
     def _in_order(self, member: Member, table: Table, names: Sequence[str]) -> Iterator[str]:
-        """Rooms that take some: those that it had, those in use, idle ones, and those that failed it; each by name."""
+        """Rooms with space: those that it had, those in use, idle ones, and those that failed it; each group by name."""
         counts = table.counts
         had = sorted({node for name, node in (*self._before.bound, *self._before.kept) if name == member.name})
         first = [name for name in had if name in counts and name in names and name not in self._avoid]
@@ -212,7 +214,7 @@ class Packer:
         yield from (name for name in places if name in self._avoid)
 
     def _deal(self, member: Member, count: int, names: Iterable[str], counts: Mapping[str, int] | None = None) -> int:
-        """Give seats to `count` pods, room by room; how many got none."""
+        """Assign `count` pods, room by room. Returns how many found none."""
         assert member.ground is not None
         known = dict(counts if counts is not None else self._rooms.table(member.ground, member.shape).counts)
         for name in names:
@@ -227,7 +229,7 @@ class Packer:
         return max(0, count)
 
     def assign_some(self, member: Member, count: int) -> None:
-        """As many as there are seats for; the others are missing."""
+        """Assign as many as there is room for; the others are missing."""
         assert member.ground is not None
         table = self._rooms.table(member.ground, member.shape)
         left = self._deal(member, count, self._in_order(member, table, member.ground.names))

@@ -1,8 +1,8 @@
-"""What the pods of gangs say against their nodes, and which of it counts.
+"""Complaints of gangs' pods about their nodes, and which of them count.
 
-Pods belong to users, so a complaint is worth little alone: of the gangs of one namespace only one is heard at a time. A user can
-then make no more nodes suspect than one of the user's own gangs has pods on, whatever happens to the others. A node that gangs of
-two namespaces complain of counts in any case.
+Pods belong to users, so a complaint alone is weak evidence: of the gangs of one namespace only one is heard at a time. A user
+can then make no more nodes Suspect than those of one of the user's own gangs, whatever happens to the others. A node that gangs
+of two namespaces complain of counts in any case.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Complaints:
 
     def __init__(self) -> None:
         self._made: dict[Complaint, dict[str, Millis]] = {}
-        #: namespace -> its gangs that complain, and of what
+        #: namespace -> its gangs that complain, and their complaints
         self._by: dict[str, dict[str, set[Complaint]]] = {}
         #: namespace -> the gang that is heard
         self._heard: dict[str, str] = {}
 
     def put(self, complaint: Complaint, gangs: Mapping[str, Millis]) -> set[Complaint]:
-        """These gangs complain so now, and no others. Returns the complaints of which `since` may say something else now."""
+        """These gangs complain now, and no others. Returns the complaints whose `since` may have changed."""
         old = self._made.pop(complaint, {})
         if gangs:
             self._made[complaint] = dict(gangs)
@@ -41,7 +41,7 @@ class Complaints:
         return changed
 
     def _withdraw(self, gang: str, complaint: Complaint) -> set[Complaint]:
-        """Where the gang that was heard has nothing more to say, another one of its namespace is."""
+        """Where the gang that was heard has no complaint left, another one of its namespace is heard."""
         namespace = _namespace(gang)
         others = self._by[namespace]
         others[gang].discard(complaint)
@@ -57,7 +57,7 @@ class Complaints:
         return set(others[min(others)])
 
     def since(self, complaint: Complaint) -> Millis | None:
-        """Since when the complaint counts, 0 = since it is known; None for one that does not."""
+        """The time since when the complaint counts, 0 = since it is known; None for one that does not count."""
         gangs = self._made.get(complaint, {})
         heard = [at for gang, at in gangs.items() if self._heard[_namespace(gang)] == gang]
         if heard:

@@ -1,4 +1,4 @@
-"""Where the pods of gangs are, by node and by workload, and what they tell of their nodes."""
+"""Where the pods of gangs are, by node and by workload, and what they report of their nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gangline.engine.model import BoundPod, Millis, Node, WorkloadPods
 from gangline.engine.nodes.health import Health
 from gangline.engine.nodes.pod_complaints import Complaint, Complaints
 
-#: workload and pod set -> what one of its pods asks for
+#: workload and pod set -> requests of one of its pods
 RequestsOf: TypeAlias = Callable[[str, str], Mapping[str, int]]
 
 
@@ -21,28 +21,28 @@ _FAILED: Final = "PodsFailed"
 
 
 class PodLocations:
-    """Footprints as they were last told. `requests_of` says what their pods use, nothing for those that are not known.
+    """The last reported `WorkloadPods`. `requests_of` gives what their pods use, nothing for unknown ones.
 
-    What pods say of their nodes counts for workloads that hold quota (`holds`), or did while these pods were there.
+    What pods report of their nodes counts for workloads that hold quota (`holds`), or held it while these pods existed.
     """
 
     def __init__(self, health: Health, requests_of: RequestsOf, holds: Holds) -> None:
         self._health = health
         self._requests_of = requests_of
         self._holds = holds
-        #: workloads with pods that held quota since they have some
+        #: workloads that held quota at some time since they have pods
         self._held: set[str] = set()
         self._complaints = Complaints()
         self._workload_pods: dict[str, WorkloadPods] = {}
         #: node -> workloads with pods there
         self._on: dict[str, set[str]] = {}
-        #: workload -> pods that sat on a node that is another one by now
+        #: workload -> pods that were bound to an earlier node of the same name
         self._stale: dict[str, set[str]] = {}
-        #: workload -> pods that are to go since all of it starts again
+        #: workload -> pods that will stop because the whole gang starts again
         self._leaving: dict[str, set[str]] = {}
-        #: node -> workloads with pods that failed by its fault
+        #: node -> workloads with pods that failed through its fault
         self._blaming: dict[str, set[str]] = {}
-        #: nodes of which pods may tell something new
+        #: nodes of which pods may report something new
         self._recheck: set[str] = set()
 
     def put(self, workload_pods: WorkloadPods | None, key: str) -> None:
@@ -83,7 +83,7 @@ class PodLocations:
                 self._blaming.pop(node, None)
 
     def put_node(self, old: Node | None, new: Node | None, name: str) -> None:
-        """A node came, changed or went. One of the same name but another identity does not have the pods of the first."""
+        """A node came, changed or went. A node of the same name but another identity does not have the pods of the first."""
         self._recheck.add(name)
         if old is None or new is None or not old.uid or not new.uid or old.uid == new.uid:
             return
@@ -99,20 +99,20 @@ class PodLocations:
         return workload_pods.pods if workload_pods is not None else ()
 
     def dismiss(self, key: str) -> None:
-        """All of it starts again: the pods that it has now no longer count."""
+        """The whole gang starts again: its present pods no longer count."""
         self._leaving[key] = {pod.name for pod in self.pods(key)}
 
     def recall(self, key: str) -> None:
-        """It does not start again, after all."""
+        """The gang does not start again after all."""
         self._leaving.pop(key, None)
 
     def lasting(self, key: str) -> list[BoundPod]:
-        """Its pods without those that sat on a node which is another one by now, and those that are to go."""
+        """Its pods, without those of a replaced node and those that will stop."""
         gone = self._stale.get(key, set[str]()) | self._leaving.get(key, set[str]())
         return [pod for pod in self.pods(key) if pod.name not in gone]
 
     def replaced(self, key: str) -> set[str]:
-        """The nodes of its pods that are other ones by now."""
+        """The nodes of its pods that were replaced by others of the same name."""
         stale = self._stale.get(key)
         return {pod.node for pod in self.pods(key) if pod.name in stale} if stale else set()
 
@@ -127,7 +127,7 @@ class PodLocations:
     # --- what pods tell -----------------------------------------------------------------------------------------------
 
     def tell(self) -> None:
-        """Tell health what pods show of their nodes. While no node is known at all they show nothing."""
+        """Report to `Health` what pods show of their nodes. While no node is known they show nothing."""
         if not self._health.nodes:
             return
         changed: set[Complaint] = set()
@@ -160,7 +160,7 @@ class PodLocations:
                     yield key, pod
 
     def _overdrawn(self, node: Node, pods: list[tuple[str, BoundPod]]) -> bool:
-        """Of some device there is less than the hardware has, and less than the pods on the node use."""
+        """A device's allocatable amount is below its capacity, and below what the pods on the node use."""
         for resource, total in node.capacity.items():
             left = node.allocatable.get(resource, 0)
             if "/" not in resource or left >= total:
@@ -172,7 +172,7 @@ class PodLocations:
 
 
 def _stuck(pods: list[tuple[str, BoundPod]]) -> dict[str, Millis]:
-    """Workloads with pods that were told to go, and when the first of these should have gone."""
+    """Workloads with pods that were deleted, and when the first of these should have ended."""
     found: dict[str, Millis] = {}
     for key, pod in pods:
         if pod.terminating:

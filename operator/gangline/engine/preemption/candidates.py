@@ -1,8 +1,9 @@
-"""Whose gangs may be preempted the classic way: in the own queue by priority, elsewhere in the tree from those above quota.
+"""Candidates of classic preemption: in the own queue by priority, elsewhere in the tree the holders of queues above quota.
 
-In a cohort of 100 queues whatever is released lets 100 heads look for victims, mostly among the same gangs. So a list of those
-elsewhere is kept (`Known`) for as long as nobody in the tree gets more than they had. Until then it has everybody who counts,
-in the right order, and besides some that are removed in a simulation or no longer above their quota: `still_candidate` tells.
+In a cohort of 100 queues, every release makes 100 heads look for victims, mostly among the same workloads. So the list of
+candidates elsewhere is kept (`Known`) for as long as no queue of the tree gets more than it had. Until then the list is
+complete and in the right order, but may have workloads that a simulation removed or whose queue is no longer above its quota:
+`still_candidate` filters those.
 """
 
 from __future__ import annotations
@@ -20,18 +21,19 @@ RECLAMATION = "InCohortReclamation"
 WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
 FAIR_SHARING = "InCohortFairSharing"
 
-#: What makes two preemptors find the same at a cohort: where, for want of what, over whom, and on which terms.
+#: What makes two preemptors find the same candidates at a cohort: the cohort, the missing resources, priority, and the
+#: policy.
 Key: TypeAlias = tuple[object, ...]
 
 
 class Candidates(NamedTuple):
-    """Each part in the order in which they would go."""
+    """Each part in the order in which they would be preempted."""
 
     leaving: Sequence[Candidate] = ()
     staying: Sequence[Candidate] = ()
 
     def any(self, need: Need) -> bool:
-        """There is somebody, though perhaps not for one who borrows."""
+        """There is a candidate, though perhaps not for a preemptor that borrows."""
         return any(
             still_candidate(need, candidate) and still_valid(need, candidate, may_borrow=False)
             for part in self
@@ -45,7 +47,7 @@ Known: TypeAlias = dict[Key, Candidates]
 
 
 class _Level(NamedTuple):
-    """A cohort above the preemptor's queue; `seen` is the part below it that was looked at before."""
+    """A cohort above the preemptor's queue; `seen` is the part below it that was searched before."""
 
     cohort: Node
     seen: Node
@@ -53,13 +55,13 @@ class _Level(NamedTuple):
 
 
 def still_candidate(need: Need, candidate: Candidate) -> bool:
-    """Nobody is taken twice; and what others listed may have the own queue's gangs among it."""
+    """No workload is chosen twice; and a list made for another queue may contain the own queue's workloads."""
     gang = candidate.gang
     return not gang.removed and (candidate.common is None or gang.queue is not need.queue)
 
 
 def preemptible(need: Need, queue: ClusterQueueState, policy: str) -> Iterator[WorkloadState]:
-    """The holders of `queue` that may be preempted under a policy and that use what is lacking, lowest priority first."""
+    """The holders of `queue` that a policy allows to preempt and that use what is missing, lowest priority first."""
     if policy == "Never":
         return
     gang, frs = need.gang, need.frs
@@ -85,9 +87,9 @@ def own_candidates(need: Need) -> Candidates:
 
 
 def candidates_elsewhere(need: Need, known: Known) -> tuple[Candidates, Candidates]:
-    """From the parent cohort upward: those that may be reclaimed by right, and those where priority has to decide.
+    """From the parent cohort upward: candidates that may be reclaimed by right, and those for which priority has to decide.
 
-    By right means that below the common ancestor the gang would stay within quota: what it asks for is its own to take.
+    By right means that below the common ancestor the preemptor would stay within quota: it asks for what its queue owns.
     """
     if need.queue.parent is None or need.queue.config.preemption.reclaim_within_cohort == "Never":
         return NOBODY, NOBODY
@@ -110,7 +112,7 @@ def _levels(need: Need) -> Iterator[_Level]:
     seen: Node = need.queue
     cohort: Node | None = need.queue.parent
     rightful = _fits_in_quota(seen, remaining)
-    # borrowing is the only attempt then, and without right or priority nobody may be preempted for it
+    # borrowing is the only attempt then, and without right or priority no workload may be preempted for it
     only_by_right = policy.borrow_within_cohort == "Never" and reached_nominal(need)
     while cohort is not None:
         if only_by_right and not rightful:
@@ -122,7 +124,7 @@ def _levels(need: Need) -> Iterator[_Level]:
 
 
 def _candidates_at(level: _Level, need: Need, known: Known) -> Candidates:
-    """Those of one level. What is kept for others leaves nobody out but those of `seen`, if that is a cohort."""
+    """The candidates of one level. A kept list leaves out no candidate but those of `seen`, if that is a cohort."""
     policy = need.queue.config.preemption
     seen = level.seen if level.seen is not need.queue else None
     limit = None if policy.reclaim_within_cohort == "Any" else need.gang.priority
@@ -143,7 +145,7 @@ def _candidates_at(level: _Level, need: Need, known: Known) -> Candidates:
 
 
 def _orders_as_usual(queue: ClusterQueueState) -> bool:
-    """Neither the time nor who asks decides about its gangs."""
+    """The policy's protection depends neither on the time nor on the preemptor."""
     return queue.config.victims is None and not queue.fair_usage
 
 
@@ -177,7 +179,7 @@ def _merged(levels: Sequence[Candidates], need: Need) -> Candidates:
 
 
 def _fits_in_quota(node: Node, remaining: dict[FlavorResource, int]) -> bool:
-    """Whether the rest of the request is within the node's quota; what its local part covers is taken off the rest."""
+    """Whether the rest of the request is within the node's quota; what its local part covers is subtracted from the rest."""
     fits = True
     for fr, amount in remaining.items():
         cell = node.cell(fr)
@@ -188,7 +190,7 @@ def _fits_in_quota(node: Node, remaining: dict[FlavorResource, int]) -> bool:
 
 
 def _over_quota_below(cohort: Node, seen: Node | None, frs: Sequence[FlavorResource]) -> Iterator[ClusterQueueState]:
-    """ClusterQueues outside the part already seen that use more than their quota, down paths that all do."""
+    """ClusterQueues outside the part already searched that use more than their quota, below cohorts that all do."""
     for child in cohort.cohorts:
         if child is not seen and child.over_quota(frs):
             yield from _over_quota_below(child, seen, frs)

@@ -1,4 +1,4 @@
-"""Victims by fair sharing: again and again the queue with the highest share gives one up, if that is fair to it.
+"""Victims by fair sharing: repeatedly the queue with the highest share gives one up, if that is fair to it.
 
 All shares are computed as if the preemptor already ran. Fair means (strategies, in the configured order): the preemptor's side
 ends no higher than the victim's side without the victim (LessThanOrEqualToFinalShare), or lower than the victim's side is now
@@ -45,7 +45,9 @@ def fair_victims(need: Need, settings: Settings) -> list[Victim]:
 
 
 def _enough_leaving(need: Need, candidates: list[WorkloadState]) -> list[Victim]:
-    """Those on their way out, if nobody else has to go: by shares others might be chosen the next time, and go as well."""
+    """Workloads already on their way out, if they suffice: by shares others might be chosen the next time, and stopped as
+    well.
+    """
     leaving = [Victim(gang, FAIR_SHARING) for gang in candidates if gang.evicting]
     with need.removal as removal:
         removal.remove(*(victim.gang for victim in leaving))
@@ -66,7 +68,9 @@ def _by_shares(need: Need, candidates: list[WorkloadState], settings: Settings) 
 
 
 def _candidates(need: Need) -> list[WorkloadState]:
-    """Own gangs by the queue's own policy; those of every queue of the tree that borrows what is needed by the reclaim policy."""
+    """Workloads of the own queue by its policy; and by the reclaim policy those of every queue of the tree that borrows what is
+    needed.
+    """
     policy = need.queue.config.preemption
     found = list(preemptible(need, need.queue, policy.within_cluster_queue))
     if need.queue.parent is None or policy.reclaim_within_cohort == "Never":
@@ -78,7 +82,7 @@ def _candidates(need: Need) -> list[WorkloadState]:
 
 
 class _Search:
-    """One choice of victims; the ledger holds what was taken so far."""
+    """One choice of victims; the ledger is without those chosen so far."""
 
     def __init__(self, need: Need) -> None:
         self.need = need
@@ -120,7 +124,7 @@ class _Search:
         return False
 
     def second_pass(self) -> bool:
-        """On those that failed the first strategy: at most one per queue."""
+        """Try the candidates that failed the first strategy: at most one per queue."""
         targets = _Targets(self.need, self._retry)
         while (target := targets.next()) is not None:
             preemptor, old = self._shares(target)
@@ -139,7 +143,7 @@ class _Search:
         return fits
 
     def _shares(self, target: Node) -> tuple[Share, Share]:
-        """Of the preemptor's side and of the target's, right below their lowest common ancestor."""
+        """The shares of the preemptor's side and of the target's, right below their lowest common ancestor."""
         mine, theirs = _sides(self.need.queue, target)
         return standing(mine).share, standing(theirs).share
 
@@ -161,9 +165,9 @@ def _sides(preemptor: Node, target: Node) -> tuple[Node, Node]:
 
 
 class _Targets:
-    """Which queue gives up a gang next: down from the root, always the child with the highest share.
+    """Which queue gives up a workload next: from the root down, always the child with the highest share.
 
-    What does not borrow is never looked at again, the preemptor's own line excepted; nor is what has no candidates left.
+    A node that does not borrow is never considered again, except for the preemptor's ancestors; nor is one without candidates.
     """
 
     def __init__(self, need: Need, candidates: list[WorkloadState]) -> None:
@@ -195,7 +199,7 @@ class _Targets:
         return None
 
     def _highest(self, cohort: Node) -> Node | None:
-        """One way down; None if it ended in a cohort where nothing is left (which is pruned then)."""
+        """One way down; None if it ended in a cohort without candidates (which is then pruned)."""
         queue, queue_share = self._highest_queue(cohort)
         child, child_share = self._highest_cohort(cohort)
         if child is not None and (queue is None or child_share >= queue_share):

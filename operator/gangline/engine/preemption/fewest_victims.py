@@ -1,7 +1,7 @@
-"""The smallest set of candidates that is enough: an exact search where it is cheap, given up where it is not.
+"""The smallest sufficient set of candidates: an exact search where it is cheap, given up where it is not.
 
-Sets are tried by size, those of one size in the order of the candidates. What each candidate frees of what is lacking bounds
-the search: where one resource is lacking and every candidate's share counts in full, the first set that is tried is the answer.
+Sets are tried by size, and those of one size in the order of the candidates. The amount that each candidate frees bounds the
+search: where one resource is missing and every candidate's amount counts in full, the first set that is tried is the answer.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
-#: Candidates that are taken before the search is given up.
+#: Number of candidates taken before the search is given up.
 STEPS = 400
 #: Sets larger than this are not searched for.
 LARGEST = 64
 
 
 class FewestSearch(Generic[K]):
-    """`take` takes a candidate by its place and says whether it may be taken then (if not, nothing is taken).
+    """`take` takes a candidate by its index and returns whether it may be taken (if not, nothing is taken).
 
-    `give_back` undoes the last `take`, `enough` says whether what is taken suffices: once it does, it does with more taken.
-    `frees` is an upper bound of what each candidate frees of what is `lacking`.
+    `give_back` undoes the last `take`; `enough` says whether the taken ones suffice: once they do, they do with more taken.
+    `frees` is an upper bound of what each candidate frees of each resource of `lacking`.
     """
 
     def __init__(
@@ -39,13 +39,13 @@ class FewestSearch(Generic[K]):
         self._give_back = give_back
         self._enough = enough
         self._steps = 0
-        #: there may be a smaller set than was found
+        #: there may be a smaller set than the one found
         self.gave_up = False
-        #: (key, size) -> for every place, the most that so many candidates from there on free of it
+        #: (key, size) -> for every index, the most that so many candidates from there on free of it
         self._most: dict[tuple[K, int], list[int]] = {}
 
     def below(self, limit: int) -> list[int] | None:
-        """The places of the first smallest set of fewer than `limit` candidates; None if there is none, or it was not found.
+        """The indices of the first smallest set of fewer than `limit` candidates; None if there is none, or it was not found.
 
         Nothing is taken afterwards.
         """
@@ -59,7 +59,7 @@ class FewestSearch(Generic[K]):
         return None
 
     def _search(self, start: int, size: int, lacking: Mapping[K, int]) -> list[int] | None:
-        """`size` of those from `start` on, the first of them in front."""
+        """Find `size` candidates from `start` on, in order."""
         for place in range(start, len(self._frees) - size + 1):
             if not self._could(place, size, lacking):
                 return None
@@ -86,7 +86,7 @@ class FewestSearch(Generic[K]):
         return all(amount <= 0 or self._most_of(key, size)[start] >= amount for key, amount in lacking.items())
 
     def _most_of(self, key: K, size: int) -> list[int]:
-        """For every place up to the end: the most that `size` candidates from there on free; -1 = there are not as many."""
+        """For every index up to the end: the most that `size` candidates from there on free; -1 = there are not as many."""
         known = self._most.get((key, size))
         if known is None:
             known = self._most[key, size] = [0] * (len(self._frees) + 1) if size == 0 else self._sums(key, size)

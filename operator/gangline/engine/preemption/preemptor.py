@@ -1,8 +1,8 @@
-"""Who has to go so that a gang fits: no more than needed, least valuable first.
+"""The preemptor: finds the workloads that have to be preempted so that a gang fits, no more than needed, least valuable first.
 
-This module chooses victims the classic way, by priority and by who borrows; `fair_victims` does it by shares.
-A policy may protect gangs from being chosen (`protection`), and say which of the others are chosen (`victim_choice`).
-Every what-if runs on the ledger itself: victims are taken out, one by one, and all are put back before the answer is given.
+This module chooses victims the classic way, by priority and borrowing; `fair_victims` does it by shares. A policy may protect
+workloads (`protection`) and set which of the others are chosen (`victim_search`). Every simulation runs on the ledger itself:
+victims are removed, one by one, and all are put back before the answer is given.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from gangline.engine.topology.topologies import Topologies
 
 
 class Preemptor:
-    """Answers the scheduler's two questions about preemption; `find` is the way in which victims are chosen.
+    """Answers the scheduler's two questions about preemption; `find` is the algorithm that chooses victims.
 
-    For a gang that lacks one resource and asks for no other both questions are the same: it is answered once. `now` is to be
-    set before anything is asked.
+    For a gang that lacks one resource and asks for no other, both questions are the same: the answer is computed once. `now`
+    has to be set before any question.
     """
 
     def __init__(
@@ -57,14 +57,14 @@ class Preemptor:
     ) -> None:
         self.settings = settings
         self.topologies = topologies
-        #: what healthy nodes have room for; None = quota alone counts
+        #: room on healthy nodes; None = quota alone counts
         self.capacity = capacity
-        #: what `find` remembers of candidates; to be cleared when somebody in the tree gets more than they had
+        #: candidates that `find` keeps; to be cleared when a queue of the tree gets more than it had
         self.known: Known = {} if known is None else known
         self.now: Millis = 0
-        #: those who were turned away since others are protected, by queue
+        #: gangs that found no victims because these are protected, by queue
         self.waits = Waits()
-        #: some were turned away only since others are protected: until when the first of these are; to be reset by who asks
+        #: some gang found no victims because of protection: when the first one ends; reset by the caller
         self.protected_until: Millis | None = None
         self._find = find
         self._answered: tuple[WorkloadState, Cell, int, list[Victim]] | None = None
@@ -81,7 +81,7 @@ class Preemptor:
         return Grade(Mode.PREEMPT if own else Mode.RECLAIM, borrow)
 
     def victims(self, gang: WorkloadState, queue: ClusterQueueState, assignment: Assignment) -> list[Victim]:
-        """The victims that make room for the whole assignment; none if that can't be."""
+        """The victims that make room for the whole assignment; none if that is impossible."""
         answered, self._answered = self._answered, None
         cells, requests = assignment.needed(), assignment.requests(with_pods=PODS_IN_SEARCH in queue.fixes)
         if answered is not None and len(cells) == 1 and not assignment.asks_for_places:
@@ -100,12 +100,12 @@ class Preemptor:
         requests: Mapping[Cell, int],
         capacity_request: CapacityRequest,
     ) -> list[Victim]:
-        """The victims that make room on the nodes of one flavor, where quota is not what is missing."""
+        """The victims that make room on the nodes of one flavor, where quota is not missing."""
         frs = tuple(cell.fr for cell in requests)
         return self._search(Need(gang, queue, frs, requests, None, capacity_request, self.now, []))
 
     def _search(self, need: Need) -> list[Victim]:
-        """The victims; if there are none since others are protected, it is noted when that ends, and whether it matters."""
+        """The victims; if there are none because of protection, record when that ends, and whether it matters."""
         victims = self._chosen(need)
         if not victims and need.spared:
             first = min(need.spared)
@@ -116,7 +116,7 @@ class Preemptor:
         return victims
 
     def _chosen(self, need: Need) -> list[Victim]:
-        """By the queue's policy, or else in Kueue's order: who is taken first decides who may be taken next."""
+        """The victims by the queue's policy, or else in Kueue's order: earlier victims decide which ones may follow."""
         victims = self._find(need)
         if victims or choice_of(need) != LEAST_LOST_WORK:
             return victims

@@ -14,9 +14,9 @@ from gangline.engine.queues.workload_state import WorkloadState
 
 
 class SimulatedRemoval:
-    """Workloads that hold nothing, as far as the ledgers show, until the end of a `with`. May be entered again after that.
+    """Workloads that hold nothing in the ledgers until the end of a `with`. May be entered again after that.
 
-    `places`: room on nodes is free of them, too; else only quota. `lazily`: nodes are freed when `free_nodes` is called.
+    `places`: their room on nodes is free, too; else only quota. `lazily`: nodes are freed when `free_nodes` is called.
     """
 
     __slots__ = ("_lazily", "_on_nodes", "_places", "removed")
@@ -24,9 +24,9 @@ class SimulatedRemoval:
     def __init__(self, *, places: bool = True, lazily: bool = False) -> None:
         self._places = places
         self._lazily = lazily
-        #: in the order in which they were removed
+        #: in the order of removal
         self.removed: dict[WorkloadState, None] = {}
-        #: those of them that still take room on their nodes
+        #: removed workloads that still take room on their nodes
         self._on_nodes: dict[WorkloadState, None] = {}
 
     def __enter__(self) -> Self:
@@ -36,7 +36,7 @@ class SimulatedRemoval:
         self.end()
 
     def end(self) -> None:
-        """All of them hold again what they hold."""
+        """All of them hold again what they held."""
         while self.removed:
             self.put_back(next(reversed(self.removed)))
 
@@ -63,21 +63,21 @@ class SimulatedRemoval:
                 _take_nodes(gang)
 
     def free_nodes(self) -> None:
-        """Of those that were removed."""
+        """Free the nodes of the removed workloads."""
         for gang in self._on_nodes:
             _free_nodes(gang)
         self._on_nodes.clear()
 
 
 def simulate(removed: Iterable[WorkloadState] = (), *, places: bool = True) -> SimulatedRemoval:
-    """The ledgers without these, from now until the end of the `with` that it is used in."""
+    """The ledgers without these workloads, from now until the end of the `with` statement."""
     simulation = SimulatedRemoval(places=places)
     simulation.remove(*removed)
     return simulation
 
 
 class OrderedRemoval(SimulatedRemoval):
-    """Of workloads in an order, the first ones are removed; who need not go after all is found from the end."""
+    """Simulates removal of the first workloads of an order; from the end, it finds those that need not be removed after all."""
 
     __slots__ = ("order",)
 
@@ -87,15 +87,15 @@ class OrderedRemoval(SimulatedRemoval):
         self.first(len(order) if count is None else count)
 
     def first(self, count: int) -> None:
-        """The first `count` of them are removed, and the others are not. Only as long as nobody was put back."""
+        """The first `count` of them are removed, and the others are not. Only valid while none has been put back."""
         out = len(self.removed)
         self.remove(*self.order[out:count])
         self.put_back(*self.order[count:out])
 
     def spare(self, fits: Callable[[], bool], *, last: bool = False) -> list[WorkloadState]:
-        """Put back those that need not go, from the last to the first, and return the others in their order.
+        """Put back those that need not be removed, from the last to the first, and return the others in their order.
 
-        It fits without all that are removed now, and would not fit if nobody were. `last`: nor without all but the last.
+        It fits without all that are removed now, and would not fit with all present. `last`: nor without all but the last.
         """
         for gang in list(reversed(self.removed))[last:]:
             if len(self.removed) == 1:

@@ -1,7 +1,8 @@
-"""Which of those that may be preempted go: Kueue's choice, and what a policy may ask for instead.
+"""The choice among candidates: Kueue's choice, and those that a policy may ask for instead.
 
-Kueue takes the least valuable first until there is room, and then spares those that need not go. `LeastLostWork` values gangs of
-one priority by the work that is lost with them; `FewestGangs` looks for the smallest set. In every case nobody goes in vain.
+Kueue takes the least valuable first until there is room, and then spares those that are not needed. `LeastLostWork` values
+gangs of one priority by the work that is lost with them; `FewestGangs` looks for the smallest set. None of them preempts a
+workload in vain.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from gangline.engine.topology.placement import Placing
 LEAST_LOST_WORK: Final = "LeastLostWork"
 FEWEST_GANGS: Final = "FewestGangs"
 
-#: Gangs that are tried alone before several are taken together.
+#: Number of gangs that are tried alone before several are taken together.
 SINGLES: Final = 100
 
-#: What a gang is worth: the least goes first.
+#: The value of a gang: the least valuable is preempted first.
 Value: TypeAlias = Callable[[WorkloadState], tuple[Any, ...]]
 #: lowest priority, then newest
 _KUEUES_VALUE: Final[Value] = attrgetter("victim_key")
@@ -43,10 +44,10 @@ class Victim(NamedTuple):
 
 @dataclass(slots=True)
 class Need:
-    """What a gang asks of the victims: room for `requests`, of which `frs` are those that it lacks.
+    """What a gang needs from its victims: room for `requests`, of which `frs` are missing.
 
-    `removal` simulates that victims are gone, as far as `fits` looks: nodes are free of them only when it gets to look at nodes,
-    as mostly quota says no before that.
+    `removal` simulates that victims are gone, as far as `fits` looks: nodes are freed only when nodes are examined, since quota
+    mostly decides before that.
     """
 
     gang: WorkloadState
@@ -56,9 +57,9 @@ class Need:
     placing: Placing | None = None
     capacity_request: CapacityRequest | None = None
     now: Millis = 0
-    #: until when those are protected that were passed over for it; None = nobody is passed over
+    #: when the protection of passed-over workloads ends; None = none was passed over
     spared: list[Millis] | None = None
-    #: as Kueue would choose, whatever the queue's policy says
+    #: choose as Kueue does, whatever the queue's policy says
     as_kueue: bool = False
     removal: SimulatedRemoval = field(init=False)
 
@@ -66,7 +67,7 @@ class Need:
         self.removal = SimulatedRemoval(places=self.asks_for_places, lazily=True)
 
     def spares(self, holder: WorkloadState) -> bool:
-        """Whether a holder is protected, which is noted. To be asked only where its queue has a policy on victims."""
+        """Whether a holder is protected, which is recorded. Only for queues whose policy protects victims."""
         if self.spared is None:
             return False
         until = protected_until(holder, self.now)
@@ -76,7 +77,7 @@ class Need:
 
     @property
     def asks_for_places(self) -> bool:
-        """Beside quota there has to be room on nodes."""
+        """Besides quota there has to be room on nodes."""
         return self.placing is not None or self.capacity_request is not None
 
     def fits(self, *, may_borrow: bool = True) -> bool:
@@ -108,14 +109,14 @@ def value_of(need: Need) -> Value:
 
 
 def lost_work(gang: WorkloadState, now: Millis) -> float:
-    """What stopping it now throws away, in device-seconds (of those that use no devices: in core-seconds)."""
+    """The work lost by stopping it now, in device-seconds (without devices, in core-seconds)."""
     devices = sum(amount for (_, resource), amount in gang.usage.items() if is_accelerator(resource))
     cores = sum(amount for (_, resource), amount in gang.usage.items() if resource == "cpu") / 1000
     return (devices or cores) * seconds(gang.unsaved(now))
 
 
 def in_order(gangs: list[WorkloadState], need: Need) -> list[WorkloadState]:
-    """As candidates go: evicted first, other queues before the own, then the least valuable."""
+    """The order of candidates: evicted first, other queues before the own, then the least valuable."""
     own, value = need.queue, value_of(need)
     if any(gang.queue is not None and gang.queue.fair_usage for gang in gangs):
         return sorted(gangs, key=cmp_to_key(lambda a, b: _compare(a, b, own, value)))
@@ -123,7 +124,7 @@ def in_order(gangs: list[WorkloadState], need: Need) -> list[WorkloadState]:
 
 
 def _compare(a: WorkloadState, b: WorkloadState, own: ClusterQueueState, value: Value) -> int:
-    """With admission fair sharing: inside one queue, who comes from the LocalQueue that used most goes first."""
+    """With admission fair sharing: inside one queue, the LocalQueue that used most is first."""
     first, second = (not a.evicting, a.queue is own), (not b.evicting, b.queue is own)
     queue = a.queue if a.queue is b.queue else None
     if first == second and queue is not None and queue.fair_usage:
@@ -147,7 +148,7 @@ def sorted_candidates(candidates: list[Candidate], need: Need) -> list[Candidate
 
 
 def greedy_attempt(need: Need, candidates: Iterable[Candidate], may_borrow: bool) -> list[Victim]:
-    """The first candidates that make room, less those that need not go after all."""
+    """The first candidates that make room, without those that are not needed after all."""
     victims: list[Victim] = []
     with need.removal as removal:
         for candidate in candidates:
@@ -161,7 +162,7 @@ def greedy_attempt(need: Need, candidates: Iterable[Candidate], may_borrow: bool
 
 
 def still_valid(need: Need, candidate: Candidate, *, may_borrow: bool) -> bool:
-    """Others' gangs are taken only while they, and all cohorts below the common one, are above their quota."""
+    """A workload of another queue is taken only while that queue, and all cohorts below the common one, are above quota."""
     if candidate.common is None:
         return True
     if may_borrow and candidate.only_without_borrowing:
@@ -175,7 +176,7 @@ def still_valid(need: Need, candidate: Candidate, *, may_borrow: bool) -> bool:
 
 
 def fill_back(need: Need, victims: list[Victim], *, may_borrow: bool) -> list[Victim]:
-    """Spare those that need not go, from the last but one to the first. The last one made it fit: it always goes."""
+    """Spare those that are not needed, from the last but one to the first. The last one made it fit: it is always needed."""
     kept = [victims[-1]]
     for victim in reversed(victims[:-1]):
         need.removal.put_back(victim.gang)
@@ -190,13 +191,15 @@ def fill_back(need: Need, victims: list[Victim], *, may_borrow: bool) -> list[Vi
 
 
 def choice_of(need: Need) -> str:
-    """What the preemptor's policy asks for; "" = Kueue's choice."""
+    """The choice that the preemptor's policy asks for; "" = Kueue's choice."""
     policy = need.queue.config.victims
     return "" if policy is None or policy.choice == "Kueue" or need.as_kueue else policy.choice
 
 
 def best_attempt(need: Need, candidates: Sequence[Candidate], may_borrow: bool) -> list[Victim]:
-    """As the preemptor's policy wants it; only if Kueue finds victims, too. `candidates` have those on their way out first."""
+    """Victims by the preemptor's policy; only if Kueue finds victims, too. `candidates` start with those already on their way
+    out.
+    """
     found = greedy_attempt(need, candidates, may_borrow)
     choice = choice_of(need)
     if not choice or count_staying(found) < 2:
@@ -210,12 +213,12 @@ def count_staying(victims: Iterable[Victim]) -> int:
 
 
 def _staying(victims: Iterable[Victim]) -> list[WorkloadState]:
-    """Those of the victims that would stay if they were not chosen."""
+    """The victims that are not on their way out already."""
     return [victim.gang for victim in victims if not victim.gang.evicting]
 
 
 def _one_for_all(need: Need, candidates: Sequence[Candidate], may_borrow: bool, found: list[Victim]) -> list[Victim]:
-    """A single gang with which less is lost than with all of those found: the order alone would never come to it."""
+    """A single gang that loses less than all of those found: the order alone would never find it."""
     staying, now = _staying(found), need.now
     price = max(gang.priority for gang in staying), sum(lost_work(gang, now) for gang in staying)
     spares_own = all(victim.gang.queue is not need.queue for victim in found)
@@ -233,7 +236,9 @@ def _one_for_all(need: Need, candidates: Sequence[Candidate], may_borrow: bool, 
 
 
 def _fewest(need: Need, candidates: Sequence[Candidate], may_borrow: bool, found: list[Victim]) -> list[Victim]:
-    """Fewer than those found, if there are: in the order of the candidates, or largest first where that takes too long."""
+    """Fewer victims than those found, if possible: in the order of the candidates, or largest first where that takes too
+    long.
+    """
     leaving = [candidate for candidate in candidates if candidate.gang.evicting]
     others = [candidate for candidate in candidates if not candidate.gang.evicting]
 
@@ -264,7 +269,7 @@ def _fewest(need: Need, candidates: Sequence[Candidate], may_borrow: bool, found
 
 
 def largest_first(gangs: Sequence[WorkloadState], need: Need) -> list[WorkloadState]:
-    """Those on their way out as they are, then by how much of what is lacking comes free."""
+    """Those on their way out as they are, then by the amount of missing resources that each frees."""
     lacking = _lacking(need)
     return sorted(gangs, key=lambda gang: (not gang.evicting, 0.0 if gang.evicting else -_share(gang, lacking)))
 
@@ -274,7 +279,7 @@ def _lacking(need: Need) -> dict[FlavorResource, int]:
 
 
 def _share(gang: WorkloadState, lacking: Mapping[FlavorResource, int]) -> float:
-    """How much of what is lacking comes free with it; of what is asked for, where room on nodes is what is lacking."""
+    """How much of what is missing it frees; of the whole request, where room on nodes is missing."""
     wanted = [(fr, amount) for fr, amount in lacking.items() if amount > 0]
     if not wanted:
         return float(sum(gang.usage.get(fr, 0) for fr in lacking))

@@ -1,5 +1,4 @@
-"""Which workloads wait in which ClusterQueue, in which order, and what those that were admitted hold.
+"""Which workloads wait in which ClusterQueue and in which order, and what the admitted ones hold.
 
-In: facts about queues and workloads, by `engine.state`. Out: the next head, holders in the order in which they would be
-preempted.
+In: facts about queues and workloads, from `engine.state`. Out: the next head; the holders in the order of preemption.
 """

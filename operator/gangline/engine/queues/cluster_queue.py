@@ -1,4 +1,4 @@
-"""A ClusterQueue at work: a leaf of the quota tree with its flavors, its holders and its pending gangs."""
+"""A ClusterQueue's state: a leaf of the quota tree with its flavors, its holders and its pending workloads."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class FlavorOption:
     name: str
     flavor: Flavor | None
     cells: dict[str, Cell]
-    #: it has labels, taints or a topology, so that not every pod set may use it
+    #: the flavor has labels, taints or a topology, so that not every pod set may use it
     selective: bool
-    #: nodes may bound it: what its quota promises may not be there
+    #: its nodes may offer less than its quota promises
     grounded: bool = False
 
 
@@ -53,7 +53,7 @@ class Group:
 
 @dataclass(slots=True)
 class Way:
-    """One flavor for what is wanted: a cell for each resource. `refused` says why it can't be used, "" = it can."""
+    """One flavor for a set of requests: a cell for each resource. `refused` says why it cannot be used, "" = it can."""
 
     option: FlavorOption
     refused: str
@@ -70,9 +70,9 @@ class GroupNeeds:
 
 @dataclass(slots=True)
 class Asked:
-    """What pod sets that share flavors ask for: by pod set, and together by resource group.
+    """What the pod sets that share flavors ask for: by pod set, and together by resource group.
 
-    `missing` is a resource that the queue does not have, "" = none; `needs` are those before it then.
+    `missing` is a resource that the queue does not have, "" = none; `needs` then has only the resources before it.
     """
 
     requests: tuple[dict[str, int], ...]
@@ -88,7 +88,7 @@ class QuotaHold:
     victims: list[WorkloadState]
 
     def outstanding(self) -> dict[FlavorResource, int]:
-        """What is claimed beyond what victims still hold."""
+        """The part of the quota hold that victims do not hold any more."""
         rest = dict(self.usage)
         for victim in self.victims:
             if victim.holds:
@@ -99,7 +99,7 @@ class QuotaHold:
 
 
 class ClusterQueueState(Node):
-    """`in_service` says whether heads are taken from it and whether its gangs may be preempted from elsewhere."""
+    """A ClusterQueue. `in_service`: heads are taken from it, and its workloads may be preempted by other queues."""
 
     __slots__ = (
         "_order",
@@ -124,27 +124,27 @@ class ClusterQueueState(Node):
         super().__init__(config.name)
         self.config = config
         self.in_service = True
-        #: grows whenever a holder leaves or changes and when quotas change: old flavor-scan progress is void then
+        #: grows whenever a holder leaves or changes and when quotas change: earlier progress of flavor scans is void then
         self.generation = 0
         self.group_of: dict[str, Group] = {}
-        #: what gangs of a shape ask of its flavors
+        #: per shape, the requests of its flavors
         self.asked: dict[Shape, tuple[Asked, ...]] = {}
         self.pending = PendingQueue()
-        #: its policy speaks of order or backfill
+        #: its policy sets an order or backfill
         self.timed = False
         self._order: tuple[Ordering | None, Backfill | None] = (None, None)
         self.holders: dict[str, WorkloadState] = {}
         #: the holders in the order in which they would be preempted
         self.by_priority: list[WorkloadState] = []
         self.preempts_while_borrowing = False
-        #: all its flavors are topology flavors: pods are placed without asking for it
+        #: all its flavors are topology flavors: pods are placed without a topology request
         self.only_topologies = False
-        #: somebody was set aside since the last flush for want of places on nodes, which other trees may share
+        #: since the last flush a workload became inadmissible for want of room on nodes, which other trees may share
         self.lacks_places = False
         #: an admission check provides the nodes: placement waits for it
         self.delays_topology = False
         self.fixes: frozenset[str] = frozenset()
-        #: uid of a preemptor of this queue -> what it is owed
+        #: uid of a preemptor of this queue -> the quota held for it
         self.quota_holds: dict[str, QuotaHold] = {}
 
     def leaves(self) -> Iterator[Node]:
@@ -152,7 +152,7 @@ class ClusterQueueState(Node):
 
     @property
     def reserves(self) -> bool:
-        """Its policy reserves starts for those at its head."""
+        """Its policy reserves starts for the heads."""
         return self.config.backfill is not None and self.config.backfill.depth > 0
 
     # --- configuration ------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class ClusterQueueState(Node):
         usage: Callable[[str], float] | None,
         estimates: Estimates | None = None,
     ) -> None:
-        """Everything that follows from the object alone; cells are bound once the tree is settled."""
+        """Set everything that follows from the object alone; cells are bound once the tree is settled."""
         self.config = config
         self._set_order(config, estimates)
         self.weight = config.weight
@@ -180,7 +180,9 @@ class ClusterQueueState(Node):
         self.fixes = settings.fixes.get("*", frozenset()) | settings.fixes.get(config.name, frozenset()) | config.fixes
 
     def _set_order(self, config: ClusterQueue, estimates: Estimates | None) -> None:
-        """A queue whose policy speaks of order or backfill waits in another way; what waits moves over."""
+        """Replace the pending queue where the policy now sets an order or backfill, or no longer does; waiting workloads move
+        over.
+        """
         wanted = (config.ordering, config.backfill) if estimates is not None else (None, None)
         if wanted == self._order:
             return
@@ -197,7 +199,7 @@ class ClusterQueueState(Node):
         self.pending.preemptor = old.preemptor
 
     def bind(self, flavors: Mapping[str, Flavor]) -> None:
-        """Connect the resource groups with the cells of the settled tree, and the holders with theirs."""
+        """Connect resource groups and holders with the cells of the settled tree."""
         self.group_of = {}
         self.asked.clear()
         names = [quotas.name for group in self.config.groups for quotas in group.flavors]
@@ -233,7 +235,7 @@ class ClusterQueueState(Node):
         insort(self.by_priority, gang, key=_victim_key)
 
     def release(self, gang: WorkloadState) -> None:
-        """It holds nothing any more."""
+        """`gang` holds nothing any more."""
         self.unrank(gang)
         del self.holders[gang.uid]
         for cell, amount in gang.cells:
@@ -251,7 +253,7 @@ class ClusterQueueState(Node):
             cell.add(amount)
 
     def unrank(self, gang: WorkloadState) -> None:
-        """Take it out of the order of victims, before that changes."""
+        """Take a holder out of the order of preemption, before its rank changes."""
         place = bisect_left(self.by_priority, gang.victim_key, key=_victim_key)
         while self.by_priority[place] is not gang:
             place += 1
@@ -269,15 +271,15 @@ class ClusterQueueState(Node):
                 cell.add(amount)
 
 
-#: The ClusterQueue that a workload waits in or holds quota of; None while it is in none. Workloads know it as a node of the
-#: quota ledger, which everything that puts them into a queue makes a ClusterQueueState.
+#: The ClusterQueue that a workload waits in or holds quota of; None if it is in none. A workload knows its queue as a node of
+#: the quota ledger, and every node that a workload is given is a ClusterQueueState.
 queue_of: Final[Callable[[WorkloadState], ClusterQueueState | None]] = attrgetter("queue")
-#: All ClusterQueues below a cohort; of a ClusterQueue, itself.
+#: All ClusterQueues below a cohort; for a ClusterQueue, itself.
 cluster_queues_of: Final[Callable[[Node], Iterator[ClusterQueueState]]] = methodcaller("leaves")
 
 
 def question_of(gang: WorkloadState, queue: ClusterQueueState, topologies: Topologies) -> Question:
-    """What is to be asked of a gang's shape; nothing if it may preempt, as then it needs no room to begin with."""
+    """What `quick_check` has to count for a gang's shape; empty if the gang may preempt, as it then needs no free room."""
     policy = queue.config.preemption
     if policy.within_cluster_queue != "Never" or policy.reclaim_within_cohort != "Never" or queue.delays_topology:
         return ()

@@ -1,8 +1,8 @@
-"""The quota trees as the configuration has them: which ClusterQueue is below which cohort, below which cohort.
+"""The cohort hierarchy: quota trees of ClusterQueues and cohorts, as the configuration states them.
 
-Configuration is only noted when it arrives; `settle` then plants the trees that it touches anew, once, and leaves the others
-alone. Cohorts that are only named exist, without quota. Cohorts in a cycle of parents are each on their own, and so are the
-ClusterQueues in them.
+Changes are only recorded when they arrive; `settle` then builds the affected trees again, once, and leaves the others alone. A
+cohort that is only named exists, without quota. Cohorts whose parents form a cycle, and ClusterQueues in them, each stand
+alone.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from gangline.engine.quota.quota_ledger import Node, reset, settle
 
 @dataclass(frozen=True, slots=True)
 class RebuiltTrees:
-    """What a `settle` did."""
+    """What a `settle` changed."""
 
-    #: ClusterQueues in trees that were made anew; their usage is to be counted again
+    #: ClusterQueues in trees that were built again; their usage has to be counted again
     queues: list[ClusterQueueState]
-    #: ClusterQueues that are no more
+    #: ClusterQueues that were deleted
     gone: list[ClusterQueueState]
-    #: names of the ClusterQueues that changed themselves, in order
+    #: names of the ClusterQueues whose own configuration changed, in order
     moved: list[str]
 
 
@@ -35,7 +35,7 @@ class CohortHierarchy:
         self.cohort_nodes: dict[str, Node] = {}
         #: cohorts in a cycle of parents
         self.cyclic: set[str] = set()
-        #: names of ClusterQueues and cohorts whose place in the forest, or whose quota, may have changed
+        #: names of ClusterQueues and cohorts whose place in the hierarchy, or whose quota, may have changed
         self._moved_queues: set[str] = set()
         self._moved_cohorts: set[str] = set()
 
@@ -54,7 +54,7 @@ class CohortHierarchy:
         self._moved_cohorts.add(name)
 
     def move(self, affected: Callable[[ClusterQueue], bool]) -> None:
-        """Something that these ClusterQueues refer to changed."""
+        """An object that these ClusterQueues refer to changed."""
         self._moved_queues.update(config.name for config in self.configs.values() if affected(config))
 
     def settle(self, configure: Callable[[ClusterQueueState, ClusterQueue], None]) -> RebuiltTrees | None:
@@ -82,7 +82,7 @@ class CohortHierarchy:
         return RebuiltTrees(queues, gone, moved_queues)
 
     def _affected(self, queues: Iterable[str], cohorts: Iterable[str]) -> list[Node]:
-        """All nodes of the trees that the moved ones are in, were in, or come into."""
+        """All nodes of the trees that the changed nodes are in, were in, or move to."""
         found: dict[int, Node] = {}
 
         def add_tree_of(node: Node) -> None:
@@ -108,7 +108,7 @@ class CohortHierarchy:
         return list(found.values())
 
     def _build_trees(self, queues: list[ClusterQueueState], cohorts: list[Node]) -> None:
-        """Build the trees of these nodes from the configuration; nothing is in use in them then."""
+        """Build the trees of these nodes from the configuration; nothing is in use in them yet."""
         for queue in queues:
             reset(queue, quotas_of(queue.config.groups))
         for node in cohorts:

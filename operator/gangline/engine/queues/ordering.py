@@ -1,7 +1,7 @@
-"""Who goes first among gangs of equal priority, and which of those that may go before their turn are tried first.
+"""The order of workloads of equal priority, and the order in which backfill candidates are tried.
 
-An order is a number, its *rank*: lowest goes first, then age, then uid. Ranks that depend on time (response ratios, ageing) are
-computed for full minutes, so that they change seldom and don't depend on when somebody looked.
+An order is a number, the *rank*: the lowest is first, then age, then uid. Ranks that depend on time (response ratios, ageing)
+are computed for full minutes, so that they change seldom and do not depend on the time of evaluation.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from gangline.engine.text.accelerators import accelerators
 
 #: Ranks that change with time are renewed this often.
 RENEWAL: Millis = 60_000
-#: The rank of one whose wait is over what the policy allows.
+#: The rank of a workload that has waited longer than the policy allows.
 _AT_ONCE = float("-inf")
 
 
 def size(gang: WorkloadState) -> int:
-    """The accelerators that it asks for; else cpu."""
+    """The accelerators that a gang asks for; without any, its cpu."""
     requests = gang.requests()
     return accelerators(requests) or requests.get("cpu", 0)
 
@@ -31,7 +31,7 @@ def _largest(gang: WorkloadState) -> float:
 
 
 class Ranking:
-    """Both orders of one ClusterQueue: that of its queue, and that of candidates for backfill."""
+    """Both orders of one ClusterQueue: that of its queue, and that of backfill candidates."""
 
     def __init__(self, ordering: Ordering | None, backfill: Backfill | None, estimates: Estimates) -> None:
         self.ordering = ordering or Ordering()
@@ -51,7 +51,7 @@ class Ranking:
 
     @property
     def by_usage(self) -> bool:
-        """The LocalQueue that has used least goes first."""
+        """The LocalQueue that has used least is first."""
         return self.ordering.key == "FairShare"
 
     @property
@@ -59,7 +59,7 @@ class Ranking:
         return self.ordering.key == "HighestResponseRatio" or self.ordering.max_wait is not None
 
     def renew(self, now: Millis) -> bool:
-        """Let time pass. True if ranks are to be computed anew."""
+        """Advance to `now`. True if ranks have to be computed again."""
         minute = now // RENEWAL
         if minute == self._minute or not self.by_time:
             return False
@@ -67,11 +67,11 @@ class Ranking:
         return True
 
     def estimate(self, gang: WorkloadState, on: Flavors = ANYWHERE) -> Millis:
-        """How long it runs as a candidate on these flavors."""
+        """The estimated runtime of a candidate on these flavors."""
         return self._estimates.length(gang, self._level, on)
 
     def varies(self, gang: WorkloadState) -> bool:
-        """Its estimate depends on the flavors."""
+        """The candidate's estimate depends on the flavors."""
         return self._estimates.varies(gang)
 
     def rank(self, gang: WorkloadState) -> float:
@@ -99,7 +99,7 @@ class Ranking:
         return most is not None and self._waited(gang) >= most
 
     def _expected(self, gang: WorkloadState) -> float:
-        """For how long it is thought to run, wherever that may be."""
+        """The expected runtime on any flavor."""
         median = float(self._estimates.length(gang, 0.5, ANYWHERE))
         optimism = self.ordering.optimism
         if not optimism or median >= NEVER:
@@ -115,9 +115,9 @@ class Ranking:
         return gang.since + self.ordering.age_weight * counted
 
     def rank_with(self, gang: WorkloadState, length: Millis) -> float:
-        """Its rank if it were expected to run for `length`, which only matters where the order goes by runtime.
+        """The rank for an expected runtime of `length`, which only matters where the order uses runtimes.
 
-        Taken as it is: `optimism` is for those that have not begun.
+        `length` is used as it is: `optimism` only applies to runs that have not begun.
         """
         if self._waited_longest(gang):
             return _AT_ONCE
@@ -130,6 +130,6 @@ class Ranking:
                 return self.rank(gang)
 
     def _area(self, gang: WorkloadState) -> float:
-        """Largest first, of what it takes and for how long; nothing known = last."""
+        """Resources times estimated runtime, largest first; unknown = last."""
         length = self._estimates.length(gang, self._level, ANYWHERE)
         return 0.0 if length >= NEVER else -float(size(gang) * length)

@@ -1,8 +1,8 @@
-"""What waits in one ClusterQueue, and in which order.
+"""Pending workloads of one ClusterQueue, in order.
 
-A gang is in one of three places: the heap, aside (Kueue: inadmissible), or in flight (the head of the present cycle). Gangs of
-one shape are interchangeable, so they share a *bucket*: when one of them can't be admitted all are set aside with it, in one
-step, and so are later arrivals of that shape, until something is released (`flush`).
+A workload is in one of three places: in the heap, inadmissible, or in flight (the head of the present cycle). Workloads of one
+shape are interchangeable, so they share a *bucket*: when one of them cannot be admitted all become inadmissible in one step,
+and so do later arrivals of that shape, until something is released (`flush`).
 
 Order: [usage of the LocalQueue, in fair-sharing queues] → the sticky preemptor (not in StrictFIFO) → priority, highest first →
 time, oldest first → uid.
@@ -20,12 +20,12 @@ from gangline.engine.queues.workload_state import Bucket, Shape, WorkloadState
 
 #: (since, uid, gang)
 Entry: TypeAlias = tuple[int, str, WorkloadState]
-#: (-priority, since, uid, bucket): where a bucket's first gang stands
+#: (-priority, since, uid, bucket): the key of a bucket's first workload
 Listing: TypeAlias = "tuple[int, int, str, ShapeBucket]"
 
 
 class ShapeBucket(Bucket):
-    """Waiting gangs of one shape, in order. Entries of gangs that left are dropped when they come to the top."""
+    """Waiting workloads of one shape, in order. Entries of workloads that left are dropped when they come to the top."""
 
     __slots__ = ("entries", "lane", "listing", "reported", "shape", "size")
 
@@ -35,13 +35,13 @@ class ShapeBucket(Bucket):
         self.lane = lane
         self.entries: list[Entry] = []
         self.size = 0
-        #: the reason that all in it have been told, "" if somebody came since
+        #: the reason reported for every workload in it, "" if one arrived since
         self.reported = ""
-        #: its one valid listing in the lane's heap
+        #: its one valid entry in the lane's heap
         self.listing: Listing | None = None
 
     def __lt__(self, other: ShapeBucket) -> bool:
-        return False  # listings that are equal so far stem from one gang: any order will do
+        return False  # entries that are equal so far belong to one workload: any order will do
 
     def top(self) -> Entry | None:
         entries = self.entries
@@ -54,7 +54,7 @@ class ShapeBucket(Bucket):
 
 
 class Lane:
-    """Buckets that compete by priority and time: all of a ClusterQueue, or one LocalQueue's where usage ranks those."""
+    """Buckets that compete by priority and time: all of a ClusterQueue, or one LocalQueue's where usage orders those."""
 
     __slots__ = ("buckets", "heap")
 
@@ -63,7 +63,7 @@ class Lane:
         self.heap: list[Listing] = []
 
     def list_bucket(self, bucket: ShapeBucket) -> None:
-        """Make sure that the heap knows the bucket's first gang."""
+        """Make sure that the heap has an entry for the bucket's first workload."""
         top = bucket.top()
         if top is None or bucket.inadmissible:
             return
@@ -91,24 +91,24 @@ class Lane:
 
 
 class PendingQueue:
-    """See the module's docstring. `usage_of`, if given, ranks LocalQueues: the one that has used least goes first."""
+    """See the module's docstring. `usage_of`, if given, orders LocalQueues: the one that has used least is first."""
 
     def __init__(self) -> None:
         self.strict = False
-        #: equal shapes are set aside together
+        #: equal shapes become inadmissible together
         self.hashing = True
         self.usage_of: Callable[[str], float] | None = None
         self.preemptor: WorkloadState | None = None
         self.in_flight: WorkloadState | None = None
-        #: gangs in the heap
+        #: number of workloads in the heap
         self.active = 0
         self._lanes: dict[str, Lane] = {}
-        #: shape -> the gang whose attempt failed
+        #: shape -> the workload whose attempt failed
         self._inadmissible_shapes: dict[Shape, WorkloadState] = {}
         self._inadmissible_alone: dict[str, WorkloadState] = {}
 
     def configure(self, *, strict: bool, hashing: bool, usage_of: Callable[[str], float] | None) -> None:
-        """Set how the queue is ordered; what waits in it is put in that order."""
+        """Set the queue's order and sort what waits in it."""
         regroup = hashing != self.hashing or (usage_of is None) != (self.usage_of is None)
         gangs = [gang for gang in self.everyone() if not gang.inadmissible_alone] if regroup else []
         for gang in gangs:
@@ -125,7 +125,7 @@ class PendingQueue:
     # --- in and out ---------------------------------------------------------------------------------------------------
 
     def arrive(self, gang: WorkloadState) -> None:
-        """To its place by order; aside if its shape is."""
+        """Queue a workload by order; it is inadmissible if its shape is."""
         lane = self._lane_of(gang)
         shape = gang.shape if self.hashing else Shape(gang.uid)
         bucket = lane.buckets.get(shape)
@@ -143,12 +143,12 @@ class PendingQueue:
                 lane.list_bucket(bucket)
 
     def set_alone_inadmissible(self, gang: WorkloadState, cause: str = "") -> None:
-        """Alone, whatever its shape."""
+        """Make one workload inadmissible, whatever its shape."""
         self._inadmissible_alone[gang.uid] = gang
         gang.enter(State.INADMISSIBLE, cause)
 
     def take_out(self, gang: WorkloadState) -> None:
-        """It is gone, or goes elsewhere. Does nothing if it is not here."""
+        """Remove a workload that is gone or moves elsewhere. Does nothing if it is not here."""
         bucket = _bucket_of(gang)
         if bucket is not None:
             gang.bucket = gang.entry = None
@@ -166,7 +166,7 @@ class PendingQueue:
             self._let_go(gang)
 
     def _let_go(self, gang: WorkloadState) -> None:
-        """It is in no bucket: it was set aside alone, or is in flight, or is not here."""
+        """Release a workload that is in no bucket: inadmissible alone, in flight, or not here."""
         if gang.inadmissible_alone:
             del self._inadmissible_alone[gang.uid]
             gang.enter(State.MOVING)
@@ -202,7 +202,7 @@ class PendingQueue:
         return first
 
     def _sticky(self) -> WorkloadState | None:
-        """The preemptor, if it is in the heap and goes before higher priorities."""
+        """The preemptor, if it is in the heap and precedes higher priorities."""
         gang = self.preemptor
         if self.strict or gang is None or gang.bucket is None or gang.bucket.inadmissible:
             return None
@@ -234,14 +234,14 @@ class PendingQueue:
         return gang
 
     def unpop(self, gang: WorkloadState) -> None:
-        """The reverse of `pop`: nobody tried it."""
+        """The reverse of `pop`, for a head that was not tried."""
         self.take_out(gang)
         self.arrive(gang)
 
     # --- aside and back -----------------------------------------------------------------------------------------------
 
     def mark_inadmissible(self, gang: WorkloadState) -> bool:
-        """Set aside `gang` (in flight until now) and all of its shape. False if there was nobody else."""
+        """Make `gang` (in flight until now) and all of its shape inadmissible. False if there was no other one."""
         if not self.hashing:
             self.set_alone_inadmissible(gang)
             return False
@@ -257,13 +257,13 @@ class PendingQueue:
         return others
 
     def representative(self, gang: WorkloadState) -> WorkloadState:
-        """The one whose failed attempt keeps the gang's whole shape aside; the gang itself if that is not so."""
+        """The workload whose failed attempt makes the gang's whole shape inadmissible; the gang itself if none does."""
         if gang.bucket is None or not gang.bucket.inadmissible:
             return gang
         return self._inadmissible_shapes.get(gang.shape, gang)
 
     def flush(self, may_try: Callable[[WorkloadState], bool]) -> bool:
-        """Something was released: back to the heap with all that `may_try`. False if nothing moved."""
+        """Something was released: every workload that `may_try` returns to the heap. False if nothing moved."""
         moved = False
         for shape in self._inadmissible_shapes:
             for lane in self._lanes.values():
@@ -277,7 +277,7 @@ class PendingQueue:
         return self._bring_back(may_try) or moved
 
     def _bring_back(self, may_try: Callable[[WorkloadState], bool]) -> bool:
-        """Those that were set aside alone and `may_try` go to their places again. False if there were none."""
+        """Workloads that are inadmissible alone and `may_try` are queued again. False if there were none."""
         gangs = [gang for gang in self._inadmissible_alone.values() if may_try(gang)]
         for gang in gangs:
             self.take_out(gang)
@@ -287,11 +287,11 @@ class PendingQueue:
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def in_heap(self) -> list[WorkloadState]:
-        """In queue order."""
+        """The workloads of the heap, in queue order."""
         return self._sorted([gang for bucket in self._buckets() if not bucket.inadmissible for gang in bucket.live()])
 
     def in_queue_order(self) -> list[WorkloadState]:
-        """Everybody who waits, in queue order, whether in the heap or set aside: what places are counted in."""
+        """All waiting workloads in queue order, inadmissible ones included: positions are counted in it."""
         return self._sorted(self.everyone())
 
     def _sorted(self, gangs: list[WorkloadState]) -> list[WorkloadState]:
@@ -302,17 +302,19 @@ class PendingQueue:
         return sorted(gangs, key=lambda gang: (usage[gang.local_queue], *self._rank(gang)))
 
     def inadmissible(self) -> list[WorkloadState]:
-        """In the order in which they would be in the heap."""
+        """Inadmissible workloads, in the order in which they would be in the heap."""
         inadmissible = [gang for bucket in self._buckets() if bucket.inadmissible for gang in bucket.live()]
         return sorted((*inadmissible, *self._inadmissible_alone.values()), key=self._rank)
 
     def position(self, gang: WorkloadState) -> int:
-        """How many go before it, whether in the heap or set aside."""
+        """The number of workloads before it, inadmissible ones included."""
         everyone = self.in_queue_order()
         return everyone.index(gang) if gang in everyone else len(everyone)
 
     def unreported_mates(self, gang: WorkloadState, reason: str) -> Iterator[WorkloadState]:
-        """The others that were set aside with it and may not know for which reason yet; they count as told then."""
+        """The others of its shape, inadmissible with it, to which this reason was not reported; from now on it counts as
+        reported.
+        """
         for lane in self._lanes.values():
             bucket = lane.buckets.get(gang.shape)
             if bucket is not None and bucket.inadmissible and bucket.reported != reason:
@@ -320,16 +322,16 @@ class PendingQueue:
                 yield from (mate for mate in bucket.live() if mate is not gang and mate.reported[0] != reason)
 
     def note_reported(self, gang: WorkloadState) -> None:
-        """It came, or was told something: that all in its bucket were told the same may be true no more."""
+        """A workload arrived, or a reason was reported for it: its bucket may no longer share one reason."""
         bucket = _bucket_of(gang)
         if bucket is not None and bucket.reported != gang.reported[0]:
             bucket.reported = ""
 
     def rank_again(self, gang: WorkloadState) -> None:
-        """Its forecast changed, which means nothing here."""
+        """Its forecast changed, which has no effect on this order."""
 
     def one_of_each(self) -> Iterator[WorkloadState]:
-        """A gang of every shape that waits, in no particular order, and those that are set aside alone."""
+        """One waiting workload of every shape, in no particular order, and those that are inadmissible alone."""
         for bucket in self._buckets():
             first = bucket.top()
             if first is not None:
@@ -345,5 +347,5 @@ class PendingQueue:
             yield from lane.buckets.values()
 
 
-#: Where it waits in this kind of queue, None if it does not.
+#: The bucket of a workload in this kind of queue, None if it has none.
 _bucket_of: Final[Callable[[WorkloadState], ShapeBucket | None]] = attrgetter("bucket")

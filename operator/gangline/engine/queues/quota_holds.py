@@ -1,7 +1,7 @@
-"""What a preemptor is owed while its victims stop: a claim on what they free (fixes of Kueue quirks, see `fixes`).
+"""Quota holds: what victims free is held for their preemptor while they stop (fixes of Kueue quirks, see `fixes`).
 
-A claim lives from the moment victims are chosen until the preemptor has its quota, can't have it any more, or is gone. While
-victims still hold their quota it binds only what they don't cover, so that nothing is counted twice.
+A hold exists from the moment victims are chosen until the preemptor has its quota, cannot have it any more, or is gone. While
+victims still hold their quota the hold covers only what they do not, so that nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def quota_holds_of(root: Node) -> list[QuotaHold]:
 
 @contextmanager
 def held_for_others(quota_holds: Iterable[QuotaHold], gang: WorkloadState) -> Generator[None]:
-    """The ledger as `gang` may see it: what others claim is in use, unless it goes before them in their own queue."""
+    """The ledger as `gang` may use it: what is held for others counts as used, unless it precedes them in their own queue."""
     taken = [
         (hold.queue.cell(fr), amount)
         for hold in quota_holds
@@ -45,7 +45,7 @@ def _goes_before(gang: WorkloadState, hold: QuotaHold) -> bool:
 def hold_quota_for(
     gang: WorkloadState, queue: ClusterQueueState, usage: dict[FlavorResource, int], victims: list[WorkloadState]
 ) -> None:
-    """`gang` waits for these victims. Claims are made only where a fix gives them a meaning."""
+    """Hold quota for `gang`, which waits for these victims. Holds are made only where a fix gives them an effect."""
     if HOLD_QUOTA in queue.fixes or NO_READMIT in queue.fixes:
         old = queue.quota_holds.get(gang.uid)
         everyone = {id(victim): victim for victim in [*(old.victims if old else ()), *victims]}
@@ -53,7 +53,7 @@ def hold_quota_for(
 
 
 def end_quota_hold(gang: WorkloadState, queue: ClusterQueueState) -> None:
-    """It has started, gave up or is gone: those that waited for it may try again."""
+    """The preemptor has started, no longer waits, or is gone: workloads that waited for it may try again."""
     hold = queue.quota_holds.pop(gang.uid, None)
     for victim in hold.victims if hold else ():
         own = queue_of(victim)
@@ -66,7 +66,7 @@ def end_quota_hold(gang: WorkloadState, queue: ClusterQueueState) -> None:
 def preempted_for(
     gang: WorkloadState, queue: ClusterQueueState, quota_holds: Iterable[QuotaHold]
 ) -> WorkloadState | None:
-    """The preemptor that this gang had to go for and that has not started yet, where that matters."""
+    """The preemptor that this gang was preempted for and that has not started yet, where that matters."""
     for hold in quota_holds:
         if NO_READMIT in hold.queue.fixes and hold.gang is not gang and any(victim is gang for victim in hold.victims):
             return hold.gang

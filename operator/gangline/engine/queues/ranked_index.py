@@ -1,4 +1,4 @@
-"""Gangs in order, of which the first that would end soon enough is found without looking at all of them."""
+"""A sorted index of workloads that finds the first one whose estimate is short enough without looking at all of them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import NamedTuple, TypeAlias
 from gangline.engine.model import Millis
 from gangline.engine.queues.workload_state import WorkloadState
 
-#: (-priority, rank, since, uid): a gang's place among all that wait in its queue; lowest goes first
+#: (-priority, rank, since, uid): a workload's position among all that wait in its queue; the lowest is first
 Order: TypeAlias = tuple[int, float, Millis, str]
 
-#: A stretch is cut in two when it gets longer than this.
+#: A stretch is split in two when it gets longer than this.
 _LONGEST = 96
 
 
@@ -23,7 +23,7 @@ class Place(NamedTuple):
 
 
 class RankedIndex:
-    """A sorted list in stretches; of each the shortest estimate is known."""
+    """A sorted list in stretches; the shortest estimate of each stretch is known."""
 
     __slots__ = ("_shortest", "_stretches", "size")
 
@@ -62,7 +62,7 @@ class RankedIndex:
             self._shortest[index] = _shortest(stretch)
 
     def first(self, longest: Millis | None = None) -> Place | None:
-        """The first one, or the first one of those whose estimate is at most `longest`."""
+        """The first workload, or the first one whose estimate is at most `longest`."""
         if longest is None:
             return self._stretches[0][0] if self._stretches else None
         for stretch, shortest in zip(self._stretches, self._shortest, strict=True):
@@ -75,7 +75,7 @@ class RankedIndex:
             yield from stretch
 
     def _find(self, order: Order) -> int:
-        """The stretch in which a place of this order is, or belongs."""
+        """The stretch that contains this order, or would."""
         low, high = 0, len(self._stretches) - 1
         while low < high:
             middle = (low + high) // 2

@@ -1,11 +1,11 @@
-"""The states of a workload, which may follow which, and the journal of what has happened to each.
+"""The states of a workload, which may follow which, and the journal of past transitions.
 
     Unqueued ──▶ Pending ◀──▶ Nominated ──▶ QuotaReserved ──▶ Admitted ──▶ Finished
                  │    ▲                          │                │
                  ▼    │                          ▼                ▼
           Inadmissible / HeldBack ◀───────── Evicting ◀──────── Evicting
 
-`WorkloadState.enter` is the one function that changes a state; what is not in `ALLOWED` raises TransitionError.
+`WorkloadState.enter` is the one function that changes a state; a transition that is not in `ALLOWED` raises TransitionError.
 """
 
 from __future__ import annotations
@@ -17,43 +17,44 @@ from typing import Any, Final, Protocol, cast
 
 from gangline.engine.model import Millis
 
-#: transitions that are remembered, of all workloads together
+#: number of transitions that are kept, of all workloads together
 MOST_REMEMBERED: Final = 20_000
 
 
 class State(Enum):
-    """Where a workload is. Values are what users read."""
+    """The state of a workload. Values are what users read."""
 
     __hash__ = object.__hash__  # members are compared by identity; Enum's own hash is that of the name, and slow
 
-    #: on its way from one place to another, within one call
+    #: between two states, within one call
     MOVING = "Moving"
     #: no ClusterQueue takes it: its LocalQueue or ClusterQueue is missing, stopped or does not select its namespace
     UNQUEUED = "Unqueued"
-    #: in the order of its ClusterQueue
+    #: waits in the order of its ClusterQueue
     PENDING = "Pending"
     #: the head that the present scheduling cycle tries
     NOMINATED = "Nominated"
-    #: it can't be admitted for the time being: it is tried again when something is released
+    #: cannot be admitted for the time being: it is tried again when something is released
     INADMISSIBLE = "Inadmissible"
-    #: it would fit, but a workload with a reservation would start later
+    #: would fit, but a workload with a reservation would start later
     HELD_BACK = "HeldBack"
-    #: it has quota; admission checks, or the places of its pods, are still open
+    #: has quota; admission checks, or the topology assignment, are still open
     RESERVED = "QuotaReserved"
-    #: it runs, or may
+    #: runs, or may start
     ADMITTED = "Admitted"
-    #: it loses its quota before it was admitted
+    #: loses its quota before it was admitted
     WITHDRAWN = "Withdrawn"
-    #: it was admitted and is being stopped; it holds its quota until its pods are gone
+    #: was admitted and is being stopped; it holds its quota until its pods are gone
     EVICTING = "Evicting"
-    #: it is over, or deleted
+    #: finished, or deleted
     FINISHED = "Finished"
 
 
 HOLDING: Final = frozenset({State.RESERVED, State.ADMITTED, State.WITHDRAWN, State.EVICTING})
 _WAITING: Final = frozenset({State.PENDING, State.INADMISSIBLE})
 
-#: what may follow; staying in a state is always allowed. A HELD_BACK workload is PENDING, in a bucket that is held back.
+#: the allowed transitions; staying in a state is always allowed. A HELD_BACK workload is PENDING, in a bucket that is held
+#: back.
 ALLOWED: Final[dict[State, frozenset[State]]] = {
     State.MOVING: frozenset({State.UNQUEUED, State.NOMINATED, State.FINISHED, *_WAITING, *HOLDING}),
     State.UNQUEUED: frozenset({State.FINISHED, *_WAITING, *HOLDING}),
@@ -73,33 +74,35 @@ HOLDER: Final = {
     (False, True): State.WITHDRAWN,
     (True, True): State.EVICTING,
 }
-#: between two places: not worth a line in the journal
+#: transient states: not recorded in the journal
 _FLEETING: Final = frozenset({State.MOVING, State.NOMINATED})
 
 
 class TransitionError(RuntimeError):
-    """A state was to follow another that it must not follow: a bug of ours, which costs this workload alone."""
+    """A transition that is not in `ALLOWED`: a bug of the engine, which costs this workload alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One line of a workload's story. `at` is None until the next decision says what time it is."""
+    """One line of a workload's story. `at` is None until the next decision states the time."""
 
     at: Millis | None
     workload: str
     uid: str
-    before: State | None  # None: it was not known before
+    before: State | None  # None: the workload was not known before
     after: State
     cause: str  # one sentence, "" where the states say it all
-    decision: str  # the kind of decision that it came from, "" = a fact
+    decision: str  # the kind of decision that caused it, "" = a fact
 
 
-#: Cells of one transition as it is kept: workload, uid, before, after, cause, decision.
+#: Cells of one transition as it is stored: workload, uid, before, after, cause, decision.
 _WIDTH: Final = 6
 
 
 class Subject(Protocol):
-    """A workload, as far as its story goes: the last line of it, and that line itself for as long as it is of this moment."""
+    """The part of a workload that the journal needs: its last recorded state and cause, and their row while the moment
+    lasts.
+    """
 
     key: str
     uid: str
@@ -112,24 +115,24 @@ class Subject(Protocol):
 
 
 class Journal:
-    """What has happened to workloads: the last transitions of all together, oldest first.
+    """The journal: the last transitions of all workloads, oldest first.
 
-    A *moment* is a call of `decide` with the facts since the one before. Within it, what was only passed through is left out.
-    Kept in flat rows, not as objects: thousands of those would make every garbage collection longer.
+    A *moment* is a call of `decide` with the facts since the one before. States that are entered and left within one moment are
+    not recorded. Rows are flat tuples, not objects: thousands of objects would make every garbage collection longer.
     """
 
     def __init__(self, most: int = MOST_REMEMBERED) -> None:
         self._most = most
-        #: when, and then the cells of each transition
+        #: the time, and then the cells of each transition
         self._past: deque[Millis | State | str | None] = deque(maxlen=most * (_WIDTH + 1))
         self._moment: list[State | str | None] = []
-        #: cells before those of this moment, counted from the beginning
+        #: number of cells before those of this moment, counted from the beginning
         self._first = 0
-        #: facts are taken in that were known before: nothing of it is news
+        #: facts that were known before are being replayed: none of them is news
         self.resting = False
 
     def end(self, now: Millis | None) -> None:
-        """A moment is over: it was this one."""
+        """The moment is over; it was at this time."""
         moment = self._moment
         for at in range(0, len(moment), _WIDTH):
             self._past.append(now)
@@ -138,7 +141,7 @@ class Journal:
         moment.clear()
 
     def note(self, workload: Subject, cause: str = "", decision: str = "") -> None:
-        """The workload is in another state than was noted last, or for another reason."""
+        """The workload's state, or the reason for it, differs from the one recorded last."""
         state, before = workload.state, workload.noted
         if state in _FLEETING or (before is state and (not cause or workload.noted_cause == cause)):
             return
@@ -151,12 +154,12 @@ class Journal:
             moment[place + 3 : place + _WIDTH] = state, cause, decision
             return
         if len(moment) >= self._most * _WIDTH:
-            self.end(None)  # a process that stands by decides nothing
+            self.end(None)  # a standby decides nothing
         workload.noted_row = self._first + len(moment)
         moment += workload.key, workload.uid, before, state, cause, decision
 
     def story(self, workload: str) -> tuple[Transition, ...]:
-        """What is remembered of the workload with this key, and of those that had its name before, oldest first."""
+        """The recorded transitions of the workload with this key, and of earlier workloads of that name, oldest first."""
         cells = list(self._past)
         for at in range(0, len(self._moment), _WIDTH):
             cells += [None, *self._moment[at : at + _WIDTH]]

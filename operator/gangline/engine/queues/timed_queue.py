@@ -1,8 +1,8 @@
-"""What waits in a ClusterQueue whose policy knows of time: any order, reservations, and backfill.
+"""The pending workloads of a ClusterQueue whose policy uses time: any order, reservations, and backfill.
 
-As in `queues`, gangs of one shape share a bucket. A bucket is *parked* when its shape does not fit now, and *held back* up to a
-*horizon* when it fits but would be in the way of a reservation that starts then: of a bucket that is held back only those are
-offered that would have ended by the horizon, or that go before every reserved gang.
+As in `pending_queue`, workloads of one shape share a bucket. A bucket is *inadmissible* when its shape does not fit now, and
+*held back* up to a *horizon* when it fits but would delay a reservation that starts then: of a bucket that is held back only
+workloads are offered that would end by the horizon, or that precede every reserved workload.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gangline.engine.queues.workload_state import Bucket, Shape, WorkloadState
 Turn: TypeAlias = tuple[int, float, float, Millis, str]
 
 
-#: How soon all of a shape are told that they wait for another reason now: reasons may change with every start and end.
+#: A new reason is reported to all of a shape at most this often: reasons may change with every start and end.
 RETELL: Millis = 600_000
 
 
@@ -50,19 +50,19 @@ class TimedBucket(Bucket):
         self.key = key
         self.local_queue, self.shape = key
         self.line = RankedIndex()
-        #: the same gangs in the order in which candidates are tried, where that is another one
+        #: the same workloads in the order of backfill candidates, where that is another order
         self.candidates = RankedIndex() if apart else self.line
         self.horizon: Millis | None = None
         #: the flavors that its estimates are for: those on which one of them was held back last
         self.on: Flavors = ANYWHERE
-        #: those in it whose estimates depend on the flavors, by uid
+        #: its workloads whose estimates depend on the flavors, by uid
         self.varying: dict[str, WorkloadState] = {}
-        #: whose failed attempt keeps the bucket parked or held back
+        #: the workload whose failed attempt keeps the bucket inadmissible or held back
         self.representative: WorkloadState | None = None
-        #: the reason that all in it have been told, "" if somebody came since
+        #: the reason reported for every workload in it, "" if one arrived since
         self.reported = ""
         self.told_at: Millis = -RETELL
-        #: how to find out quickly that its shape can't fit (see `vacancy`), None = not known yet
+        #: what `quick_check` has to count for its shape, None = not computed yet
         self.question: Question | None = None
 
     @property
@@ -71,27 +71,28 @@ class TimedBucket(Bucket):
 
 
 class TimedQueue(PendingQueue):
-    """See the module's docstring. `now` is to be set before anything is popped."""
+    """See the module's docstring. `now` has to be set before anything is popped."""
 
     def __init__(self, ranking: Ranking) -> None:
         super().__init__()
         self.ranking = ranking
         self.now: Millis = 0
-        #: the gangs that have a reservation, and whether those are all that may have one
+        #: the workloads with a reservation, and whether the policy allows no more of them
         self.reserved: tuple[WorkloadState, ...] = ()
         self.all_reserved = False
-        #: those of them whose start has come, to be tried whatever holds their shape back
+        #: reserved workloads whose start has come, to be tried whatever holds their shape back
         self.due: list[WorkloadState] = []
-        #: grows with everything that may change who waits here, and with what may change who is blocked
+        #: one grows with everything that may change which workloads wait here, the other with what may change which are
+        #: blocked
         self.version = 0
         self.blocked_version = 0
-        #: what to ask of a shape; None = nothing is asked
+        #: computes what `quick_check` counts for a shape; None = no quick check
         self.question_of: Callable[[WorkloadState], Question] | None = None
         self._table: dict[tuple[str, Shape], TimedBucket] = {}
         self._of_shape: dict[Shape, list[TimedBucket]] = {}
 
     def configure(self, *, strict: bool, hashing: bool, usage_of: Callable[[str], float] | None) -> None:
-        """With reservations nobody in front starves: a strict queue needs no strictness."""
+        """Reservations keep heads from starving, so a strict queue is not blocked by its head."""
         del strict, hashing
         regroup = (usage_of is None) != (self.usage_of is None)
         gangs = [place.gang for bucket in self._table.values() for place in bucket.line] if regroup else []
@@ -102,7 +103,7 @@ class TimedQueue(PendingQueue):
             self.arrive(gang)
 
     def ask(self, question_of: Callable[[WorkloadState], Question]) -> None:
-        """From now on this is what tells quickly that a shape can't fit."""
+        """Set the function that computes what `quick_check` counts for a shape."""
         self.question_of = question_of
         for bucket in self._table.values():
             bucket.question = None
@@ -113,7 +114,7 @@ class TimedQueue(PendingQueue):
     # --- in and out ---------------------------------------------------------------------------------------------------
 
     def arrive(self, gang: WorkloadState) -> None:
-        """To its place by order; its bucket stays what it is."""
+        """Queue a workload by order; its bucket keeps its state."""
         self.version += 1
         ranking = self.ranking
         key = (gang.local_queue if self.usage_of is not None else "", gang.shape)
@@ -170,7 +171,7 @@ class TimedQueue(PendingQueue):
             self._let_go(gang)
 
     def _drop(self, bucket: TimedBucket) -> None:
-        """Nobody of its shape waits here any more. What was found out about the shape goes with the last one of them."""
+        """The last workload of its shape has left. What was found out about the shape is dropped with it."""
         del self._table[bucket.key]
         mates = self._of_shape[bucket.shape]
         mates.remove(bucket)
@@ -178,7 +179,7 @@ class TimedQueue(PendingQueue):
             del self._of_shape[bucket.shape]
 
     def rank_again(self, gang: WorkloadState) -> None:
-        """Its forecast changed, or time went by."""
+        """Its forecast changed, or time has passed."""
         gang.ranked = None
         if gang.bucket is not None:
             self.take_out(gang)
@@ -192,11 +193,11 @@ class TimedQueue(PendingQueue):
     # --- the head -----------------------------------------------------------------------------------------------------
 
     def turn(self, gang: WorkloadState) -> Turn:
-        """Where it stands in the queue's order, wherever it is."""
+        """Its position in the queue's order, wherever it is."""
         return (-gang.priority, self._usage(gang.local_queue), self._ranked(gang)[1], gang.since, gang.uid)
 
     def turn_with(self, gang: WorkloadState, length: Millis) -> Turn:
-        """Where it would stand if it waited here and were expected to run for `length`."""
+        """The position that it would have here if it were expected to run for `length`."""
         rank = self.ranking.rank_with(gang, length)
         return (-gang.priority, self._usage(gang.local_queue), rank, gang.since, gang.uid)
 
@@ -209,7 +210,7 @@ class TimedQueue(PendingQueue):
             bucket = cast("TimedBucket | None", gang.bucket)
             if bucket is not None and not bucket.inadmissible:
                 return gang
-        #: the turn of the last one that has a reservation: one that goes before it is no candidate for backfill
+        #: the turn of the last workload with a reservation: a workload that precedes it is no backfill candidate
         fence = max((self.turn(gang) for gang in self.reserved), default=None)
         first = min(self._offers(fence), default=None, key=_first)
         if first is None:
@@ -225,7 +226,7 @@ class TimedQueue(PendingQueue):
         return None if bucket is None or bucket.blocked else gang
 
     def _offers(self, fence: Turn | None) -> Iterator[tuple[Turn, WorkloadState]]:
-        """Of every bucket the first one that may be tried."""
+        """Of every bucket the first workload that may be tried."""
         for bucket in self._table.values():
             if bucket.inadmissible:
                 continue
@@ -258,15 +259,16 @@ class TimedQueue(PendingQueue):
         return self._block(gang, None)
 
     def hold_back(self, gang: WorkloadState, horizon: Millis, on: Flavors = ANYWHERE) -> bool:
-        """Its shape (in flight: `gang`) is in the way of a reservation that starts at `horizon`, on the flavors that it would
-        be given now. False if it is alone."""
+        """Its shape (in flight: `gang`) would delay a reservation that starts at `horizon`, on the flavors that it would be
+        given now. False if it is alone.
+        """
         others = self._block(gang, horizon)
         for bucket in self._of_shape[gang.shape]:
             self._reckon(bucket, on)
         return others
 
     def _reckon(self, bucket: TimedBucket, on: Flavors) -> None:
-        """Of those in this bucket, only one that would end soon enough on these flavors is offered from now on."""
+        """From now on only workloads of this bucket are offered that would end soon enough on these flavors."""
         if bucket.on == on:
             return
         bucket.on = on
@@ -313,7 +315,7 @@ class TimedQueue(PendingQueue):
         return could_fit(bucket.question)
 
     def release_held(self) -> bool:
-        """Reservations changed: those that were held back for one may be tried again."""
+        """Reservations changed: held back buckets may be tried again."""
         return self._unblock([bucket for bucket in self._table.values() if bucket.horizon is not None])
 
     def _unblock(self, buckets: Iterable[TimedBucket]) -> bool:
@@ -329,7 +331,7 @@ class TimedQueue(PendingQueue):
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def blocked(self, most: int, can_never_fit: Callable[[WorkloadState], bool]) -> list[WorkloadState]:
-        """The first of those that were tried and can't start now, in queue order; not those whose shape is hopeless."""
+        """The first workloads that were tried and cannot start now, in queue order, without shapes that can never fit."""
         lines = [
             self._turns(bucket)
             for bucket in self._table.values()
@@ -341,7 +343,7 @@ class TimedQueue(PendingQueue):
         return [gang for _, gang in islice(merge(*lines, key=_first), most)]
 
     def first_untried(self, others: Iterable[WorkloadState]) -> Turn | None:
-        """The turn of the first that is to be tried yet, these (in flight) included."""
+        """The turn of the first workload that has not been tried yet, these (in flight) included."""
         firsts = [self.turn(gang) for gang in others]
         for bucket in self._table.values():
             place = None if bucket.blocked else bucket.line.first()
@@ -368,7 +370,7 @@ class TimedQueue(PendingQueue):
         return everyone if self.in_flight is None else [self.in_flight, *everyone]
 
     def waiting(self) -> list[WorkloadState]:
-        """All that may be tried, blocked or not, in queue order."""
+        """All workloads that may be tried, blocked or not, in queue order."""
         return self._in_order(self._table.values())
 
     def _in_order(self, buckets: Iterable[TimedBucket], others: Iterable[WorkloadState] = ()) -> list[WorkloadState]:
@@ -385,10 +387,10 @@ class TimedQueue(PendingQueue):
         yield from self._inadmissible_alone.values()
 
     def note_reported(self, gang: WorkloadState) -> None:
-        """Here those who come have to be told again and again (`RETELL`)."""
+        """In this queue, reasons are reported again from time to time (`RETELL`)."""
 
     def unreported_mates(self, gang: WorkloadState, reason: str) -> Iterator[WorkloadState]:
-        """As in any queue; but those that were told something lately are not told another reason so soon."""
+        """As in any queue; but a reason that was reported lately is not replaced so soon."""
         for bucket in self._of_shape.get(gang.shape, ()):
             if not bucket.blocked or bucket.reported == reason:
                 continue

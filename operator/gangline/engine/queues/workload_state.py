@@ -1,4 +1,4 @@
-"""A workload as the engine keeps it: the last fact about it, what follows from that, and where it is at the moment."""
+"""A workload in the engine: its last fact, what follows from it, and its present state."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from gangline.engine.quota.quota_ledger import Cell, FlavorResource, Node
 from gangline.engine.topology.placement import asks
 from gangline.engine.topology.topologies import Topologies
 
-#: resource -> index of the flavor at which the last scan stopped, -1 = it was the last one; one mapping per pod set
+#: resource -> index of the flavor at which the last scan stopped, -1 = the last flavor; one mapping per pod set
 ScanProgress = tuple[Mapping[str, int], ...]
-#: no gangs, by uid
+#: no uids
 NOBODY: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
 class Demand:
-    """A pod set as it counts now: finished pods are taken off."""
+    """A pod set as it counts now: without its finished pods."""
 
     pod_set: PodSet
     count: int
@@ -34,7 +34,7 @@ class Demand:
 
 @dataclass(slots=True)
 class Progress:
-    """How far the flavor scan got, and whether that still means anything."""
+    """How far the flavor scan got, and whether that is still valid."""
 
     tried: ScanProgress
     shape: Shape
@@ -43,7 +43,7 @@ class Progress:
 
 
 class Shape:
-    """What makes gangs interchangeable for the scheduler (an equivalence class); compared by value, hashed once."""
+    """What makes workloads interchangeable for the scheduler (an equivalence class); compared by value, hashed once."""
 
     __slots__ = ("__weakref__", "_hash", "value")
 
@@ -53,7 +53,7 @@ class Shape:
 
     @staticmethod
     def of(value: Hashable) -> Shape:
-        """The one that all gangs like this share: dictionaries find a key that is the same object without comparing it."""
+        """The one object for all workloads of this shape: dictionaries find the same object without comparing its value."""
         found = _SHAPES.get(value)
         if found is None:
             found = _SHAPES[value] = Shape(value)
@@ -70,13 +70,13 @@ _SHAPES: WeakValueDictionary[Hashable, Shape] = WeakValueDictionary()
 
 
 class Bucket:
-    """Where a workload waits in its queue: with those of its shape. `inadmissible`: they don't fit for the time being."""
+    """Waiting workloads of one shape. `inadmissible`: the shape does not fit for the time being."""
 
     __slots__ = ("inadmissible",)
 
     @property
     def blocked(self) -> bool:
-        """None of them is offered, or only some."""
+        """No workload of it is offered, or only some are."""
         return self.inadmissible
 
     def __init__(self, *, inadmissible: bool = False) -> None:
@@ -84,14 +84,14 @@ class Bucket:
 
 
 class OnNodes(Protocol):
-    """Where the pods of holders have seats (`engine.nodes.capacity`)."""
+    """The node assignments of holders (`engine.nodes.capacity`)."""
 
     def lift(self, gang: WorkloadState) -> None: ...
     def restore(self, gang: WorkloadState) -> None: ...
 
 
 class WorkloadState:
-    """Compared by identity; everything that orders it is computed once per fact."""
+    """One workload. Compared by identity; everything that orders it is computed once per fact."""
 
     __slots__ = (
         "_state",
@@ -147,14 +147,14 @@ class WorkloadState:
 
         # state: changed by `enter` alone
         self._state = State.MOVING
-        #: it waits by itself, not with its shape
+        #: it waits alone, not with its shape
         self.inadmissible_alone = False
         #: it runs: nothing stands between its quota and its start any more
         self.admitted = False
-        #: it is to lose its quota
+        #: it will lose its quota
         self.evicting = False
         self.journal = journal
-        #: what the journal has of it last, why, and in which of its rows
+        #: the state that the journal recorded last, the cause, and the row
         self.noted: State | None = None
         self.noted_cause = ""
         self.noted_row = -1
@@ -162,51 +162,51 @@ class WorkloadState:
         #: the ClusterQueue that it waits in or holds quota of
         self.queue: Node | None = None  # see `cluster_queue.queue_of`
 
-        # waiting
+        # while it waits
         self.bucket: Bucket | None = None
-        self.entry: Any = None  # its live place in the bucket's heap
+        self.entry: Any = None  # its valid entry in the bucket's heap
         #: it was preempted for a workload that has not started yet
         self.yielding = False
         self.progress: Progress | None = None
-        #: the last failed attempt, and what it was put back with: (reason, message)
+        #: the last failed attempt, and the (reason, message) with which it was requeued
         self.verdict: object | None = None  # see `assignment.verdict_of`
         self.last_reason: tuple[str, str] = ("", "")
         #: (reason, message) of the last ReportPending
         self.reported: tuple[str, str] = ("", "")
-        #: its back-off is taken to be over, though no fact says so yet
+        #: its back-off is assumed to be over, though no fact says so yet
         self.requeue_assumed = False
-        #: when its life cycle is to be looked at again
+        #: when its life cycle has to be reviewed
         self.review_at: Millis | None = None
 
-        #: uids of those that had to go so that it can start: they don't start before it, and nobody goes twice for it
+        #: uids of workloads preempted so that it can start: they do not start before it, and none is preempted for it twice
         self.preempted_for_it = NOBODY
-        #: its rank in a timed queue, its estimate there, and its rank as a candidate; None = to be computed
+        #: its rank in a timed queue, its estimate there, and its rank as a candidate; None = not computed
         self.ranked: tuple[object, float, Millis, float] | None = None
 
-        # holding
+        # while it holds quota
         self.admission: Admission | None = None
-        #: a whole second, as Kubernetes writes it down
+        #: in whole seconds, as Kubernetes writes times
         self.reserved_at: Millis = 0
         self.admitted_at: Millis = 0
-        #: what it holds; a flavor that it uses with quantity 0 is in here too
+        #: its usage; a flavor that it uses with quantity 0 is included
         self.usage: dict[FlavorResource, int] = {}
         self.cells: list[tuple[Cell, int]] = []
-        #: where its placements are counted, None if it has none
+        #: the topologies that count its placements, None if it has none
         self.placed: Topologies | None = None
-        #: where its pods have seats on the nodes of other flavors, None if it holds nothing
+        #: where its pods are counted on the nodes of other flavors, None if it holds nothing
         self.on_nodes: OnNodes | None = None
-        #: lost nodes under it that it was told to leave, though no fact says so yet
+        #: lost nodes under it that a decision already moves it away from, though no fact says so yet
         self.healed: set[str] = set()
         self.victim_key: tuple[int, int, str] = (0, 0, "")
         #: how far it is known to be past its forecast, see engine.state.overrun
         self.overrun = ""
         #: checks that were listed for it, though no fact says so yet
         self.asked_checks: tuple[str, ...] = ()
-        #: failed tries to place its pods after its checks
+        #: failed attempts to place its pods after its checks
         self.second_passes = 0
-        #: taken out of the ledger for a what-if
+        #: removed from the ledger by a simulation
         self.removed = False
-        #: it was backfilled: admitted before a workload that goes before it and has a reservation
+        #: it was backfilled: admitted before a workload that precedes it and has a reservation
         self.backfilled = False
 
         self.workload = workload
@@ -215,7 +215,7 @@ class WorkloadState:
         self.learn(workload, settings)
 
     def learn(self, workload: Workload, settings: Settings) -> None:
-        """Take in a new fact; where the gang is does not change here."""
+        """Set a new fact; the workload's state does not change here."""
         old, priority = (
             (self.workload.pod_sets, self.workload.reclaimable, self.priority),
             _priority(workload, settings),
@@ -236,7 +236,7 @@ class WorkloadState:
         self.wants_topology = any(asks(pod_set) for pod_set in workload.pod_sets)
         #: it may start with fewer pods
         self.shrinks = any(pod_set.min_count is not None for pod_set in workload.pod_sets)
-        #: pod sets (by position) that share flavors
+        #: indices of pod sets that share flavors
         self.groups = _groups(workload.pod_sets)
         self.shape = Shape.of((self.priority, tuple(_shape(demand) for demand in self.demands)))
 
@@ -245,13 +245,15 @@ class WorkloadState:
 
     @property
     def state(self) -> State:
-        """Where it is. With others of its shape it may be inadmissible, or held back, without having been tried itself."""
+        """The state. A workload may be inadmissible, or held back, with its shape, without having been tried itself."""
         if self._state is State.PENDING and self.bucket is not None and self.bucket.blocked:
             return State.INADMISSIBLE if self.bucket.inadmissible else State.HELD_BACK
         return self._state
 
     def enter(self, state: State, cause: str = "", decision: str = "") -> None:
-        """The one way to another state. `cause` is a sentence for its story, if it is another one. Raises TransitionError."""
+        """The one way to another state. `cause` is a sentence for the story, if it differs from the last one. Raises
+        TransitionError.
+        """
         old = self._state
         if state is old:
             return
@@ -264,7 +266,7 @@ class WorkloadState:
             return
         if state is State.PENDING:
             if self.noted is self.state:
-                return  # tried, and put back where it was
+                return  # tried, and requeued where it was
         elif state is State.INADMISSIBLE:
             self.inadmissible_alone = True
         else:
@@ -273,7 +275,7 @@ class WorkloadState:
         self.journal.note(self, cause, decision)
 
     def evict(self, cause: str, decision: str = "Evict") -> None:
-        """It is to lose its quota."""
+        """It is going to lose its quota."""
         self.enter(HOLDER[self.admitted, True], cause, decision)
 
     @property
@@ -282,13 +284,13 @@ class WorkloadState:
         return self.admitted_at if self.admitted else self.reserved_at
 
     def unsaved(self, now: Millis) -> Millis:
-        """How much of its running time is lost if it stops now: since its last checkpoint, or its start."""
+        """The part of its runtime that is lost if it stops now: since its last checkpoint, or its start."""
         ran = max(0, now - self.admitted_at) if self.admitted else 0
         checkpoint = self.workload.checkpoint
         return ran if checkpoint is None else ran % checkpoint
 
     def requests(self) -> dict[str, int]:
-        """What all its pods ask for, by resource."""
+        """The requests of all its pods, by resource."""
         total: dict[str, int] = {}
         for demand in self.demands:
             for resource, amount in demand.pod_set.requests.items():
@@ -300,7 +302,7 @@ class WorkloadState:
         return self.admission is not None
 
     def __lt__(self, other: WorkloadState) -> bool:
-        return False  # heap entries that are equal so far are of one workload: any order will do
+        return False  # heap entries that are equal so far belong to one workload: any order will do
 
     def __repr__(self) -> str:
         return f"Gang({self.key})"
@@ -328,7 +330,7 @@ def _demand(pod_set: PodSet, reclaimable: Mapping[str, int]) -> Demand:
 
 
 def _groups(pod_sets: tuple[PodSet, ...]) -> tuple[tuple[int, ...], ...]:
-    """Single ones, and those of one group together at the place of its first member."""
+    """Single pod sets, and those of one group together at the position of its first member."""
     groups: dict[str, list[int]] = {}
     for index, pod_set in enumerate(pod_sets):
         group = pod_set.topology.group if pod_set.topology else ""

@@ -1,4 +1,4 @@
-"""Dominant resource shares: how much more than its own a node uses, of what its parent could lend.
+"""Dominant resource shares: how much a node uses above its own quota, relative to what its parent could lend.
 
 A share is a pair that compares as it should: (False, weighted ratio), or (True, ratio) for a weight of 0, which ranks above
 every other share as soon as anything is borrowed.
@@ -31,7 +31,7 @@ _WITHIN = Standing(False, NO_SHARE)
 
 
 def standing(node: Node) -> Standing:
-    """As the ledger stands. A root has no share."""
+    """The standing by the present ledger. A root has no share."""
     parent = node.parent
     if parent is None:
         return _WITHIN

@@ -1,8 +1,8 @@
 """The quota ledger: a tree of nodes, and per node one `Cell` for each flavor and resource.
 
-Leaves are ClusterQueues, inner nodes cohorts. What a node may keep to itself (its lending limit says so) is its *local* part;
-only usage above it shows in the parent. All numbers follow from the leaves, so taking away is the exact reverse of adding:
-a what-if is done on the ledger itself and then undone, never on a copy.
+Leaves are ClusterQueues, inner nodes cohorts. The part that a node keeps to itself (by its lending limit) is *local*; only
+usage above it shows in the parent. All numbers follow from the leaves, so removal is the exact reverse of addition: a
+simulation works on the ledger itself and is then undone, never on a copy.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gangline.engine.model import UNLIMITED, Quota
 #: (flavor, resource)
 FlavorResource: TypeAlias = tuple[str, str]
 
-#: Stands for "no limit" inside the ledger: sums and differences with ordinary amounts stay beyond every ordinary amount.
+#: "No limit" inside the ledger: sums and differences with ordinary amounts stay above every ordinary amount.
 BOUNDLESS = 1 << 200
 
 
@@ -40,7 +40,7 @@ class Cell:
     def __init__(self, node: Node, fr: FlavorResource, quota: Quota | None = None) -> None:
         self.node = node
         self.fr = fr
-        #: the node, or something below it, has quota of this
+        #: the node, or a node below it, has quota of this
         self.listed = quota is not None
         self.nominal = _bounded(quota.nominal) if quota else 0
         self.borrowing_limit = _limit(quota.borrowing_limit) if quota else None
@@ -48,11 +48,11 @@ class Cell:
         self.parent: Cell | None = None
         #: quota of the node and of what its children lend
         self.subtree = self.nominal
-        #: the part of `subtree` that is not lent out
+        #: the part of `subtree` that is not lent
         self.local = 0
-        #: most that may ever be used of the parent's, None = no limit
+        #: the most that may ever be used of the parent's, None = no limit
         self.ceiling: int | None = None
-        #: most that could be used if nobody used anything
+        #: the most that could be used if nothing were in use
         self.potential = self.subtree
         self.usage = 0
 
@@ -72,7 +72,7 @@ class Cell:
             self.potential = min(self.potential, self.subtree + self.borrowing_limit)
 
     def add(self, amount: int) -> None:
-        """Use `amount` more; what exceeds the free local part is passed up."""
+        """Use `amount` more; what exceeds the free local part is passed to the parent."""
         cell: Cell | None = self
         while cell is not None:
             free = cell.local - cell.usage
@@ -98,7 +98,7 @@ class Cell:
             cell = cell.parent
 
     def available(self) -> int:
-        """What may still be used here; negative when more is used than there is."""
+        """What may still be used here; negative where more is used than there is."""
         parent = self.parent
         if parent is None:
             return self.subtree - self.usage
@@ -111,7 +111,7 @@ class Cell:
         return above + free if free > 0 else above
 
     def height(self, amount: int) -> tuple[int, bool]:
-        """How high up `amount` more has to borrow (0 = within nominal quota), and whether that could be had below the root."""
+        """How high up `amount` more has to borrow (0 = within nominal quota), and whether that is possible below the root."""
         parent = self.parent
         if parent is None:
             return 0, False
@@ -150,15 +150,15 @@ class Node:
         self.fair_usage: Callable[[str], float] | None = None
         self.parent: Node | None = None
         self.root: Node = self
-        #: scheduling cycles that this tree (if it is a root) took part in
+        #: scheduling cycles that this tree (if the node is a root) took part in
         self.rounds = 0
         self.cohorts: list[Node] = []
-        #: the ClusterQueues right below it
+        #: the ClusterQueues directly below it
         self.queues: list[Node] = []
         self.cells: dict[FlavorResource, Cell] = {}
-        #: longest way down to a ClusterQueue
+        #: the longest way down to a ClusterQueue
         self.height = 0
-        #: resource -> what could be had here of it; filled by `settle`
+        #: resource -> the most that can be had of it here; filled by `settle`
         self.lendable: dict[str, int] = {}
 
     def sort_key(self) -> tuple[str, bool]:
@@ -166,7 +166,7 @@ class Node:
         return self.name, not (self.cohorts or self.queues)
 
     def cell(self, fr: FlavorResource) -> Cell:
-        """The cell of `fr`, made on the way if somebody uses what the node has no quota for."""
+        """The cell of `fr`, created if usage exists without quota."""
         found = self.cells.get(fr)
         if found is None:
             found = self.cells[fr] = Cell(self, fr)
@@ -200,7 +200,7 @@ class Node:
 
 
 def reset(node: Node, quotas: Mapping[FlavorResource, Quota]) -> None:
-    """Detach a node, forget its usage and give it these quotas; `settle` on the root makes the tree whole again."""
+    """Detach a node, reset its usage and give it these quotas; `settle` on the root makes the tree complete again."""
     node.parent, node.root = None, node
     node.cohorts, node.queues = [], []
     node.cells = {fr: Cell(node, fr, quota) for fr, quota in quotas.items()}

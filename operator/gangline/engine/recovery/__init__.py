@@ -1,4 +1,4 @@
-"""What becomes of running gangs whose nodes are lost.
+"""Recovery of running gangs whose nodes are lost.
 
-In: health of nodes, where pods are. Out: `Heal`, `Swap`, `Preempt` and `Evict` decisions; a breaker that holds them back.
+In: health of nodes, locations of pods. Out: `Heal`, `Swap`, `Preempt` and `Evict` decisions; a circuit breaker that stops them.
 """

@@ -1,8 +1,8 @@
-"""The circuit breaker: when much of a flavor is lost at once, it is more likely the network, or us, than the nodes.
+"""The circuit breaker: when much of a flavor is lost at once, the cause is more likely the network, or us, than the nodes.
 
-It opens when more than the policy's share of a flavor's nodes, and at least two, were lost within a minute. Nothing is moved,
-preempted or evicted for lost nodes of that flavor then, and it is said once. It closes when no more than that share is lost.
-Nodes that were deleted while nobody was on them don't count: that is how clusters shrink.
+It opens when more than the policy's share of a flavor's nodes, and at least two, were lost within a minute. No gang is moved,
+preempted or evicted for lost nodes of that flavor then, and one warning says so. It closes when no more than that share is
+lost. Nodes that were deleted while no gang was on them do not count: that is how clusters shrink.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Breaker:
         return any((gang.queue.name, flavor) in self._open for flavor, _ in gang.usage)
 
     def watch(self, now: Millis) -> list[Decision]:
-        """Open and close by what is lost now; what is to be said of that."""
+        """Open and close by the nodes lost now. Returns the warnings."""
         health = self._store.health
         if health.version == self._seen:
             return []
@@ -70,7 +70,7 @@ class Breaker:
         return [Warn("ClusterQueue", queue, "RecoveryPaused", message)]
 
     def _count(self, flavor: str, now: Millis) -> tuple[int, int, int]:
-        """Nodes of a flavor, those that are lost, and those that were lost within the window."""
+        """Nodes of a flavor, the lost ones, and those lost within the window."""
         known = self._store.flavors.get(flavor)
         if known is None:
             return 0, 0, 0

@@ -1,10 +1,11 @@
-"""Healing: what becomes of running gangs whose nodes are lost. Highest priority first, each by the first of these that can be:
+"""Healing: what becomes of running gangs whose nodes are lost. Highest priority first, each by the first of these that works:
 
-1. swap: the lost pods get seats on healthy nodes, spares included (`Heal`; for topology flavors `Swap` and `Heal`);
-2. preempt to heal: the cheapest set of lower-priority gangs goes, and their room is kept for it until it is healed;
-3. give up: it is evicted (`NodeFailures`) and queued again with its original time.
+1. swap: the lost pods are assigned to healthy nodes, spares included (`Heal`; for topology flavors `Swap` and `Heal`);
+2. preempt to heal: the cheapest set of lower-priority gangs is preempted, and their room is kept for the gang until it is
+   healed;
+3. give up: the gang is evicted (`NodeFailures`) and requeued with its original time.
 
-A gang is looked at anew in every `decide` until it is healed, from what is true then: nothing is planned that could go stale.
+A gang is examined anew in every `decide` until it is healed, from the present state: nothing is planned ahead.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from gangline.engine.state.store import Store
 from gangline.engine.text.decision_error import DecisionError
 from gangline.engine.topology.placement import hosts_of
 
-#: the reason of a preemption that makes room for a gang that lost nodes
+#: the reason of a preemption for a gang that lost nodes
 TO_HEAL = "InRecovery"
-#: the cause where pods are gone and no node is there to be blamed
+#: the cause where pods are gone and no node is known to have failed
 PODS_LOST = "PodsLost"
-#: How long a gang that never had room for all of its pods is waited for, in milliseconds.
+#: A gang that never had room for all of its pods is given up after this time, in milliseconds.
 PATIENCE = 30_000
-#: the cause where a node is another one of the same name by now
+#: the cause where a node was replaced by another one of the same name
 REPLACED = "Replaced"
 
 
@@ -33,29 +34,29 @@ class Healing:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.breaker = Breaker(store)
-        #: nodes of which it was said that they are lost
+        #: nodes whose loss was reported
         self._told: set[str] = set()
-        #: those for which room is kept that others still use
+        #: gangs for which room is kept that others still use
         self._awaiting: set[str] = set()
         #: running gangs without room for all of their pods, and since when that is known
         self._short: dict[str, Millis] = {}
 
     def next_due(self, now: Millis) -> Millis | None:
-        """When time alone may change what is to be done."""
+        """When time alone may change what has to be done."""
         if self._store.health.unsettled:
             return now
         times = (self._store.health.next_due(), *(since + PATIENCE for since in self._short.values()))
         return min((time for time in times if time is not None and time > now), default=None)
 
     def run(self, now: Millis) -> list[Decision]:
-        """Heal the gangs that have to be healed and can be."""
+        """Heal the gangs that need it and can be healed."""
         store = self._store
         if not store.health.nodes and not store.health.lost():
             return []
         self._short = {key: since for key, since in self._short.items() if key in store.capacity.without_nodes}
         decisions: list[Decision] = [*self.breaker.watch(now), *self._warn()]
         for gang in sorted(self._ailing(), key=lambda gang: (-gang.priority, gang.since, gang.uid)):
-            if not gang.evicting:  # it may just have been told to make room for one before it
+            if not gang.evicting:  # it may just have been preempted for a gang before it
                 try:
                     decisions += self._heal(gang, now)
                 except Exception as error:
@@ -71,7 +72,7 @@ class Healing:
         return [each for each in decisions if not (isinstance(each, Heal) and each.workload in gone)]
 
     def _ailing(self) -> list[WorkloadState]:
-        """Running gangs with pods on nodes that are lost or, if their policy says so, leaving; and those short of seats."""
+        """Running gangs with pods on lost nodes (or leaving ones, by policy), and those without room for all pods."""
         store, health = self._store, self._store.health
         keys = {*store.capacity.without_nodes, *store.capacity.pod_locations.of_replaced(), *self._awaiting}
         for node in (*health.lost(), *health.unfit()):
@@ -99,7 +100,7 @@ class Healing:
         lost = self._lost_under(gang, now)
         awaited = gang.key in self._awaiting
         self._awaiting.discard(gang.key)
-        if awaited and not lost:  # the nodes are back, or the pods that it lost are gone
+        if awaited and not lost:  # the nodes are back, or the lost pods are gone
             Plan(self._store, gang, ()).let_go()
         if not lost:
             return self._foresee(gang, policy, now) or self._fill_up(gang, policy, now, had_room=awaited)
@@ -116,7 +117,7 @@ class Healing:
     def _make_room(
         self, gang: WorkloadState, plan: Plan, policy: Recovery, nodes: tuple[str, ...], now: Millis
     ) -> list[Decision]:
-        """Others have to go for it: those that are going anyway, or the cheapest of lower priority."""
+        """Preempt others for it: those that are leaving anyway, or the cheapest of lower priority."""
         preempts = policy.preempt_to_heal or (policy.lend and bool(policy.spares or policy.spares_percent))
         victims = cheapest(self._store, gang, plan, now, others=preempts)
         if victims is None:
@@ -144,7 +145,7 @@ class Healing:
         return Heal(gang.key, gang.uid, how, nodes, cause, message, detected, now)
 
     def _lost_under(self, gang: WorkloadState, now: Millis) -> dict[str, tuple[str, Millis]]:
-        """The lost nodes with pods of the gang that it was not yet told to leave: cause, and since when it shows."""
+        """The lost nodes with pods of the gang that no decision moved it away from yet: cause, and since when it shows."""
         store = self._store
         nodes = _nodes_with_pods(store, gang)
         gang.healed &= nodes
@@ -167,14 +168,14 @@ class Healing:
             taint = store.health.untolerated(node, _tolerations(store, gang))
             if taint is not None and node not in gang.workload.avoid:
                 found[node] = f"Taint {taint.key}", now
-        if found:  # a placement is mended as a whole, off all nodes that can't be used any more
+        if found:  # a placement is mended as a whole, off all unusable nodes
             for node in sorted(hosts_of(gang.admission) - gang.healed - found.keys()):
                 if why := store.health.why_unusable(node):
                     found[node] = why, now
         return found
 
     def _foresee(self, gang: WorkloadState, policy: Recovery, now: Millis) -> list[Decision]:
-        """Leave nodes that will be taken away, if there is room elsewhere and the policy wants it."""
+        """Move off nodes that will be taken away, if there is room elsewhere and the policy allows it."""
         health = self._store.health
         if not policy.proactive or self.breaker.open_for(gang):
             return []
@@ -191,7 +192,7 @@ class Healing:
         return plan.carry_out(self._order(gang, leaving, nodes, now)) if plan.fits() else []
 
     def _fill_up(self, gang: WorkloadState, policy: Recovery, now: Millis, *, had_room: bool) -> list[Decision]:
-        """Nodes have no room for all of it: they went before it came, or while the operator was down."""
+        """Nodes have no room for all of it: they left before it came, or while the operator was down."""
         if gang.key not in self._store.capacity.without_nodes:
             return []
         since = self._short.setdefault(gang.key, now)
@@ -209,7 +210,7 @@ class Healing:
     # --- the nodes ----------------------------------------------------------------------------------------------------
 
     def _warn(self) -> list[Decision]:
-        """Say once of each lost node that somebody was on that it is lost."""
+        """Report once each lost node with gangs on it."""
         lost = self._store.health.lost()
         self._told &= lost.keys()
         news = [node for node in lost if node not in self._told and self._store.somebody_on(node)]
@@ -217,7 +218,7 @@ class Healing:
         return [Warn("Node", node, "NodeLost", f"Node {node} counts as lost: {lost[node].kind}") for node in news]
 
     def _tidy(self, now: Millis) -> None:
-        """Nodes that are gone, and that nobody is on any more, are forgotten once the breaker has seen them."""
+        """Deleted nodes without gangs are forgotten once the breaker has counted them."""
         for node, loss in self._store.health.lost().items():
             gone = node not in self._store.health.nodes and not self._store.somebody_on(node)
             if gone and loss.at + self.breaker.WINDOW <= now:
@@ -225,12 +226,12 @@ class Healing:
 
 
 def _told_before(gang: WorkloadState, node: str, detected: Millis) -> bool:
-    """It was told to leave the node for this loss already, by a decision that outlived the one who made it."""
+    """An earlier decision, perhaps of another operator process, already moved it off the node for this loss."""
     return node in gang.workload.avoid and detected <= gang.workload.healed_at
 
 
 def _replaced(gang: WorkloadState, now: Millis) -> int:
-    """Nodes that were replaced under it lately: what its swap budget is compared with."""
+    """Nodes replaced under it lately: compared with its swap budget."""
     return sum(nodes for at, nodes in gang.workload.replaced if at > now - SWAP_WINDOW)
 
 
@@ -240,7 +241,7 @@ def _policy(gang: WorkloadState) -> Recovery:
 
 
 def _nodes_with_pods(store: Store, gang: WorkloadState) -> set[str]:
-    """Where its pods sit, by its footprint and by its topology assignment."""
+    """The nodes of its pods, by the pods that are bound and by its topology assignment."""
     workload_pods = store.workload_pods.get(gang.key)
     nodes = {pod.node for pod in workload_pods.pods} if workload_pods is not None else set[str]()
     return nodes | hosts_of(gang.admission)

@@ -1,4 +1,4 @@
-"""How one gang could go on without the nodes it lost: seats for all of it, and places where a topology flavor asks for them."""
+"""How one gang could continue without its lost nodes: a new node assignment, and places where a topology flavor needs them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.state.store import Store
 from gangline.engine.topology.placement import has_placements, mend, on_host
 
-#: `Heal.how`: only what was lost is made anew, or all of it
+#: `Heal.how`: only lost pods are replaced, or all of it starts again
 REPLACE, RESTART = "Replace", "Restart"
 
 
 class Plan:
-    """Asked as things are, and again in simulations without others; `keep_room` takes what the last answer found."""
+    """A plan for the cluster as it is, or in a simulation without others; `keep_room` takes the last answer."""
 
     def __init__(self, store: Store, gang: WorkloadState, lost: tuple[str, ...]) -> None:
         self._store = store
@@ -39,7 +39,7 @@ class Plan:
         return True
 
     def _mended(self, admission: Admission) -> Admission | None:
-        """The pods of all lost hosts are placed elsewhere, as if they had been on one."""
+        """The pods of all lost hosts are placed elsewhere, as if they had been on one host."""
         store, gang = self._store, self._gang
         assert gang.queue is not None, gang
         hosts = [host for host in self._lost if on_host(admission, host)]
@@ -54,14 +54,14 @@ class Plan:
             store.topology.put_holder(gang.key, admission)
 
     def keep_room(self) -> None:
-        """Nobody else gets what it needs, even while others still sit there."""
+        """Keep the room for it, even while others still use it."""
         if self._seats is not None:
             self._store.capacity.keep(self._gang, self._seats)
         if self._admission is not None:
             self._store.topology.put_holder(self._gang.key, self._admission)
 
     def let_go(self) -> None:
-        """No room is kept for it beyond what it has."""
+        """Keep no room for it beyond what it has."""
         if self._gang.admission is None:
             return
         if has_placements(self._gang.admission):
@@ -70,7 +70,7 @@ class Plan:
         self._store.capacity.settle()
 
     def moves(self) -> bool:
-        """Pods that sit on a node that is fine would have to go, too."""
+        """Pods on healthy nodes would have to move, too."""
         holding = self._store.capacity.holding(self._gang)
         if holding is None or self._seats is None:
             return False
@@ -88,7 +88,7 @@ class Plan:
 
 
 def _gathered(admission: Admission, hosts: Sequence[str]) -> Admission:
-    """The admission with all pods on these hosts on the first of them."""
+    """The admission with all pods of these hosts on the first of them."""
 
     def gathered(pod_set: PodSetAssignment) -> PodSetAssignment:
         placed = pod_set.topology

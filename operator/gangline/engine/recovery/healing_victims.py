@@ -1,4 +1,4 @@
-"""Who goes so that a gang that lost nodes can run again: whole gangs of lower priority, at the least loss of work."""
+"""Victims for a gang that lost nodes: whole gangs of lower priority, with the least loss of work."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.recovery.healing_plan import Plan
 from gangline.engine.state.store import Store
 
-#: Gangs that are tried alone before several together are taken.
+#: Number of gangs that are tried alone before several together are taken.
 SINGLES = 200
 
 
 def cheapest(store: Store, gang: WorkloadState, plan: Plan, now: Millis, *, others: bool) -> list[WorkloadState] | None:
-    """Those that have to leave before the plan fits; None if it never does. It has last been asked without them then.
+    """The workloads that have to leave so that the plan fits; None if it never does. On return the plan has last been asked
+    without them.
 
-    Those on their way out come first: if they are enough nobody else goes. `others` says whether others may be made to. Of
-    these the lowest priorities are taken, and among them the least lost GPU-seconds; nobody who is protected.
+    Those on their way out come first: if they suffice, no other one is preempted. `others` allows other victims: the lowest
+    priorities first, and among them the least lost GPU-seconds; never a protected workload.
     """
     leaving = [holder for holder in _holders(store) if holder.evicting and holder is not gang]
     with simulate(removed=leaving):
@@ -55,7 +56,7 @@ def _choose(store: Store, gang: WorkloadState, plan: Plan, now: Millis) -> list[
 
 
 def _together(candidates: Sequence[WorkloadState], plan: Plan) -> list[WorkloadState] | None:
-    """One after the other until it fits; then those that need not go are spared, the dearest first."""
+    """Remove one after the other until it fits; then spare those that are not needed, the most costly first."""
     with OrderedRemoval(candidates, 0) as removal:
         for count in range(1, len(candidates) + 1):
             removal.first(count)
@@ -74,7 +75,7 @@ def _holders(store: Store) -> list[WorkloadState]:
 
 
 def _in_the_way(store: Store, holder: WorkloadState, gang: WorkloadState) -> bool:
-    """It uses nodes that the gang could: such as those of a flavor that both use."""
+    """It uses nodes that the gang could use, such as those of a shared flavor."""
     mine = {flavor for flavor, _ in gang.usage}
     if any(flavor in mine for flavor, _ in holder.usage):
         return True

@@ -1,4 +1,4 @@
-"""What is known: every fact in its table, every workload at the place that follows from it.
+"""The engine's state: every fact in its table, every workload at the place that follows from it.
 
-In: `model.Change`. Out: the queues, the ledgers and the reviews that scheduling works on; the state in brief.
+In: `model.Change`. Out: the queues, the ledgers and the reviews that scheduling works on; a snapshot.
 """

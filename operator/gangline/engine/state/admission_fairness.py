@@ -1,7 +1,7 @@
-"""Admission fair sharing: which LocalQueue goes first, by what each has used so far.
+"""Admission fair sharing: the order of LocalQueues by what each has used so far.
 
-What a LocalQueue used is forgotten by half every half-life. A reservation counts at once, with a penalty, so that the next head
-is already somebody else's; the penalty becomes part of what was consumed when the gang is admitted.
+Past usage decays by half every half-life. A reservation counts at once, as a penalty, so that the next head is from another
+LocalQueue; the penalty becomes part of the consumed resources when the gang is admitted.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from math import floor, inf
 from gangline.engine.model import AdmissionFairSharing, LocalQueue, Millis
 from gangline.engine.queues.workload_state import WorkloadState
 
-#: What counts where only QueuePolicies ask for it: accelerator time; a core of cpu counts a hundredth of one.
+#: Weights where only QueuePolicies ask for fair sharing: accelerator time; a core of cpu counts a hundredth of one.
 BY_POLICY = AdmissionFairSharing(resource_weights={"cpu": 0.01, "memory": 0.0, "ephemeral-storage": 0.0, "pods": 0.0})
 
 
 @dataclass(slots=True)
 class _Account:
-    """One LocalQueue's; amounts in engine units."""
+    """The usage of one LocalQueue; amounts in engine units."""
 
     consumed: dict[str, float]
     sampled_at: Millis
     weight: float
     penalties: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
-    #: where a QueuePolicy says another one than the policy of the cluster
+    #: half-life of a QueuePolicy that differs from the cluster's
     half_life: Millis | None = None
 
 
@@ -35,7 +35,7 @@ class AdmissionFairness:
         self._accounts: dict[str, _Account] = {}
 
     def put(self, local_queue: LocalQueue) -> None:
-        """Take a LocalQueue in. What its status says was consumed counts only if it is news."""
+        """Set a LocalQueue. The consumed resources of its status count only if they are new."""
         account = self._accounts.get(local_queue.key)
         if account is None:
             consumed, at = dict(local_queue.consumed), local_queue.consumed_at
@@ -46,7 +46,7 @@ class AdmissionFairness:
             account.consumed, account.sampled_at = dict(local_queue.consumed), local_queue.consumed_at
 
     def usage(self, key: str) -> float:
-        """The weighted usage that orders LocalQueues, in base units (cpu in cores); lowest goes first."""
+        """The weighted usage that orders LocalQueues, in base units (cpu in cores); the lowest is first."""
         account = self._accounts.get(key)
         if account is None:
             return 0.0
@@ -63,7 +63,7 @@ class AdmissionFairness:
         return (account.consumed, account.sampled_at) if account else ({}, 0)
 
     def reserve(self, gang: WorkloadState) -> None:
-        """Its LocalQueue pays the share of one sampling interval in advance."""
+        """The LocalQueue pays the share of one sampling interval in advance."""
         account = self._accounts.get(gang.local_queue)
         if account is not None:
             part = self._decay(account, self._policy.sampling_interval)
@@ -84,7 +84,7 @@ class AdmissionFairness:
             account.penalties.pop(gang.uid, None)
 
     def sample(self, key: str, admitted: Iterable[WorkloadState], now: Millis) -> bool:
-        """Let time pass for one LocalQueue, if a sampling interval is over. True if something changed."""
+        """Advance one LocalQueue, if a sampling interval is over. True if something changed."""
         account = self._accounts.get(key)
         if account is None or now < self.due(key):
             return False
@@ -108,7 +108,7 @@ class AdmissionFairness:
         return self._accounts[key].sampled_at + self._policy.sampling_interval
 
     def next_due(self) -> Millis | None:
-        """The earliest sample, if anything has been consumed at all."""
+        """The time of the next sample, if anything has been consumed at all."""
         return min((self.due(key) for key, account in self._accounts.items() if account.consumed), default=None)
 
     def local_queues(self) -> list[str]:
@@ -118,7 +118,7 @@ class AdmissionFairness:
         self._accounts.pop(key, None)
 
     def set_half_life(self, key: str, half_life: Millis | None) -> None:
-        """A LocalQueue's own half-life; None = that of the cluster."""
+        """Set a LocalQueue's own half-life; None = that of the cluster."""
         account = self._accounts.get(key)
         if account is not None:
             account.half_life = half_life
@@ -127,7 +127,7 @@ class AdmissionFairness:
         return self._policy.half_life if account.half_life is None else account.half_life
 
     def _decay(self, account: _Account, span: Millis) -> float:
-        """The weight of what is new after this time."""
+        """The weight of new usage after this time."""
         half_life = self._half_life(account)
         return 1.0 - 0.5 ** (span / half_life) if half_life > 0 else 0.0
 

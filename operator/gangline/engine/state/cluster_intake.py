@@ -1,4 +1,4 @@
-"""Facts about everything but workloads: each goes into its table, and wakes the queues that it may concern."""
+"""Facts about everything but workloads: each is stored in its table, and wakes the queues that it may concern."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gangline.engine.state.store import Store
 
 
 class ClusterIntake:
-    """Queues, flavors, nodes, and what is said of runs. `intake` takes in workloads."""
+    """Takes in queues, flavors, nodes, forecasts and pods. `intake` takes in workloads."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -43,7 +43,7 @@ class ClusterIntake:
         }
 
     def put(self, kind: type, key: str, item: object) -> None:
-        """Such an item is like this now, None if it is no more. Unknown kinds are none of the engine's business."""
+        """Store such an item, None if it was deleted. Unknown kinds are ignored."""
         if kind not in self._tables:
             return
         table, put = self._tables[kind]
@@ -51,7 +51,9 @@ class ClusterIntake:
             put(item, key)
 
     def follow_health(self, now: Millis) -> None:
-        """Which nodes can be trusted now, where that leaves those who are on them, and who may try again."""
+        """Bring node health up to date: which nodes are trusted, what that means for gangs on them, and which gangs may try
+        again.
+        """
         store = self._store
         for name in sorted(store.capacity.advance(now)):
             if name in store.nodes:
@@ -125,7 +127,7 @@ class ClusterIntake:
         self._wake(store.topology.remove_foreign(key) if pod is None else store.topology.put_foreign(pod))
 
     def _as_trusted(self, node: Node) -> Node:
-        """For topologies, a node that can't be trusted is one that is not ready. What else is known of it is not theirs."""
+        """For topologies, an untrusted node is one that is not ready."""
         ready = node.ready and not self._store.health.why_unusable(node.name)
         return replace(node, ready=ready, uid="", conditions={}, annotations={}, capacity={})
 
@@ -147,7 +149,7 @@ class ClusterIntake:
             store.reviews[key] = gang
 
     def _forecast_changed(self, key: str) -> None:
-        """Its end is another one, and if it waits, perhaps its turn."""
+        """The expected end of a workload changed, and if it waits, perhaps its position."""
         store = self._store
         gang = store.gangs.get(key)
         queue = queue_of(gang) if gang is not None else None

@@ -1,4 +1,6 @@
-"""The state in brief, and the facts that it follows from: what keeps itself up to date must equal what is built anew."""
+"""The engine's state in brief, and the facts that it follows from: an engine built anew from these must have an equal
+snapshot.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from gangline.engine.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Who is where, and what is used at every node; names are sorted, nothing used is left out."""
+    """Where every workload is, and the usage of every node; names are sorted, zero usage is left out."""
 
     usage: Mapping[str, Mapping[FlavorResource, int]]
     available: Mapping[str, Mapping[FlavorResource, int]]
@@ -43,7 +45,7 @@ def _names(gangs: Iterable[WorkloadState]) -> tuple[str, ...]:
 
 
 def facts(store: Store) -> Iterator[Change]:
-    """Everything known, assumptions as if they had been confirmed."""
+    """Every known fact, assumptions as if they had been confirmed."""
     tables = (store.flavors, store.topologies, store.checks, store.cohorts, store.cluster_queues, store.local_queues)
     for table in (*tables, store.namespaces, store.nodes, store.foreign_pods, store.forecasts, store.workload_pods):
         for item in table.values():
@@ -53,7 +55,7 @@ def facts(store: Store) -> Iterator[Change]:
 
 
 def as_assumed(gang: WorkloadState) -> Workload:
-    """The workload as if what was decided of it had been confirmed."""
+    """The workload as if the decisions about it had been confirmed."""
     workload = gang.workload
     return replace(
         workload,

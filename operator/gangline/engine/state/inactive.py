@@ -1,4 +1,4 @@
-"""Why a ClusterQueue takes no new gangs, in Kueue's words."""
+"""Why a ClusterQueue admits no new workloads, in Kueue's words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def why_inactive(
     *,
     in_cycle: bool,
 ) -> tuple[str, str]:
-    """Reason and message; ("", "") = it takes them. `in_cycle`: its cohort is its own ancestor."""
+    """Reason and message; ("", "") = it is active. `in_cycle`: its cohort is its own ancestor."""
     if config.terminating:
         return "Terminating", "Can't admit new workloads; clusterQueue is terminating"
     found: list[tuple[str, str]] = []

@@ -1,7 +1,7 @@
-"""Everything about a gang that is not scheduling: losing its quota, completing its admission, coming back to its queue.
+"""The life cycle of workloads besides scheduling: evictions, completed admissions, returns to the queue.
 
-A gang is reviewed when something about it was said, when its queue changed, or when a time it waits for has come. A review
-looks at the gang as it is now, so it may be repeated at any time. A gang that is being evicted is left alone until a fact says
+A workload is reviewed when a fact about it arrived, when its queue changed, or when a time that it waits for has come. A review
+looks at the present state, so it may be repeated at any time. A workload that is being evicted is left alone until a fact says
 that its quota is released.
 """
 
@@ -30,7 +30,7 @@ from gangline.engine.text.alarms import Alarms
 from gangline.engine.text.decision_error import DecisionError
 from gangline.engine.topology.placement import PENDING, READY, mend, on_host, placing, with_placements
 
-#: How long the second pass waits before it tries again, doubling each time, in milliseconds.
+#: Pause before the second pass is tried again, doubling each time, in milliseconds.
 FIRST_PAUSE, LONGEST_PAUSE = 1_000, 30_000
 
 HOLDING, DRAINING = "Hold", "HoldAndDrain"
@@ -50,7 +50,7 @@ class Lifecycle:
         return self._reviews.next()
 
     def review(self, now: Millis) -> list[Decision]:
-        """Review all gangs that something was said of and all that are due."""
+        """Review all workloads with new facts and all that are due."""
         decisions: list[Decision] = []
         for gang in self._waiting_for_review(now):
             if self._store.gangs.get(gang.key) is not gang or gang.key in self._store.frozen:
@@ -84,7 +84,7 @@ class Lifecycle:
                 self._reviews.set(when, gang.uid, gang)
 
     def _judge(self, gang: WorkloadState, now: Millis) -> tuple[Decision | None, Millis | None]:
-        """What is to be done with the gang, and when to look again if nothing happens."""
+        """What has to be done with the workload, and when to review it again if nothing happens."""
         if not gang.holds:
             return self._judge_waiting(gang, now)
         queue = queue_of(gang)
@@ -131,7 +131,7 @@ class Lifecycle:
         return None, min(times, default=None)
 
     def _stopped(self, gang: WorkloadState, queue: ClusterQueueState) -> Evict | None:
-        """Hold takes quota back from those that don't run yet, HoldAndDrain from all."""
+        """Hold takes quota back from workloads that do not run yet, HoldAndDrain from all."""
         local_queue = self._store.local_queues.get(gang.local_queue)
         for policy, reason, what in (
             (queue.config.stop_policy, "ClusterQueueStopped", "ClusterQueue"),
@@ -142,7 +142,7 @@ class Lifecycle:
         return None
 
     def _execution_limit(self, gang: WorkloadState) -> tuple[Millis | None, Evict | None]:
-        """When it will have run for as long as it may, over all its admissions."""
+        """When its maximum execution time is used up, over all its admissions."""
         left = gang.workload.execution_left
         if left is None:
             return None, None
@@ -150,7 +150,7 @@ class Lifecycle:
         return gang.admitted_at + left, _deactivate(gang, "MaximumExecutionTimeExceeded", because)
 
     def _readiness_limit(self, gang: WorkloadState, now: Millis) -> tuple[Millis | None, Evict | None]:
-        """When it must have all pods ready: first after admission, and again after it lost one."""
+        """When all its pods must be ready: after admission, and again after it lost one."""
         policy, workload = self._store.settings.pods_ready, gang.workload
         if policy is None or workload.pods_ready:
             return None, None
@@ -163,7 +163,7 @@ class Lifecycle:
     # --- the second pass ----------------------------------------------------------------------------------------------
 
     def _mend(self, gang: WorkloadState, queue: ClusterQueueState) -> Swap | Evict | None:
-        """Nodes failed under it: move the pods of one, give up when there are more or when nothing else is free."""
+        """Nodes failed under it: move the pods of one; evict it when there are more or when no other node is free."""
         admission, failed = gang.admission, gang.workload.unhealthy_nodes
         if admission is None or not gang.admitted:
             return None
@@ -187,7 +187,7 @@ class Lifecycle:
     def _place(
         self, gang: WorkloadState, queue: ClusterQueueState, now: Millis
     ) -> tuple[Decision | None, Millis | None]:
-        """The nodes are there: a placement that had to wait for them is found now, or tried again after a pause."""
+        """The nodes are there: find, or retry after a pause, a placement that had to wait for them."""
         admission = gang.admission
         assert admission is not None, gang
         pod_sets = {demand.name: demand.pod_set for demand in gang.demands}
@@ -211,7 +211,7 @@ class Lifecycle:
     # --- coming back --------------------------------------------------------------------------------------------------
 
     def _judge_waiting(self, gang: WorkloadState, now: Millis) -> tuple[Decision | None, Millis | None]:
-        """Back to the queue when what kept it away is over."""
+        """Back to the queue when the cause of its wait is over."""
         workload = gang.workload
         if workload.requeued is not False or gang.requeue_assumed or not workload.active or workload.finished:
             return None, None
@@ -244,7 +244,7 @@ def required_checks(config: ClusterQueue, admission: Admission) -> tuple[str, ..
 
 
 def _unlisted(gang: WorkloadState, config: ClusterQueue) -> tuple[str, ...]:
-    """The checks that apply, if some are not listed with it: its queue got them after its quota was reserved."""
+    """The checks that apply, if some are not in its status: its queue got them after its quota was reserved."""
     if gang.admitted or gang.workload.admission is None:
         return ()
     required = required_checks(config, gang.workload.admission)
@@ -265,7 +265,7 @@ def _checked(gang: WorkloadState, config: ClusterQueue, admission: Admission) ->
 
 
 def _waits_for_places(gang: WorkloadState) -> bool:
-    """Its checks are through, but where its pods go is still open."""
+    """Its checks are ready, but its topology assignment is still open."""
     admission, queue = gang.admission, queue_of(gang)
     if admission is None or queue is None or not _checked(gang, queue.config, admission):
         return False
@@ -273,7 +273,7 @@ def _waits_for_places(gang: WorkloadState) -> bool:
 
 
 def _check_failed(gang: WorkloadState, now: Millis) -> Evict | None:
-    """A rejection deactivates; a retry evicts, to come back after the longest pause that a check asks for."""
+    """A rejection deactivates; a retry evicts, with the longest pause that a check asks for."""
     rejected = [check for check in gang.workload.checks if check.state == "Rejected"]
     if rejected:
         return _deactivate(
@@ -293,7 +293,7 @@ def _check_failed(gang: WorkloadState, now: Millis) -> Evict | None:
 
 
 def _stalled(gang: WorkloadState) -> Evict | None:
-    """It hangs, and is to be queued again at its old place: it may have been the node's fault."""
+    """It hangs, and is requeued at its old position: a node may have been the cause."""
     if gang.workload.stalled != "Requeue" or not gang.admitted:
         return None
     return Evict(gang.key, gang.uid, "Stalled", "It hangs: it is stopped and queued again")
@@ -312,7 +312,7 @@ def _listed(checks: Iterable[CheckState], *, said: bool) -> str:
 
 
 def _not_ready(gang: WorkloadState, policy: PodsReadyPolicy, now: Millis) -> Evict:
-    """Out, to come back after a pause that doubles each time, until there were too many."""
+    """Evict it, with a pause that doubles each time, until the limit is reached."""
     count = gang.workload.requeue_count + 1
     if policy.backoff_limit is not None and count > policy.backoff_limit:
         return _deactivate(gang, "RequeuingLimitExceeded", "exceeding the maximum number of re-queuing retries")

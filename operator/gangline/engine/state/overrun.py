@@ -1,11 +1,11 @@
-"""Runs that outlast their forecast: on time, warned, overdue; and what a policy makes of it.
+"""Runs that outlast their forecast: on time, Warned, Overdue; and the policy's action.
 
-A run is warned once it has lasted longer than the policy's quantile of its own forecast, and overdue after a multiple of that.
-Most overdue runs are legitimate: in the published GPU traces 3 to 5 % of all jobs run beyond three times their q90. So nothing
-is ever stopped for it unless a policy says so, and no run is late by a forecast that is not its own. The state of a run never
-falls back, whatever is forecast later, so that everything is said once.
+A run is Warned once it has lasted longer than the policy's quantile of its own forecast, and Overdue after a multiple of that.
+Most overdue runs are legitimate: in the published GPU traces 3 to 5 % of all jobs run beyond three times their q90. So no run
+is stopped for it unless a policy says so, and no run is late by a forecast that is not its own. The state of a run never goes
+back, whatever is forecast later, so that everything is reported once.
 
-Hard limits (`Workload.max_execution_seconds`) are kept by `engine.state.lifecycle`.
+Hard limits (`Workload.max_execution_seconds`) are enforced by `engine.state.lifecycle`.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ WARNED: Final = "Warned"
 OVERDUE: Final = "Overdue"
 _ORDER: Final = (ON_TIME, WARNED, OVERDUE)
 
-#: reason of the Warn that says that a run entered a state
+#: reason of the Warn for a run that entered a state
 REASONS: Final = {WARNED: "RanPastForecast", OVERDUE: "Overdue"}
-#: the other way round
+#: state for a reason of these
 OVERRUN_STATES: Final = {reason: state for state, reason in REASONS.items()}
-#: reason of the eviction by which an overdue run gives way
+#: reason of the eviction of an overdue run
 EVICTED: Final = "Overrun"
-#: A run that would give way is looked at again after this time while nobody waits for what it holds, in milliseconds.
+#: An overdue run that no workload waits for is looked at again after this time, in milliseconds.
 RECHECK: Final[Millis] = 30_000
 
 
 class Overruns:
-    """Watches the runs of queues whose policy asks for it; costs the others one look at their queue."""
+    """Watches the runs of queues whose policy asks for it; other runs cost one look at their queue."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def judge(self, gang: WorkloadState, now: Millis) -> tuple[Decision | None, Millis | None]:
-        """What is to be said or done about a run now, and when to look again if nothing happens."""
+        """What has to be reported or done about a run now, and when to look again if nothing happens."""
         queue = queue_of(gang)
         policy = queue.config.overrun if queue is not None else None
         if policy is None or policy.action == "None" or not gang.admitted or gang.evicting:
@@ -76,7 +76,7 @@ class Overruns:
     def _enter(self, gang: WorkloadState, state: str, said: str) -> Warn:
         gang.overrun = state
         if (queue := queue_of(gang)) is not None:
-            self._store.touch(queue)  # what was planned on its forecast is planned anew
+            self._store.touch(queue)  # reservations that rely on its forecast are planned again
         return Warn("Workload", gang.key, REASONS[state], said)
 
     def _act(self, gang: WorkloadState, policy: Overrun, said: str, now: Millis) -> tuple[Evict | None, Millis | None]:
@@ -90,20 +90,21 @@ class Overruns:
 
 
 def founded(forecast: RuntimeForecast) -> bool:
-    """It is the run's own: runs like it, its author's word, or the steps that it reports stand behind it. What is forecast of
-    any job (Global, Default) makes none late."""
+    """The forecast is the run's own: based on similar runs, the author's hint, or reported steps. A forecast for any job
+    (Global, Default) makes no run late.
+    """
     if forecast.source in ("Hint", "Limit", "Progress"):
         return True
     return forecast.samples > 0 and forecast.source not in ("Global", "Default")
 
 
 def trusted(gang: WorkloadState) -> bool:
-    """Its forecast may be built upon: it was never overdue. Who was is not offered as backfill any more."""
+    """Its forecast can be relied on: it was never overdue. A workload that was is not backfilled any more."""
     return not gang.workload.overran and OVERDUE not in (gang.overrun, gang.workload.overrun)
 
 
 def in_the_way(gang: WorkloadState, queue: ClusterQueueState) -> bool:
-    """A gang of at least its priority waits, in its tree, for a resource of a flavor that it holds."""
+    """A workload of at least its priority waits, in its tree, for a resource of a flavor that it holds."""
     held = [fr for fr, amount in gang.usage.items() if amount > 0]
     for other in cluster_queues_of(queue.root):
         shared = [resource for flavor, resource in held if _offers(other, flavor, resource)]
@@ -119,7 +120,7 @@ def _offers(queue: ClusterQueueState, flavor: str, resource: str) -> bool:
 
 
 def _tries(gang: WorkloadState) -> bool:
-    """It is not kept away by a back-off of its own."""
+    """It is not kept away by its own back-off."""
     return gang.workload.requeued is not False or gang.requeue_assumed
 
 

@@ -14,7 +14,7 @@ from gangline.engine.state.store import Store
 
 
 def cluster_queue_status(store: Store, name: str) -> QueueStatus:
-    """A ClusterQueue's; of one that doesn't exist too, as the holders may outlive it."""
+    """The status of a ClusterQueue; also of a deleted one, since its holders may outlive it."""
     queue = store.queues.get(name)
     if queue is None:
         return QueueStatus(False, "Unknown", f"ClusterQueue {name} doesn't exist", 0, 0, 0, (), ())

@@ -1,6 +1,6 @@
-"""What is known: the configuration as the cluster states it, and every gang at the place that follows from it.
+"""The state: the configuration as the cluster states it, and every workload at the place that follows from it.
 
-Facts may arrive in any order and name what is not known yet. `settle` follows changes of the configuration before anybody looks.
+Facts may arrive in any order and name unknown objects. `settle` applies changes of the configuration before anything is read.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ class Store:
         self.topologies: dict[str, Topology] = {}
         self.nodes: dict[str, Node] = {}
         self.foreign_pods: dict[str, ForeignPod] = {}
-        #: of workloads, by their key: how long they will run, and where their pods are
+        #: by workload key: runtime forecasts, and where pods are
         self.forecasts: dict[str, RuntimeForecast] = {}
         self.workload_pods: dict[str, WorkloadPods] = {}
-        #: how long gangs run
+        #: estimated runtimes
         self.estimates = Estimates(self.forecasts)
-        #: for engine.backfill.timeline: holders that came, went or changed, and whether any quota tree was made anew
+        #: for engine.backfill.timeline: holders that came, left or changed, and whether any quota tree was built again
         self.moved_holders: dict[str, None] = {}
         self.trees_rebuilt = True
-        #: where topology flavors have room
+        #: room in topology flavors
         self.topology = Topologies()
-        #: which nodes can be trusted, and what those of other flavors have room for
+        #: trusted nodes, and the room on those of other flavors
         self.health = Health(settings.health, self._soak)
         self.capacity = Capacity(self.health, self.flavors)
 
@@ -70,19 +70,19 @@ class Store:
         self.cohorts = self.hierarchy.cohorts
         self.cluster_queues = self.hierarchy.configs
         self.queues = self.hierarchy.queues
-        #: those whose policy reserves starts
+        #: queues whose policy reserves starts
         self.reserving: list[ClusterQueueState] = []
         self.gangs: dict[str, WorkloadState] = {}
-        #: LocalQueue key -> the gangs that name it, finished ones excepted
+        #: LocalQueue key -> unfinished workloads that name it
         self.gangs_of: dict[str, dict[str, WorkloadState]] = {}
         #: ClusterQueue -> LocalQueues that point to it
         self.local_queues_of: dict[str, set[str]] = {}
 
-        #: workloads that keep what they hold, and of which nothing more is decided (engine.isolated_engine)
+        #: workloads that keep what they hold, without further decisions (engine.isolated_engine)
         self.frozen: set[str] = set()
-        #: gangs whose life cycle has to be looked at
+        #: workloads whose life cycle has to be reviewed
         self.reviews: dict[str, WorkloadState] = {}
-        #: holders that were admitted and whose pods are not all ready, while that holds admission back
+        #: admitted holders whose pods are not all ready, while that blocks admission
         self.unready: set[str] = set()
         fair = settings.admission_fair_sharing
         self.fairness = AdmissionFairness(fair) if fair is not None else None
@@ -90,13 +90,13 @@ class Store:
         self.touched: dict[int, QuotaNode] = {}
         self.changed_queues: set[str] = set()
         self.changed_local_queues: set[str] = set()
-        #: ClusterQueue that doesn't exist -> gangs that hold quota of it all the same
+        #: deleted ClusterQueue -> workloads that still hold quota of it
         self._homeless: dict[str, dict[str, WorkloadState]] = {}
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 
     def _soak(self, node: Node) -> Millis:
-        """The longest that a queue which may use the node asks for."""
+        """The longest soak time of the queues that may use the node."""
         labels = node.labels.items()
         flavors = {name for name, flavor in self.flavors.items() if flavor.node_labels.items() <= labels}
         policies = (
@@ -107,7 +107,7 @@ class Store:
         return max((policy.soak for policy in policies), default=Recovery().soak)
 
     def somebody_on(self, node: str) -> bool:
-        """Gangs have pods or room on a node."""
+        """Gangs have pods or kept room on a node."""
         return bool(self.capacity.holders_on(node) or self.topology.holders_on(node))
 
     # --- the forest ---------------------------------------------------------------------------------------------------
@@ -141,7 +141,9 @@ class Store:
         queue.delays_topology = any(check is not None and check.controller in DELAYING for check in checks)
 
     def _retire(self, queue: ClusterQueueState) -> None:
-        """A queue's object is gone. Its gangs are homeless until it is back, and keep nobody waiting for their pods."""
+        """A queue's object was deleted. Its workloads are homeless until it is back, and their pods block no other
+        admission.
+        """
         self.touched.pop(id(queue), None)
         self.changed_queues.add(queue.name)
         for gang in queue.pending.everyone():
@@ -154,7 +156,7 @@ class Store:
             self._note_ready(gang, ready=True)
 
     def _put_in_service(self, queue: ClusterQueueState) -> None:
-        """A queue in a tree that was made anew: its holders are counted again."""
+        """A queue is in a tree that was built again: count its holders again."""
         queue.bind(self.flavors)
         if isinstance(queue.pending, TimedQueue):
             queue.pending.ask(lambda gang: question_of(gang, queue, self.topology))
@@ -167,7 +169,7 @@ class Store:
         self.changed_local_queues.update(self.local_queues_of.get(queue.name, ()))
 
     def _look_again(self, name: str) -> None:
-        """A queue came, went or changed: where its gangs belong, and what becomes of its holders, may have changed too."""
+        """A queue came, left or changed: the place of its workloads, and the fate of its holders, may have changed too."""
         for key in sorted(self.local_queues_of.get(name, ())):
             for gang in list(self.gangs_of.get(key, {}).values()):
                 self.place(gang)
@@ -176,7 +178,7 @@ class Store:
             self.reviews[gang.key] = gang
 
     def count_usage(self, key: str, local_queue: LocalQueue | None) -> None:
-        """Usage over time is counted where the cluster or a QueuePolicy orders by it."""
+        """Count usage over time if the cluster or a QueuePolicy orders by it."""
         config = self.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None
         own = config.ordering if config is not None and config.ordering is not None else None
         shares = own is not None and own.key == "FairShare"
@@ -193,7 +195,7 @@ class Store:
     # --- gangs --------------------------------------------------------------------------------------------------------
 
     def usage_of(self, gang: WorkloadState, admission: Admission) -> dict[FlavorResource, int]:
-        """What an admission holds now; finished pods hold nothing any more."""
+        """The usage of an admission now; finished pods use nothing."""
         usage: dict[FlavorResource, int] = {}
         counts = {demand.name: demand.count for demand in gang.demands}
         for pod_set in admission.pod_sets:
@@ -204,7 +206,7 @@ class Store:
         return usage
 
     def hold(self, gang: WorkloadState) -> None:
-        """The gang holds quota, as its last fact says."""
+        """The workload holds quota, as its last fact says."""
         admission = gang.workload.admission or gang.admission
         assert admission is not None, gang
         self.capacity.hold(gang, admission)
@@ -221,7 +223,7 @@ class Store:
         self.touch(queue)
 
     def confirm(self, gang: WorkloadState) -> None:
-        """A fact about a holder that keeps its admission: what it holds is brought in line with it."""
+        """A fact about a holder that keeps its admission: its usage is brought in line with it."""
         queue, admission = queue_of(gang), gang.workload.admission
         assert queue is not None and admission is not None, gang
         if admission.pod_sets != (gang.admission.pod_sets if gang.admission else ()):
@@ -245,13 +247,13 @@ class Store:
             self.topology.put_holder(gang.key, admission)
 
     def swap(self, gang: WorkloadState, admission: Admission) -> None:
-        """Its pods are placed elsewhere from now on; the fact that says so is on its way."""
+        """Its pods are placed elsewhere from now on; the fact that says so has not arrived yet."""
         self.moved_holders[gang.key] = None
         gang.admission = admission
         self._hold_places(gang, admission)
 
     def note_state(self, gang: WorkloadState, *, evicting: bool) -> None:
-        """Whether it runs, and whether it keeps others waiting, follows from its last fact."""
+        """Whether it runs, and whether it blocks other admissions, follows from its last fact."""
         self.moved_holders[gang.key] = None
         workload, policy = gang.workload, self.settings.pods_ready
         gang.admitted_at = workload.admitted_at
@@ -277,7 +279,7 @@ class Store:
         self.changed_local_queues.add(gang.local_queue)
 
     def assume_reserved(self, gang: WorkloadState, now: Millis, *, admitted: bool) -> None:
-        """The scheduler gave it quota; the fact that says so is on its way."""
+        """The scheduler reserved quota for it; the fact that says so has not arrived yet."""
         if self.fairness is not None:
             self.fairness.reserve(gang)
         if admitted:
@@ -288,7 +290,7 @@ class Store:
     def assume_admitted(
         self, gang: WorkloadState, now: Millis, cause: str = "", decision: str = "CompleteAdmission"
     ) -> None:
-        """Nothing stands between its quota and its start any more; the fact that says so is on its way."""
+        """Nothing stands between its quota and its start any more; the fact that says so has not arrived yet."""
         gang.admitted_at = now
         gang.enter(State.ADMITTED, cause, decision)
         self.moved_holders[gang.key] = None
@@ -304,7 +306,7 @@ class Store:
         self.place(gang)
 
     def release(self, gang: WorkloadState) -> None:
-        """It holds nothing any more: what waits in its tree may try again."""
+        """It holds nothing any more: workloads that wait in its tree may try again."""
         queue = queue_of(gang)
         self.capacity.release(gang)
         self.note_change(gang)
@@ -331,7 +333,7 @@ class Store:
             self._flush_placing()
 
     def place(self, gang: WorkloadState) -> None:
-        """Put a gang that holds nothing where it belongs: the queue of its LocalQueue, aside in it, or nowhere."""
+        """Put a workload without quota where it belongs: the queue of its LocalQueue, inadmissible there, or unqueued."""
         if gang.holds:
             return
         queue = self.queue_for(gang)
@@ -363,7 +365,7 @@ class Store:
         self.touch(queue)
 
     def queue_for(self, gang: WorkloadState) -> ClusterQueueState | None:
-        """Where it would wait, None if it may not wait anywhere."""
+        """The queue in which it would wait, None if there is none."""
         workload = gang.workload
         if workload.finished or not workload.active or workload.on_hold or workload.gates:
             return None
@@ -373,7 +375,7 @@ class Store:
         return self.queues.get(local_queue.cluster_queue)
 
     def may_try(self, gang: WorkloadState) -> bool:
-        """Not while it backs off, nor from a namespace that its queue doesn't select."""
+        """It may be tried: it does not back off, and its queue selects its namespace."""
         return (gang.workload.requeued is not False or gang.requeue_assumed) and self.selects(gang)
 
     def selects(self, gang: WorkloadState) -> bool:
@@ -391,12 +393,12 @@ class Store:
     # --- waking up ----------------------------------------------------------------------------------------------------
 
     def touch(self, queue: ClusterQueueState) -> None:
-        """Something happened that may let somebody in its tree in, or changes its status."""
+        """Something happened that may let a workload of its tree be admitted, or changes its status."""
         self.touched[id(queue.root)] = queue.root
         self.changed_queues.add(queue.name)
 
     def flush(self, root: QuotaNode) -> None:
-        """Something of this tree was released or changed: everything set aside tries again."""
+        """Something of this tree was released or changed: inadmissible workloads try again."""
         self.touched[id(root)] = root
         for queue in cluster_queues_of(root):
             queue.lacks_places = False
@@ -412,7 +414,7 @@ class Store:
     # --- queue states -------------------------------------------------------------------------------------------------
 
     def inactive(self, name: str) -> tuple[str, str]:
-        """Why a ClusterQueue takes no new gangs: reason and message; ("", "") = it does."""
+        """Why a ClusterQueue admits no new workloads: reason and message; ("", "") = it does."""
         config = self.cluster_queues[name]
         in_cycle = config.cohort in self.hierarchy.cyclic
         return why_inactive(config, self.flavors, self.topologies, self.checks, in_cycle=in_cycle)

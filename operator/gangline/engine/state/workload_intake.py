@@ -1,4 +1,4 @@
-"""Facts about workloads: each puts its gang where it says the gang is, whatever was assumed before."""
+"""Facts about workloads: each puts its workload where the fact says it is, whatever was assumed before."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Intake:
             self._update(gang, workload)
 
     def forget(self, key: str, cause: str = "Deleted") -> None:
-        """The workload finished or is gone: what it held is free, and the others may try again."""
+        """The workload finished or was deleted: its quota is free, and others may try again."""
         store = self._store
         gang = store.gangs.pop(key, None)
         if gang is None:
@@ -49,7 +49,7 @@ class Intake:
             store.flush(queue.root)
 
     def write_failed(self, key: str) -> None:
-        """What was assumed of it is void: it is again what its last fact says."""
+        """Assumptions about it are void: its state is again that of its last fact."""
         gang = self._store.gangs.get(key)
         if gang is not None:
             if gang.holds:
@@ -91,7 +91,7 @@ class Intake:
             standing.restore(gang)
 
     def _waits_alike(self, gang: WorkloadState, old: Workload, new: Workload) -> bool:
-        """Nothing changed that could change its chances or its place."""
+        """Nothing changed that could change its chances or its position."""
         return (
             old.pod_sets == new.pod_sets
             and old.queue == new.queue
@@ -117,12 +117,12 @@ class Intake:
 
 
 def _differs(gang: WorkloadState) -> bool:
-    """Something was assumed that its last fact does not say: hearing that again undoes it."""
+    """An assumption differs from its last fact: receiving that fact again undoes the assumption."""
     return gang.holds != (gang.workload.admission is not None)
 
 
 def _same(held: Admission | None, said: Admission | None) -> bool:
-    """The same reservation. Amounts and places may differ: what was said counts."""
+    """The same reservation. Amounts and places may differ: the fact counts."""
     if held is None or said is None or held.cluster_queue != said.cluster_queue:
         return False
     mine = [(p.name, p.count, p.flavors) for p in held.pod_sets]
@@ -131,7 +131,7 @@ def _same(held: Admission | None, said: Admission | None) -> bool:
 
 @dataclass(slots=True)
 class _Standing:
-    """What a waiting gang has in its queue beside its place: it may be the preemptor, and have a claim."""
+    """What a waiting workload has in its queue besides its position: it may be the sticky preemptor, and have a quota hold."""
 
     queue: ClusterQueueState
     sticky: bool

@@ -1,4 +1,4 @@
-"""What the engine says in words, and small tools that everybody uses: numbers and times as text, alarms, the names of fixes.
+"""Words for users, and small shared tools: numbers and times as text, alarms, change logs, the names of fixes.
 
 In: plain values. Out: strings and numbers. Decides nothing.
 """

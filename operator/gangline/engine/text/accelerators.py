@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from gangline.engine.model import PodSet
 
-#: By their names, for Kubernetes knows no kinds of devices. Parts of a shared GPU (memory, cores, percent) do not count again,
-#: nor are network cards, licenses and the like.
+#: By name, since Kubernetes has no kinds of devices. Parts of a shared GPU (memory, cores, percent) are not counted again;
+#: network cards, licenses and the like are not accelerators.
 _NAMES = re.compile(
     r"gpu(?![-_.]?(?:mem|core|percent))|/(?:mig-|[tnh]pu|mlu|dcu|gaudi|neuron|i915|xe$|ascend)|furiosa\.ai/|rebellions\.ai/",
     re.IGNORECASE,
@@ -22,10 +22,10 @@ def is_accelerator(resource: str) -> bool:
 
 
 def accelerators(amounts: Mapping[str, int]) -> int:
-    """How many of these amounts by resource are accelerators."""
+    """The number of accelerators among these amounts by resource."""
     return sum(amount for resource, amount in amounts.items() if is_accelerator(resource))
 
 
 def accelerators_of(pod_sets: Iterable[PodSet]) -> int:
-    """The accelerators that all their pods ask for."""
+    """The number of accelerators that all pods of these pod sets ask for."""
     return sum(pod_set.count * accelerators(pod_set.requests) for pod_set in pod_sets)

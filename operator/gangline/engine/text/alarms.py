@@ -1,7 +1,7 @@
-"""Times at which something is to be looked at again.
+"""Alarms: times at which a subject has to be looked at again.
 
-An alarm that is overtaken by another stays where it is until its time comes or until too many like it have gathered: who set it
-says whether it still stands.
+An alarm that another one has replaced stays in the heap until its time comes or until too many stale ones have gathered; the
+caller's `stands` tells whether it still counts.
 """
 
 from __future__ import annotations
@@ -12,26 +12,27 @@ from typing import Final, Generic, TypeVar
 
 from gangline.engine.model import Millis
 
-#: So many stale alarms don't matter.
+#: This many stale alarms are tolerated.
 FEW: Final = 64
 
 T = TypeVar("T")
 
 
 class Alarms(Generic[T]):
-    """`stands` says whether an alarm for this time and subject still counts; `living()` how many subjects there are.
+    """A heap of alarms. `stands` tells whether an alarm for this time and subject still counts; `living()` is the number of
+    subjects.
 
-    Most alarms are set for times long after their subject has gone: they must not keep it.
+    Most alarms are set for times long after their subject is gone: they must not keep it in memory.
     """
 
     def __init__(self, stands: Callable[[Millis, T], bool], living: Callable[[], int]) -> None:
         self._stands = stands
         self._living = living
-        #: (when, name, subject): names, which decide between equal times, can be compared
+        #: (when, name, subject): the name decides between equal times, since it can be compared
         self._heap: list[tuple[Millis, str, T]] = []
 
     def __len__(self) -> int:
-        """Those that stand no more, but have not come up yet, included."""
+        """The number of alarms, stale ones included."""
         return len(self._heap)
 
     def set(self, when: Millis, name: str, subject: T) -> None:
@@ -42,14 +43,14 @@ class Alarms(Generic[T]):
             heapify(self._heap)
 
     def next(self) -> Millis | None:
-        """When the first is due."""
+        """The time of the first alarm."""
         heap = self._heap
         while heap and not self._stands(heap[0][0], heap[0][2]):
             heappop(heap)
         return heap[0][0] if heap else None
 
     def due(self, now: Millis) -> T | None:
-        """Take out the first that is due by now; None when there is none (left)."""
+        """Take out the first alarm that is due by now; None when there is none."""
         when = self.next()
         return heappop(self._heap)[2] if when is not None and when <= now else None
 

@@ -1,4 +1,4 @@
-"""What changed, for several readers that catch up when they are next asked."""
+"""A log of changes for several readers, each of which catches up when it is next asked."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ T = TypeVar("T")
 
 
 class ChangeLog(Generic[T]):
-    """A reader keeps the `end` up to which it has looked, and asks for what came `since`.
+    """The log of changes. A reader keeps the `end` up to which it has read, and asks for the changes `since` then.
 
     The log starts over when it is `longest` entries long: a reader that had not caught up by then looks at everything again.
     """
 
     __slots__ = ("_entries", "_first", "_longest")
 
-    #: the `end` of a reader that has never looked
+    #: the `end` of a reader that has not read yet
     UNREAD = -1
 
     def __init__(self, longest: int) -> None:
@@ -39,12 +39,12 @@ class ChangeLog(Generic[T]):
         self._entries.extend(entries)
 
     def start_over(self) -> None:
-        """Every reader looks at everything again, those that had caught up too."""
+        """Every reader looks at everything again, even one that had caught up."""
         self._first = self.end + 1
         self._entries.clear()
 
     def since(self, end: int) -> Sequence[T] | None:
-        """What came after a reader's `end`; None if that is not known any more, or if it has never looked."""
+        """The entries after a reader's `end`; None if they are not kept any more, or if it has not read yet."""
         if end < self._first:
             return None
         return self._entries[end - self._first :]

@@ -1,4 +1,4 @@
-"""Kueue's quirks that Gangline can correct, each under a name, per ClusterQueue. None is on unless asked for.
+"""Kueue's quirks that Gangline can correct, each under a name, per ClusterQueue. All are off by default.
 
 `ClusterQueue.fixes` and `Settings.fixes` name them. `docs/engine.md` shows the harm and the cure of each.
 """
@@ -8,22 +8,23 @@ from __future__ import annotations
 from typing import Final
 
 #: With preference PreemptionOverBorrowing, a flavor where one resource fits by borrowing and another needs preemption counts
-#: as fitting: no victims are looked for and the gang is skipped, cycle after cycle. Fixed: the resource that lacks decides.
+#: as fitting: no victims are looked for and the gang is skipped, cycle after cycle. Fixed: the resource that is short
+#: decides.
 FALSE_FIT: Final = "PreemptionOverBorrowingFalseFit"
 
 #: Victims are chosen without regard to the quota of `pods`, so they may not free enough of it. Fixed: it counts.
 PODS_IN_SEARCH: Final = "PodsInVictimSearch"
 
-#: What victims free is up for grabs, and a gang from another queue may take it before the one that they had to go for. Fixed:
-#: it is held for that gang, against all but higher priorities in its own queue.
+#: What victims free is available to all, and a gang of another queue may take it before their preemptor. Fixed: it is held
+#: for the preemptor, against all but higher priorities in its own queue.
 HOLD_QUOTA: Final = "HoldFreedQuota"
 
-#: A victim that fits somewhere at once comes back before the gang that it had to go for has started, only to be preempted again.
-#: Fixed: it waits until that gang has started or given up.
+#: A victim that fits again at once is readmitted before its preemptor has started, only to be preempted again. Fixed: it
+#: waits until the preemptor has started or no longer waits.
 NO_READMIT: Final = "NoReadmitBeforePreemptor"
 
-#: A workload that fits once the victims of a cycle are gone is admitted at once, though these still hold their quota:
-#: for as long as they take to stop, more is admitted than there is. Fixed: what they still hold is not granted.
+#: A workload that fits once the victims of a cycle are gone is admitted at once, though these still hold their quota: until
+#: they have stopped, more is admitted than there is. Fixed: what they still hold is not granted.
 STILL_HELD: Final = "QuotaOfVictimsStillHeld"
 
 FIXES: Final = frozenset({FALSE_FIT, PODS_IN_SEARCH, HOLD_QUOTA, NO_READMIT, STILL_HELD})

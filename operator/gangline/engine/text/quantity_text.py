@@ -10,7 +10,9 @@ _BINARY_RESOURCES = ("memory", "ephemeral-storage")
 
 
 def text(resource: str, amount: int) -> str:
-    """Canonical: the largest suffix that leaves a whole number. `amount` in canonical units (cpu in milli-cpu)."""
+    """The canonical form, with the largest suffix that leaves a whole number. `amount` is in canonical units (cpu in
+    milli-cpu).
+    """
     amount = max(-UNLIMITED, min(amount, UNLIMITED))
     if resource == "cpu":
         return f"{amount}m" if amount % 1000 else _scaled(amount // 1000, 1000, _DECIMAL)

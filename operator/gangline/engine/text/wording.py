@@ -1,4 +1,4 @@
-"""Moments and spans as users read them: coarse enough that they stay the same while nothing of note changes."""
+"""Moments and spans for users: coarse enough to stay the same while nothing relevant changes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _QUARTER: Millis = 15 * _MINUTE
 
 
 def moment_text(moment: Millis) -> str:
-    """A moment in UTC, up to the next quarter of an hour; "at an unknown time" if nobody knows."""
+    """A moment in UTC, rounded up to a quarter of an hour; "at an unknown time" for None."""
     if moment >= _FAR:
         return "at an unknown time"
     return f"by {_written(moment, _QUARTER)}"
 
 
 def span_text(time: Millis) -> str:
-    """As Kubernetes prints durations, in at most two units: 45s, 12m30s, 3h5m, 2d4h."""
+    """A span as Kubernetes prints durations, in at most two units: 45s, 12m30s, 3h5m, 2d4h."""
     seconds = max(0, time) // 1000
     for unit, size, smaller, small in (("d", 86_400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
         if seconds >= size:
@@ -29,7 +29,7 @@ def span_text(time: Millis) -> str:
 
 
 def minute_text(moment: Millis) -> str:
-    """A moment that is certain, in UTC, up to the next minute."""
+    """A certain moment in UTC, rounded up to a minute."""
     return _written(moment, _MINUTE)
 
 

@@ -18,7 +18,7 @@ from gangline.engine.topology.placement_request import Goal
 
 @dataclass(frozen=True, slots=True)
 class BalancedStart:
-    """Pods dealt out evenly at `level`, and the pruned counts to go on with."""
+    """Pods dealt out evenly at `level`, and the pruned counts with which the search continues."""
 
     counts: Counts
     level: int
@@ -27,7 +27,7 @@ class BalancedStart:
 
 @dataclass(frozen=True, slots=True)
 class _Greedy:
-    """What the roomiest-first choice takes: how many domains, and the last ones."""
+    """The roomiest-first choice: how many domains it takes, and the last ones."""
 
     taken: int
     last_leader: int | None
@@ -43,7 +43,7 @@ class _Candidate:
 
 
 def balanced_start(counts: Counts, goal: Goal, leaders: int) -> BalancedStart | None:
-    """None if balancing does not work out: the ordinary search then decides."""
+    """Deal pods out evenly. None if balancing is not possible: the ordinary search then decides."""
     if goal.slices <= 0 or not counts.tree.size(goal.level):
         return None
     best: _Candidate | None = None
@@ -65,7 +65,7 @@ def _sibling_sets(counts: Counts, level: int) -> list[range]:
 
 
 def _evaluate(counts: Counts, goal: Goal, leaders: int, siblings: Sequence[int], least: int) -> _Candidate | None:
-    """The siblings pruned to what reaches their threshold, if that is at least `least` and they still suffice."""
+    """The siblings, pruned to what reaches their threshold, if that is at least `least` and they still suffice."""
     above_slices = goal.level < goal.slice_level
     level = goal.level + 1 if above_slices else goal.level
     positions = counts.tree.children_of_all(goal.level, siblings) if above_slices else siblings
@@ -112,7 +112,7 @@ def _take_greedily(floor: Floor, positions: Sequence[int], needed: int, leaders:
 
 def _prune(counts: Counts, level: int, siblings: Sequence[int], threshold: int) -> Counts:
     pruned = counts.clone()
-    # Adding up again changes nothing where nothing was dropped, unless inner slice layers had rounded the sums down.
+    # Summing up again changes nothing where nothing was dropped, unless inner slice layers had rounded the sums down.
     always = bool(counts.demand.inner_sizes)
     if level < counts.tree.lowest:
         for sibling in siblings:
@@ -123,7 +123,9 @@ def _prune(counts: Counts, level: int, siblings: Sequence[int], threshold: int) 
 
 
 def _drop_below(counts: Counts, level: int, positions: Sequence[int], threshold: int) -> bool:
-    """Empty what holds fewer slices than the threshold, and bar the leader where it would; whether anything changed."""
+    """Empty domains with fewer slices than the threshold, and bar the leader where it would cause that. True if anything
+    changed.
+    """
     slices, pods = counts.slices[level], counts.pods[level]
     if counts.leads is None:
         poor = [position for position in positions if slices[position] < threshold and pods[position]]
@@ -161,7 +163,7 @@ def _spread(best: _Candidate, goal: Goal, leaders: int) -> BalancedStart | None:
 def _optimal_subset(
     counts: Counts, level: int, order: Sequence[int], goal: Goal, leaders: int
 ) -> tuple[int, ...] | None:
-    """As many domains as the greedy choice takes, that hold everything with the least excess.
+    """As many domains as the greedy choice takes, which hold everything with the least excess.
 
     `reached[n]` maps (leaders left, pods left) to the first choice of n domains, in `order`, that leaves so much.
     """
@@ -201,7 +203,7 @@ def _by_entropy(counts: Counts, level: int, positions: Sequence[int]) -> list[in
 
 
 def _entropy(amounts: Sequence[int]) -> float:
-    """Bits: how evenly the amounts are distributed."""
+    """The entropy of the amounts in bits: how evenly they are distributed."""
     total = sum(amounts)
     if not total:
         return 0.0

@@ -47,7 +47,7 @@ class Floor:
 
     @classmethod
     def of_multiples(cls, counts: Counts, level: int, size: int) -> Floor:
-        """As many pods as make up `size` are dealt out together. The order goes by the slices of the slice level, if known."""
+        """Groups of `size` pods are dealt out. The order uses the slices of the slice level, if known."""
         pods, led_pods = counts.pods[level], counts.led_pods[level]
         units, led = pods, led_pods
         if size > 1:
@@ -67,7 +67,7 @@ class Floor:
         return self._sorted(positions, self.slices, self.pods, best_fit)
 
     def ordered_to_lead(self, positions: Iterable[int], best_fit: bool) -> list[int]:
-        """Where the leader fits first, then as `ordered`, by what is left beside a leader."""
+        """Domains where the leader fits first, then as `ordered`, by what is left beside a leader."""
         order = self._sorted(positions, self.led_slices, self.led_pods, best_fit)
         if self.leads is not None:
             order.sort(key=self.leads.__getitem__, reverse=True)
@@ -76,7 +76,7 @@ class Floor:
     def _sorted(
         self, positions: Iterable[int], slices: Sequence[int] | None, pods: Sequence[int], best_fit: bool
     ) -> list[int]:
-        """Stable sorts from the weakest criterion to the strongest, as each of them alone runs without Python code."""
+        """Stable sorts from the weakest criterion to the strongest, since each of them alone runs without Python code."""
         order = sorted(positions)
         if slices is not pods:
             order.sort(key=pods.__getitem__)
@@ -91,7 +91,7 @@ class Floor:
     def one_for_all(self, positions: Iterable[int], needed: int, leaders: int, *, any_score: bool) -> int | None:
         """The tightest domain that holds everything, None if none does. `positions` come in path order.
 
-        `any_score` looks for it among all domains, best score first; otherwise only among those of the top score.
+        `any_score` considers all domains, best score first; otherwise only those of the top score.
         """
         units, pods = (self.led, self.led_pods) if leaders else (self.units, self.pods)
         candidates = positions
@@ -110,7 +110,7 @@ class Floor:
         return tight[0] if pods is units else min(tight, key=pods.__getitem__)
 
     def tightest(self, order: Sequence[int], needed: int, leaders: int) -> int:
-        """Of the domains in `order` with the score of its first one: the first with the fewest sufficient units."""
+        """Among the domains in `order` with the score of its first one: the first with the fewest sufficient units."""
         scores, leads = self.scores, self.leads
         units = self.led if leaders else self.units
         best, best_units = order[0], -1
@@ -126,7 +126,7 @@ class Floor:
     # --- many domains -------------------------------------------------------------------------------------------------
 
     def leader_first(self, order: list[int], needed: int) -> list[int]:
-        """Moves to the front the first domain that can lead at a price that all of them together can afford."""
+        """Move to the front the first domain that can lead at a cost that all of them together can afford."""
         if self.leads is None or len(order) < 2:
             return order
         spare = sum(self.units[position] for position in order) - needed
@@ -136,7 +136,7 @@ class Floor:
         return order
 
     def deal(self, order: list[int], needed: int, leaders: int, best_fit: bool) -> list[Share]:
-        """Deal `needed` units and at most one leader out over the domains in this order; [] if they don't suffice."""
+        """Deal `needed` units and at most one leader out over the domains in this order; [] if they do not suffice."""
         if leaders:
             order = self.leader_first(order, needed)
         shares: list[Share] = []

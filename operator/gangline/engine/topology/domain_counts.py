@@ -1,7 +1,7 @@
 """How many pods, slices and leaders fit into every domain of a topology, for one shape of pods.
 
-`Counts` is a table over the tree: filled once, then brought up to date leaf by leaf as capacity changes, so that a question
-costs what changed since the last question of the same kind and not the size of the cluster.
+`Counts` is a table over the tree: filled once, then updated leaf by leaf as capacity changes, so that a question costs what
+changed since the last question of the same kind and not the size of the cluster.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gangline.engine.model import Requests
 from gangline.engine.topology.node_filter import ANY_NODE, Selection, Verdict
 from gangline.engine.topology.topology_tree import TopologyTree
 
-#: What one pod takes of a leaf: (resource, amount) by name, amounts above zero, its own place ("pods") included.
+#: The requests of one pod: (resource, amount) by name, amounts above zero, its own slot ("pods") included.
 PodRequests: TypeAlias = tuple[tuple[str, int], ...]
 
 #: The resource that counts the pods of a node.
@@ -23,23 +23,23 @@ PODS = "pods"
 
 
 def as_pod_requests(requests: Requests) -> PodRequests:
-    """Per-pod requests as capacity is counted: one pod slot more, and zero amounts left out as they limit nothing."""
+    """Per-pod requests as capacity is counted: with one pod slot, without zero amounts, which limit nothing."""
     amounts = dict(requests)
     amounts[PODS] = amounts.get(PODS, 0) + 1
     return tuple(sorted((name, amount) for name, amount in amounts.items() if amount > 0))
 
 
 class NodeRoom(Protocol):
-    """A leaf as counting sees it."""
+    """A leaf as the counts see it."""
 
     @property
     def free(self) -> Mapping[str, int]:
-        """Capacity that nobody uses; negative where a leaf is over-used."""
+        """Unused capacity; negative where a leaf is over-used."""
         ...
 
     @property
     def idle(self) -> Mapping[str, int]:
-        """The same if no topology-aware workload ran."""
+        """Unused capacity if no topology-aware workload ran."""
         ...
 
 
@@ -58,7 +58,7 @@ class Demand:
 
 
 class Counts:
-    """Per level and domain: `pods` and `slices` that fit, both again beside one leader (`led_…`), and who can lead.
+    """Per level and domain: `pods` and `slices` that fit, both again beside one leader (`led_…`), and which domains can lead.
 
     Without a leader the `led_…` tables are the plain ones and `leads` is None. `scores` is None unless preferences count.
     `reasons` says for each leaf why it is excluded ("" = it is not); `tally` counts them.
@@ -112,7 +112,7 @@ class Counts:
                 self._count_parent(level, position, self._inner)
 
     def update(self, leaves: Collection[int], rooms: Sequence[NodeRoom], verdicts: Sequence[Verdict]) -> None:
-        """Count these leaves again, and the domains that they lie in."""
+        """Count these leaves again, and the domains that contain them."""
         for leaf in leaves:
             self._count_leaf(leaf, rooms[leaf], verdicts[leaf])
         changed: Iterable[int] = leaves
@@ -181,7 +181,7 @@ class Counts:
         return sum(below)
 
     def _count_led_parent(self, level: int, position: int, children: range, below: list[int], multiple: int) -> None:
-        """The leader goes where it costs least: pods and slices take their own minima."""
+        """The leader is placed where it costs least: the minimum is taken for pods and slices separately."""
         assert self.leads is not None
         down = level + 1
         leaders = [child for child in children if self.leads[down][child]]
@@ -201,7 +201,7 @@ class Counts:
     # --- trying out (balanced placement) ------------------------------------------------------------------------------
 
     def clone(self) -> Counts:
-        """A copy to prune; it shares what pruning leaves alone."""
+        """A copy to prune; it shares what pruning does not change."""
         twin = object.__new__(Counts)
         twin.tree, twin.demand = self.tree, self.demand
         twin._inner, twin.reasons, twin.tally, twin.scores = self._inner, self.reasons, self.tally, self.scores
@@ -221,7 +221,7 @@ class Counts:
         self._zero(tables, level, position)
 
     def bar_leader(self, level: int, position: int) -> None:
-        """The leader may not go into this domain any more; workers may."""
+        """The leader may not be placed in this domain any more; workers may."""
         if self.leads is not None:
             self._zero([self.led_pods, self.led_slices, self.leads], level, position)
 
@@ -236,7 +236,7 @@ class Counts:
             level += 1
 
     def recount(self, level: int, position: int) -> None:
-        """Add up this domain from its leaves again, without regard to inner slice layers."""
+        """Sum up this domain from its leaves again, without regard to inner slice layers."""
         spans = [(position, position + 1)]
         for step in range(level, self.tree.lowest):
             first, end = spans[-1]
@@ -251,7 +251,7 @@ def _copy(table: list[list[int]]) -> list[list[int]]:
 
 
 def how_many(free: Mapping[str, int], pod_requests: PodRequests) -> int:
-    """Pods that fit: the scarcest resource decides; one that is missing or over-used counts as none."""
+    """The number of pods that fit: the scarcest resource decides; a missing or over-used one counts as none."""
     fitting = -1
     for name, amount in pod_requests:
         possible = free.get(name, 0) // amount
@@ -263,11 +263,11 @@ def how_many(free: Mapping[str, int], pod_requests: PodRequests) -> int:
 
 
 def how_many_beside(free: Mapping[str, int], leader: PodRequests, pod_requests: PodRequests) -> int:
-    """Pods that fit after a leader took its part."""
+    """The number of pods that fit beside a leader."""
     taken = dict(leader)
     return max(0, min((free.get(name, 0) - taken.get(name, 0)) // amount for name, amount in pod_requests))
 
 
 def limiting_resource(free: Mapping[str, int], pod_requests: PodRequests) -> str:
-    """Why not one pod fits: of the exhausted resources the alphabetically first."""
+    """Why not one pod fits: the alphabetically first of the exhausted resources."""
     return next(name for name, amount in pod_requests if free.get(name, 0) // amount <= 0)

@@ -1,4 +1,4 @@
-"""Finding the domains for one pod set (or a leader with its workers): choose a level, then go down to the leaves."""
+"""The search for domains of one pod set (or a leader with its workers): choose a level, then descend to the leaves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gangline.engine.topology.placement_request import Goal, Unplaceable
 
 
 class Search:
-    """One question to filled counts. `place` answers with a share of pods for every leaf used."""
+    """One request against filled counts. `place` returns a share of pods for every leaf used."""
 
     __slots__ = ("_balanced", "_counts", "_goal", "_hostnames", "_leaders", "_levels", "_topology", "_tree")
 
@@ -29,7 +29,7 @@ class Search:
         self._balanced = balanced
 
     def place(self) -> list[Share]:
-        """Pods (and the leader) per leaf, in path order; Unplaceable with Kueue's text if they don't fit."""
+        """Pods (and the leader) per leaf, in path order. Raises Unplaceable with Kueue's text if they do not fit."""
         shares = self._place_evenly() if self._balanced and self._goal.climbs else None
         if shares is None:
             level, shares = self._start()
@@ -54,7 +54,7 @@ class Search:
     # --- choosing the first domains -----------------------------------------------------------------------------------
 
     def _start(self) -> tuple[int, list[Share]]:
-        """The level and the domains to start from, with whole slices dealt out to them."""
+        """The level and the domains at which to start, with whole slices dealt out to them."""
         level, chosen = self._choose(self._goal.level)
         floor = Floor.of_slices(self._counts, level)
         return level, floor.deal(chosen, self._goal.slices, self._leaders, self._goal.best_fit)
@@ -111,7 +111,7 @@ class Search:
     # --- going down ---------------------------------------------------------------------------------------------------
 
     def _descend_across(self, shares: list[Share], level: int) -> tuple[int, list[Share]]:
-        """Down to the slice level: all slices are dealt out again over the children of all chosen domains."""
+        """Descend to the slice level: all slices are dealt out again over the children of all chosen domains."""
         goal = self._goal
         while level < goal.slice_level:
             children = self._tree.children_of_all(level, (share.position for share in shares))
@@ -121,7 +121,7 @@ class Search:
         return level, [Share(position, slices * goal.slice_size, leaders) for position, slices, leaders in shares]
 
     def _descend_inside(self, counts: Counts, shares: list[Share], level: int) -> list[Share]:
-        """Down to the leaves: every domain deals its own pods out to its own children."""
+        """Descend to the leaves: every domain deals its own pods out to its own children."""
         for step in range(level, self._tree.lowest):
             unit = self._unit_below(step)
             floor = Floor.of_multiples(counts, step + 1, unit)

@@ -1,4 +1,4 @@
-"""Which nodes a pod may run on at all: taints, node selector, required affinity, and how much it would like each of them."""
+"""Which nodes a pod may run on at all: taints, node selector, required affinity; and its preference for each of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BINDING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a pod set asks of a node, apart from capacity. Equal selections share their verdicts."""
+    """What a pod set requires of a node, apart from capacity. Equal selections share their verdicts."""
 
     tolerations: tuple[Toleration, ...] = ()
     selector: tuple[tuple[str, str], ...] = ()
@@ -25,7 +25,7 @@ class Selection:
 
     @classmethod
     def of(cls, pod_set: PodSet, tolerations: tuple[Toleration, ...], *, scored: bool) -> Selection:
-        """`tolerations` are the flavor's, which add to the pods' own; `scored` says that preferences count."""
+        """The selection of a pod set. `tolerations` are the flavor's, added to the pods' own; `scored`: preferences count."""
         return cls(
             tolerations=pod_set.tolerations + tolerations,
             selector=tuple(sorted(pod_set.node_selector.items())),
@@ -34,7 +34,7 @@ class Selection:
         )
 
     def judge(self, labels: Mapping[str, str], taints: Sequence[Taint]) -> Verdict:
-        """The first thing that keeps the pods off a node, or its score."""
+        """The first reason that excludes a node, or its score."""
         for taint in taints:
             if taint.effect in _BINDING_EFFECTS and not any(tolerates(t, taint) for t in self.tolerations):
                 return f'taint "{_taint_text(taint)}"', 0
@@ -46,7 +46,7 @@ class Selection:
         return "", sum(term.weight for term in self.preferred if _term_matches(term.expressions, labels))
 
 
-#: Asks nothing: every node is as good as any other.
+#: No requirements: every node is as good as any other.
 ANY_NODE = Selection()
 
 
@@ -60,7 +60,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def expression_matches(expression: Expression, labels: Mapping[str, str]) -> bool:
-    """Kubernetes' rule for one requirement on labels. An operator that does not exist matches nothing."""
+    """Kubernetes' rule for one requirement on labels. An unknown operator matches nothing."""
     value = labels.get(expression.key)
     match expression.operator:
         case "In":
@@ -94,7 +94,7 @@ def _integer(text: str) -> int | None:
 
 
 def _term_matches(expressions: tuple[Expression, ...], labels: Mapping[str, str]) -> bool:
-    """An empty term selects nothing."""
+    """Whether a term matches; an empty term selects nothing."""
     return bool(expressions) and all(expression_matches(expression, labels) for expression in expressions)
 
 

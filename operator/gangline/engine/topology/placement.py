@@ -1,7 +1,7 @@
-"""The seam to topology-aware placement: what a gang asks of which topologies, and whether that can be had.
+"""The interface to topology-aware placement: what a gang asks of which topologies, and whether it can be placed.
 
-`topology` and its parts know how to place pods on one flavor's nodes. This module says which pod sets of a gang are placed at
-all, on which flavors quota put them, and keeps what-ifs over holders in step with those on quota.
+`topology` and its parts place pods on one flavor's nodes. This module says which pod sets of a gang are placed at all, on which
+flavors quota put them, and keeps simulations over holders in step with those on quota.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from gangline.engine.topology.topologies import (
 )
 from gangline.engine.topology.topology_ledger import usage_of
 
-#: Controllers of admission checks that change the nodes: placement waits until they are done.
+#: Controllers of admission checks that add nodes: placement waits until they are done.
 DELAYING = frozenset({"kueue.x-k8s.io/provisioning-request", "kueue.x-k8s.io/multikueue"})
 PENDING, READY = "Pending", "Ready"
 
 
 def asks(pod_set: PodSet) -> bool:
-    """The pod set asks for a placement itself."""
+    """The pod set itself requests a placement."""
     asked = pod_set.topology
     return asked is not None and bool(asked.required or asked.preferred or asked.unconstrained or asked.slices)
 
 
 def mismatch(pod_set: PodSet, flavor: Flavor, topologies: Topologies, *, implied: bool) -> str:
-    """Why the flavor's topology (or its having none) rules it out, in Kueue's words; "" = it does not."""
+    """Why the flavor's topology (or its lack of one) rules it out, in Kueue's words; "" = it does not."""
     if asks(pod_set):
         if not flavor.topology:
             return f'Flavor "{flavor.name}" does not support TopologyAwareScheduling'
@@ -62,11 +62,11 @@ class Placing:
         self._profile = Profile.of_gates(gates)
 
     def now(self) -> Placement:
-        """As things are."""
+        """The placement in the cluster as it is."""
         return self._topologies.place(self._requests, profile=self._profile)
 
     def empty(self) -> Placement:
-        """If nobody else held anything."""
+        """The placement if no other workload held anything."""
         if self._shape is None:
             return self._topologies.place(self._requests, profile=self._profile, simulate_empty=True)
         asked = ((flavor, each.pod_set.name, each.pod_set.count, each.implied) for flavor, each in self._each())
@@ -130,7 +130,7 @@ def has_placements(admission: Admission) -> bool:
 def with_placements(
     admission: Admission, placements: Mapping[str, TopologyAssignment], *, delayed: str | None = None
 ) -> Admission:
-    """The admission with these pod sets placed; `delayed` says what becomes of their delayed request."""
+    """The admission with these pod sets placed; `delayed` is the new state of their delayed request."""
 
     def placed(pod_set: PodSetAssignment) -> PodSetAssignment:
         topology = placements.get(pod_set.name)
@@ -150,7 +150,7 @@ def mend(
     host: str,
     gates: Mapping[str, bool],
 ) -> Admission | None:
-    """The admission with the pods of a failed host placed elsewhere; None if that can't be done."""
+    """The admission with the pods of a failed host placed elsewhere; None if that is not possible."""
     mended: dict[str, TopologyAssignment] = {}
     for assigned in admission.pod_sets:
         pod_set = pod_sets.get(assigned.name)

@@ -26,7 +26,7 @@ def no_replacement(host: str) -> str:
 def does_not_fit(
     counts: Counts, goal: Goal, fitting: int, *, level: int, topology: str, levels: Sequence[str], hostnames: bool
 ) -> str:
-    """`fitting` slices were found room for at `level`; with several slice layers each of them is told instead."""
+    """`fitting` slices have room at `level`; with several slice layers, the numbers of each layer are given instead."""
     if len(goal.layers) > 1:
         text = f'topology "{topology}" doesn\'t allow to fit' + _layers_fitting(counts, goal, level, levels, hostnames)
     else:

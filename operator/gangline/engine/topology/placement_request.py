@@ -1,4 +1,4 @@
-"""What is asked of a topology: a pod set's request resolved against the levels, and the answer to it."""
+"""A placement request: a pod set's request resolved against the levels of a topology, and the answer to it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gangline.engine.topology.topology_tree import level_index
 class PlacementRequest:
     """A pod set to place. `pod_set.count` pods are placed, each taking `pod_set.requests` and one of `pods`.
 
-    `implied` says that the pod set has no topology request but its queue offers nothing but topology flavors.
-    `previous` is the placement of the workload slice that this one replaces (elastic jobs); it is extended or cut.
+    `implied`: the pod set has no topology request but its queue offers nothing but topology flavors. `previous` is the
+    placement of the workload slice that this one replaces (elastic jobs); it is extended or cut.
     """
 
     pod_set: PodSet
@@ -25,7 +25,7 @@ class PlacementRequest:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where pod sets go. `failure` is Kueue's text ("" = all placed) and `failed` the pod sets that it is about."""
+    """Where pod sets are placed. `failure` is Kueue's text ("" = all placed) and `failed` the pod sets that it is about."""
 
     assignments: Mapping[str, TopologyAssignment] = field(default_factory=dict[str, TopologyAssignment])
     failure: str = ""
@@ -38,7 +38,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The feature gates that shape a placement, with Kueue's defaults."""
+    """The feature gates that affect a placement, with Kueue's defaults."""
 
     #: least-free-capacity for requests without a required or preferred level (TASProfileMixed)
     mixed: bool = True
@@ -60,12 +60,12 @@ KUEUE_DEFAULTS = Profile()
 
 
 class Unplaceable(Exception):  # noqa: N818 - an answer, not an error
-    """The request cannot be met; the message is the text that Kueue gives."""
+    """The request cannot be met; the message is Kueue's text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A pod set's request in terms of the tree. Levels are positions, 0 at the top."""
+    """A pod set's request in terms of the tree. Levels are indices, 0 at the top."""
 
     count: int
     level: int
@@ -75,7 +75,7 @@ class Goal:
     best_fit: bool
     slice_level: int
     slice_size: int
-    #: the slice layers as asked for, outermost first; () = none asked for.
+    #: the requested slice layers, outermost first; () = none.
     layers: tuple[tuple[int, int], ...]
     #: level -> size for the levels that an inner layer governs.
     inner_sizes: Mapping[int, int]
@@ -87,7 +87,7 @@ class Goal:
 
 
 def goal_of(request: PlacementRequest, levels: Sequence[str], profile: Profile) -> Goal:
-    """Resolve a request; Unplaceable with Kueue's text if its levels or slices don't fit the topology."""
+    """Resolve a request. Raises Unplaceable with Kueue's text if its levels or slices do not match the topology."""
     asked = request.pod_set.topology or TopologyRequest()
     lowest = len(levels) - 1
     slice_size = asked.slices[0].size if asked.slices else 1
@@ -143,7 +143,7 @@ def _layers(asked: TopologyRequest, levels: Sequence[str]) -> tuple[tuple[int, i
 
 
 def _inner_sizes(layers: Sequence[tuple[int, int]]) -> dict[int, int]:
-    """Every level below one layer, down to the next, is governed by that next one."""
+    """The levels below one layer, down to the next one, are governed by that next one."""
     sizes: dict[int, int] = {}
     for (above, _), (level, size) in pairwise(layers):
         sizes.update((between, size) for between in range(above + 1, level + 1))

@@ -1,4 +1,4 @@
-"""Placing a workload's pod sets, in order, on one topology flavor: groups, earlier pod sets' pods, and what-ifs."""
+"""Placing a workload's pod sets, in order, on one topology flavor: groups, earlier pod sets' pods, and simulations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gangline.engine.topology.topology_ledger import HOSTNAME, TopologyLedger
 
 
 class Hold(NamedTuple):
-    """Pods in place: where, and what each of them takes (without its one of `pods`)."""
+    """Placed pods: where, and what each of them takes (without its one of `pods`)."""
 
     assignment: TopologyAssignment
     requests: Requests
@@ -45,9 +45,9 @@ def place(
 ) -> Placement:
     """Place a workload's pod sets; each sees the pods of the earlier ones. The ledger is left as it was.
 
-    `simulate_empty` pretends that no topology-aware workload ran; `without` that these holders were gone (victims);
-    `assumed` that these pods, too, were there (this workload's on sibling flavors), even in an empty cluster.
-    Pod sets with no pods are skipped. Groups are placed in the order in which they first appear; the first failure ends it.
+    `simulate_empty` assumes that no topology-aware workload runs; `without` that these holders (victims) are gone; `assumed`
+    that these pods, too, are there (this workload's on sibling flavors), even in an empty cluster. Pod sets without pods are
+    skipped. Groups are placed in the order in which they first appear; the first failure ends it.
     """
     placed: Placed = {}
     groups = _groups(requests)
@@ -65,7 +65,7 @@ def place(
 
 
 class Assume:
-    """Pods of the workload being placed, taken from the ledger until the question is answered."""
+    """Pods of the workload that is being placed, taken from the ledger until the question is answered."""
 
     __slots__ = ("_holds", "_ledger")
 
@@ -84,7 +84,7 @@ class Assume:
 
 @contextmanager
 def what_if(ledger: TopologyLedger, assumed: Iterable[Hold], without: Iterable[Hold]) -> Generator[Assume]:
-    """The ledger with some pods more and some holders less; all is undone at the end."""
+    """The ledger with some pods more and some holders less; everything is undone at the end."""
     gone = tuple(without)
     for hold in gone:
         ledger.remove(*hold)
@@ -100,7 +100,7 @@ def what_if(ledger: TopologyLedger, assumed: Iterable[Hold], without: Iterable[H
 
 
 class GroupFailure(Exception):  # noqa: N818 - an answer, not an error
-    """A group can't be placed; the text is about these pod sets."""
+    """A group cannot be placed; the text is about these pod sets."""
 
     def __init__(self, text: str, pod_sets: tuple[str, ...]) -> None:
         super().__init__(text)
@@ -155,7 +155,7 @@ def find(
     simulate_empty: bool = False,
     within: range | None = None,
 ) -> Placed:
-    """Place one pod set, with one pod of its leader; Unplaceable with Kueue's text if that can't be done.
+    """Place one pod set, with one pod of its leader. Raises Unplaceable with Kueue's text if that is not possible.
 
     Leaves outside `within` are not considered (node replacement).
     """
@@ -211,7 +211,7 @@ def stale_domain(ledger: TopologyLedger, assignment: TopologyAssignment) -> str 
 
 
 def merge(ledger: TopologyLedger, one: TopologyAssignment, other: TopologyAssignment) -> TopologyAssignment:
-    """Both together in path order; all domains must be in the topology."""
+    """Both assignments together in path order; all domains must be in the topology."""
     counts: dict[tuple[str, ...], int] = {}
     for domain in (*one.domains, *other.domains):
         counts[domain.values] = counts.get(domain.values, 0) + domain.count
@@ -238,7 +238,7 @@ def _keep_previous(
     profile: Profile,
     simulate_empty: bool,
 ) -> Placed | None:
-    """Extend or cut what the replaced workload slice had; None where that can't be built upon."""
+    """Extend or cut the placement of the replaced workload slice; None where that is not possible."""
     previous = workers.previous
     if previous is None or stale_domain(ledger, previous) is not None:
         return None

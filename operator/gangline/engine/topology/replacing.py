@@ -1,4 +1,4 @@
-"""Replacing a failed node under a running workload: the rest stays, only the failed node's pods are placed again."""
+"""Replacing a failed node under a running workload: only the failed node's pods are placed again."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def replace_node(
 ) -> Placement:
     """New assignments for the pod sets that have pods on `host`; the others are left out of the answer.
 
-    The workload's own pods must be in the ledger as they are now. The host is not avoided: if it is usable and has room, it
-    may be chosen again (a failed node is not in the topology, as it is not ready). The first failure ends it.
+    The workload's own pods must be in the ledger as they are now. The host is not avoided: if it is usable and has room, it may
+    be chosen again (a failed node is not in the topology, as it is not ready). The first failure ends it.
     """
     placed: Placed = {}
     with what_if(ledger, (), without) as assume:
@@ -80,7 +80,7 @@ def _move(
 
 
 def _restriction(ledger: TopologyLedger, request: PlacementRequest, remaining: TopologyAssignment) -> range | None:
-    """The leaves that the pods must stay among, None if they may go anywhere."""
+    """The leaves among which the pods must stay, None if they may go anywhere."""
     asked = request.pod_set.topology
     if asked is None or not remaining.domains:
         return None
@@ -103,7 +103,7 @@ def _restriction(ledger: TopologyLedger, request: PlacementRequest, remaining: T
 
 
 def _mended(request: PlacementRequest) -> PlacementRequest:
-    """An incomplete slice is mended with the innermost layer that the missing pods fill, or else pod by pod."""
+    """Mend an incomplete slice with the innermost layer that the missing pods fill, or else pod by pod."""
     pod_set, asked = request.pod_set, request.pod_set.topology
     if asked is None:
         return request

@@ -2,7 +2,7 @@
 
 How the engine uses it
 ----------------------
-Keep one `Topologies` and tell it every fact that it knows of, in any order:
+Keep one `Topologies` and pass it every fact about its objects, in any order:
 
     topologies = Topologies()
     topologies.put_flavor(flavor); topologies.put_topology(topology)     # and remove_… by name
@@ -23,9 +23,9 @@ Keep one `Topologies` and tell it every fact that it knows of, in any order:
 - A failed node: `replace_node(topologies.ledger(flavor), [ReplacementRequest(...)], host)`.
 - A level that the topology lacks: `ledger.has_levels(request)` is Kueue's check before any placement.
 
-The parts: `topology_tree` (domains), `topology_filter` (which nodes), `topology_counts` (how many fit where),
-`topology_ledger` (keeping that up to date), `topology_request` (what is asked), `topology_deal` and `topology_search` (who gets
-how many), `topology_balanced`, `topology_place` (a workload's pod sets), `topology_replace` (failed nodes), `topology_text`.
+The parts: `topology_tree` (domains), `node_filter` (which nodes), `domain_counts` (how many fit where), `topology_ledger` (keeps
+the counts up to date), `placement_request` (the request), `dealing` and `domain_search` (pods per domain), `balanced`,
+`placing` (a workload's pod sets), `replacing` (failed nodes), `placement_failures` (texts).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 
-#: different requests to an empty topology that are remembered
+#: number of requests to an empty topology whose answers are cached
 MOST_EMPTY = 4096
 
 
@@ -75,21 +75,21 @@ class Topologies:
         self._nodes: dict[str, Node] = {}
         self._foreign: dict[str, ForeignPod] = {}
         self._holders: dict[str, Admission] = {}
-        #: holders with a placement that names no hosts: whose it is depends on the flavors that have a ledger.
+        #: holders with a placement that names no hosts: their flavor depends on the flavors that have a ledger.
         self._above_hosts: set[str] = set()
         self._ledgers: dict[str, TopologyLedger] = {}
         self._host_usage = Usage()
         self._usages: dict[str, Usage] = {}
         #: grows with every change of nodes and foreign pods
         self.version = 0
-        #: what would be said if nobody held anything, as of a version (see `place_empty`)
+        #: answers for an empty cluster, as of a version (see `place_empty`)
         self._empty: dict[Hashable, Placement] = {}
         self._empty_version = 0
-        #: others that are to know the same nodes and foreign pods (see engine.backfill.timeline_world)
+        #: other `Topologies` that get the same nodes and foreign pods (see engine.backfill.timeline_world)
         self._mirrors: WeakSet[Topologies] = WeakSet()
 
     def mirror_to(self, other: Topologies) -> None:
-        """`other` learns of all nodes and foreign pods, and of all that come."""
+        """`other` gets all nodes and foreign pods, present and future."""
         for node in self._nodes.values():
             other.put_node(node)
         for pod in self._foreign.values():
@@ -125,7 +125,9 @@ class Topologies:
             self._rebuild(flavor)
 
     def _rebuild(self, name: str) -> None:
-        """A flavor or its topology changed: its ledger starts afresh, and holders above the host may belong elsewhere."""
+        """A flavor or its topology changed: its ledger starts afresh, and holders of domains above the host may belong
+        elsewhere.
+        """
         self._empty.clear()
         flavor = self._flavors.get(name)
         topology = self._topologies.get(flavor.topology) if flavor and flavor.topology else None
@@ -157,7 +159,7 @@ class Topologies:
     # --- nodes and pods -----------------------------------------------------------------------------------------------
 
     def put_node(self, node: Node) -> frozenset[str]:
-        """A node as it is now; the names of the flavors whose topology this changes."""
+        """A node as it is now. Returns the names of the flavors whose topology this changes."""
         old = self._nodes.get(node.name)
         if old is None or _offer(old) != _offer(node):
             self.version += 1
@@ -174,7 +176,7 @@ class Topologies:
         return frozenset(flavor for flavor, ledger in self._ledgers.items() if ledger.remove_node(name))
 
     def put_foreign(self, pod: ForeignPod) -> frozenset[str]:
-        """A pod that uses a node without a topology placement; the names of the flavors whose capacity this changes."""
+        """A pod that uses a node without a topology placement. Returns the names of the flavors whose capacity this changes."""
         old = self._foreign.get(pod.key)
         if old == pod:
             return frozenset()
@@ -206,7 +208,7 @@ class Topologies:
         self._shift(admission, 1)
 
     def remove_holder(self, key: str) -> None:
-        """A workload holds nothing any more; unknown keys are fine."""
+        """A workload holds nothing any more; unknown keys are ignored."""
         admission = self._holders.pop(key, None)
         if admission is not None:
             self._above_hosts.discard(key)
@@ -280,7 +282,7 @@ class Topologies:
     def place_empty(
         self, key: Hashable, requests: Mapping[str, Sequence[PlacementRequest]], profile: Profile
     ) -> Placement:
-        """`place` if nobody held anything. What was said of equal requests, which have the same key, is said again."""
+        """`place` in an empty cluster. Answers are cached by `key`, which equal requests share."""
         if self._empty_version != self.version or len(self._empty) >= MOST_EMPTY:
             self._empty.clear()
             self._empty_version = self.version
@@ -308,7 +310,7 @@ class Topologies:
 
 
 def per_pod(pod_set: PodSetAssignment) -> Requests:
-    """What one pod of an admitted pod set uses; its place (`pods`) is counted by the topology itself."""
+    """The usage of one pod of an admitted pod set; its slot (`pods`) is counted by the topology itself."""
     return {name: amount // pod_set.count for name, amount in pod_set.usage.items() if name != PODS}
 
 
@@ -317,7 +319,7 @@ def _is_on(assignment: TopologyAssignment, host: str) -> bool:
 
 
 def _offer(node: Node) -> object:
-    """What a node offers, and to whom."""
+    """What a node offers, and to which pods."""
     return node.labels, node.allocatable, node.taints, node.ready, node.unschedulable
 
 

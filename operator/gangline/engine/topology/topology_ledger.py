@@ -1,8 +1,8 @@
-"""One topology flavor's live state: its nodes, who uses them, and the counts that answer placement questions.
+"""One topology flavor's state: its nodes, their usage, and the counts that answer placement requests.
 
-Facts come in one by one (`put_node`, `shift_foreign`, `add`/`remove` of a holder's placement) and each costs what it touches.
-Counts are kept per `Demand` and catch up from a log of changed leaves when they are next asked. Only when leaves come or go
-is the tree built anew, at the next question.
+Facts arrive one by one (`put_node`, `shift_foreign`, `add`/`remove` of a holder's placement) and each costs what it touches.
+Counts are kept per `Demand` and catch up from a log of changed leaves when they are next asked. Only when leaves come or go is
+the tree built again, at the next question.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LeafKey: TypeAlias = tuple[str, ...]
 
 HOSTNAME = "kubernetes.io/hostname"
 
-#: Tables kept per ledger; the least recently used one goes first.
+#: Tables kept per ledger; the least recently used one is dropped first.
 _TABLES_KEPT = 64
 #: The log of changed leaves starts over when it is this many times longer than the list of leaves.
 _LOG_LENGTH = 4
@@ -30,8 +30,8 @@ _LOG_LEAST = 1024
 class Usage:
     """What topology-aware workloads hold per leaf, shared by the ledgers that watch it.
 
-    Flavors whose topologies end at the hostname may share nodes, so they share one `Usage`. It outlives nodes: what is
-    held on a host that left counts again when the host is back.
+    Flavors whose topologies end at the hostname may share nodes, so they share one `Usage`. It outlives nodes: usage of a host
+    that left counts again when the host is back.
     """
 
     __slots__ = ("_held", "_watchers")
@@ -50,11 +50,11 @@ class Usage:
         return self._held.get(key, _NOTHING)
 
     def leaves(self) -> Mapping[LeafKey, Mapping[str, int]]:
-        """What is held, per leaf; leaves where nothing is held are absent."""
+        """Usage per leaf; leaves without usage are absent."""
         return self._held
 
     def shift(self, key: LeafKey, amounts: Requests) -> None:
-        """Add amounts (negative to take away) to what is held on a leaf."""
+        """Add amounts (negative to take away) to the usage of a leaf."""
         held = self._held.setdefault(key, {})
         _add(held, amounts)
         for name in [name for name in amounts if not held[name]]:
@@ -90,7 +90,7 @@ class TopologyLedger:
         self.flavor = flavor
         self.topology = topology
         self.levels = topology.levels
-        #: Leaves are hosts: taints, selectors and affinity are looked at, and assignments name the hostname only.
+        #: Leaves are hosts: taints, selectors and affinity are checked, and assignments name the hostname only.
         self.hostnames = topology.levels[-1] == HOSTNAME
         self.usage = usage if usage is not None else Usage()
         self.usage.watch(self)
@@ -106,7 +106,7 @@ class TopologyLedger:
     # --- nodes --------------------------------------------------------------------------------------------------------
 
     def put_node(self, node: Node) -> bool:
-        """A node as it is now; whether that changes anything here."""
+        """A node as it is now. True if that changes anything here."""
         leaf = self._leaf_of_node.get(node.name)
         if leaf is not None and leaf.nodes[node.name] == node:
             return False
@@ -124,7 +124,7 @@ class TopologyLedger:
         return True
 
     def remove_node(self, name: str) -> bool:
-        """A node is no more (unknown names are fine); whether that changes anything here."""
+        """A node was deleted (unknown names are ignored). True if that changes anything here."""
         leaf = self._leaf_of_node.pop(name, None)
         if leaf is None:
             return False
@@ -133,7 +133,7 @@ class TopologyLedger:
         return True
 
     def _path(self, node: Node) -> Path | None:
-        """Where a node is in the topology, None if it doesn't count: not ready, cordoned, other labels, no level."""
+        """The path of a node in the topology, None if it does not count: not ready, cordoned, other labels, no level."""
         labels = node.labels
         if not node.ready or node.unschedulable:
             return None
@@ -147,7 +147,7 @@ class TopologyLedger:
         return path[-1:] if self.hostnames else path
 
     def _renew(self, leaf: Leaf) -> None:
-        """The nodes of a leaf changed: sum them up again. Should two nodes claim one hostname, the first name counts."""
+        """The nodes of a leaf changed: sum them up again. If two nodes have one hostname, the first name counts."""
         if not leaf.nodes:
             del self._leaves[leaf.key]
             self._forget_structure()
@@ -173,9 +173,9 @@ class TopologyLedger:
     # --- usage --------------------------------------------------------------------------------------------------------
 
     def shift_foreign(self, node: str, amounts: Requests) -> bool:
-        """Pods that are not ours take `amounts` more of a node (negative: less); `pods` is up to the caller.
+        """Pods of others take `amounts` more of a node (negative: less); `pods` is up to the caller.
 
-        Says whether the node is in this topology. What is taken of a node that isn't is remembered for when it is.
+        Returns whether the node is in this topology. Usage of a node outside it is remembered for the time when it is inside.
         """
         taken = self._foreign.setdefault(node, {})
         _add(taken, amounts)
@@ -207,7 +207,7 @@ class TopologyLedger:
             self._take(leaf, amounts)
 
     def assume(self, assignment: TopologyAssignment, requests: Requests, sign: int = 1) -> None:
-        """For a moment, pods of the workload being placed take these domains, even of an otherwise empty cluster."""
+        """Temporarily, pods of the workload that is being placed take these domains, even of an otherwise empty cluster."""
         for domain in assignment.domains:
             leaf = self._leaves.get(domain.values)
             if leaf is not None:
@@ -228,7 +228,7 @@ class TopologyLedger:
         return all(level in self.levels for level in [*named, *(layer.level for layer in asked.slices)])
 
     def leaf(self, key: LeafKey) -> Leaf | None:
-        """The leaf that an assignment's domain names, None if it is not (or no longer) in the topology."""
+        """The leaf that an assignment's domain names, None if it is not (any more) in the topology."""
         return self._leaves.get(key)
 
     def leaves(self) -> Iterable[Leaf]:
@@ -268,7 +268,7 @@ class TopologyLedger:
         return counts
 
     def pods_that_fit(self, pod_requests: PodRequests) -> int:
-        """How many pods find room now, one by one and wherever; labels and taints are not looked at."""
+        """The number of pods that find room now, one by one and anywhere; labels and taints are not checked."""
         self.tree()
         if len(self._log) > _LOG_LENGTH * len(self._rooms) + _LOG_LEAST:
             self._forget_tables()
@@ -304,7 +304,7 @@ class TopologyLedger:
         return verdicts
 
     def _judge(self, selection: Selection, leaf: Leaf) -> Verdict:
-        """Above hosts a leaf is a crowd of nodes: which of them a pod tolerates is left to the scheduler."""
+        """Above hosts a leaf is a group of nodes: the scheduler decides which of them a pod tolerates."""
         return selection.judge(leaf.labels, leaf.taints) if self.hostnames else _WELCOME
 
     def _forget_structure(self) -> None:
@@ -314,9 +314,9 @@ class TopologyLedger:
         self._forget_tables()
 
     def _forget_tables(self) -> None:
-        #: demand -> its counts and how much of the log they have seen; least recently used first.
+        #: demand -> its counts and how much of the log they have processed; least recently used first.
         self._tables: dict[Demand, tuple[Counts, int]] = {}
-        #: wants of a pod -> how many fit into each leaf, and in all, and how much of the log that has seen
+        #: requests of a pod -> how many fit into each leaf, and in all, and how much of the log is processed
         self._vacant: dict[PodRequests, tuple[list[int], int, int]] = {}
         self._log: list[int] = []
 
@@ -326,7 +326,7 @@ _WELCOME: Verdict = ("", 0)
 
 
 def usage_of(requests: Requests, count: int) -> dict[str, int]:
-    """What `count` pods of these per-pod requests take, their places (`pods`) included."""
+    """The usage of `count` pods of these per-pod requests, their slots (`pods`) included."""
     amounts = {name: amount * count for name, amount in requests.items()}
     amounts[PODS] = amounts.get(PODS, 0) + count
     return amounts

@@ -1,4 +1,4 @@
-"""The shape of a topology: which domains there are, level by level, and which domain lies in which.
+"""The shape of a topology: which domains there are, level by level, and which domain contains which.
 
 A domain is a pair (level, position). Positions of a level are numbered in path order: the order of the level values from the
 top down, compared value by value as strings. So the children of a domain are neighbours, a leaf's position decides ties, and
@@ -73,5 +73,5 @@ class TopologyTree:
 
 
 def level_index(levels: Sequence[str], key: str) -> int | None:
-    """The position of a node label key among the levels, None if the topology has no such level."""
+    """The index of a node label key among the levels, None if the topology has no such level."""
     return levels.index(key) if key in levels else None

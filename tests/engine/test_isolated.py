@@ -150,7 +150,7 @@ def test_a_gang_that_cannot_be_healed_leaves_the_others_alone() -> None:
     world.decide()
     with (
         breaking(healing.Healing, "_heal", of("bad"), ERRORS[0]),
-        breaking(healing.Healing, "_ailing", lambda: False, ERRORS[0]),
+        breaking(healing.Healing, "_damaged", lambda: False, ERRORS[0]),
     ):
         for name in ("n0", "n1", "n2", "n3"):
             world.put(node(name, ready=False, conditions={"Ready": ("False", world.now)}))

@@ -115,7 +115,7 @@ def test_a_story_survives_an_engine_that_is_built_anew() -> None:
     world.put(cluster_queue("q", 8), gang("a1", 8))
     world.decide()
     before = engine.story("team/a1")
-    engine._begin_anew()
+    engine._rebuild()
     assert engine.story("team/a1") == before
 
 

@@ -99,7 +99,7 @@ class Engine:
         decisions += self._scheduler.run(now, self._pending_reasons.note, room)
         decisions = self._healing.without_victims(decisions)
         decisions += self._pending_reasons.tell_tried()
-        decisions += self._pending_reasons.tell_reserved(now)
+        decisions += self._pending_reasons.report_reserved(now)
         for gang in reviewed:
             if self._store.gangs.get(gang.key) is gang:
                 report = self._pending_reasons.report_unplaced(gang)

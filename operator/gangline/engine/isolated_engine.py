@@ -59,7 +59,7 @@ class IsolatedEngine(Engine):
                 super().observe(Put(truth))  # an engine that was built again knows nothing but the assumption
         except Exception as error:
             if fact is None:
-                self._begin_anew()
+                self._rebuild()
                 self.report(Fault(Workload, "", error))
             else:
                 self._leave_out(fact, error)
@@ -117,16 +117,16 @@ class IsolatedEngine(Engine):
         item = self._facts.get(fact)
         if item is not None:
             self._left_out[fact] = item
-        self._begin_anew()
+        self._rebuild()
         self.report(Fault(*fact, error))
 
     def _pause(self, now: Millis, error: Exception) -> None:
         self._rest = min(LONGEST_REST, 2 * self._rest or FIRST_REST)
         self._resting_until = now + self._rest
-        self._begin_anew()
+        self._rebuild()
         self.report(Fault(Workload, "", error))
 
-    def _begin_anew(self) -> None:
+    def _rebuild(self) -> None:
         """Drop everything but the facts, and the decisions that are not confirmed yet."""
         facts = {fact: self._as_decided(fact, item) for fact, item in self._facts.items()}
         self._build()
@@ -143,7 +143,7 @@ class IsolatedEngine(Engine):
                 continue
             if isinstance(item, Workload) and left_out:
                 self._store.frozen.add(item.key)
-                item = _barely(item)
+                item = _holding_only(item)
             try:
                 super().observe(Put(item))
             except Exception as error:
@@ -164,7 +164,7 @@ def _holds_quota(item: Item) -> bool:
     return isinstance(item, Workload) and item.admission is not None and not item.finished
 
 
-def _barely(workload: Workload) -> Workload:
+def _holding_only(workload: Workload) -> Workload:
     """The parts of a workload that it needs to hold its quota, and no more."""
     admission = workload.admission
     if admission is not None:

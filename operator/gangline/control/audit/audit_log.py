@@ -215,9 +215,9 @@ class RecordedEngine(IsolatedEngine):
             self._write_anew()
         return decisions
 
-    def _begin_anew(self) -> None:
+    def _rebuild(self) -> None:
         """It is another engine from here on, which knows less."""
-        super()._begin_anew()
+        super()._rebuild()
         self._run, self._serial = uuid.uuid4().hex, 0
         self._write_anew()
 

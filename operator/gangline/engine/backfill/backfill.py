@@ -24,7 +24,7 @@ from gangline.engine.preemption.simulated_removal import simulate
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, queue_of
 from gangline.engine.queues.estimates import Estimates, Flavors, working_flavors
 from gangline.engine.queues.timed_queue import TimedQueue
-from gangline.engine.queues.workload_state import NOBODY, WorkloadState
+from gangline.engine.queues.workload_state import NO_UIDS, WorkloadState
 from gangline.engine.quota.quota_ledger import Node
 from gangline.engine.state.overrun import trusted
 from gangline.engine.state.store import Store
@@ -44,7 +44,7 @@ class BackfillPlanner:
         self.delays = HeadDelays()
         self._plain = Preemptor(store.settings, store.topology, lambda need: [], store.capacity)
         self._revoking = Revoking(store, self.timeline, self.estimates, self._fits, self._leaving)
-        self._checkpoint_preemption = checkpoint_preemption.GivingWay(
+        self._checkpoint_preemption = checkpoint_preemption.VictimsAtCheckpoints(
             self.timeline, self.estimates, self._fits, self._leaving
         )
         self._now: Millis = 0
@@ -73,17 +73,17 @@ class BackfillPlanner:
             if pending.ranking.renew(now):
                 pending.rank_all_again()
         self.timeline.level = max(_policy(queue).running for queue in queues)
-        return self._tend(now)
+        return self._update_reservations(now)
 
     def end(self, now: Millis) -> list[Decision]:
         """After the cycles: preempt at checkpoints for the present heads, and count the delay that backfill causes."""
         if not self._store.reserving:
             return []
-        decisions = self._tend(now)
+        decisions = self._update_reservations(now)
         self._note_delays(now)
         return decisions
 
-    def _tend(self, now: Millis) -> list[Decision]:
+    def _update_reservations(self, now: Millis) -> list[Decision]:
         """Bring reservations in line with the present state, and preempt what delays them."""
         self.timeline.keep_up(now)
         self._drop_done(now)
@@ -115,13 +115,14 @@ class BackfillPlanner:
     # --- reservations -------------------------------------------------------------------------------------------------
 
     def _drop_done(self, now: Millis) -> None:
-        """A workload that started, or left the queue, needs no reservation any more."""
+        """A workload that started, or left the queue, needs no reservation any more; nor one whose queue lost its policy."""
         for reservation in list(self.timeline.reservations):
             gang, queue = reservation.gang, self._store.queues.get(reservation.queue)
-            if self._store.gangs.get(gang.key) is not gang or gang.queue is not queue or gang.holds:
+            waits = self._store.gangs.get(gang.key) is gang and gang.queue is queue and not gang.holds
+            if queue is None or not queue.reserves or not waits:
                 if gang.holds and queue is not None and gang.queue is queue:
                     self.delays.started(reservation, now)
-                gang.preempted_for_it = NOBODY
+                gang.preempted_for_it = NO_UIDS
                 self._drop(reservation)
 
     def _drop(self, reservation: Reservation) -> None:
@@ -129,7 +130,7 @@ class BackfillPlanner:
         self.timeline.cancel(reservation)
         queue = self._store.queues.get(reservation.queue)
         if queue is not None:
-            self._loosen(queue.root)
+            self._release_held_back(queue.root)
 
     def _move_reservations(self, now: Millis) -> None:
         """In order: the workload that precedes the others is reserved first."""
@@ -137,7 +138,7 @@ class BackfillPlanner:
             stale = reservation.worse or reservation.better or reservation.start <= now
             if stale and self.timeline.reserve(reservation, now):
                 queue = self._store.queues[reservation.queue]
-                self._loosen(queue.root)
+                self._release_held_back(queue.root)
                 if reservation.start <= now:
                     self._store.flush(queue.root)
         for queue in self._store.reserving:
@@ -145,12 +146,12 @@ class BackfillPlanner:
                 due = [r.gang for r in self.timeline.reservations if r.queue == queue.name and r.start <= now]
                 queue.pending.due = due if len(due) < len(self.timeline.reservations) else []
 
-    def _loosen(self, root: Node) -> None:
+    def _release_held_back(self, root: Node) -> None:
         """Reservations changed: held back workloads may be tried again."""
         moved = False
         for queue in cluster_queues_of(root):
             if isinstance(queue.pending, TimedQueue):
-                self._tell_reserved(queue)
+                self._set_reserved(queue)
                 moved = queue.pending.release_held() or moved
         for gang in self._held.pop(id(root), {}).values():
             queue = queue_of(gang)
@@ -161,7 +162,7 @@ class BackfillPlanner:
         if moved:
             self._store.touched[id(root)] = root
 
-    def _tell_reserved(self, queue: ClusterQueueState) -> None:
+    def _set_reserved(self, queue: ClusterQueueState) -> None:
         """Set in its queue which workloads are reserved a start."""
         pending, policy = queue.pending, queue.config.backfill
         assert isinstance(pending, TimedQueue)
@@ -194,7 +195,7 @@ class BackfillPlanner:
         present = [r for r in self.timeline.reservations if r.queue == queue.name]
         candidates = {id(r.gang): r.gang for r in present}
         untried = pending.first_untried(fitting)
-        for gang in (*failing, *pending.blocked(depth, _hopeless_gang)):
+        for gang in (*failing, *pending.blocked(depth, _gang_can_never_fit)):
             if untried is None or pending.turn(gang) < untried:
                 candidates[id(gang)] = gang
         heads = sorted(candidates.values(), key=pending.turn)[:depth]
@@ -211,7 +212,7 @@ class BackfillPlanner:
                 self.timeline.reservations.append(Reservation(gang, queue.name, length))
         self._put_in_order()
         self._move_reservations(self._now)
-        self._tell_reserved(queue)
+        self._set_reserved(queue)
 
     def _put_in_order(self) -> None:
         """Within a queue by turn; among queues by priority and age of their heads."""
@@ -246,7 +247,7 @@ class BackfillPlanner:
         gang, queue = attempt.gang, attempt.queue
         for reservation in subject:
             if gang.uid in reservation.gang.preempted_for_it:
-                return Objection(reservation.start, _sent_away_text(reservation), alone=True)
+                return Objection(reservation.start, _preempted_for_text(reservation), alone=True)
         self.timeline.sync(self._now)
         policy = queue.config.backfill or _policy(self._store.queues[subject[0].queue])
         tried = self._tried[queue.name] = self._tried.get(queue.name, 0) + 1
@@ -401,12 +402,12 @@ def _can_never_fit(assignment: Assignment) -> bool:
     return assignment.mode is Mode.NO_FIT and assignment.severity != WAITING
 
 
-def _hopeless_gang(gang: WorkloadState) -> bool:
+def _gang_can_never_fit(gang: WorkloadState) -> bool:
     return (verdict := verdict_of(gang)) is not None and _can_never_fit(verdict)
 
 
-def _sent_away_text(reservation: Reservation) -> str:
-    return f"Workload was stopped for {reservation.gang.key} and waits until that has started"
+def _preempted_for_text(reservation: Reservation) -> str:
+    return f"Workload was preempted for {reservation.gang.key} and waits until that workload has started"
 
 
 def _held_back_text(reservation: Reservation) -> str:

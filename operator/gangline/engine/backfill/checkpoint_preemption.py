@@ -44,7 +44,7 @@ class _Offer(NamedTuple):
     gang: WorkloadState
 
 
-class GivingWay:
+class VictimsAtCheckpoints:
     """Finds the victims of checkpoint preemption."""
 
     def __init__(self, timeline: Timeline, estimates: Estimates, fits: Fits, leaving: Leaving) -> None:
@@ -161,9 +161,9 @@ class GivingWay:
         needed.
         """
         with OrderedRemoval(gangs, 0) as removal:
-            return removal.spare(lambda: self._fits(reservation)) if self._send_fewest(reservation, removal) else []
+            return removal.spare(lambda: self._fits(reservation)) if self._remove_fewest(reservation, removal) else []
 
-    def _send_fewest(self, reservation: Reservation, removal: OrderedRemoval) -> bool:
+    def _remove_fewest(self, reservation: Reservation, removal: OrderedRemoval) -> bool:
         """Remove the first few without which the head fits; False if it does not fit even without all."""
         least = self._timeline.fewest_without(reservation, removal.order)
         if least is None:

@@ -67,7 +67,7 @@ class Reservation:
         self.start, self.hold, self.lasts = start, hold, lasts
 
 
-class LetIn:
+class BackfilledHolders:
     """The holders that were backfilled before a reserved workload, and a log of changes of them."""
 
     __slots__ = ("gangs", "log")

@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
 
-from gangline.engine.backfill.reservation import FAR, LetIn, Reservation
+from gangline.engine.backfill.reservation import FAR, BackfilledHolders, Reservation
 from gangline.engine.backfill.timeline_outlook import Outlook, Spot, Stays, enough_quota, fewest_releases, taken
 from gangline.engine.backfill.timeline_world import Hold, World, hold_of
 from gangline.engine.model import Millis
@@ -68,7 +68,7 @@ class Timeline:
         self._stays = Stays()
         #: by queue and shape; least recently used first
         self._outlooks: dict[tuple[str, Shape], Outlook] = {}
-        self.backfilled_holders = LetIn()
+        self.backfilled_holders = BackfilledHolders()
         #: the version of the nodes that was processed
         self._nodes = -1
         self._capacity_nodes = -1

@@ -75,7 +75,7 @@ class World:
         self._capacity = Capacity(store.health, store.flavors)
         for node in store.health.nodes.values():
             self._capacity.rooms.put(node, usable=store.health.usable(node.name))
-        self._preemptor = Preemptor(store.settings, self._topologies, _nobody, self._capacity)
+        self._preemptor = Preemptor(store.settings, self._topologies, _nothing_there, self._capacity)
         self._held: dict[str, tuple[Hold, list[tuple[Cell, int]]]] = {}
 
     @property
@@ -137,18 +137,18 @@ class World:
 
     def _has_room(self, members: Sequence[Member], assigned: NodeAssignment) -> bool:
         rooms, owners = self._capacity.rooms, self._capacity.rooms.owners
-        self._capacity.occupy(_SOMEBODY, members, assigned, 1)
+        self._capacity.occupy(_SIMULATED, members, assigned, 1)
         taken = [room for name in assigned.nodes() if (room := rooms.get(name)) is not None]
         free = not any(room.overfull for room in taken) and all(len(owners(domain)) == 1 for domain in assigned.domains)
-        self._capacity.occupy(_SOMEBODY, members, assigned, -1)
+        self._capacity.occupy(_SIMULATED, members, assigned, -1)
         return free
 
 
 #: key of the holder in a simulation
-_SOMEBODY = ""
+_SIMULATED = ""
 
 
-def _nobody(need: Need) -> list[Victim]:
+def _nothing_there(need: Need) -> list[Victim]:
     del need
     return []
 

@@ -75,10 +75,10 @@ class PendingReasons:
                 reason, message = gang.last_reason
                 explanation = attempted(attempt.queue, reason, message, attempt.assignment, with_holders=False)
                 decisions.append(ReportPending(gang.key, gang.uid, explanation))
-                _note_told(gang, gang.last_reason)
+                _note_reported(gang, gang.last_reason)
         return decisions
 
-    def tell_reserved(self, now: Millis) -> list[Decision]:
+    def report_reserved(self, now: Millis) -> list[Decision]:
         """Report to workloads with a reservation why they cannot start now, and when they will. Moves are reported once a
         minute.
         """
@@ -120,7 +120,7 @@ class PendingReasons:
             verdict = verdict_of(representative)
             if representative is gang or verdict is None or gang.reported[0] == representative.last_reason[0]:
                 continue
-            _note_told(gang, representative.last_reason)
+            _note_reported(gang, representative.last_reason)
             explanation = attempted(queue, *representative.last_reason, verdict, with_holders=False)
             decisions.append(ReportPending(gang.key, gang.uid, explanation, by_equivalence=True))
         return decisions
@@ -129,11 +129,11 @@ class PendingReasons:
         said = (explanation.reason, explanation.message)
         if gang.reported == said:
             return None
-        _note_told(gang, said)
+        _note_reported(gang, said)
         return ReportPending(gang.key, gang.uid, explanation)
 
 
-def _note_told(gang: WorkloadState, told: tuple[str, str]) -> None:
+def _note_reported(gang: WorkloadState, told: tuple[str, str]) -> None:
     gang.reported = told
     gang.journal.note(gang, f"{told[0]}: {told[1]}", "ReportPending")
     queue = queue_of(gang)

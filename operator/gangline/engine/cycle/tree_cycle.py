@@ -219,7 +219,7 @@ class TreeCycle:
         awaited = preempted_for(attempt.gang, attempt.queue, self._quota_holds)
         if awaited is not None and mode is not Mode.NO_FIT:
             attempt.gang.yielding = True
-            self._skip(attempt, f"Workload was preempted for {awaited.key} and waits until that has started")
+            self._skip(attempt, f"Workload was preempted for {awaited.key} and waits until that workload has started")
         elif attempt.deferred:
             attempt.requeue_reason = PENDING
             self._assume(attempt, attempt.assignment.usage)

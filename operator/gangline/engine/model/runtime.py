@@ -78,9 +78,9 @@ class Runtime:
         if forecast is not None and forecast.by_flavor:
             known = [forecast.by_flavor[flavor] for flavor in flavors if forecast.by_flavor.get(flavor)]
             if known:
-                return max((cls(_cleaned(quantiles), limit) for quantiles in known), key=_median)
+                return max((cls(_made_valid(quantiles), limit) for quantiles in known), key=_median)
         if forecast is not None and forecast.quantiles:
-            return cls(_cleaned(forecast.quantiles), limit)
+            return cls(_made_valid(forecast.quantiles), limit)
         return None if limit is None else cls(((0.5, max(TICK, limit)),), limit)
 
     def _tail(self) -> float:
@@ -209,7 +209,7 @@ def _millis(logarithm: float) -> Millis:
     return NEVER if logarithm > 42.0 else round(exp(logarithm))
 
 
-def _cleaned(quantiles: Sequence[tuple[float, Millis]]) -> list[tuple[float, Millis]]:
+def _made_valid(quantiles: Sequence[tuple[float, Millis]]) -> list[tuple[float, Millis]]:
     """Quantiles made valid, since forecasts are facts from outside: levels sorted, levels out of range dropped, falling times
     raised.
     """

@@ -279,10 +279,10 @@ class Capacity:
         for key in keys:
             if key in anew:
                 self._learn(self._holdings[key])
-            self._sit_down(self._holdings[key])
-        crowded = self._crowded(self._holdings[key] for key in keys)
+            self._keep_bound(self._holdings[key])
+        crowded = self._displaced_by_pods(self._holdings[key] for key in keys)
         for key in sorted({*keys, *crowded}, key=self._seniority):
-            self._seat_rest(self._holdings[key])
+            self._assign_rest(self._holdings[key])
 
     def _seniority(self, key: str) -> tuple[int, str]:
         gang = self._holdings[key].gang
@@ -292,7 +292,7 @@ class Capacity:
         """Give back its assignment."""
         self._opened.update(flavor for member in holding.members for flavor in member.flavors)
 
-    def _sit_down(self, holding: Holding) -> None:
+    def _keep_bound(self, holding: Holding) -> None:
         """Assign its bound pods to their nodes. Room that it had stays kept for as many pods as are not bound."""
         bound = self.bound(holding)
         if bound == holding.assigned.bound and self._lingering(holding, holding.assigned) == holding.assigned.lingering:
@@ -309,7 +309,7 @@ class Capacity:
         self._replace(holding, assigned)
         self._open(holding)
 
-    def _crowded(self, moved: Iterable[Holding]) -> set[str]:
+    def _displaced_by_pods(self, moved: Iterable[Holding]) -> set[str]:
         """Holders with room kept where other pods are now."""
         crowded: set[str] = set()
         for holding in moved:
@@ -323,11 +323,11 @@ class Capacity:
                     crowded |= owners.keys()
         return crowded
 
-    def _seat_rest(self, holding: Holding) -> None:
+    def _assign_rest(self, holding: Holding) -> None:
         if any(member.ground is not None for member in holding.members):
-            self._replace(holding, self._seated(holding, holding.members, lost=frozenset()))
+            self._replace(holding, self._best_assignment(holding, holding.members, lost=frozenset()))
 
-    def _seated(self, holding: Holding, members: Iterable[Member], lost: Collection[str]) -> NodeAssignment:
+    def _best_assignment(self, holding: Holding, members: Iterable[Member], lost: Collection[str]) -> NodeAssignment:
         """The best assignment for it, which may leave pods missing."""
         was_lifted = holding.lifted
         self.lift(holding.gang)

@@ -317,7 +317,7 @@ class Health:
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
-    def knew(self, name: str) -> bool:
+    def was_known(self, name: str) -> bool:
         """The node existed once."""
         return name in self._last
 

@@ -134,14 +134,14 @@ class PodLocations:
         for name in sorted(self._recheck):
             node = self._health.nodes.get(name)
             if node is None:
-                unseen = bool(self._on.get(name)) and not self._health.knew(name)
+                unseen = bool(self._on.get(name)) and not self._health.was_known(name)
                 self._health.note(name, "Unknown", active=unseen)
             pods = [(key, pod) for key, pod in self._pods_on(name) if self._counts(key)] if node is not None else []
             blaming = self._blaming.get(name, ()) if node is not None else ()
             changed |= self._complaints.put((name, _STUCK), _stuck(pods))
             changed |= self._complaints.put((name, _FAILED), {key: 0 for key in blaming if self._counts(key)})
             if node is not None:
-                self._health.note(name, "DevicesMissing", active=self._overdrawn(node, pods))
+                self._health.note(name, "DevicesMissing", active=self._overcommitted_device(node, pods))
         self._recheck.clear()
         for name, kind in sorted(changed):
             since = self._complaints.since((name, kind))
@@ -159,7 +159,7 @@ class PodLocations:
                 if pod.node == node:
                     yield key, pod
 
-    def _overdrawn(self, node: Node, pods: list[tuple[str, BoundPod]]) -> bool:
+    def _overcommitted_device(self, node: Node, pods: list[tuple[str, BoundPod]]) -> bool:
         """A device's allocatable amount is below its capacity, and below what the pods on the node use."""
         for resource, total in node.capacity.items():
             left = node.allocatable.get(resource, 0)

@@ -41,7 +41,7 @@ class Candidates(NamedTuple):
         )
 
 
-NOBODY = Candidates()
+NO_CANDIDATES = Candidates()
 
 Known: TypeAlias = dict[Key, Candidates]
 
@@ -82,7 +82,7 @@ def preemptible(need: Need, queue: ClusterQueueState, policy: str) -> Iterator[W
 def own_candidates(need: Need) -> Candidates:
     policy = need.queue.config.preemption.within_cluster_queue
     if policy == "Never":
-        return NOBODY
+        return NO_CANDIDATES
     return _in_order([Candidate(gang, IN_QUEUE) for gang in preemptible(need, need.queue, policy)], need)
 
 
@@ -92,12 +92,12 @@ def candidates_elsewhere(need: Need, known: Known) -> tuple[Candidates, Candidat
     By right means that below the common ancestor the preemptor would stay within quota: it asks for what its queue owns.
     """
     if need.queue.parent is None or need.queue.config.preemption.reclaim_within_cohort == "Never":
-        return NOBODY, NOBODY
+        return NO_CANDIDATES, NO_CANDIDATES
     by_right: list[Candidates] = []
     by_priority: list[Candidates] = []
     for level in _levels(need):
         found = _candidates_at(level, need, known)
-        if found is not NOBODY:
+        if found is not NO_CANDIDATES:
             (by_right if level.by_right else by_priority).append(found)
     return _merged(by_right, need), _merged(by_priority, need)
 
@@ -166,7 +166,7 @@ def _candidates_of(queue: ClusterQueueState, level: _Level, need: Need) -> Itera
 
 def _in_order(found: list[Candidate], need: Need) -> Candidates:
     if not found:
-        return NOBODY
+        return NO_CANDIDATES
     found = sorted_candidates(found, need)
     leaving = sum(candidate.gang.evicting for candidate in found)
     return Candidates(found[:leaving], found[leaving:])
@@ -174,7 +174,7 @@ def _in_order(found: list[Candidate], need: Need) -> Candidates:
 
 def _merged(levels: Sequence[Candidates], need: Need) -> Candidates:
     if len(levels) < 2:
-        return levels[0] if levels else NOBODY
+        return levels[0] if levels else NO_CANDIDATES
     return _in_order([candidate for level in levels for part in level for candidate in part], need)
 
 

@@ -16,7 +16,7 @@ from gangline.engine.model import Millis, Settings
 from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.preemption.candidates import (
-    NOBODY,
+    NO_CANDIDATES,
     Known,
     candidates_elsewhere,
     own_candidates,
@@ -131,7 +131,7 @@ def classic_victims(need: Need, known: Known) -> list[Victim]:
     own = own_candidates(need)
     by_right, by_priority = candidates_elsewhere(need, known)
     groups = (by_right, by_priority, own)
-    if own is NOBODY and by_right is NOBODY and by_priority is NOBODY:
+    if own is NO_CANDIDATES and by_right is NO_CANDIDATES and by_priority is NO_CANDIDATES:
         return []
     rights, priorities = by_right.any(need), by_priority.any(need)
     if not (rights or priorities or own.any(need)):

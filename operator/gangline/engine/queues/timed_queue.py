@@ -264,10 +264,10 @@ class TimedQueue(PendingQueue):
         """
         others = self._block(gang, horizon)
         for bucket in self._of_shape[gang.shape]:
-            self._reckon(bucket, on)
+            self._limit_to(bucket, on)
         return others
 
-    def _reckon(self, bucket: TimedBucket, on: Flavors) -> None:
+    def _limit_to(self, bucket: TimedBucket, on: Flavors) -> None:
         """From now on only workloads of this bucket are offered that would end soon enough on these flavors."""
         if bucket.on == on:
             return

@@ -17,7 +17,7 @@ from gangline.engine.topology.topologies import Topologies
 #: resource -> index of the flavor at which the last scan stopped, -1 = the last flavor; one mapping per pod set
 ScanProgress = tuple[Mapping[str, int], ...]
 #: no uids
-NOBODY: frozenset[str] = frozenset()
+NO_UIDS: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -179,7 +179,7 @@ class WorkloadState:
         self.review_at: Millis | None = None
 
         #: uids of workloads preempted so that it can start: they do not start before it, and none is preempted for it twice
-        self.preempted_for_it = NOBODY
+        self.preempted_for_it = NO_UIDS
         #: its rank in a timed queue, its estimate there, and its rank as a candidate; None = not computed
         self.ranked: tuple[object, float, Millis, float] | None = None
 

@@ -55,13 +55,13 @@ class Healing:
             return []
         self._short = {key: since for key, since in self._short.items() if key in store.capacity.without_nodes}
         decisions: list[Decision] = [*self.breaker.watch(now), *self._warn()]
-        for gang in sorted(self._ailing(), key=lambda gang: (-gang.priority, gang.since, gang.uid)):
+        for gang in sorted(self._damaged(), key=lambda gang: (-gang.priority, gang.since, gang.uid)):
             if not gang.evicting:  # it may just have been preempted for a gang before it
                 try:
                     decisions += self._heal(gang, now)
                 except Exception as error:
                     raise DecisionError(gang.key) from error
-        self._tidy(now)
+        self._forget_deleted(now)
         return decisions
 
     def without_victims(self, decisions: list[Decision]) -> list[Decision]:
@@ -71,7 +71,7 @@ class Healing:
             self._store.capacity.stays(self._store.gangs[key])
         return [each for each in decisions if not (isinstance(each, Heal) and each.workload in gone)]
 
-    def _ailing(self) -> list[WorkloadState]:
+    def _damaged(self) -> list[WorkloadState]:
         """Running gangs with pods on lost nodes (or leaving ones, by policy), and those without room for all pods."""
         store, health = self._store, self._store.health
         keys = {*store.capacity.without_nodes, *store.capacity.pod_locations.of_replaced(), *self._awaiting}
@@ -103,7 +103,7 @@ class Healing:
         if awaited and not lost:  # the nodes are back, or the lost pods are gone
             Plan(self._store, gang, ()).let_go()
         if not lost:
-            return self._foresee(gang, policy, now) or self._fill_up(gang, policy, now, had_room=awaited)
+            return self._leave_early(gang, policy, now) or self._fill_up(gang, policy, now, had_room=awaited)
         if self.breaker.open_for(gang):
             return []
         nodes = tuple(sorted(lost))
@@ -159,7 +159,7 @@ class Healing:
         for node in sorted(nodes - gang.healed):
             loss = store.health.loss(node)
             if loss is not None and (uses_devices or not loss.devices_only):
-                if not _told_before(gang, node, loss.detected_at):
+                if not _already_moved(gang, node, loss.detected_at):
                     found[node] = loss.kind, loss.detected_at
                 continue
             if node in replaced and node not in gang.workload.avoid:
@@ -174,7 +174,7 @@ class Healing:
                     found[node] = why, now
         return found
 
-    def _foresee(self, gang: WorkloadState, policy: Recovery, now: Millis) -> list[Decision]:
+    def _leave_early(self, gang: WorkloadState, policy: Recovery, now: Millis) -> list[Decision]:
         """Move off nodes that will be taken away, if there is room elsewhere and the policy allows it."""
         health = self._store.health
         if not policy.proactive or self.breaker.open_for(gang):
@@ -217,7 +217,7 @@ class Healing:
         self._told.update(news)
         return [Warn("Node", node, "NodeLost", f"Node {node} counts as lost: {lost[node].kind}") for node in news]
 
-    def _tidy(self, now: Millis) -> None:
+    def _forget_deleted(self, now: Millis) -> None:
         """Deleted nodes without gangs are forgotten once the breaker has counted them."""
         for node, loss in self._store.health.lost().items():
             gone = node not in self._store.health.nodes and not self._store.somebody_on(node)
@@ -225,7 +225,7 @@ class Healing:
                 self._store.health.forget(node)
 
 
-def _told_before(gang: WorkloadState, node: str, detected: Millis) -> bool:
+def _already_moved(gang: WorkloadState, node: str, detected: Millis) -> bool:
     """An earlier decision, perhaps of another operator process, already moved it off the node for this loss."""
     return node in gang.workload.avoid and detected <= gang.workload.healed_at
 

@@ -49,7 +49,7 @@ class Overruns:
             return None, None
         forecast = self._store.forecasts.get(gang.key)
         runtime = Runtime.of(forecast, None, flavors_of(gang.admission))
-        if forecast is None or runtime is None or not founded(forecast):
+        if forecast is None or runtime is None or not is_own_forecast(forecast):
             return None, None
         expected = runtime.quantile(policy.warn_at)
         warned_at = gang.admitted_at + expected
@@ -89,7 +89,7 @@ class Overruns:
         return Evict(gang.key, gang.uid, EVICTED, f"It gives way to those that wait: it {said}"), None
 
 
-def founded(forecast: RuntimeForecast) -> bool:
+def is_own_forecast(forecast: RuntimeForecast) -> bool:
     """The forecast is the run's own: based on similar runs, the author's hint, or reported steps. A forecast for any job
     (Global, Default) makes no run late.
     """

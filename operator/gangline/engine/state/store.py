@@ -31,7 +31,7 @@ from gangline.engine.queues.estimates import Estimates
 from gangline.engine.queues.quota_holds import end_quota_hold
 from gangline.engine.queues.states import HOLDER, Journal, State
 from gangline.engine.queues.timed_queue import TimedQueue
-from gangline.engine.queues.workload_state import NOBODY, WorkloadState
+from gangline.engine.queues.workload_state import NO_UIDS, WorkloadState
 from gangline.engine.quota.quota_ledger import FlavorResource
 from gangline.engine.quota.quota_ledger import Node as QuotaNode
 from gangline.engine.state.admission_fairness import BY_POLICY, AdmissionFairness
@@ -313,7 +313,7 @@ class Store:
         self._note_ready(gang, ready=True)
         gang.enter(State.MOVING)
         gang.backfilled = False
-        gang.preempted_for_it = NOBODY
+        gang.preempted_for_it = NO_UIDS
         gang.overrun = ""
         self.moved_holders[gang.key] = None
         gang.reported = ("", "")

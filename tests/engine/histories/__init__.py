@@ -1,0 +1,1 @@
+"""Recorded histories: random days of small clusters, and everything that the engine decided and answered in them."""

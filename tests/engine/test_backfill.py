@@ -1,0 +1,51 @@
+"""Backfill by example: what a policy's settings change, one at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.engine.world import World, cluster_queue, gang
+
+from gangline.engine.model import Backfill, Put, RuntimeForecast
+
+
+def forecast(name: str, seconds: int) -> RuntimeForecast:
+    return RuntimeForecast(f"team/{name}", ((0.1, seconds * 500), (0.5, seconds * 1000), (0.9, seconds * 2000)), "Model", 9)
+
+
+def blocked_head(*, backfill: Backfill) -> World:
+    """4 of 8 GPUs are held for an hour, and a head waits for 8 of them."""
+    queues = [cluster_queue(name, 8, backfill=backfill) for name in ("q", "other")]
+    world = World(*queues, forecast("w0", 3600), gang("w0", 4), gang("w1", 8))
+    world.decide()
+    assert world.running() == ["w0"]
+    return world
+
+
+def test_a_queue_may_lose_its_policy_while_others_keep_theirs() -> None:
+    world = blocked_head(backfill=Backfill())
+    assert world.engine._scheduler.backfill.timeline.reservations
+    world.put(replace(cluster_queue("q", 8), backfill=None))
+    world.decide()
+    assert not world.engine._scheduler.backfill.timeline.reservations
+    world.put(gang("w2", 4))
+    world.decide()
+    assert world.running() == ["w0", "w2"], "without a policy the queue is Kueue's: best effort"
+
+
+def test_a_policy_that_is_off_reserves_nothing() -> None:
+    world = blocked_head(backfill=Backfill(depth=0))
+    world.put(gang("w2", 4))
+    world.decide()
+    assert world.running() == ["w0", "w2"]
+
+
+def test_candidates_are_tried_up_to_the_limit() -> None:
+    """Those that are too long for the gap count; of `max_candidates` the one beyond is not tried in this round."""
+    for most, starts in ((2, False), (3, True)):
+        world = blocked_head(backfill=Backfill(max_candidates=most))
+        for number, seconds in ((2, 90_000), (3, 80_000), (4, 60)):
+            world.engine.observe(Put(forecast(f"w{number}", seconds)))
+            world.put(gang(f"w{number}", number - 1))
+        world.decide()
+        assert ("w4" in world.running()) == starts, most

@@ -109,7 +109,7 @@ def test_the_engine_reaches_nothing_outside_itself() -> None:
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
 REPOSITORY = PAGE.parents[1]
 PACKAGE = Path(gangline.__path__[0])
-HEADINGS = {"## One job, from `kubectl apply` to a running gang": 15, "## A healing, from the failing node": 12}
+HEADINGS = {"## One job, from `kubectl apply` to a running gang": 15, "## A healing, from the failed node": 12}
 
 
 def section(heading: str) -> str:

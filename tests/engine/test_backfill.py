@@ -10,7 +10,9 @@ from gangline.engine.model import Backfill, Put, RuntimeForecast
 
 
 def forecast(name: str, seconds: int) -> RuntimeForecast:
-    return RuntimeForecast(f"team/{name}", ((0.1, seconds * 500), (0.5, seconds * 1000), (0.9, seconds * 2000)), "Model", 9)
+    return RuntimeForecast(
+        f"team/{name}", ((0.1, seconds * 500), (0.5, seconds * 1000), (0.9, seconds * 2000)), "Model", 9
+    )
 
 
 def blocked_head(*, backfill: Backfill) -> World:

@@ -39,7 +39,7 @@ EPOCH = 1_000_000
 
 def compare(scenario: Json, result: Json) -> str | None:
     """None if the engine gives every recorded field of `result`, otherwise the first field that differs, in words."""
-    world = World(scenario)
+    world = ScenarioWorld(scenario)
     if "timing" in result:
         return _compare_timed(world, result)
     for recorded in result["cycles"]:
@@ -50,7 +50,7 @@ def compare(scenario: Json, result: Json) -> str | None:
     return first_difference("end", recorded_end, {field: value for field, value in world.end() if field in result})
 
 
-def _compare_timed(world: World, result: Json) -> str | None:
+def _compare_timed(world: ScenarioWorld, result: Json) -> str | None:
     """Large scenarios have less on record: the number of heads, reservations and victims. (Times are not compared.)"""
     for recorded in result["cycles"]:
         _, record, preempted = world.advance(recorded["cycle"])
@@ -100,7 +100,7 @@ class Running:
 
 
 @dataclass
-class World:
+class ScenarioWorld:
     """Everything around the scheduler, as the recorder played it."""
 
     scenario: Json

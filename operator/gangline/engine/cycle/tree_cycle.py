@@ -40,7 +40,7 @@ from gangline.engine.preemption.victim_search import Victim
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.quota_holds import end_quota_hold, hold_quota_for, preempted_for, quota_holds_of
 from gangline.engine.queues.states import State
-from gangline.engine.queues.workload_state import Progress, ScanProgress, WorkloadState
+from gangline.engine.queues.workload_state import LastScan, ScanProgress, WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, Node
 from gangline.engine.text.fixes import STILL_HELD
 from gangline.engine.topology.placement import has_placements
@@ -392,14 +392,14 @@ class TreeCycle:
         else:
             pending.arrive(gang)
 
-    def _kept_progress(self, attempt: Attempt) -> Progress | None:
+    def _kept_progress(self, attempt: Attempt) -> LastScan | None:
         """Also None if no flavor is left to try: the next scan starts at the first one then, too."""
         kept = attempt.requeue_reason in (NO_FIT, NO_CANDIDATES) or (
             attempt.requeue_reason == FAILED and self._gate("FlavorFungibilityPreserveScanProgress")
         )
         if not kept or not attempt.assignment.flavors_left():
             return None
-        return Progress(attempt.assignment.progress(), attempt.gang.shape, self._root.rounds, attempt.generation)
+        return LastScan(attempt.assignment.progress(), attempt.gang.shape, self._root.rounds, attempt.generation)
 
 
 def _kept(cell: Cell, amount: int, borrowing: bool) -> int:

@@ -12,16 +12,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gangline.engine.model import Admission, Flavor, Node, PodSet, Recovery, Toleration, WorkloadPods
+from gangline.engine.model import Admission, Flavor, Node, Recovery, WorkloadPods
 from gangline.engine.nodes.capacity_request import CapacityRequest
+from gangline.engine.nodes.grounds import Ask, Grounds
 from gangline.engine.nodes.health import Health
 from gangline.engine.nodes.node_rooms import DomainKey, Ground, NodeRooms
-from gangline.engine.nodes.packer import Member, NodeAssignment, Packer, Place, Shortage, member
+from gangline.engine.nodes.packer import Member, NodeAssignment, Packer, Place, Shortage
 from gangline.engine.nodes.pod_locations import PodLocations
 from gangline.engine.queues.workload_state import WorkloadState
-
-#: One pod set to be assigned: itself, how many pods, and the flavors of its resources.
-Ask = tuple[PodSet, int, Sequence[str]]
 
 
 @dataclass(slots=True)
@@ -39,7 +37,7 @@ class Capacity:
     def __init__(self, health: Health, flavors: Mapping[str, Flavor]) -> None:
         self.health = health
         self.rooms = NodeRooms()
-        self._flavors = flavors
+        self.grounds = Grounds(self.rooms, flavors)
         self.pod_locations = PodLocations(health, self._requests_of, lambda key: key in self._holdings)
         self._holdings: dict[str, Holding] = {}
         #: node -> the holders with pods there, or room kept for them
@@ -47,7 +45,6 @@ class Capacity:
         #: holders whose assignment has to be computed again, and those of which pods are missing
         self._unsettled: set[str] = set()
         self.without_nodes: set[str] = set()
-        self._grounds: dict[tuple[str, ...], Ground | None] = {}
         #: flavors that may have more room than before, "*" = all
         self._opened: set[str] = set()
         #: for engine.backfill.timeline: changes with the nodes; and the holders whose assignment changed
@@ -74,7 +71,7 @@ class Capacity:
 
     def regard_flavors(self) -> None:
         """Flavors, or the nodes that they select, changed: every holder's assignment is computed again."""
-        self._grounds.clear()
+        self.grounds.clear()
         self._unsettled.update(self._holdings)
         self._opened.add("*")
         self.health.regard_policies()
@@ -116,37 +113,7 @@ class Capacity:
     def opened(self) -> frozenset[str]:
         """Flavors that may have more room than at the last call."""
         opened, self._opened = self._opened, set()
-        if "*" in opened:
-            opened = set(self._flavors)
-        return frozenset(name for name in opened if self.ground((name,)) is not None)
-
-    # --- grounds ------------------------------------------------------------------------------------------------------
-
-    def ground(self, flavors: Iterable[str]) -> Ground | None:
-        """The nodes that pods with these flavors may go to; None if nodes do not bound them."""
-        key = tuple(sorted(set(flavors)))
-        if key not in self._grounds:
-            self._grounds[key] = self._find_ground(key)
-        return self._grounds[key]
-
-    def _find_ground(self, names: tuple[str, ...]) -> Ground | None:
-        labels: dict[str, str] = {}
-        for flavor in (self._flavors.get(name) for name in names):
-            if flavor is None or flavor.topology or flavor.autoscaled:
-                return None
-            labels.update(flavor.node_labels)
-        return self.rooms.ground(labels)
-
-    def tolerations(self, flavors: Iterable[str]) -> tuple[Toleration, ...]:
-        known = (self._flavors.get(name) for name in sorted(set(flavors)))
-        return tuple(toleration for flavor in known if flavor is not None for toleration in flavor.tolerations)
-
-    def _members(self, asks: Iterable[Ask]) -> list[Member]:
-        return [
-            member(pod_set, count, self.ground(flavors), tuple(sorted(set(flavors))), self.tolerations(flavors))
-            for pod_set, count, flavors in asks
-            if count > 0
-        ]
+        return frozenset(self.grounds.bounded(None if "*" in opened else opened))
 
     # --- holders ------------------------------------------------------------------------------------------------------
 
@@ -178,7 +145,7 @@ class Capacity:
         ]
         if not holding.lifted:
             self._apply(holding, -1)
-        holding.members = self._members(asks)
+        holding.members = self.grounds.members(asks)
         if not holding.lifted:
             self._apply(holding, 1)
 
@@ -441,9 +408,9 @@ class Capacity:
 
     def request(self, gang: WorkloadState, asks: Sequence[Ask], recovery: Recovery | None) -> CapacityRequest | None:
         """What a waiting gang needs of nodes; None if nodes do not bound it."""
-        if not self.health.nodes or not any(self.ground(flavors) is not None for _, _, flavors in asks):
+        if not self.health.nodes or not any(self.grounds.ground(flavors) is not None for _, _, flavors in asks):
             return None
-        members = [each for each in self._members(asks) if each.ground is not None]
+        members = [each for each in self.grounds.members(asks) if each.ground is not None]
         return CapacityRequest(self, gang, members, recovery) if members else None
 
     def highest_running(self, ground: Ground) -> int | None:

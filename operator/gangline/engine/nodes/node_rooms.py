@@ -42,7 +42,7 @@ class NodeRoom:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PodShape:
     """What pods ask of a node: amounts per pod, and which nodes."""
 
     requests: tuple[tuple[str, int], ...]
@@ -56,13 +56,13 @@ class Ground:
     labels: Mapping[str, str]
     names: tuple[str, ...]
     reported: frozenset[str]
-    tables: dict[Shape, Table] = field(default_factory=dict["Shape", "Table"])
+    tables: dict[PodShape, FitTable] = field(default_factory=dict["PodShape", "FitTable"])
     #: the table if no gang held anything; `seen` is the version of the nodes then
-    empty: dict[Shape, Table] = field(default_factory=dict["Shape", "Table"])
+    empty: dict[PodShape, FitTable] = field(default_factory=dict["PodShape", "FitTable"])
 
 
 @dataclass(slots=True)
-class Table:
+class FitTable:
     """How many pods of one shape each room of a ground still takes; rooms that take none are left out."""
 
     counts: dict[str, int]
@@ -160,7 +160,7 @@ class NodeRooms:
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
-    def table(self, ground: Ground, shape: Shape) -> Table:
+    def table(self, ground: Ground, shape: PodShape) -> FitTable:
         """The table as of now; not to be modified, and valid until the next change of any room."""
         if len(self._log) > _LOG_LENGTH:
             self._log.clear()
@@ -170,12 +170,12 @@ class NodeRooms:
         table = ground.tables.get(shape)
         if table is None:
             counts = {name: count for name in ground.names if (count := self._count(name, ground, shape))}
-            table = ground.tables[shape] = Table(counts, sum(counts.values()), len(self._log))
+            table = ground.tables[shape] = FitTable(counts, sum(counts.values()), len(self._log))
         elif table.seen < len(self._log):
             self._catch_up(table, ground, shape)
         return table
 
-    def _catch_up(self, table: Table, ground: Ground, shape: Shape) -> None:
+    def _catch_up(self, table: FitTable, ground: Ground, shape: PodShape) -> None:
         labels = ground.labels.items()
         for name in set(self._log[table.seen :]):
             if not labels <= self._rooms[name].node.labels.items():
@@ -187,23 +187,23 @@ class NodeRooms:
                 table.total += count
         table.seen = len(self._log)
 
-    def _count(self, name: str, ground: Ground, shape: Shape) -> int:
+    def _count(self, name: str, ground: Ground, shape: PodShape) -> int:
         """How many pods of this shape still fit into a room."""
         room = self._rooms[name]
         if not room.usable or shape.selection.judge(room.node.labels, room.node.taints)[0]:
             return 0
         return _fitting(shape, ground, room.node.allocatable, room.held)
 
-    def empty_table(self, ground: Ground, shape: Shape) -> Table:
+    def empty_table(self, ground: Ground, shape: PodShape) -> FitTable:
         """How many pods would fit into each usable room if no gang held anything."""
         table = ground.empty.get(shape)
         if table is None or table.seen != self._version:
             counts = {name: self._count_empty(name, ground, shape) for name in ground.names}
             counts = {name: count for name, count in counts.items() if count}
-            table = ground.empty[shape] = Table(counts, sum(counts.values()), self._version)
+            table = ground.empty[shape] = FitTable(counts, sum(counts.values()), self._version)
         return table
 
-    def _count_empty(self, name: str, ground: Ground, shape: Shape) -> int:
+    def _count_empty(self, name: str, ground: Ground, shape: PodShape) -> int:
         room = self._rooms[name]
         if not room.usable or shape.selection.judge(room.node.labels, room.node.taints)[0]:
             return 0
@@ -229,7 +229,7 @@ class NodeRooms:
         return found
 
 
-def _fitting(shape: Shape, ground: Ground, allocatable: Mapping[str, int], held: Mapping[str, int]) -> int:
+def _fitting(shape: PodShape, ground: Ground, allocatable: Mapping[str, int], held: Mapping[str, int]) -> int:
     fitting = ANY_NUMBER
     for resource, amount in shape.requests:
         if amount > 0 and resource in ground.reported:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gangline.engine.model import PodSet, Toleration
-from gangline.engine.nodes.node_rooms import PODS, DomainKey, Ground, NodeRooms, Shape, Table
+from gangline.engine.nodes.node_rooms import PODS, DomainKey, FitTable, Ground, NodeRooms, PodShape
 from gangline.engine.topology.node_filter import Selection
 
 #: (pod set, node)
@@ -26,7 +26,7 @@ class Member:
     name: str
     count: int
     requests: Mapping[str, int]  # per pod, with its place
-    shape: Shape
+    shape: PodShape
     ground: Ground | None
     flavors: tuple[str, ...]
     exclusive: str = ""
@@ -43,7 +43,7 @@ def member(
     """The member of a pod set; `tolerations` are added by the flavors."""
     requests = {resource: amount for resource, amount in pod_set.requests.items() if amount > 0}
     requests[PODS] = requests.get(PODS, 0) + 1
-    shape = Shape(tuple(sorted(requests.items())), Selection.of(pod_set, tolerations, scored=False))
+    shape = PodShape(tuple(sorted(requests.items())), Selection.of(pod_set, tolerations, scored=False))
     exclusive = bool(pod_set.exclusive and pod_set.domains > 0 and pod_set.count > 0)
     return Member(
         pod_set.name,
@@ -194,7 +194,7 @@ class Packer:
 
         return sorted({*free, *here}, key=rank)
 
-    def _in_order(self, member: Member, table: Table, names: Sequence[str]) -> Iterator[str]:
+    def _in_order(self, member: Member, table: FitTable, names: Sequence[str]) -> Iterator[str]:
         """Rooms with space: those that it had, those in use, idle ones, and those that failed it; each group by name."""
         counts = table.counts
         had = sorted({node for name, node in (*self._before.bound, *self._before.kept) if name == member.name})

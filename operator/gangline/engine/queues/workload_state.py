@@ -33,7 +33,7 @@ class Demand:
 
 
 @dataclass(slots=True)
-class Progress:
+class LastScan:
     """How far the flavor scan got, and whether that is still valid."""
 
     tried: ScanProgress
@@ -167,7 +167,7 @@ class WorkloadState:
         self.entry: Any = None  # its valid entry in the bucket's heap
         #: it was preempted for a workload that has not started yet
         self.yielding = False
-        self.progress: Progress | None = None
+        self.progress: LastScan | None = None
         #: the last failed attempt, and the (reason, message) with which it was requeued
         self.verdict: object | None = None  # see `assignment.verdict_of`
         self.last_reason: tuple[str, str] = ("", "")

@@ -250,7 +250,7 @@ def _nodes_with_pods(store: Store, gang: WorkloadState) -> set[str]:
 def _tolerations(store: Store, gang: WorkloadState) -> list[Toleration]:
     flavors = [flavor for each in gang.admission.pod_sets for flavor in each.flavors.values()] if gang.admission else []
     own = [toleration for demand in gang.demands for toleration in demand.pod_set.tolerations]
-    return [*own, *store.capacity.tolerations(flavors)]
+    return [*own, *store.capacity.grounds.tolerations(flavors)]
 
 
 def _give_up(gang: WorkloadState, nodes: tuple[str, ...], because: str) -> Evict:

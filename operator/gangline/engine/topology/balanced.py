@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2
 
-from gangline.engine.topology.dealing import Floor, Share
+from gangline.engine.topology.dealing import DealtShare, Floor
 from gangline.engine.topology.domain_counts import Counts
 from gangline.engine.topology.placement_request import Goal
 
@@ -22,7 +22,7 @@ class BalancedStart:
 
     counts: Counts
     level: int
-    shares: list[Share]
+    shares: list[DealtShare]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,16 +211,18 @@ def _entropy(amounts: Sequence[int]) -> float:
     return sum(-part * log2(part) for part in parts)
 
 
-def _even_shares(floor: Floor, chosen: Sequence[int], goal: Goal, leaders: int, threshold: int) -> list[Share] | None:
+def _even_shares(
+    floor: Floor, chosen: Sequence[int], goal: Goal, leaders: int, threshold: int
+) -> list[DealtShare] | None:
     """The threshold for each, the rest to the first ones up to their capacity; None if something is left over."""
     extra = goal.slices - len(chosen) * threshold
     if extra < 0:
         return None
-    shares: list[Share] = []
+    shares: list[DealtShare] = []
     for position in floor.ordered_to_lead(chosen, best_fit=True):
         room = floor.led[position] if leaders else floor.units[position]
         more = min(room - threshold, extra)
-        shares.append(Share(position, (threshold + more) * goal.slice_size, leaders))
+        shares.append(DealtShare(position, (threshold + more) * goal.slice_size, leaders))
         extra -= more
         leaders = 0
     return shares if extra == 0 else None

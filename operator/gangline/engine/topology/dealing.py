@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gangline.engine.topology.domain_counts import Counts
 
 
-class Share(NamedTuple):
+class DealtShare(NamedTuple):
     """What a domain was dealt: its position, units (slices or pods, as the dealer counts), and leaders (0 or 1)."""
 
     position: int
@@ -135,11 +135,11 @@ class Floor:
                 return [position, *order[:index], *order[index + 1 :]] if index else order
         return order
 
-    def deal(self, order: list[int], needed: int, leaders: int, best_fit: bool) -> list[Share]:
+    def deal(self, order: list[int], needed: int, leaders: int, best_fit: bool) -> list[DealtShare]:
         """Deal `needed` units and at most one leader out over the domains in this order; [] if they do not suffice."""
         if leaders:
             order = self.leader_first(order, needed)
-        shares: list[Share] = []
+        shares: list[DealtShare] = []
         for index, position in enumerate(order):
             units = self.led if leaders else self.units
             leads = self.can_lead(position) if leaders else 0
@@ -147,7 +147,7 @@ class Floor:
                 position = self.tightest(order[index:], needed, leaders)
                 leads = leaders
             taken = min(units[position], needed)
-            shares.append(Share(position, taken, leads))
+            shares.append(DealtShare(position, taken, leads))
             if taken == needed and leads == leaders:
                 return shares
             needed -= taken

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gangline.engine.topology.balanced import balanced_start
-from gangline.engine.topology.dealing import Floor, Share
+from gangline.engine.topology.dealing import DealtShare, Floor
 from gangline.engine.topology.domain_counts import Counts
 from gangline.engine.topology.placement_failures import does_not_fit, no_domains
 from gangline.engine.topology.placement_request import Goal, Unplaceable
@@ -28,7 +28,7 @@ class Search:
         self._hostnames = hostnames
         self._balanced = balanced
 
-    def place(self) -> list[Share]:
+    def place(self) -> list[DealtShare]:
         """Pods (and the leader) per leaf, in path order. Raises Unplaceable with Kueue's text if they do not fit."""
         shares = self._place_evenly() if self._balanced and self._goal.climbs else None
         if shares is None:
@@ -39,21 +39,21 @@ class Search:
                 raise self._too_small(level, 0)
         return sorted(share for share in shares if share.units or share.leaders)
 
-    def _place_evenly(self) -> list[Share] | None:
+    def _place_evenly(self) -> list[DealtShare] | None:
         start = balanced_start(self._counts, self._goal, self._leaders)
         if start is None:
             return None
         shares = self._descend_inside(start.counts, start.shares, start.level)
         return shares if self._complete(shares) else None
 
-    def _complete(self, shares: list[Share]) -> bool:
+    def _complete(self, shares: list[DealtShare]) -> bool:
         """No partial gangs: balancing disregards inner slice layers and may lose pods on the way down."""
         units, leaders = sum(share.units for share in shares), sum(share.leaders for share in shares)
         return units == self._goal.slices * self._goal.slice_size and leaders == self._leaders
 
     # --- choosing the first domains -----------------------------------------------------------------------------------
 
-    def _start(self) -> tuple[int, list[Share]]:
+    def _start(self) -> tuple[int, list[DealtShare]]:
         """The level and the domains at which to start, with whole slices dealt out to them."""
         level, chosen = self._choose(self._goal.level)
         floor = Floor.of_slices(self._counts, level)
@@ -110,7 +110,7 @@ class Search:
 
     # --- going down ---------------------------------------------------------------------------------------------------
 
-    def _descend_across(self, shares: list[Share], level: int) -> tuple[int, list[Share]]:
+    def _descend_across(self, shares: list[DealtShare], level: int) -> tuple[int, list[DealtShare]]:
         """Descend to the slice level: all slices are dealt out again over the children of all chosen domains."""
         goal = self._goal
         while level < goal.slice_level:
@@ -118,18 +118,18 @@ class Search:
             level += 1
             floor = Floor.of_slices(self._counts, level)
             shares = self._deal_among(floor, children, goal.slices, self._leaders)
-        return level, [Share(position, slices * goal.slice_size, leaders) for position, slices, leaders in shares]
+        return level, [DealtShare(position, slices * goal.slice_size, leaders) for position, slices, leaders in shares]
 
-    def _descend_inside(self, counts: Counts, shares: list[Share], level: int) -> list[Share]:
+    def _descend_inside(self, counts: Counts, shares: list[DealtShare], level: int) -> list[DealtShare]:
         """Descend to the leaves: every domain deals its own pods out to its own children."""
         for step in range(level, self._tree.lowest):
             unit = self._unit_below(step)
             floor = Floor.of_multiples(counts, step + 1, unit)
-            dealt: list[Share] = []
+            dealt: list[DealtShare] = []
             for position, pods, leaders in shares:
                 children = self._tree.children(step, position)
                 below = self._deal_among(floor, children, pods // unit, leaders)
-                dealt += [Share(child, units * unit, leads) for child, units, leads in below]
+                dealt += [DealtShare(child, units * unit, leads) for child, units, leads in below]
             shares = dealt
         return shares
 
@@ -139,10 +139,10 @@ class Search:
             return self._goal.slice_size
         return self._goal.inner_sizes.get(level + 1, 1)
 
-    def _deal_among(self, floor: Floor, positions: Sequence[int], needed: int, leaders: int) -> list[Share]:
+    def _deal_among(self, floor: Floor, positions: Sequence[int], needed: int, leaders: int) -> list[DealtShare]:
         best_fit = self._goal.best_fit
         if best_fit and not leaders and floor.slices is floor.units:
             one = floor.one_for_all(positions, needed, 0, any_score=False)
             if one is not None:
-                return [Share(one, needed, 0)]
+                return [DealtShare(one, needed, 0)]
         return floor.deal(floor.ordered(positions, best_fit), needed, leaders, best_fit)

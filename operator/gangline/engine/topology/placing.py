@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from gangline.engine.model import Domain, Requests, TopologyAssignment
-from gangline.engine.topology.dealing import Share
+from gangline.engine.topology.dealing import DealtShare
 from gangline.engine.topology.domain_counts import Demand, as_pod_requests
 from gangline.engine.topology.domain_search import Search
 from gangline.engine.topology.node_filter import Selection
@@ -183,12 +183,12 @@ def find(
     shares = search.place()
     placed = {workers.pod_set.name: _assignment(ledger, shares)}
     if leader:
-        leading = [Share(share.position, 1, 0) for share in shares if share.leaders]
+        leading = [DealtShare(share.position, 1, 0) for share in shares if share.leaders]
         placed[leader.pod_set.name] = _assignment(ledger, leading)
     return placed
 
 
-def _assignment(ledger: TopologyLedger, shares: list[Share]) -> TopologyAssignment:
+def _assignment(ledger: TopologyLedger, shares: list[DealtShare]) -> TopologyAssignment:
     """Shares in path order as an assignment."""
     domains = tuple(Domain(ledger.leaf_at(share.position).key, share.units) for share in shares if share.units)
     return TopologyAssignment(levels_of(ledger), domains)

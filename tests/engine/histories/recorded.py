@@ -15,7 +15,7 @@ NUMBERS: Final = 8
 
 
 def names() -> list[tuple[str, int]]:
-    return [(theme, number) for theme in THEMES for number in range(NUMBERS)]
+    return [(theme, number) for number in range(NUMBERS) for theme in THEMES]
 
 
 def recorded(theme: str, number: int) -> list[str]:

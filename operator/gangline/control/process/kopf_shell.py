@@ -1,9 +1,9 @@
 """kopf, the shell: process life cycle, login, and the handlers of the configuration kinds and GPUJob.
 
-kopf is kept away from the hot path. Its event handlers cost 20 to 50 times an own list-watch, and it loses deletions when a
-watch has to list again, which for quota is a leak for ever. So the truth about every kind comes from our own reflectors, and
-kopf's watch is a second, independent pair of eyes: each event it sees must soon be seen by the reflector too, else that
-reflector's stream is taken for dead and opened anew.
+kopf is kept away from the hot path. Its event handlers cost 20 to 50 times our own list-watch, and it loses deletions when a
+watch has to list again, which would leak quota for good. So our own reflectors are the source of truth for every kind, and
+kopf's watch is an independent cross-check: each event that it sees must soon be seen by the reflector too, else that
+reflector's stream is considered dead and opened again.
 
 kopf writes nothing: no annotations, no finalizers, no events, no peering objects.
 """
@@ -25,7 +25,7 @@ from gangline.kube.resources import Resource
 
 log = logging.getLogger(__name__)
 
-#: Kinds with tens of objects, changed by people: what kopf watches.
+#: Kinds with tens of objects, changed by people: kopf watches these.
 WATCHED: tuple[Resource, ...] = (
     kube.CLUSTER_QUEUES,
     kube.COHORTS,
@@ -33,7 +33,7 @@ WATCHED: tuple[Resource, ...] = (
     kube.LOCAL_QUEUES,
     kube.GPU_JOBS,
 )
-#: Bearer tokens are asked for again after this time.
+#: Bearer tokens are read again after this time.
 LOGIN_PERIOD = datetime.timedelta(minutes=10)
 
 #: called with a resource, an object's key and the resourceVersion that kopf saw
@@ -41,7 +41,7 @@ Witness = Callable[[Resource, str, str], None]
 
 
 class _NoProgress(kopf.ProgressStorage):
-    """Keeps no handler progress anywhere: no annotation of kopf's may land on anybody's object."""
+    """Stores no handler progress: no annotation of kopf's may be written to any object."""
 
     def fetch(self, **_: Any) -> None:
         return None
@@ -60,7 +60,7 @@ class _NoProgress(kopf.ProgressStorage):
 
 
 class _NoDiffBase(kopf.DiffBaseStorage):
-    """Keeps no copy of the last handled configuration."""
+    """Stores no copy of the last handled configuration."""
 
     def build(self, **_: Any) -> Any:
         return {}
@@ -73,7 +73,7 @@ class _NoDiffBase(kopf.DiffBaseStorage):
 
 
 def settings() -> kopf.OperatorSettings:
-    """A kopf that reads, and only that."""
+    """Settings with which kopf only reads."""
     chosen = kopf.OperatorSettings()
     chosen.posting.enabled = False
     chosen.scanning.disabled = True
@@ -92,7 +92,7 @@ def registry(
     startup: Callable[[], Awaitable[None]],
     cleanup: Callable[[], Awaitable[None]],
 ) -> kopf.OperatorRegistry:
-    """The handlers. `startup` must return once the process may be called started; `cleanup` ends it in order."""
+    """The handlers. `startup` must return once the process is ready; `cleanup` shuts it down in order."""
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=handlers, id="login")
@@ -103,7 +103,7 @@ def registry(
     async def _(**_: Any) -> None:
         await startup()
 
-    @kopf.on.cleanup(registry=handlers, id="cleanup", errors=kopf.ErrorsMode.PERMANENT)  # or it is repeated for ever
+    @kopf.on.cleanup(registry=handlers, id="cleanup", errors=kopf.ErrorsMode.PERMANENT)  # or it is retried for ever
     async def _(**_: Any) -> None:
         await cleanup()
 
@@ -134,5 +134,5 @@ async def _session(login: Login) -> kopf.AiohttpSession:
 
 
 async def run(handlers: kopf.OperatorRegistry, stop: asyncio.Event) -> None:
-    """Runs until `stop` is set or the process is told to end (SIGINT, SIGTERM)."""
+    """Run until `stop` is set or the process gets SIGINT or SIGTERM."""
     await kopf.operator(registry=handlers, settings=settings(), standalone=True, clusterwide=True, stop_flag=stop)

@@ -1,4 +1,4 @@
-"""Where the leader listens, said in a ConfigMap: by this, whoever has a kubeconfig can ask it."""
+"""The leader's address, published in a ConfigMap, so that a client with a kubeconfig can reach it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 async def publish(client: ApiClient, namespace: str, host: str, port: int) -> None:
-    """One write. That it fails costs only who would have asked: an error is logged."""
+    """Write the ConfigMap. A failure affects only such clients: it is logged."""
     data = {"port": str(port), "url": f"http://{_literal(host)}:{port}" if host not in _EVERYWHERE else ""}
     if pod := os.environ.get("POD_NAME"):
         data |= {"pod": pod, "namespace": os.environ.get("POD_NAMESPACE", namespace)}

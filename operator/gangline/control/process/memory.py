@@ -1,7 +1,7 @@
-"""The memory of a process that lives for months: which garbage is looked for, and what goes back to the system.
+"""The memory of a process that runs for months: garbage collection, and returning free memory to the system.
 
-What is freed in the middle of the C library's heap stays with the process: in half an hour of 46 workloads a second free memory
-between blocks grew steadily, while what was in use did not (docs/performance.md, Soak).
+Memory freed in the middle of the C library's heap stays with the process: in half an hour of 46 workloads a second, free memory
+between blocks grew steadily, while used memory did not (docs/lab/performance.md, Soak).
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Final
 
 log = logging.getLogger(__name__)
 
-#: Objects between two collections of garbage: nearly all that is read stays, and what goes is seldom in a cycle.
+#: Objects between two garbage collections: nearly all objects that are read stay, and those that go are seldom in a cycle.
 COLLECT: Final = (20_000, 20, 50)
-#: Memory that nobody uses goes back this often, in seconds.
+#: Unused memory is returned this often, in seconds.
 EVERY: Final = 60.0
 
 
 def settle() -> None:
-    """What has been read at the start stays; it need not be looked at again and again."""
+    """Exclude the objects that were read at the start from garbage collection."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT)
 
 
 async def give_back() -> None:
-    """Now and then, for ever: the C library returns what is free in its heap. Ends at once where it knows no such call."""
+    """Return free heap memory to the system from time to time, for ever. Ends at once if the C library has no such call."""
     trim = _trimmer()
     while trim is not None:
         await asyncio.sleep(EVERY)

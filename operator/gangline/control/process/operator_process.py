@@ -1,8 +1,8 @@
-"""The operator process, put together: login, reflectors, controller, leader election, metrics, and kopf around it.
+"""The operator process: login, reflectors, controller, leader election, metrics, and kopf around it.
 
-Start: every kind is listed and the engine rebuilt from it; only then does this process stand for election. On becoming leader
-it lists everything once more before the first decision, so that nothing the previous leader wrote is missing.
-End: stop deciding, let the writes under way finish, give the lease back. Losing the lease ends the process at once.
+Start: every kind is listed and the engine rebuilt from it; only then is this process a candidate for leadership. A new leader
+lists everything once more before its first decision, so that no write of the previous leader is missed. Shutdown: stop
+deciding, let the writes in progress finish, release the lease. A process that loses the lease ends at once.
 """
 
 from __future__ import annotations
@@ -59,19 +59,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: A kind that is not served, because its product is not installed, is looked for this often, in seconds.
+#: Seconds between two checks for a kind that is not served because its product is not installed.
 ABSENT_RETRY = 5.0
-#: So long the first decision waits for the list of pods, in seconds.
+#: The first decision waits this long for the list of pods, in seconds.
 PODS_WITHIN = 30.0
-#: What is under way may take this long to finish at the end, in seconds.
+#: Writes in progress may take this long to finish at shutdown, in seconds.
 DRAIN = 10.0
-#: No step of the end may take longer than this, in seconds, whatever hangs.
+#: No step of the shutdown may take longer than this, in seconds.
 STEP = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class ForecastOptions:
-    """Where finished runs are kept (an SQLAlchemy URL or the path of an SQLite file), and what is learned from them."""
+    """Where finished runs are stored (an SQLAlchemy URL or the path of an SQLite file), and what is learned from them."""
 
     history: str
     model_file: Path
@@ -94,17 +94,17 @@ class Options:
     settings: model.Settings = field(default_factory=model.Settings)
     labels_to_copy: tuple[str, ...] = ()
     max_writes: int = 24
-    #: None = nothing is forecast and nothing remembered
+    #: None = no forecasts and no history
     forecasts: ForecastOptions | None = None
-    #: what devices say of running pods; None = nothing is known
+    #: device readings of running pods; None = not known
     telemetry: Source | None = None
-    #: where the pods of admitted jobs report their progress to: the URL by which they reach `listen`; "" = they are not told
+    #: the URL at which pods of admitted jobs reach `listen` to report their progress; "" = none
     progress_url: str = ""
     #: Kueue's visibility API through the API server; None = not served
     visibility: aggregated_api.Options | None = None
     #: leave managedFields on Workloads (`gangline.kube.field_tracking`)
     track_fields: bool = False
-    #: every fact and every decision is written there; None = nowhere
+    #: file for every fact and every decision; None = not written
     audit: Path | None = None
 
 
@@ -178,7 +178,7 @@ class Operator:
         knows_better: Callable[[str], bool],
         wanted: Callable[[], bool],
     ) -> Forecasting | None:
-        """None where this machine lacks what it takes: admission goes on without."""
+        """None if this machine lacks a required library: admission continues without forecasts."""
         try:
             from gangline.control.forecasting.forecasting import Forecasting
         except ImportError as error:
@@ -240,7 +240,7 @@ class Operator:
         return 0
 
     def _guard(self, work: object, name: str) -> asyncio.Task[None]:
-        """A part of the process without which the rest makes no sense: when it ends, all ends."""
+        """Run a part that the process cannot do without: when it ends, the process ends."""
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work, name=name)  # type: ignore[arg-type]
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -255,7 +255,7 @@ class Operator:
     # --- life cycle ---
 
     async def _startup(self) -> None:
-        """Listed, rebuilt, serving: from now on this process may be called ready."""
+        """Everything is listed, rebuilt and served: the process is ready from now on."""
         while not self.reflectors.synced:
             try:
                 async with asyncio.timeout(10):
@@ -272,7 +272,7 @@ class Operator:
         log.info("ready as %s, http://%s:%d", self.options.identity, self.options.listen[0], port)
 
     def _tell_of_absent_kinds(self) -> None:
-        """Kueue's kinds are enough to admit workloads; that ours are missing may still be an oversight."""
+        """Kueue's kinds are enough to admit workloads; a missing kind of ours may still be an oversight, so log it."""
         absent = [resource for resource, reflector in self._by_resource.items() if reflector.absent]
         if ours := [resource for resource in absent if resource.group == names.OWN_GROUP]:
             log.warning(
@@ -281,7 +281,7 @@ class Operator:
             )
 
     async def _aggregate(self, api: aggregated_api.AggregatedApi) -> None:
-        """The leader alone knows the queue."""
+        """Serve the aggregated API; only the leader knows the queue."""
         await self.leading.wait()
         if self.options.leader_election is False:
             await ensure_namespace(self._client, self.options.namespace)
@@ -292,7 +292,7 @@ class Operator:
         await field_tracking.end(self._client)
 
     async def _govern(self) -> None:
-        """Wait until everything is known, then lead whenever the lease is ours."""
+        """Wait until all kinds are known, then lead whenever this process holds the lease."""
         await self.reflectors.wait_synced()
         if not self.options.leader_election:
             await self._take_the_lead()
@@ -341,7 +341,7 @@ class Operator:
         self.controller.absorb()
 
     def _may_write(self) -> bool:
-        """Only while the lease is ours for certain: a leader that lost touch stops before another may begin."""
+        """Only while this process certainly holds the lease: a leader that lost contact stops before another one may begin."""
         return not self._lost and (self._elector is None or self._elector.leading())
 
     def _lose_the_lead(self) -> None:
@@ -353,9 +353,10 @@ class Operator:
         self.stop.set()
 
     async def _cleanup(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Stop deciding, flush, let go of the lease. May be called twice. Whatever fails, the process ends: without a lease it
-        is of no use to anybody."""
-        self.stop.set()  # kopf waits 5 s for whoever still waits for it
+        """Stop deciding, flush writes, release the lease. May be called twice. Whatever fails, the process ends: without a
+        lease it has no use.
+        """
+        self.stop.set()  # kopf waits 5 s for tasks that still wait for it
         self.controller.retire()
         if not self._lost:
             async with in_order("writes", STEP):
@@ -372,7 +373,7 @@ class Operator:
                 await asyncio.to_thread(self.audit.close)
         if self._watch is not None:
             self._watch.cancel()
-        for task in reversed(tasks):  # the elector gives its lease back when it is cancelled
+        for task in reversed(tasks):  # the elector releases its lease when it is cancelled
             task.cancel()
             await asyncio.wait((task,), timeout=STEP)
 
@@ -411,7 +412,7 @@ async def _ok(_: web.Request) -> web.Response:
 
 
 async def serve(options: Options, *, connections: Callable[[int], int] = lambda writes: writes + 40) -> int:
-    """Log in and run until told to end. Returns the exit status; raises config.LoginError."""
+    """Log in and run until told to stop. Returns the exit status; raises config.LoginError."""
     login = config.load(options.kubeconfig, options.context)
     room = connections(options.max_writes)
     agent = (

@@ -1,4 +1,4 @@
-"""Where running jobs post reports of their progress (`gangline.progress`), over plain HTTP."""
+"""The endpoint at which running jobs report their progress (`gangline.progress`), over plain HTTP."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gangline.control.stall import progress_reports
 from gangline.control.stall.progress_reports import BadReportError
 from gangline.control.stall.stall_watch import StallWatch
 
-#: The body of a report has to come within this time, in seconds.
+#: The body of a report has to arrive within this time, in seconds.
 BODY_WITHIN: Final = 5.0
 
 
 class ProgressEndpoint:
-    """The path of reports. `leading` says whether this process takes any."""
+    """The endpoint of reports. `leading` says whether this process accepts any."""
 
     def __init__(self, stalls: StallWatch, leading: Callable[[], bool]) -> None:
         self._stalls = stalls
@@ -45,11 +45,11 @@ class ProgressEndpoint:
 
 
 class _TooLargeError(Exception):
-    """A report has more bytes than one may have."""
+    """A report with too many bytes."""
 
 
 async def _body(request: web.Request) -> bytes:
-    """A report, however it is sent. Raises _TooLargeError and TimeoutError."""
+    """The body of a report, in any transfer encoding. Raises _TooLargeError and TimeoutError."""
     read = bytearray()
     async with asyncio.timeout(BODY_WITHIN):
         async for chunk in request.content.iter_any():

@@ -1,11 +1,13 @@
-"""Carrying out what the engine decides when nodes fail, and telling how it went.
+"""Carries out the engine's decisions on failed nodes, and reports the result.
 
-Every swap is written down first, in the record that the Workload carries (`api.read.swap_record`); everything else follows
-from the record and what is seen of the pods, so that a crash at any instant loses nothing:
+Every swap is first written as a record on the Workload (`api.read.swap_record`); everything else follows from the record and
+the observed pods, so that a crash at any instant loses nothing:
 
-- *Replace*: the lost pods are deleted, and their Job makes new ones. They are not the job's failures: before it is deleted a
-  pod loses the finalizer by which its Job would count it as one.
+- *Replace*: the lost pods are deleted, and their Job creates new ones. They are not the job's failures: before it is deleted a
+pod loses the finalizer by which its Job would count it as one.
+
 - *Restart*: the record names the attempt that the gang has to be in; the job's plan stops and starts it on the same admission.
+
 - *Requeue*: the gang is evicted, too. It is recovered when it runs again.
 """
 
@@ -40,13 +42,13 @@ from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed
 from gangline.kube.resources import Json, ObjectKey, Resource, condition_of
 
-#: what a write of the record makes of the one that is there; the same record = nothing
+#: computes the new record from the present one; the same record = nothing to write
 Amend: TypeAlias = Callable[[Record], Record]
-#: called with the Workload once its record is written, or with None where it said so already
+#: called with the Workload once its record is written, or with None if the record was unchanged
 Written: TypeAlias = Callable[[Json | None], None]
 
 SLOT: Final = "recovery"
-#: A gang that was told to start anew is left alone for so long, in milliseconds, unless it loses more nodes.
+#: A gang that was restarted is left alone for this long, in milliseconds, unless it loses more nodes.
 SETTLING: Final = 20_000
 
 
@@ -95,10 +97,10 @@ class Recoveries(Part):
     def heal(self, decision: model.Heal) -> None:
         raw = self._mirror.get(kube.WORKLOADS, decision.workload)
         if raw is None or raw["metadata"]["uid"] != decision.uid:
-            return  # the engine hears of that by itself
+            return  # the engine learns of that from its own facts
         record = swap_record.of(raw)
         if not decision.lost and record.current is not None and decision.at < record.at + SETTLING:
-            return  # its pods are still on their way
+            return  # not all its pods exist yet
         wish = (raw["metadata"].get("annotations") or {}).get(names.NODE_LOSS)
         if wish == swap_record.FAIL and self._fail(raw, decision):
             return
@@ -111,7 +113,7 @@ class Recoveries(Part):
         self._begin(decision.workload, swap, decision.message, doubt=True)
 
     def _fail(self, workload: Json, decision: model.Heal) -> bool:
-        """The job wants to fail with its nodes. False for a kind that can't."""
+        """The job asks to fail with its nodes. False for a kind that cannot."""
         ref = self._mirror.job_of(workload)
         job = self._mirror.get(*ref) if ref is not None and ref[0] == kube.GPU_JOBS else None
         if job is None:
@@ -123,16 +125,16 @@ class Recoveries(Part):
         return True
 
     def _requeue(self, decision: model.Heal) -> None:
-        """The job wants to be queued again rather than to be healed in place."""
+        """The job asks to be requeued rather than healed in place."""
         self.give_up(
             model.Evict(decision.workload, decision.uid, "NodeFailures", decision.message, avoid=decision.lost)
         )
 
     def give_up(self, decision: model.Evict) -> None:
-        """A gang is evicted because of nodes that failed it: they are written down first, so that it comes back elsewhere."""
+        """A gang is evicted because of nodes that failed it: record them first, so that it is admitted elsewhere."""
         raw = self._mirror.get(kube.WORKLOADS, decision.workload)
         if raw is None or raw["metadata"]["uid"] != decision.uid:
-            return  # the engine hears of that by itself
+            return  # the engine learns of that from its own facts
         now = self._now()
         cause = decision.underlying_cause or decision.reason
         swap = self._swap(decision.workload, REQUEUE, cause, decision.avoid, now, now)
@@ -192,7 +194,7 @@ class Recoveries(Part):
             "patch",
             body,
             priority=Priority.START_STOP,
-            slot=f"{SLOT}{next(self._serial)}",  # none takes the place of another: each is an event of its own
+            slot=f"{SLOT}{next(self._serial)}",  # none replaces another: each is an event of its own
             doubt=doubt,
             done=answered,
             failed=failed,
@@ -201,7 +203,7 @@ class Recoveries(Part):
     # --- what follows from the record ---------------------------------------------------------------------------------
 
     def unreachable(self, workload: str) -> bool:
-        """A pod of the gang is on a node that nobody hears from: whatever is said of the pod, the gang does not run."""
+        """A pod of the gang is on an unreachable node: whatever its status says, the gang does not run."""
         if not self._out_of_reach:
             return False
         if not any(pod.alive and pod.node in self._out_of_reach for pod in self._pods.of(workload)):
@@ -215,7 +217,7 @@ class Recoveries(Part):
         return known or node in self._out_of_reach or bool(self._pods.on(node))
 
     def _note_nodes(self) -> None:
-        """The jobs with pods on nodes that nobody hears from any more, or again, are looked at anew."""
+        """Plan again the jobs with pods on nodes that became unreachable, or reachable again."""
         for node in self._changed_nodes.take():
             pods = self._pods.on(node)
             known = self._mirror.get(kube.NODES, node)
@@ -233,7 +235,7 @@ class Recoveries(Part):
             self._created.pop(event.key, None)
 
     def act(self, now: int) -> None:
-        """Bring every open swap of which something has changed one step further."""
+        """Advance every open swap of which something has changed."""
         self._note_nodes()
         for workload in sorted(self._changed.take()):
             self._quarantine.attempt(
@@ -253,7 +255,9 @@ class Recoveries(Part):
             self._follow(workload, raw, record, record.current, now)
 
     def _tell_condition(self, workload: str, raw: Json, swap: Swap) -> None:
-        """The condition tells what the record does. Mostly it does already: it is written with the record, or right after."""
+        """Bring the condition in line with the record. Usually it already is: both are written together, or right after each
+        other.
+        """
         row = condition_of(raw, names.RECOVERED)
         if row is not None and (row["status"] == "True") != swap.open:
             return
@@ -285,7 +289,7 @@ class Recoveries(Part):
             self._close(workload, swap, fresh, now)
 
     def _evict_after_all(self, workload: str, raw: Json, swap: Swap) -> None:
-        """It was to be evicted, and is not: whoever wrote that down died, or somebody else wrote in between."""
+        """The record says evicted, but the gang is not: the process that wrote it died, or another write came in between."""
         if self._writes.in_doubt(kube.WORKLOADS, workload):
             self._changed.add(workload)
         else:
@@ -293,10 +297,10 @@ class Recoveries(Part):
             self._evict(model.Evict(workload, uid, "NodeFailures", message, avoid=swap.lost))
 
     def _remove(self, pod: Pod) -> None:
-        """Delete a lost pod, once its Job can't count it as a failure any more."""
+        """Delete a lost pod, once its Job cannot count it as a failure any more."""
         key = ObjectKey.parse(kube.PODS, pod.key)
         if self._writer.pending(key):
-            self._changed.add(pod.workload)  # the watch may have been quicker than the answer
+            self._changed.add(pod.workload)  # the watch may have been faster than the answer
             return
         if TRACKING_FINALIZER not in pod.finalizers:
             self._writer.submit(Write(key, "delete", {"uid": pod.uid}, priority=Priority.START_STOP))
@@ -311,7 +315,7 @@ class Recoveries(Part):
         self._writer.submit(Write(key, "patch", body, priority=Priority.START_STOP, on_done=done))
 
     def _close(self, workload: str, swap: Swap, fresh: Iterable[Pod], now: int) -> None:
-        """The gang runs again: that ends the swap."""
+        """The gang runs again: close the swap."""
         fresh = list(fresh)
         nodes = {pod.node for pod in fresh}
         closed = replace(
@@ -340,7 +344,7 @@ class Recoveries(Part):
         self._write(workload, amend, done, doubt=False)
 
     def _tell_owner(self, workload: Json, how: str, message: str, at: int) -> None:
-        """A GPUJob's own status says what happened to it."""
+        """Report the swap in a GPUJob's own status."""
         ref = self._mirror.job_of(workload)
         job = self._mirror.get(*ref) if ref is not None else None
         if ref is None or job is None or ref[0] != kube.GPU_JOBS:

@@ -1,4 +1,4 @@
-"""Runs that hang.
+"""Stalled runs: running gangs that hang.
 
-In: progress reports, telemetry of pods. Out: a verdict for each running gang, and what its policy wants done.
+In: progress reports, telemetry of pods. Out: a verdict for each running gang, and the action of its policy.
 """

@@ -1,7 +1,7 @@
-"""What running jobs say of themselves: signs of life, steps, and how long those still take. Pure.
+"""Progress reports of running jobs: signs of life, steps, and the time that is left by them. Pure.
 
-A run that counts steps is alive while they rise: a process that repeats "step 120" for ever is stuck. One that reports without
-steps is alive while it reports. Pods of one gang report each for itself; the gang is as far as its fastest pod.
+A run that counts steps is alive while they rise: a process that repeats "step 120" for ever is stuck. A run that reports
+without steps is alive while it reports. Each pod of a gang reports for itself; the gang has the progress of its fastest pod.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import Any, Final
 from gangline import bounded
 from gangline.engine.model import Millis, RuntimeForecast
 
-#: a report is no longer, in bytes, and no deeper, in levels
+#: the longest report, in bytes, and the deepest, in levels
 LONGEST: Final = 4096
 DEEPEST: Final = 4
-#: phases in which no steps are made, and none expected
+#: phases without steps
 QUIET_PHASES: Final = frozenset({"startup", "evaluation", "checkpoint"})
-#: so many paces (time per step between two reports) are remembered
+#: number of paces (time per step between two reports) that are kept
 PACES: Final = 64
-#: pods of one gang whose steps are told apart
+#: number of pods of one gang whose steps are tracked separately
 MOST_PODS: Final = 4096
-#: fewer paces than this make no estimate
+#: fewer paces than this give no estimate
 FEWEST_PACES: Final = 5
-#: levels of the estimate that is made of the pace
+#: levels of the estimate from the pace
 LEVELS: Final = (0.1, 0.5, 0.8, 0.9, 0.95)
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """One report. `at` is when it was heard."""
+    """One report. `at` is the time of its arrival."""
 
     at: Millis
     step: int | None = None
@@ -42,7 +42,7 @@ class Beat:
 
 
 class BadReportError(ValueError):
-    """A report that can't be read; says which field is wrong."""
+    """A report that cannot be read; the text names the field."""
 
 
 def read(body: Any, at: Millis) -> Beat:
@@ -75,7 +75,7 @@ def read_annotation(text: str, at: Millis) -> Beat:
 
 
 def _written(value: str) -> int | str:
-    """Digits are a number; too many of them stay a text, which no number can be."""
+    """A number if it has few enough digits, else the text, which is then refused as a number."""
     number = bounded.whole(value)
     return value if number is None else number
 
@@ -98,10 +98,10 @@ def _word(body: dict[str, Any], name: str) -> str:
 
 @dataclass(slots=True)
 class Progress:
-    """What is known of one run from its reports."""
+    """The progress of one run, from its reports."""
 
     heard: Millis
-    #: when it last came further; for a run without steps, when it was last heard
+    #: when its steps last rose; for a run without steps, when it last reported
     moved: Millis
     step: int | None = None
     total: int | None = None
@@ -117,7 +117,7 @@ class Progress:
         return progress
 
     def take(self, beat: Beat) -> None:
-        """Take in a report."""
+        """Process a report."""
         self.heard = max(self.heard, beat.at)
         self.phase = beat.phase
         if beat.total is not None:
@@ -145,18 +145,18 @@ class Progress:
 
     @property
     def quiet(self) -> bool:
-        """It is busy with something that makes no steps."""
+        """It is in a phase without steps."""
         return self.phase in QUIET_PHASES
 
     def silence(self, now: Millis) -> Millis:
-        """For how long it has not come further; in a quiet phase, not been heard."""
+        """The time since its steps last rose; in a quiet phase, since its last report."""
         return max(0, now - (self.heard if self.quiet else self.moved))
 
     def forecast(self, workload: str, started: Millis) -> RuntimeForecast | None:
-        """The whole runtime as the run's own pace has it; None while it does not say enough.
+        """The whole runtime by the run's own pace; None while that is not known well enough.
 
-        The steps that are left are taken to last as long as those before, on average; the estimate is as uncertain as half
-        the spread of their paces, but never more certain than a tenth.
+        The remaining steps are assumed to take as long as those before, on average; the estimate is as uncertain as half the
+        spread of their paces, but never more certain than a tenth.
         """
         if self.step is None or self.total is None or self.total < self.step or len(self._paces) < FEWEST_PACES:
             return None

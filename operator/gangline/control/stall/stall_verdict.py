@@ -23,26 +23,26 @@ RUNNING: Final = "Running"
 SUSPECT: Final = "Suspect"
 STALLED: Final = "Stalled"
 
-#: No run is silent before it missed so many of its own steps.
+#: No run is silent before it missed this many of its own steps.
 STEPS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of one running gang now. Times are in milliseconds; None = nothing is known of that."""
+    """The evidence on one running gang now. Times are in milliseconds; None = not known."""
 
     #: since all its pods were ready
     running_for: Millis
-    #: since it last came further by its own word; None = it never reported in this run
+    #: since its last progress by its own report; None = it never reported in this run
     silence: Millis | None = None
     #: it promised to report this often (GPUJob spec.progress.heartbeat) …
     heartbeat: Millis | None = None
-    #: … and for so long has been listened for it without a report; a process that has just begun has not heard much
+    #: … and this long no report has arrived since this process began to listen
     unheard: Millis | None = None
     median_step: float | None = None
-    #: it reports to be busy with something that makes no steps
+    #: it reports a phase without steps
     quiet: bool = False
-    #: for how long each measured pod's GPUs have computed nothing, started no kernel, drawn hardly any power; 0 = they do
+    #: how long each measured pod's GPUs have computed nothing, started no kernel, drawn hardly any power; 0 = they do
     idle: tuple[Millis, ...] = ()
     kernel_age: tuple[Millis, ...] = ()
     low_power: tuple[Millis, ...] = ()
@@ -50,7 +50,7 @@ class Evidence:
     log_silence: Millis | None = None
     #: errors of GPUs during this run (NVIDIA's XID)
     xids: tuple[int, ...] = ()
-    #: pods that run
+    #: number of running pods
     pods: int = 1
     #: it runs far longer than forecast
     overdue: bool = False
@@ -62,17 +62,17 @@ class Evidence:
 
     @property
     def has_rhythm(self) -> bool:
-        """It is known how often it should be heard of: it said so, or its steps tell. Else it may just have long steps."""
+        """Its expected reporting interval is known: from its promise, or its steps. Else it may just have long steps."""
         return self.heartbeat is not None or self.median_step is not None
 
     def all_pods(self, spans: tuple[Millis, ...]) -> Millis:
-        """For how long all of its pods have been so; 0 where some are not measured."""
+        """How long all of its pods have been so; 0 if some are not measured."""
         return min(spans) if len(spans) >= self.pods else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One row of the table: what it looks like, how much it proves, and what people read."""
+    """One row of the table: the symptom, its weight, and the text for people."""
 
     name: str
     kind: str  # weak signs of one kind count once
@@ -140,7 +140,7 @@ SIGNS: Final[tuple[Sign, ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the evidence says now. `alive` means that there is a sign of life, not only a lack of evidence."""
+    """The verdict on the present evidence. `alive` means that there is a sign of life, not only a lack of evidence."""
 
     signs: tuple[str, ...] = ()
     says: str = ""
@@ -151,7 +151,7 @@ class Verdict:
 
 
 def judge(evidence: Evidence, policy: StallPolicy) -> Verdict:
-    """Put the evidence together."""
+    """Combine the evidence."""
     found = [sign for sign in SIGNS if sign.holds(evidence, policy)]
     weak = {sign.kind for sign in found if not sign.strong}
     progressing = _progressing(evidence, policy)
@@ -170,13 +170,14 @@ def judge(evidence: Evidence, policy: StallPolicy) -> Verdict:
 
 
 def _progressing(evidence: Evidence, policy: StallPolicy) -> bool:
-    """By its own word it comes along, or is busy with something that takes its time."""
+    """By its own report it progresses, or is in a phase without steps."""
     return evidence.silence is not None and evidence.silence < evidence.allowed(policy)
 
 
 def _silence(evidence: Evidence) -> Millis:
-    """A run that promised to report and never did is silent as long as it was listened for; one that never reported and
-    promised nothing is not silent."""
+    """A run that promised reports and never sent one has been silent since this process began to listen; a run that never
+    reported and promised nothing is not silent.
+    """
     if evidence.silence is not None:
         return evidence.silence
     return evidence.unheard or 0 if evidence.heartbeat is not None else 0
@@ -184,13 +185,13 @@ def _silence(evidence: Evidence) -> Millis:
 
 @dataclass(slots=True)
 class Watch:
-    """The state of one run, and since when it is in it."""
+    """The state of one run, and since when it holds."""
 
     state: str = RUNNING
     since: Millis = 0
 
     def follow(self, verdict: Verdict, policy: StallPolicy, now: Millis) -> bool:
-        """Take in a verdict. True when the state changed."""
+        """Process a verdict. True when the state changed."""
         wanted = self.state
         if self.state == STALLED:
             wanted = RUNNING if verdict.alive and not verdict.suspect else STALLED

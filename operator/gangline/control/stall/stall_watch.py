@@ -1,8 +1,8 @@
-"""Watches running gangs for hangs, where a QueuePolicy asks for it: takes reports and readings, judges, and acts.
+"""The stall watch: detects running gangs that hang, where a QueuePolicy asks for it, from reports and readings, and acts.
 
-Nothing happens, and nothing is kept but reports, while no policy asks. What was concluded stands in the Workload's Stalled
-condition, so that a restart repeats nothing; only the evidence is gathered anew. Of the actions, this module carries out Notify
-and Restart; Requeue is the engine's, which reads it from the condition.
+Nothing happens, and only reports are kept, while no policy asks for it. Conclusions are stored in the Workload's Stalled
+condition, so that a restart repeats nothing; only the evidence is gathered again. Of the actions, this module carries out
+Notify and Restart; Requeue is the engine's, which reads it from the condition.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from gangline.telemetry import Reading, Source, SourceError
 
 log = logging.getLogger(__name__)
 
-#: Runs are looked at this often in the time in which something may be concluded …
+#: Number of looks at a run within the shortest time in which a conclusion is possible …
 LOOKS: Final = 5
 #: … but no more and no less often than this, in seconds.
 SOONEST, LATEST = 1.0, 30.0
-#: Without a policy, it is looked for one this often, in seconds.
+#: Seconds between two looks for a policy while there is none.
 IDLE_PERIOD: Final = 5.0
-#: so many workloads are looked at before others get their turn
+#: number of workloads judged before the event loop runs again
 AT_ONCE: Final = 200
-#: what a job's annotation says to be left alone
+#: value of the job's annotation that switches the watch off for it
 OPTED_OUT: Final = frozenset({"none", "off", "false"})
-#: The engine is told of an estimate that a run's own pace gives when its q50 moved by this share, and at most this often.
+#: The engine gets a new estimate by a run's own pace when its q50 moved by this share, and at most this often.
 MATERIAL, PACE_PERIOD = 0.05, 10_000
 
 
@@ -68,13 +68,13 @@ class _Run:
     progress: Progress | None = None
     #: the last annotation read, of the job ("") and of pods
     read: dict[str, str] = field(default_factory=dict[str, str])
-    #: what the engine was told of its pace last, and when
+    #: the last estimate by its pace that the engine got, and when
     estimate: model.RuntimeForecast | None = None
     estimated_at: model.Millis = 0
 
 
 class StallWatch(Part):
-    """The watch over running gangs: `observe` receives estimates by their own pace, `source` gives what devices say."""
+    """Watches running gangs: `observe` receives estimates by their own pace, `source` provides device readings."""
 
     name = "stalls"
 
@@ -112,7 +112,7 @@ class StallWatch(Part):
     # --- whether anybody asks ---
 
     def policies(self) -> dict[str, StallPolicy]:
-        """ClusterQueue -> what its policy says of stalls; empty where none says anything."""
+        """ClusterQueue -> its policy on stalls; empty if none has one."""
         if not self._asked():
             return {}
         found: dict[str, StallPolicy] = {}
@@ -128,9 +128,9 @@ class StallWatch(Part):
     # --- what is reported ---
 
     def report(self, namespace: str, name: str, uid: str, body: Any) -> None:
-        """Take a report that was posted for a Workload. Who knows its uid may report for it.
+        """Process a report that was posted for a Workload. Knowing its uid is the permission to report for it.
 
-        Raises BadReportError for one that can't be read, LookupError where no such workload runs.
+        Raises BadReportError for one that cannot be read, LookupError if no such workload runs.
         """
         value = self._mirror.workload_value(f"{namespace}/{name}")
         if value is None or value.uid != uid or not value.admitted:
@@ -144,7 +144,7 @@ class StallWatch(Part):
             self._read_annotation(value, pod.name, pod.progress)
 
     def _read_annotation(self, value: model.Workload, pod: str, text: str) -> None:
-        """The same text again is no news."""
+        """An unchanged text is ignored."""
         run = self._run_of(value)
         if run.read.get(pod) == text:
             return
@@ -172,7 +172,7 @@ class StallWatch(Part):
         self._tell_pace(value, run, run.progress, beat.at)
 
     def _tell_pace(self, value: model.Workload, run: _Run, progress: Progress, now: model.Millis) -> None:
-        """Its own pace says best how long it still takes."""
+        """Pass the estimate by its own pace on to the engine."""
         if now - run.estimated_at < PACE_PERIOD or not self._mirror.objects[kube.QUEUE_POLICIES]:
             return
         forecast = progress.forecast(value.key, value.admitted_at)
@@ -181,7 +181,7 @@ class StallWatch(Part):
             self._tell_engine(model.Put(forecast))
 
     def knows_better(self, workload: str) -> bool:
-        """The engine was told by this module how long it runs."""
+        """The engine has an estimate by this run's own pace."""
         run = self._runs.get(workload)
         return run is not None and run.estimate is not None
 
@@ -200,7 +200,7 @@ class StallWatch(Part):
                 keys = list(self._mirror.objects[kube.WORKLOADS])
                 for first in range(0, len(keys), AT_ONCE):
                     self.look(chosen, keys[first : first + AT_ONCE])
-                    await asyncio.sleep(0)  # decisions go first
+                    await asyncio.sleep(0)  # decisions have priority
             except Exception:
                 log.exception("running workloads could not be looked at")
 
@@ -226,7 +226,7 @@ class StallWatch(Part):
             self._telemetry.setdefault(reading.key, PodTelemetry()).take(reading)
 
     def _tidy(self) -> None:
-        """Forget runs that are over, and pods that are gone."""
+        """Drop runs that are over, and pods that are gone."""
         for key, run in list(self._runs.items()):
             value = self._mirror.workload_value(key)
             if value is None or value.uid != run.uid or not value.admitted or value.finished:
@@ -239,7 +239,7 @@ class StallWatch(Part):
             del self._telemetry[key]
 
     def look(self, chosen: dict[str, StallPolicy], workloads: Iterable[str]) -> None:
-        """Judge those of the workloads that run in queues that ask for it."""
+        """Judge those of these workloads whose queues have a policy on stalls."""
         for key in workloads:
             value = self._mirror.workload_value(key)
             if value is None or not value.admitted or value.admission is None or value.evicted or value.finished:
@@ -319,7 +319,7 @@ class StallWatch(Part):
         self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE, done=done)
 
     def _restart(self, raw: Json, job: Json | None, why: str) -> tuple[ObjectKey, Any, Json] | None:
-        """The write that restarts the gang where it is; None where its kind, or its own limit, does not allow it."""
+        """The write that restarts the gang in place; None if its kind, or its own limit, does not allow it."""
         ref = self._mirror.job_of(raw)
         kind = JOB_KINDS[ref[0]] if ref is not None else None
         if ref is None or job is None or not isinstance(kind, Restarts):
@@ -335,7 +335,7 @@ class StallWatch(Part):
         self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE)
 
     def _idle(self, value: model.Workload, raw: Json, verdict: Verdict) -> None:
-        """Alive, but its GPUs do nothing: said once per run, for that is what somebody pays for."""
+        """Alive, but its GPUs are idle: reported once per run, since idle GPUs cost money."""
         row = condition_of(raw, names.STALLED)
         if row is not None and (row["status"] == "True" or row["reason"] == status_changes.IDLE):
             return
@@ -356,13 +356,13 @@ def _since_stalled(raw: Json) -> model.Millis:
 
 
 def _times_stalled(raw: Json) -> int:
-    """How often it was evicted for a stall so far."""
+    """Number of its evictions for a stall."""
     rows = ((raw.get("status") or {}).get("schedulingStats") or {}).get("evictions") or ()
     return sum(row.get("count", 0) for row in rows if row.get("reason") == "Stalled")
 
 
 def _promised(job: Json | None) -> model.Millis | None:
-    """How often it wants to report: `spec.progress.heartbeat` of a GPUJob, or the annotation. What can't be read is none."""
+    """Its reporting interval: `spec.progress.heartbeat` of a GPUJob, or the annotation. An unreadable value counts as none."""
     if job is None:
         return None
     annotated = (job["metadata"].get("annotations") or {}).get(names.HEARTBEAT)
@@ -381,6 +381,6 @@ def _moved(old: model.RuntimeForecast | None, new: model.RuntimeForecast) -> boo
 
 
 def _period(chosen: Any) -> float:
-    """Seconds between two looks: short enough for the shortest time that a policy names."""
+    """Seconds between two looks: short enough for the shortest time in any policy."""
     shortest = min(min(policy.after, max(policy.grace, 1), max(policy.startup, 1)) for policy in chosen)
     return min(LATEST, max(SOONEST, shortest / 1000 / LOOKS))

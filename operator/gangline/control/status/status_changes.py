@@ -1,4 +1,4 @@
-"""What each decision does to a Workload's status: one small function each, on plain JSON.
+"""The effect of each decision on a Workload's status: one small function each, on plain JSON.
 
 Every function takes the status (to be changed in place) and `now` in milliseconds; several may be applied before one write.
 Condition types, reasons and messages are Kueue's.
@@ -16,10 +16,10 @@ from gangline.kube.resources import Json
 
 Change = Callable[[Json, int], None]
 
-#: Reasons that put a workload back in its queue at once when its eviction is complete.
+#: Reasons of evictions after which a workload is requeued at once.
 _REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures", "Overrun", "Stalled"})
 
-#: reason of Stalled=False for a run whose GPUs are idle though it is alive
+#: reason of Stalled=False for a live run with idle GPUs
 IDLE = "Idle"
 
 NOT_READY = "Not all pods are ready or succeeded"
@@ -32,7 +32,7 @@ def _conditions(status: Json) -> conditions.Conditions:
 def admit(decision: model.Admit, *, pods_follow: bool = False) -> Change:
     """Quota is reserved and, where no admission check stands in between, the workload is admitted: one write for both.
 
-    `pods_follow`: a job will report its pods; that they are not ready yet is said in the same write.
+    `pods_follow`: a job will report its pods; that they are not ready yet is part of the same write.
     """
 
     def change(status: Json, now: int) -> None:
@@ -77,7 +77,7 @@ def complete_admission(status: Json, now: int) -> None:
 
 
 def _set_backfilled(rows: conditions.Conditions, backfilled: bool, now: int) -> None:
-    """Remembered with the workload: it may be asked to make room for whom it was started before."""
+    """Record that the workload was backfilled: it may be preempted for the workload that it passed."""
     if backfilled:
         message = "Started before a workload that goes first and has a reservation"
         conditions.put(rows, names.BACKFILLED, True, "BesideReservation", message, now=now)
@@ -111,7 +111,7 @@ def replace_admission(decision: model.Swap) -> Change:
 
 
 def pending(explanation: model.Explanation) -> Change:
-    """Why the workload waits."""
+    """Set why the workload waits."""
 
     def change(status: Json, now: int) -> None:
         conditions.put(
@@ -134,7 +134,7 @@ def preempt(decision: model.Preempt) -> Change:
 
 def evict(decision: model.Evict) -> Change:
     def change(status: Json, now: int) -> None:
-        # a deactivation carries its cause in the condition's reason, the others only in the statistics
+        # a deactivation has its cause in the condition's reason, other evictions only in the statistics
         named = decision.reason == "Deactivated" and decision.underlying_cause
         reason = f"DeactivatedDueTo{decision.underlying_cause}" if named else decision.reason
         conditions.put(_conditions(status), names.EVICTED, True, reason, decision.message, now=now)
@@ -151,7 +151,7 @@ def evict(decision: model.Evict) -> Change:
 
 
 def _forget_placement(status: Json, now: int) -> None:
-    """What was said of this admission does not hold for the next: checks are asked again, and its nodes are others'."""
+    """Remove what does not hold for the next admission: the states of checks, and its nodes."""
     status.pop("unhealthyNodes", None)
     if checks := status.get("admissionChecks"):
         status["admissionChecks"] = [_asked_again(check, now) for check in checks]
@@ -183,7 +183,7 @@ def _count_eviction(status: Json, reason: str, cause: str) -> None:
 
 
 def release(status: Json, now: int) -> None:
-    """The job has stopped: its quota goes back and, where the reason allows it, it queues again at once."""
+    """The job has stopped: its quota is released and, where the reason allows it, it is requeued at once."""
     rows = _conditions(status)
     evicted = conditions.find(rows, names.EVICTED)
     reason, message = (evicted["reason"], evicted.get("message", "")) if evicted else ("Pending", "")
@@ -201,7 +201,7 @@ def release(status: Json, now: int) -> None:
         if (old := conditions.find(rows, kind)) is not None and old["status"] == "True":
             conditions.put(rows, kind, False, old["reason"], f"Previously: {old.get('message', '')}", now=now)
     if (stall := conditions.find(rows, names.STALLED)) is not None and stall["reason"] == IDLE:
-        rows.remove(stall)  # it was said of a run that is over
+        rows.remove(stall)  # it described a run that is over
     if evicted is not None and evicted["status"] == "True":
         conditions.put(rows, names.REQUEUED, reason in _REQUEUED_AT_ONCE, reason, message, now=now)
 
@@ -238,7 +238,7 @@ def overrun(state: str, message: str) -> Change:
 
 
 def stalled(holds: bool, reason: str, message: str) -> Change:
-    """It hangs, and what is done about it (Notify, Restart, Requeue); or it does not, and how that is known."""
+    """It hangs, and the action (Notify, Restart, Requeue); or it does not hang, and why."""
 
     def change(status: Json, now: int) -> None:
         conditions.put(_conditions(status), names.STALLED, holds, reason, message, now=now)
@@ -299,7 +299,7 @@ def recovered(swap: Swap, message: str) -> Change:
 
 
 def reclaim(reclaimable: Mapping[str, int]) -> Change:
-    """Pods that ended for good give their quota back; the count never decreases."""
+    """Pods that ended for good release their quota; the count never decreases."""
 
     def change(status: Json, now: int) -> None:
         known = {row["name"]: row["count"] for row in status.get("reclaimablePods", ())}

@@ -1,4 +1,4 @@
-"""Whether somebody may see something: asked of the API server, and remembered for some seconds."""
+"""Access reviews: whether a user may see an object, asked of the API server and cached for some seconds."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from gangline.kube.resources import Json, Resource
 REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False, kind="SubjectAccessReview"
 )
-#: an answer holds for so long, in seconds; as the API server's own extension servers have it
+#: seconds for which an answer is cached; as in the API server's own extension servers
 HOLDS: Final = 10.0
-#: so many answers are remembered
+#: number of cached answers
 REMEMBERED: Final = 1000
 #: seconds for the API server to answer
 PATIENCE: Final = 5.0
-#: may do everything, and asking whether would only add a way to fail: how the API server looks whether we live
+#: a group that may do everything; asking would only add a way to fail, since the API server uses it for health checks
 MASTERS: Final = "system:masters"
 
 
@@ -54,7 +54,7 @@ class Reviews:
         self._known: OrderedDict[tuple[User, Access], tuple[bool, float]] = OrderedDict()
 
     async def allowed(self, user: User, access: Access) -> bool:
-        """Raises ApiError where the API server does not say."""
+        """Whether this user has this access. Raises ApiError without an answer."""
         if MASTERS in user.groups:
             return True
         asked = (user, access)

@@ -1,10 +1,10 @@
 """Kueue's visibility API as part of the cluster's own: served over TLS to the API server's aggregator, by the leader.
 
-What the API server passes on is answered for the user whom it names, if that user may see it (a SubjectAccessReview). Nobody else
-is: whoever does not come through the aggregator gets a 401.
+A request that the API server passes on is answered for the user whom it names, if that user may see it (a SubjectAccessReview).
+Requests that do not come through the aggregator get a 401.
 
-The certificate is made in this process, and published with its CA where the process registers itself (`api_service`); no key is
-ever stored. Whom to trust is read again each minute, so that the API server may change its own CA.
+The certificate is created in this process, and published with its CA where the process registers itself (`api_service`); no key
+is ever stored. The trusted CA is read again each minute, since the API server may change it.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ log = logging.getLogger(__name__)
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-#: seconds between two looks at whom to trust and whether the certificate is to be renewed …
+#: seconds between two checks of the trusted CA and of the certificate's expiry …
 PERIOD: Final = 60.0
 #: … after a failure …
 RETRY: Final = 2.0
-#: … and between two looks at whether everything is registered as it was
+#: … and between two checks of the registration
 REGISTER_EVERY: Final = 600.0
-#: seconds that an idle connection is kept; longer than the API server keeps its own, so that it closes first
+#: seconds for which an idle connection is kept; longer than the API server keeps its own, so that it closes first
 KEEP_ALIVE: Final = 120.0
 _USER: Final = web.RequestKey("user", User)
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Where to listen (port 0 chooses one), and the name or address by which API servers reach this process."""
+    """The address to listen on (port 0 chooses one), and the name or address by which API servers reach this process."""
 
     listen: tuple[str, int]
     host: str
 
 
 class AggregatedApi:
-    """Binds its port at once, so that a port that is taken is told at the start; listens from `run()` on."""
+    """Binds its port at once, so that a port in use is reported at the start; listens from `run()` on."""
 
     def __init__(self, client: ApiClient, visibility: Visibility, options: Options, namespace: str) -> None:
-        """Raises OSError where the address is taken."""
+        """Raises OSError if the address is in use."""
         self._client = client
         self._visibility = visibility
         self._options = options
@@ -83,7 +83,7 @@ class AggregatedApi:
     # --- life ---------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve, registered, until cancelled. What goes wrong is logged once and tried again: admission goes on without."""
+        """Serve, registered, until cancelled. A failure is logged once and retried: admission continues without this API."""
         while True:
             try:
                 await self._upkeep()
@@ -95,7 +95,7 @@ class AggregatedApi:
             await asyncio.sleep(PERIOD)
 
     async def close(self) -> None:
-        """Take back the registration and stop. May be called twice."""
+        """Withdraw the registration and stop. May be called twice."""
         held, self._held = self._held, None
         if held is not None:
             await self._registration.withdraw(held.bundle)
@@ -119,7 +119,7 @@ class AggregatedApi:
             log.info("%s is served at %s:%d", discovery.GROUP, self._options.host, self.port)
 
     async def _listen(self, trust: Trust, held: Certificates) -> None:
-        """Listen anew: connections that stand keep what they were opened with."""
+        """Listen with a new certificate: open connections keep theirs."""
         context = _context(trust, held)
         if self._runner is None:
             self._runner = runner_of(self.app(), keepalive_timeout=KEEP_ALIVE)
@@ -214,7 +214,7 @@ _REASONS: Final = {
 
 @web.middleware
 async def _status(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every failure is a Status, as an API server says it."""
+    """Every failure is a Status, as from an API server."""
     try:
         return await handler(request)
     except web.HTTPException as error:
@@ -233,7 +233,9 @@ def _failure(code: int, message: str) -> web.Response:
 
 
 def _context(trust: Trust, held: Certificates) -> ssl.SSLContext:
-    """A client certificate is asked for, and verified where one is shown; who shows none is told so in words."""
+    """The TLS context: a client certificate is requested, and verified if presented; a client without one gets a 401 in
+    words.
+    """
     live = LiveContext()
     live.load(held.serving)
     live.context.verify_mode = ssl.CERT_OPTIONAL

@@ -1,8 +1,8 @@
 """Registers the leader with the API server's aggregator: a Service that leads to it, and an APIService for each version.
 
-The leader alone knows the queue, so the Service selects no pods: whoever begins to lead makes it lead to itself. An address of a
-pod or machine goes into Endpoints (older API servers look there) and an EndpointSlice (newer ones do); a name, and what is
-only reached on the API server's own machine, makes the Service an alias (ExternalName).
+Only the leader knows the queue, so the Service selects no pods: each new leader points it at itself. The address of a pod or
+machine goes into Endpoints (for older API servers) and an EndpointSlice (for newer ones); a name, or an address that only the
+API server's own machine reaches, makes the Service an alias (ExternalName).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", ki
 
 SERVICE: Final = "gangline-visibility"
 FIELD_MANAGER: Final = "gangline-operator"
-#: as Kueue's: behind the groups in which the objects themselves are
+#: as Kueue's: behind the groups of the objects themselves
 PRIORITY: Final = 100
 HTTPS: Final = 443
-#: seconds for each request by which the registration is taken back at the end
+#: seconds for each request that withdraws the registration
 PATIENCE: Final = 3.0
 _LABELS: Final = {"app.kubernetes.io/part-of": "gangline"}
 
@@ -54,7 +54,7 @@ class Address:
 
     @property
     def alias(self) -> str:
-        """The name that stands for it otherwise."""
+        """The name for it otherwise."""
         try:
             return "localhost" if ipaddress.ip_address(self.host).is_loopback else self.host
         except ValueError:
@@ -72,7 +72,7 @@ class Registration:
     service: str = SERVICE
 
     async def ensure(self, address: Address, bundle: bytes) -> None:
-        """Everything is as it should be, whoever wrote it before; nothing is written where it is so already. Raises ApiError."""
+        """Create or correct all objects; correct ones are not written. Raises ApiError."""
         for resource, body in self.objects(address, bundle):
             meta = body["metadata"]
             await self.client.patch(
@@ -86,9 +86,9 @@ class Registration:
             )
 
     async def withdraw(self, bundle: bytes) -> None:
-        """Take back what leads to this process: an API that nobody serves holds up the deletion of every namespace.
+        """Withdraw the registration of this process: an API without a server blocks the deletion of every namespace.
 
-        `bundle` tells ours from those that another leader has registered since. That it fails is logged.
+        `bundle` distinguishes our registration from that of a newer leader. A failure is logged.
         """
         await asyncio.gather(*(self._withdraw(f"{version}.{self.group}", bundle) for version in self.versions))
 
@@ -102,7 +102,7 @@ class Registration:
             log.info("APIService %s was not taken back: %s", name, error)
 
     def objects(self, address: Address, bundle: bytes) -> list[tuple[Resource, Json]]:
-        """What is written, in this order."""
+        """The objects to write, in this order."""
         meta = {"namespace": self.namespace, "name": self.service, "labels": _LABELS}
         services = [self._api_service(version, address, bundle) for version in self.versions]
         if address.routable is None:

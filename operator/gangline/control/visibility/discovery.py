@@ -1,4 +1,4 @@
-"""What API servers and clients ask first: which group, versions and resources are served here. Pure."""
+"""Discovery: the group, versions and resources that are served here, for API servers and clients. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Final
 from gangline.kube.resources import Json
 
 GROUP: Final = "visibility.kueue.x-k8s.io"
-#: the preferred one last
+#: the preferred version is the last
 VERSIONS: Final = ("v1beta1", "v1beta2")
 SUBRESOURCE: Final = "pendingworkloads"
 SUMMARY: Final = "PendingWorkloadsSummary"
-#: plural -> kind, and whether it is in a namespace
+#: plural -> kind, and whether it is namespaced
 RESOURCES: Final = {"clusterqueues": ("ClusterQueue", False), "localqueues": ("LocalQueue", True)}
 
 
@@ -31,7 +31,7 @@ def _group() -> Json:
 
 
 def resource_list(version: str) -> Json:
-    """`/apis/GROUP/VERSION`. The queues themselves are of another group: here they have no verbs, only a subresource."""
+    """`/apis/GROUP/VERSION`. The queues themselves belong to another group: here they have no verbs, only a subresource."""
     resources: list[Json] = []
     for plural, (kind, namespaced) in RESOURCES.items():
         resources += [
@@ -59,7 +59,7 @@ def resource_list(version: str) -> Json:
 
 
 def path(version: str, plural: str, *, queue: str = "{name}", namespace: str = "{namespace}") -> str:
-    """Where who waits in a queue is told."""
+    """The path of a queue's pending workloads."""
     _, namespaced = RESOURCES[plural]
     scope = f"/namespaces/{namespace}" if namespaced else ""
     return f"/apis/{GROUP}/{version}{scope}/{plural}/{queue}/{SUBRESOURCE}"

@@ -1,4 +1,4 @@
-"""What the operator tells of the queue and of time: who waits where, as Kueue's visibility API says it, and what is forecast."""
+"""The operator's view of queues and forecasts: pending workloads as in Kueue's visibility API, forecasts, and stories."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
     from gangline.control.forecasting.forecasting import Forecasting
 
 
-#: items of one answer, where the question names no number, and at most
+#: items of one answer, by default and at most
 DEFAULT_LIMIT: Final = 1000
 MAX_LIMIT: Final = 100_000
-#: an order is good for so many times as long as it took to make, and at most for so many seconds
+#: an order is cached for so many times as long as it took to compute, and at most for so many seconds
 SHARE: Final = 20.0
 LONGEST_GOOD: Final = 5.0
-#: so many of those who wait are looked at before others get their turn
+#: number of workloads rendered before the event loop runs again
 AT_ONCE: Final = 1000
 
 
 class PageError(ValueError):
-    """The question names a page that there can't be; the text names the parameter."""
+    """A page that cannot exist; the text names the parameter."""
 
 
 class NoQueueError(LookupError):
-    """There is no such queue."""
+    """The queue does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Which of those who wait are asked for."""
+    """Which of the pending workloads are requested."""
 
     offset: int = 0
     limit: int = DEFAULT_LIMIT
@@ -63,7 +63,9 @@ class Page:
 
 
 class Visibility:
-    """Answers from the mirror and the engine of one process. Where an answer is not Kueue's, `cluster` says whose it is."""
+    """Answers from the mirror and the engine of one process. `cluster` identifies the cluster in answers that are not
+    Kueue's.
+    """
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class Visibility:
         self._controller = controller
         self._forecasting = forecasting
         self._clock = clock
-        #: ClusterQueue -> who waits, and until when that is good
+        #: ClusterQueue -> its pending workloads, and until when the order is cached
         self._orders: dict[str, tuple[list[str], float]] = {}
 
     # --- forecasts, over plain HTTP -----------------------------------------------------------------------------------
@@ -85,7 +87,7 @@ class Visibility:
         app.router.add_get("/story/{namespace}/{name}", self._story)
 
     async def _forecasts(self, _: web.Request) -> web.Response:
-        """Every estimate of a whole runtime. Whoever asks has them made for a while, also where no policy needs them."""
+        """Every estimate of a whole runtime. A request has forecasts computed for a while, also where no policy needs them."""
         forecasting = self._forecasting
         if forecasting is None:
             return self._told({"forecasts": None})
@@ -97,14 +99,14 @@ class Visibility:
         return self._told({"forecasts": as_json(forecasting.forecasts), "flavorOffsets": dict(offsets)})
 
     async def _accuracy(self, _: web.Request) -> web.Response:
-        """How right forecasts and expected starts have been."""
+        """The accuracy of past forecasts and expected starts."""
         forecasting = self._forecasting
         if forecasting is None:
             return self._told({"message": "nothing is forecast here"}, 404)
         return self._told(forecasting.accuracy())
 
     async def _story(self, request: web.Request) -> web.Response:
-        """What this process remembers of what has happened to a Workload; times in milliseconds, null for just now."""
+        """The transitions of a Workload that this process recorded; times in milliseconds, null for just now."""
         key = f"{request.match_info['namespace']}/{request.match_info['name']}"
         entries = [
             {
@@ -124,7 +126,7 @@ class Visibility:
     # --- who waits ----------------------------------------------------------------------------------------------------
 
     async def pending(self, queue: str, namespace: str, page: Page) -> list[Json]:
-        """Who waits in a ClusterQueue (no `namespace`) or a LocalQueue, in its order. Raises NoQueueError."""
+        """The pending workloads of a ClusterQueue (no `namespace`) or a LocalQueue, in order. Raises NoQueueError."""
         mirror = self._controller.mirror
         if not namespace:
             if mirror.get(kube.CLUSTER_QUEUES, queue) is None:
@@ -136,7 +138,7 @@ class Visibility:
         return await self._listed(local["spec"].get("clusterQueue", ""), page, only=f"{namespace}/{queue}")
 
     async def _listed(self, cluster_queue: str, page: Page, *, only: str = "") -> list[Json]:
-        """The page of those who wait in a ClusterQueue, or of those of them who came through one LocalQueue."""
+        """The page of a ClusterQueue's pending workloads, or of those of one LocalQueue."""
         if self._forecasting is not None:
             self._forecasting.ask()
         places: Counter[str] = Counter()
@@ -165,8 +167,9 @@ class Visibility:
         return items
 
     def _order(self, cluster_queue: str) -> list[str]:
-        """Who waits in a ClusterQueue, in its order. Putting many in order takes time that decisions need as well: the longer
-        it took, the longer it is good, so that whoever asks often has at most a twentieth of it."""
+        """The pending workloads of a ClusterQueue, in order. Sorting many of them takes time that decisions need as well: the
+        longer it took, the longer it is cached, so that frequent requests take at most a twentieth of the time.
+        """
         now = self._clock()
         order, good_until = self._orders.get(cluster_queue, ([], now))
         if now < good_until:
@@ -178,7 +181,7 @@ class Visibility:
         return order
 
     def _item(self, key: str) -> Json:
-        """What is known of one of them; `forecast` and `expectedStart` are ours, the rest is Kueue's."""
+        """One pending workload; `forecast` and `expectedStart` are Gangline's, the rest is Kueue's."""
         meta = (self._controller.mirror.get(kube.WORKLOADS, key) or {"metadata": {}})["metadata"]
         fields = ("name", "namespace", "ownerReferences", "creationTimestamp")
         item: Json = {"metadata": {field: meta[field] for field in fields if field in meta}}

@@ -1,4 +1,4 @@
-"""A crash on cue: the process dies at a chosen write exactly as `kill -9` would kill it. For tests of crash safety."""
+"""Planned crashes: the process dies at a chosen write exactly as under `kill -9`. For tests of crash safety."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FaultHook:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> FaultHook:
-        """Reads e.g. GANGLINE_FAULT=before:7. Raises ValueError on anything else."""
+        """Read e.g. GANGLINE_FAULT=before:7. Raises ValueError for anything else."""
         text = environment.get(VARIABLE, "")
         if not text:
             return cls()
@@ -31,13 +31,13 @@ class FaultHook:
         return cls(moment, int(number))
 
     def before(self) -> int:
-        """A write is about to be sent; returns its number."""
+        """A write is about to be sent. Returns its number."""
         self.sent += 1
         if self.moment == "before" and self.sent == self.at:
             self.die(KILLED)
         return self.sent
 
     def after(self, number: int) -> None:
-        """The answer to write `number` is here, and nobody has seen it yet."""
+        """The answer to write `number` has arrived, and nothing has processed it yet."""
         if self.moment == "after" and number == self.at:
             self.die(KILLED)

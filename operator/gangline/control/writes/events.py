@@ -1,8 +1,8 @@
-"""Events for people (`kubectl describe`), by events.k8s.io/v1: few, deduplicated, never in the way of real writes.
+"""Kubernetes Events (`kubectl describe`), by events.k8s.io/v1: few, deduplicated, never in the way of real writes.
 
-The same statement about the same object within `window` seconds becomes one Event with a count, brought up to date at
-most every `refresh` seconds. Only `in_flight` events are handed to the writer at a time; beyond `backlog` more the
-oldest are dropped and counted: under pressure the newest matter.
+The same statement about the same object within `window` seconds becomes one Event with a count, updated at most every `refresh`
+seconds. Only `in_flight` events are handed to the writer at a time; beyond `backlog` more the oldest are dropped and counted,
+since under pressure the newest matter.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WORD_LIMIT = 128
 
 
 class _Statement(NamedTuple):
-    """What is said about what; saying it again within the window only counts."""
+    """An object and a statement about it; repeating it within the window only increases the count."""
 
     uid: str
     kind: str
@@ -43,7 +43,9 @@ class _Statement(NamedTuple):
 
 @dataclass(slots=True)
 class _Series:
-    """One statement: how often it was made, and how much of that the server knows. The event is made when it is sent."""
+    """One statement: how often it was made, and how much of that the server knows. The Event is created when it is first
+    sent.
+    """
 
     key: ObjectKey
     statement: _Statement
@@ -97,10 +99,10 @@ class EventRecorder:
         self._serial = 0
 
     def record(self, regarding: Mapping[str, Any], type: EventType, reason: str, note: str, action: str = "") -> None:
-        """Say something about an object (anything with apiVersion, kind and metadata). Never blocks, never raises.
+        """Record a statement about an object (anything with apiVersion, kind and metadata). Never blocks, never raises.
 
-        `reason` and `action` are machine-readable words in UpperCamelCase (`action` defaults to the reason); `note` is
-        for people and is cut at 1,024 bytes.
+        `reason` and `action` are machine-readable words in UpperCamelCase (`action` defaults to the reason); `note` is for
+        people and is cut at 1,024 bytes.
         """
         self.recorded += 1
         now = self._clock()
@@ -124,7 +126,7 @@ class EventRecorder:
         self._serial += 1
         suffix = f".{time.time_ns():x}{self._serial:x}"
         name = f"{statement.name[: NAME_LIMIT - len(suffix)]}{suffix}"
-        namespace = statement.namespace or "default"  # where the API wants events of cluster-scoped objects
+        namespace = statement.namespace or "default"  # the API's choice for Events of cluster-scoped objects
         wall = time.time()
         series = self._series[statement] = _Series(
             ObjectKey(EVENTS, namespace, name),
@@ -180,7 +182,7 @@ class EventRecorder:
             self._update(series)
 
     def _update(self, series: _Series) -> None:
-        """Bring the count up to date, later: the slot of the writer collects all repetitions until then."""
+        """Update the count later: the writer's slot collects all repetitions until then."""
         self._writer.submit(
             Write(
                 series.key,
@@ -222,9 +224,9 @@ class EventRecorder:
     def _created(self, series: _Series, error: ApiError | None) -> None:
         series.queued = False
         self._in_flight -= 1
-        if error is None or isinstance(error, AlreadyExists):  # an earlier try got through unheard
+        if error is None or isinstance(error, AlreadyExists):  # an earlier attempt succeeded, but its answer was lost
             self._stored(series)
-            if series.written != series.count:  # said again while it was under way
+            if series.written != series.count:  # repeated while the write was in progress
                 self._update(series)
         else:
             self._fail(series)
@@ -235,7 +237,7 @@ class EventRecorder:
         series.written = series.sent
 
     def _fail(self, series: _Series) -> None:
-        """The namespace or the permission is gone. An event is not worth more than counting that."""
+        """The namespace or the permission is missing. The failure is only counted."""
         self.failed += 1
         series.failed = True
 

@@ -1,4 +1,4 @@
-"""One write to the cluster: what is to be sent, how urgent that is, and how it is sent."""
+"""One write to the cluster: its content, its priority, and how it is sent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Render: TypeAlias = Callable[[], "Body | None"]
 
 
 class Priority(IntEnum):
-    """Smaller goes first."""
+    """Priorities; a smaller number is sent first."""
 
     ADMISSION = 0
     START_STOP = 1
@@ -28,10 +28,10 @@ class Priority(IntEnum):
 class Write:
     """One intended write. Not to be changed after `submit`.
 
-    `body`: JSON (bytes or a mapping), or a callable that renders it at the time of sending and returns None where there
-    is nothing to do (then no callback is called). "patch" and "status" send a `patch` of that kind, "status" to the
-    status subresource. For "delete" it holds keyword arguments of `ApiClient.delete` (propagation, uid, …) or nothing.
-    `not_before` is a `time.monotonic()` for throttling. `slot` names what a newer submit of this object replaces.
+    `body`: JSON (bytes or a mapping), or a callable that renders it at the time of sending and returns None if there is nothing
+    to do (then no callback is called). "patch" and "status" send a `patch` of that kind, "status" to the status subresource.
+    For "delete" it holds keyword arguments of `ApiClient.delete` (propagation, uid, …) or nothing. `not_before` is a
+    `time.monotonic()` for throttling. `slot` names what a newer submit of this object replaces.
     """
 
     key: ObjectKey
@@ -51,7 +51,7 @@ class Write:
         return f"{plural}/status" if self.verb.endswith("status") else plural
 
     def render(self) -> Body | None:
-        """What is to be sent now; None where nothing is to do."""
+        """The content to send now; None if there is nothing to do."""
         return self.body() if callable(self.body) else self.body
 
     async def send(self, client: ApiClient, body: Any, *, within: float) -> Json:

@@ -1,12 +1,12 @@
-"""How hard to push an API server: a number of writes at once that adapts, and pauses when it says so.
+"""Pacing: the number of concurrent writes, adapted to the API server, and pauses when it asks for them.
 
-Additive increase, multiplicative decrease, as TCP does it: every answer that comes in good time lets the number grow
-a little, up to `most`; latency above `target`, a timeout or a refusal cut it. Refusals (429, 503, no connection) also
-hold everything for a while, since they concern all writes alike. No clock, no I/O: times are passed in, in seconds.
+Additive increase, multiplicative decrease, as in TCP: every answer in good time lets the number grow a little, up to `most`;
+latency above `target`, a timeout or a refusal cut it. Refusals (429, 503, no connection) also pause all writes for a while,
+since they concern all alike. No clock, no I/O: times are passed in, in seconds.
 
-Writes that nobody waits for get what is to spare (`spare`). How much that is follows from the *strain*: how many times
-slower than at its best the server answers. At its best they get a sixth of all that is under way; the more it is strained,
-the longer the pause after each of them, for on a busy server each one makes an admission wait.
+Background writes (no job waits for them) get the spare capacity (`spare`). It follows from the *strain*: how many times slower
+than at its best the server answers. At its best they get a sixth of all concurrent writes; the higher the strain, the longer
+the pause after each of them, since on a busy server each one delays an admission.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 SMOOTHING = 0.1
 FIRST_HOLD = 0.1
 LONGEST_HOLD = 5.0
-#: the share of the writes under way that nobody may wait for, as a divisor
+#: the share of concurrent writes that background writes may use, as a divisor
 SPARE = 6
-#: … and the longest pause between two of them: a trickle remains, however strained the server is
+#: … and the longest pause between two of them: a trickle remains, however high the strain is
 LONGEST_PAUSE = 0.25
-#: a server counts as strained from here on: below, answers differ by that much anyway
+#: strain below this is noise: answers differ by that much anyway
 STRAINED = 2.0
-#: what was the best latency is forgotten after at most twice this: a server may get slower for good
+#: the best latency is forgotten after at most twice this: a server may become slower for good
 MEMORY = 300.0
 
 
@@ -33,13 +33,13 @@ class Pace:
 
     most: int = 24
     least: int = 1
-    #: seconds per write that are still fine; above, pushing harder only makes the server's queue longer
+    #: acceptable seconds per write; above it, more concurrency only makes the server's queue longer
     target: float = 0.5
-    #: how many writes may be under way (a float, as it grows by fractions)
+    #: how many writes may be in progress (a float, as it grows by fractions)
     limit: float = 0.0
     #: exponentially weighted mean of seconds per write
     latency: float = 0.0
-    #: the best that `latency` has been lately, 0 = not known
+    #: the best recent `latency`, 0 = not known
     best: float = 0.0
     held_until: float = 0.0
     _least: float = 0.0
@@ -55,12 +55,12 @@ class Pace:
         self.limit = self.limit or max(float(self.least), self.most / 2)
 
     def allowance(self, now: float) -> int:
-        """How many writes may be under way now."""
+        """The number of writes that may be in progress now."""
         return 0 if now < self.held_until else int(self.limit)
 
     @property
     def rate(self) -> float:
-        """About how many writes a second get through; a guess until the first was answered."""
+        """The approximate number of writes per second; a guess until the first was answered."""
         return self.limit / (self.latency or self.target / 10)
 
     @property
@@ -73,19 +73,19 @@ class Pace:
         return self.strain > STRAINED
 
     def spare(self, now: float) -> int:
-        """How many writes that nobody waits for may be under way now."""
+        """The number of background writes that may be in progress now."""
         if now < self._spared_until:
             return 0
         return 1 if self.strained else max(1, self.allowance(now) // SPARE)
 
     def spared(self, now: float) -> float:
-        """A write that nobody waits for is through; returns when the next may go."""
+        """A background write has finished. Returns when the next one may be sent."""
         if self.strained:
             self._spared_until = now + min(LONGEST_PAUSE, self.latency * self.strain)
         return self._spared_until
 
     def answered(self, now: float, seconds: float) -> None:
-        """The server dealt with a write (what it said does not matter here)."""
+        """The server processed a write (with whatever result)."""
         self.latency += (seconds - self.latency) * (SMOOTHING if self.latency else 1.0)
         self._remember_best(now)
         self._refusals = 0
@@ -95,7 +95,7 @@ class Pace:
             self.limit = min(float(self.most), self.limit + 1 / self.limit)
 
     def _remember_best(self, now: float) -> None:
-        """The least of the last one to two periods of `MEMORY`."""
+        """The least latency of the last one to two periods of `MEMORY`."""
         age = now - self._since
         if age >= MEMORY:
             self._least_before = self._least if age < 2 * MEMORY else self.latency
@@ -104,12 +104,12 @@ class Pace:
         self.best = min(self._least_before, self._least)
 
     def timed_out(self, now: float) -> None:
-        """One write got no answer in time. Its object may be the culprit, so the others go on, only more gently."""
+        """One write got no answer in time. Its object may be the cause, so the others continue, at a lower rate."""
         self._cut(now, 0.7)
 
     def refused(self, now: float, retry_after: float | None = None) -> None:
-        """The server takes no writes now: hold all, at least `retry_after` seconds."""
-        if now >= self.held_until:  # the rest of the same burst does not count again
+        """The server accepts no writes now: pause all of them for at least `retry_after` seconds."""
+        if now >= self.held_until:  # further refusals of the same burst do not count
             hold = min(LONGEST_HOLD, FIRST_HOLD * 2 ** min(self._refusals, 20)) * random.uniform(0.5, 1.0)
             self._refusals += 1
             self._cut_at = float("-inf")

@@ -1,4 +1,4 @@
-"""Keeps ClusterQueue and LocalQueue statuses right, and lets go of configuration objects that are no longer in use."""
+"""Keeps the statuses of ClusterQueues and LocalQueues up to date, and removes finalizers of unused configuration objects."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ log = logging.getLogger(__name__)
 
 #: One write per object in this time, in seconds …
 PERIOD = 1.0
-#: … or in this time while more urgent writes queue up: the API server is the bottleneck, and nobody starts earlier for a count.
+#: … or in this time while more urgent writes are queued: the API server is the bottleneck, and counts start no workload
+#: earlier.
 BUSY_PERIOD = 5.0
-#: … which is so when this many wait.
+#: That is so when this many wait.
 BUSY = 50
-#: How long a policy's status is behind in what it says of delayed heads, in seconds.
+#: Delay of the head delays in a policy's status, in seconds.
 DELAYS_PERIOD = 60.0
 
 
 class HeadDelays:
-    """By how much backfill delayed heads, by QueuePolicy: what its status said when this process began, and what came since."""
+    """The time for which backfill delayed heads, by QueuePolicy: the status when this process began, plus the time since."""
 
     def __init__(self) -> None:
         self._seen: Mapping[str, Mapping[str, float]] = {}  # ClusterQueue -> cause -> seconds since this process began
@@ -41,9 +42,9 @@ class HeadDelays:
     def see(
         self, seconds: Mapping[str, Mapping[str, float]], matched: Callable[[], Mapping[str, Iterable[str]]]
     ) -> bool:
-        """The engine's totals now; what is new counts for the policy that is in force now. True if anything is.
+        """The engine's totals now; new time counts for the policy that is in force now. True if there is any.
 
-        Matching queues with policies is dear: `matched` does it, and is asked only then.
+        Matching queues with policies is expensive: `matched` does it, and is only called then.
         """
         if seconds == self._seen:
             return False
@@ -54,17 +55,15 @@ class HeadDelays:
         return True
 
     def of(self, policy: Json) -> float:
-        """In seconds."""
+        """The total in seconds."""
         uid, since = policy["metadata"].get("uid", ""), self._since.get(key_of(policy), 0.0)
         if uid not in self._before:
-            self._before[uid] = (
-                _recorded(policy) - since
-            )  # what came before belongs to a policy of that name that is gone
+            self._before[uid] = _recorded(policy) - since  # the earlier total belongs to a deleted policy of that name
         return self._before[uid] + since
 
 
 def _recorded(policy: Json) -> float:
-    """What the status says already."""
+    """The total that the status already has."""
     try:
         return quantity.parse_number((policy.get("status") or {}).get("headDelaySeconds") or 0)
     except quantity.QuantityError:
@@ -76,7 +75,7 @@ def _backfill(seconds: Mapping[str, Mapping[str, float]], queue: str) -> float:
 
 
 class QueueWrites(Part):
-    """Writes the statuses of queues and policies that may have changed. Equal statuses are not written."""
+    """Writes the changed statuses of queues and policies. Equal statuses are not written."""
 
     name = "queues"
 
@@ -99,7 +98,7 @@ class QueueWrites(Part):
         self._written: dict[tuple[Resource, str], float] = {}
         self._head_delays = HeadDelays()
         self._delays_due = 0.0
-        #: whose next write waits already: it will say what is true when it is sent
+        #: queues with a write that already waits: its content is computed when it is sent
         self._queued: set[tuple[Resource, str]] = set()
         self._changed_policies = mirror.changes.policies.subscribe(worth=self._is_queue_or_policy)
         self._policies_due = False
@@ -161,7 +160,7 @@ class QueueWrites(Part):
         )
 
     def _look_at_head_delays(self) -> None:
-        """The policies' statuses say it too, once a minute while it grows."""
+        """Mark the policies' statuses for a write, once a minute while delays grow."""
         if time.monotonic() < self._delays_due:
             return
         if self._head_delays.see(self._engine.head_delay_seconds(), self._matched):
@@ -169,7 +168,7 @@ class QueueWrites(Part):
             self._delays_due = time.monotonic() + DELAYS_PERIOD
 
     def _send_policies(self) -> None:
-        """The status of every QueuePolicy: for which queues it is in force."""
+        """Write the status of every QueuePolicy: the queues for which it is in force."""
         matched = self._matched()
         for name, policy in self._mirror.objects[kube.QUEUE_POLICIES].items():
             old = policy.get("status") or {}
@@ -201,7 +200,7 @@ class QueueWrites(Part):
         )
 
     def _let_go(self, resource: Resource, key: str) -> None:
-        """A ClusterQueue or ResourceFlavor that is being deleted goes once nobody uses it."""
+        """Remove the finalizer of a ClusterQueue or ResourceFlavor that is being deleted, once it is not used any more."""
         raw = self._mirror.get(resource, key)
         if raw is None or not deleting(raw) or self._in_use(resource, key):
             return

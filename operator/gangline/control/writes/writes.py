@@ -1,8 +1,8 @@
-"""What this process has asked the API server to do and not heard of yet, and what that means for what it knows.
+"""Writes that this process has requested and that are not confirmed yet, and their effect on what it knows.
 
-All changes of one Workload's status that are due together leave as one patch, computed when it is sent from the newest version
-known and fenced by its resourceVersion. A conflict means that somebody else was faster: the object is read anew, and whoever
-asked for the write thinks again about what is true now.
+All status changes of one Workload that are due together are sent as one patch, computed at the time of sending from the newest
+known version and fenced by its resourceVersion. After a conflict the object is read again, and the owners of the write plan
+again from the present state.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from gangline.kube.resources import Json, ObjectKey, Resource, revision
 log = logging.getLogger(__name__)
 
 Body: TypeAlias = Json | Callable[[], Json | None]
-#: called with the object as the server has it now, or None where nothing had to be written
+#: called with the object as the server has it now, or None if nothing had to be written
 Done: TypeAlias = Callable[[Json | None], None]
 Failed: TypeAlias = Callable[[ApiError], None]
-#: who waits for a write: the job that it was planned for, and what to call
+#: the owner of a write: the job that it was planned for, and the callback
 Waiting: TypeAlias = list[tuple[JobRef | None, Done | None, Failed | None]]
 
-#: How long the watch gets to show what a write collided with, in steps of 20 ms.
+#: How long the watch gets to show the version that a write collided with, in steps of 20 ms.
 WATCH_PATIENCE = 100
-#: Seconds until what could not be read is read again, growing up to the second.
+#: Seconds until a failed read is repeated, growing up to the second number.
 FIRST_REREAD, LONGEST_REREAD = 0.2, 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A write that has left, or part of one, and who waits for it."""
+    """A write that was sent, or part of one, and its owner."""
 
     key: ObjectKey
-    base: int  #: the version of the object from which it was made
+    base: int  #: the version of the object from which it was computed
     doubt: bool
     waiting: Waiting
 
 
 @dataclass(slots=True)
 class _Change:
-    """A change of a status that waits for the next patch."""
+    """A status change that waits for the next patch."""
 
     change: status_changes.Change
     priority: Priority
@@ -67,15 +67,15 @@ class _Change:
 
 @dataclass(slots=True)
 class _Bundle:
-    """The status changes of one Workload: those that wait for the next patch, and those in the one under way."""
+    """The status changes of one Workload: waiting ones, and those of the patch in progress."""
 
     queued: dict[str, _Change] = field(default_factory=dict[str, _Change])
     sent: list[_Change] = field(default_factory=list[_Change])
-    base: int = 0  # the version that the patch under way was computed from
+    base: int = 0  # the version from which the patch in progress was computed
 
 
 class Writes:
-    """What is under way to the API server. `messages` hears of each write that is resolved (`WriteResolved`)."""
+    """Writes in progress. `messages` gets a `WriteResolved` for each finished write."""
 
     def __init__(
         self, client: ApiClient, writer: Writer, mirror: Mirror, *, now: Callable[[], int], messages: Messages
@@ -96,7 +96,9 @@ class Writes:
             self._mirror.upsert(resource, obj)
 
     def gone(self, resource: Resource, key: str, uid: str) -> None:
-        """The object with this uid is no more. Its successor of the same name may be known already, by the answer to a create."""
+        """The object with this uid was deleted. Its successor of the same name may be known already, by the answer to a
+        create.
+        """
         known = self._mirror.get(resource, key)
         if known is None or known["metadata"]["uid"] == uid:
             self._tracking.gone(ObjectKey.parse(resource, key), uid)
@@ -107,7 +109,7 @@ class Writes:
 
     @staticmethod
     def expected(error: ApiError) -> bool:
-        """Errors that only say that the world has moved on."""
+        """Errors that only mean that the object has changed meanwhile."""
         return isinstance(error, Conflict | NotFound)
 
     # --- plain writes ---
@@ -145,7 +147,7 @@ class Writes:
         )
 
     def _submit(self, write: Write) -> None:
-        """The writer tells nobody of a write that turns out to say nothing new; here, its owner hears of it too."""
+        """The writer calls no callback for a write without new content; here, its owner is called too."""
         render, done = write.body, cast("Done", write.on_done)
         if not callable(render):
             self._writer.submit(write)
@@ -161,7 +163,7 @@ class Writes:
         self._writer.submit(write)
 
     def pending(self, resource: Resource, key: str) -> bool:
-        """A write of this object is waiting or under way."""
+        """A write of this object is waiting or in progress."""
         return self._writer.pending(ObjectKey.parse(resource, key))
 
     def delete(
@@ -185,7 +187,7 @@ class Writes:
         done: Done | None = None,
         failed: Failed | None = None,
     ) -> None:
-        """Change the status with the next patch. A newer change of the same `slot` takes the place of a waiting one."""
+        """Change the status with the next patch. A newer change of the same `slot` replaces a waiting one."""
         key = ObjectKey.parse(kube.WORKLOADS, workload)
         bundle = self._bundles.setdefault(key, _Bundle())
         entry = _Change(change, priority, doubt, not_before, [(owner, done, failed)])
@@ -194,7 +196,7 @@ class Writes:
             entry.waiting = [(o, None, f) for o, _, f in old.waiting if o is not None or f is not None] + entry.waiting
             entry.doubt = entry.doubt or old.doubt
         self._begin(key, doubt=entry.doubt)
-        if old is not None:  # only now: in between, nothing would have been in doubt
+        if old is not None:  # only now: before that, no assumption existed
             self._end_quietly(key, doubt=old.doubt)
         bundle.queued[slot] = entry
         self._submit_bundle(key, bundle)
@@ -214,8 +216,8 @@ class Writes:
         )
 
     def _render(self, key: ObjectKey, bundle: _Bundle) -> Json | None:
-        """Everything that waits, as one patch on the newest version; None when it says nothing new."""
-        bundle.sent += bundle.queued.values()  # behind those of a try that was not answered: each is still waited for
+        """All waiting changes, as one patch on the newest version; None when it has no new content."""
+        bundle.sent += bundle.queued.values()  # after those of an attempt without an answer: their owners still wait
         bundle.queued.clear()
         raw = self._mirror.get(key.resource, key.text)
         bundle.base = revision(raw)
@@ -236,7 +238,9 @@ class Writes:
             self._finish(asked, answer)
 
     def _bundle_refused(self, key: ObjectKey, bundle: _Bundle, error: ApiError) -> None:
-        """What waits behind it was decided on the assumption that this would be written (that somebody was admitted, say)."""
+        """Changes that wait behind it were decided on the assumption that it would be written (an admission, say): drop
+        them.
+        """
         bundle.sent += bundle.queued.values()
         bundle.queued.clear()
         for asked in self._take_sent(key, bundle):
@@ -271,7 +275,7 @@ class Writes:
         decides = not self._tracking.in_doubt(key)
         if newest is not None:
             self._mirror.upsert(key.resource, newest, decides=decides, assumed=doubt)
-        elif answer is not None and not is_object:  # the Status of a deletion that is complete
+        elif answer is not None and not is_object:  # the Status of a completed deletion
             self._mirror.remove(key.resource, key.text)
         elif doubt and decides:
             self._mirror.settle(key.resource, key.text)
@@ -281,7 +285,7 @@ class Writes:
             self._messages.tell(WriteResolved(owner, error, key))
 
     def _refused(self, asked: _Asked, error: ApiError) -> None:
-        """Read the object anew before anybody thinks again, so that nobody thinks again about the old one."""
+        """Read the object again before its owners plan again, so that they do not plan on the old version."""
         if not isinstance(error, Conflict | AlreadyExists | NotFound):
             self._finish(asked, None, error)
             return
@@ -294,7 +298,7 @@ class Writes:
         self._finish(asked, answer, error)
 
     async def _overtaken(self, asked: _Asked) -> bool:
-        """The watch shows, now or in a moment, what we collided with: then nothing has to be read."""
+        """The watch shows, now or in a moment, the version that we collided with: then no read is needed."""
         for _ in range(WATCH_PATIENCE):
             if self._tracking.has_news(asked.key, asked.base):
                 return True
@@ -302,8 +306,9 @@ class Writes:
         return False
 
     async def _read_anew(self, asked: _Asked, refusal: ApiError) -> Json | None:
-        """The object as the server has it, however long that takes: a reservation that got through unheard holds quota, and
-        must not be taken for free. None where the watch was faster, or where it may not be read."""
+        """The object as the server has it, however long that takes: a reservation whose answer was lost holds quota, and must
+        not be taken for free. None if the watch was faster, or if it may not be read.
+        """
         key, backoff = asked.key, Backoff(FIRST_REREAD, LONGEST_REREAD)
         while not self._tracking.has_news(key, asked.base):
             try:

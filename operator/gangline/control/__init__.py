@@ -1,1 +1,1 @@
-"""Cluster to engine and back: a mirror of what the cluster says, plans that follow from it, a writer that carries them out."""
+"""The operator, from the cluster to the engine and back: a mirror of the cluster, plans, and writes."""

@@ -65,7 +65,7 @@ def wall_millis() -> int:
 
 
 class MakeForecasting(Protocol):
-    """Makes the service that forecasts; None where this machine lacks what it takes."""
+    """Makes the forecasting service; None if this machine lacks a required library."""
 
     def __call__(
         self,
@@ -104,7 +104,7 @@ class Controller:
         self._wake = asyncio.Event()
         leading = lambda: self.leading  # noqa: E731
 
-        # what all parts share: what is known, what is under way, who hears of what
+        # shared by all parts: the mirror, writes in progress, messages
         self.messages = messages = Messages()
         self.quarantine = quarantine = Quarantine(
             lambda subject, obj, what: messages.tell(ObjectSetAside(*subject, obj, what))
@@ -120,7 +120,7 @@ class Controller:
         owners = PodOwners(mirror)
         pods = PodIndex(engine.observe, mirror.pod_counts, owners=owners, messages=messages)
 
-        # what is done when gangs lose nodes
+        # parts for lost nodes
         departed = DepartedWorkloads(
             mirror, pods, owners, writes.pending, engine.observe, now=now, quarantine=quarantine
         )
@@ -137,7 +137,7 @@ class Controller:
             quarantine=quarantine,
         )
 
-        # who is told what
+        # notifications
         outbox = Outbox(
             SecretReader(client).read,
             outcome=metrics.notified,
@@ -146,14 +146,14 @@ class Controller:
         self.notices = notices = Notices(mirror, outbox.put, now=now, messages=messages)
         Announcements(mirror, notices, recorder, messages, leading=leading)
 
-        # what is decided
+        # decisions
         decisions = Decisions(mirror, writes, engine, recoveries, notices, recorder, metrics, messages)
         self._deciding = Deciding(engine, decisions, writer, metrics, observe=self._observe, quarantine=quarantine)
         troubles = Troubles(mirror, decisions, recorder, quarantine, messages, leading=leading)
         if isinstance(engine, IsolatedEngine):
             engine.report = troubles.engine_fault
 
-        # what looks at running gangs, and ahead
+        # running gangs, and expected starts
         self.stalls = stalls = StallWatch(
             mirror,
             writes,
@@ -167,7 +167,7 @@ class Controller:
             source=telemetry,
             quarantine=quarantine,
         )
-        #: how long workloads run, where that is kept
+        #: runtime forecasts, if enabled
         self.forecasting: Forecasting | None = None
         if forecasting is not None:
             wanted = lambda: self.leading and notices.wants("StartMoved")  # noqa: E731
@@ -175,33 +175,33 @@ class Controller:
                 mirror, writes, messages, wake=self.wake, knows_better=stalls.knows_better, wanted=wanted
             )
 
-        #: The operator's table of contents. In this order parts observe, settle, act and close: facts come before what is
-        #: concluded from them, decisions before the plans that carry them out, and what a part marks for another comes before it.
+        #: The operator's table of contents. Parts observe, settle, act and close in this order: facts before conclusions from
+        #: them, decisions before the plans that carry them out, and a part before the parts for which it marks objects.
         self.parts: tuple[Part, ...] = (
             # facts
-            ClusterFeed(writes, quarantine),  # everything but pods into the mirror, as far as it is news
-            PodFeed(pods, owners, quarantine, all_listed=mirror.know_pods),  # pods, each of a gang or a stranger's
-            departed,  # quota of Workloads that are gone while their pods run
+            ClusterFeed(writes, quarantine),  # new events of everything but pods, into the mirror
+            PodFeed(pods, owners, quarantine, all_listed=mirror.know_pods),  # pods, each with its gang
+            departed,  # quota of deleted Workloads whose pods run
             # decisions
-            decisions,  # how each is carried out, and what is kept of it
-            self._deciding,  # the engine decides, and what it decided is carried out
-            # gangs that lose nodes, and jobs that stop: they mark jobs to be planned
-            UnhealthyNodes(mirror, pods, writes),  # `status.unhealthyNodes`, where Kubernetes mends
-            LeavingJobs(mirror, pods),  # jobs whose last pods go
-            recoveries,  # lost pods replaced, gangs restarted or queued again
-            Fencing(mirror, pods, writer, recorder, mirror.recovery_for),  # pods that can't end
+            decisions,  # carries out each decision, and keeps the state for that
+            self._deciding,  # has the engine decide, and the decisions carried out
+            # lost nodes, and jobs that stop: these mark jobs to be planned
+            UnhealthyNodes(mirror, pods, writes),  # `status.unhealthyNodes`, where Kubernetes replaces pods
+            LeavingJobs(mirror, pods),  # jobs whose last pods end
+            recoveries,  # lost pods replaced, gangs restarted or requeued
+            Fencing(mirror, pods, writer, recorder, mirror.recovery_for),  # pods that cannot end
             # plans
             JobPlanning(mirror, pods, recoveries, writes, notices, recorder, wake=self.wake, quarantine=quarantine),
-            UnownedWorkloads(mirror, pods, owners, departed, writes, quarantine),  # Workloads that no job plans for
-            # pods at gates, whose places follow from admissions
+            UnownedWorkloads(mirror, pods, owners, departed, writes, quarantine),  # Workloads without a job
+            # gated pods, whose places follow from admissions
             PodGates(mirror, pods, writes, writer, quarantine=quarantine),  # placed by topology
             DomainGates(mirror, pods, writer, engine),  # gangs that take whole domains
-            # what people see
+            # what users see
             QueueWrites(mirror, writes, writer, engine, now, fair=fair_sharing),  # statuses of queues and policies
-            notices,  # who is told what
-            outbox,  # and how it is delivered
+            notices,  # notices
+            outbox,  # and their delivery
             stalls,  # gangs that hang
-            LastWrites(writer),  # closed here: nothing is written any more
+            LastWrites(writer),  # closed here: nothing is written after this
             *([self.forecasting] if self.forecasting is not None else []),  # follows all facts, and learns from them
         )
         kinds = {kind for part in self.parts for kind in part.kinds}
@@ -210,7 +210,7 @@ class Controller:
     # --- in ---
 
     def sink(self, resource: Resource) -> Callable[[Event], None]:
-        """Where the reflector of `resource` tells what it sees."""
+        """The callback of the reflector of `resource`."""
 
         def take(event: Event) -> None:
             self._inbox.append((resource, event))
@@ -219,7 +219,7 @@ class Controller:
         return take
 
     def wake(self) -> None:
-        """Something else than an event gives reason to decide."""
+        """A reason other than an event to decide."""
         self._wake.set()
 
     def _observe(self, change: model.Change) -> None:
@@ -234,13 +234,13 @@ class Controller:
         self._wake.set()
 
     def retire(self) -> None:
-        """Decide nothing more; what was decided is still carried out."""
+        """Decide nothing more; decisions made before are still carried out."""
         self.leading = False
 
     # --- the loop ---
 
     async def run(self) -> None:
-        """Runs until cancelled. An error about one object never stops the others, nor does one that nobody thought of."""
+        """Runs until cancelled. No error of one object stops the others."""
         while True:
             await self._attempt_to_wait(self._woken)
             self._wake.clear()
@@ -257,7 +257,7 @@ class Controller:
             await asyncio.sleep(1.0)
 
     async def _woken(self) -> None:
-        """Returns when something has happened or is due, and what comes with it has arrived."""
+        """Returns when something has happened or is due, and the rest of the burst has arrived."""
         times = (self.engine.next_wakeup(self._now()), *(part.due for part in self.parts)) if self.leading else ()
         due = min((time for time in times if time is not None), default=None)
         soonest = 0.0 if self._deciding.room else LONGEST_ROUND
@@ -270,7 +270,7 @@ class Controller:
         await asyncio.sleep(self._deciding.gathering)
 
     def absorb(self) -> None:
-        """Take in everything that has arrived."""
+        """Process all events that have arrived."""
         while self._inbox:
             resource, event = self._inbox.popleft()
             if isinstance(event, Upsert):
@@ -286,12 +286,12 @@ class Controller:
             part.observe(resource, event)
 
     def act(self) -> None:
-        """Decide, and bring everything whose circumstances changed one step further."""
+        """Decide, and advance every object whose circumstances changed."""
         for part in self.parts:
             self._attempt(part.name, partial(part.act, self._now()))
 
     def _attempt(self, name: str, work: Callable[[], None]) -> None:
-        """One part of a round. What it can't do is said, and the others do theirs."""
+        """One part of a round. A failure is logged, and the other parts run."""
         try:
             work()
         except Exception:

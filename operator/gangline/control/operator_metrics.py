@@ -1,4 +1,4 @@
-"""Prometheus metrics under Kueue's names, fed by what is carried out and by the engine's ledger."""
+"""Prometheus metrics under Kueue's names, from the decisions carried out and the engine's ledger."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from gangline.kube.resources import Json
 BUCKETS = (1.0, *(2.5 * 2**n for n in range(14)))
 
 
-# When each series began is of no use to anybody here (Kueue's metrics lack it, too), and a tenth of the lines of a scrape.
+# The creation time of each series is of no use here (Kueue's metrics lack it, too), and a tenth of the lines of a scrape.
 disable_created_metrics()
 
 
 class _Counts(Collector):
-    """Counters, or gauges, that somebody else keeps, read when they are scraped."""
+    """Counters, or gauges, that another object keeps, read when they are scraped."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Metrics:
         self._notified = Counter(
             "gangline_notifications", "Notices, by what became of them.", ["kind", "outcome"], **make
         )
-        #: of each of these the series of ClusterQueues that are gone are removed
+        #: the series of deleted ClusterQueues are removed from each of these
         self._by_queue = (
             *(self._reserved, self._admitted, self._evicted, self._quota_wait, self._wait, self._checks_wait),
             *(self._pending, self._reserving, self._active, self._status, self._recoveries),
@@ -91,13 +91,13 @@ class Metrics:
         self.decide_cpu = Counter("gangline_decide_cpu_seconds", "CPU time of all rounds of deciding.", **make)
 
     async def text(self) -> bytes:
-        """All metrics as Prometheus reads them. With 1,000 queues they are 40,000 lines and more: the loop goes on meanwhile."""
+        """All metrics as Prometheus reads them. With 1,000 queues these are 40,000 lines and more: the loop runs meanwhile."""
         return await asyncio.to_thread(generate_latest, self.registry)
 
     def count_requests(
         self, requests: Callable[[], Mapping[tuple[str, ...], int]], writes: Callable[[], Mapping[tuple[str, ...], int]]
     ) -> None:
-        """What this process asks of the API server: every request, and what became of every intended write."""
+        """Requests to the API server, and the outcome of every intended write."""
         requested = _Counts("gangline_api_requests", "Requests to the API server.", ["verb", "resource"], requests)
         written = _Counts("gangline_writes", "Intended writes.", ["verb", "resource", "outcome"], writes)
         self.registry.register(requested)
@@ -108,7 +108,7 @@ class Metrics:
         failures: Callable[[], Mapping[tuple[str, ...], float]],
         objects: Callable[[], Mapping[tuple[str, ...], float]],
     ) -> None:
-        """Objects that could not be handled: attempts that failed, and what is set aside at the moment."""
+        """Objects that could not be handled: failed attempts, and quarantined objects."""
         failed = _Counts(
             "gangline_object_failures", "Failed attempts to handle an object.", ["stage", "kind"], failures
         )
@@ -117,7 +117,7 @@ class Metrics:
         self.registry.register(_Counts("gangline_quarantined_objects", aside, ["kind"], objects, GaugeMetricFamily))
 
     def count_head_delay(self, read: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
-        """For how long heads with a reservation were kept waiting by those that were started before them."""
+        """Time for which backfilled workloads kept reserved heads waiting."""
         text = "Time for which a reserved head waited only because of workloads that were started before it."
         self.registry.register(_Counts("gangline_head_delay_seconds", text, ["cluster_queue", "cause"], read))
 
@@ -130,7 +130,7 @@ class Metrics:
             self._wait.labels(queue).observe(waited)
 
     def admitted(self, queue: str, waited: int) -> None:
-        """Admission checks are through, `waited` seconds after the quota."""
+        """Admission checks are ready, `waited` seconds after the quota."""
         self._known.add(queue)
         self._admitted.labels(queue).inc()
         self._checks_wait.labels(queue).observe(waited)
@@ -159,7 +159,7 @@ class Metrics:
         self._notified.labels(kind, outcome).inc()
 
     def queues(self, engine: Engine, names: list[str]) -> None:
-        """Refresh the gauges from the ledger, and drop the series of queues that are gone; called when they are scraped."""
+        """Refresh the gauges from the ledger, and drop the series of deleted queues; called at a scrape."""
         for gone in self._known - {"", *names}:
             for metric in self._by_queue:
                 metric.remove_by_labels({"cluster_queue": gone})

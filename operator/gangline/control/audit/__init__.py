@@ -1,4 +1,4 @@
-"""A record of what the engine was told and what it decided.
+"""The audit record: every fact that the engine received, and every decision.
 
-In: facts and decisions. Out: a file from which everything can be decided again, and what came of doing so.
+In: facts and decisions. Out: a file from which everything can be decided again, and the result of doing so.
 """

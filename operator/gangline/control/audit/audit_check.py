@@ -1,5 +1,6 @@
-"""Decides an audit record again: the same facts must lead to the same decisions, and nothing that was started early may have
-kept a reserved head waiting against the policy of its queue."""
+"""Decides an audit record again: the same facts must lead to the same decisions, and no backfill may have delayed a reserved
+head against the policy of its queue.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +15,15 @@ from gangline.control.audit.audit_log import Begin, Entry, Gap, Round
 from gangline.engine import BACKFILL, REVOKED, Engine, HeadStart, model
 from gangline.kube.resources import Json
 
-#: policies with which no reserved head may be kept waiting by backfill
+#: revocation policies under which backfill never delays a reserved head
 PROMISED: Final = frozenset({"Overdue", "Any"})
-#: differences that are told one by one
+#: differences that are listed one by one
 TOLD: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A round that came out otherwise. Decisions as `Kind workload`."""
+    """A round with another result than recorded. Decisions as `Kind workload`."""
 
     now: model.Millis
     recorded: tuple[str, ...]  # but not decided again
@@ -31,7 +32,7 @@ class Difference:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of deciding a record again. Times are milliseconds, head delays seconds."""
+    """The result of deciding a record again. Times are milliseconds, head delays seconds."""
 
     runs: int = 0
     rounds: int = 0
@@ -46,26 +47,26 @@ class Outcome:
     differences: list[Difference] = field(default_factory=list[Difference])
     #: ClusterQueue -> cause -> seconds
     head_delay: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
-    heads: list[HeadStart] = field(default_factory=list[HeadStart])  # the last that started from a reservation
-    revoke: dict[str, str] = field(default_factory=dict[str, str])  # ClusterQueue -> what its policy says of revoking
-    unreadable: int = 0  # lines: a process that was killed leaves one behind at most
-    partial: bool = False  # the record begins in the midst of a run
-    gaps: int = 0  # entries that could not be written: from each on to the next beginning nothing is decided again
+    heads: list[HeadStart] = field(default_factory=list[HeadStart])  # the last heads that started from a reservation
+    revoke: dict[str, str] = field(default_factory=dict[str, str])  # ClusterQueue -> `revoke` of its policy
+    unreadable: int = 0  # unreadable lines: a killed process leaves at most one behind
+    partial: bool = False  # the record begins in the middle of a run
+    gaps: int = 0  # entries that could not be written: nothing after one is decided again before the next beginning
 
     @property
     def broken(self) -> float:
-        """Seconds for which heads were delayed by what their queue's policy says that they are not delayed by."""
+        """Seconds of head delay that the policy of the head's queue excludes."""
         delays = ((queue, cause, s) for queue, causes in self.head_delay.items() for cause, s in causes.items())
         return sum(s for queue, cause, s in delays if cause == BACKFILL and self.revoke.get(queue, "") in PROMISED)
 
     @property
     def late(self) -> list[HeadStart]:
-        """Heads that started later than they were first promised, whoever was to blame."""
+        """Heads that started later than first promised, whatever the cause."""
         return [head for head in self.heads if head.promised is not None and head.started > head.promised]
 
     @property
     def holds(self) -> bool:
-        """Every decision came out as recorded, and no head was delayed by what its policy promises it is not."""
+        """Every decision came out as recorded, and no head was delayed against its policy."""
         return not self.differing and self.broken == 0
 
     def as_json(self) -> Json:
@@ -92,7 +93,7 @@ class Outcome:
 
 
 def files(path: Path) -> list[Path]:
-    """The record and what was put aside of it, oldest first."""
+    """The record and its rotated files, oldest first."""
     aside = [p for p in path.parent.glob(f"{path.name}.*") if p.suffix[1:].isdigit()]
     return [*sorted(aside, key=lambda p: -int(p.suffix[1:])), path]
 
@@ -115,7 +116,7 @@ def read(paths: Iterable[Path], outcome: Outcome) -> Iterator[Entry]:
 
 
 def check(entries: Iterable[Entry], outcome: Outcome) -> Outcome:
-    """Play everything to an engine of the same kind; `outcome` is filled in."""
+    """Replay everything to an engine of the same kind; the result goes to `outcome`."""
     replayed = _Replayed(outcome)
     for entry in entries:
         replayed.take(entry)
@@ -129,7 +130,7 @@ class _Replayed:
         self._engine: Engine | None = None
         self._run = ""
         self._serial = -1
-        self._known = 0  # so many facts are no news
+        self._known = 0  # this many facts were known before
         self._from_facts = False
 
     def take(self, entry: Entry) -> None:
@@ -145,7 +146,7 @@ class _Replayed:
                 self._observe(entry)
 
     def end(self) -> None:
-        """Count what the engine says of the heads; a run is over."""
+        """Add the engine's figures on heads; a run is over."""
         if self._engine is None:
             return
         self._outcome.heads += self._engine.head_starts()
@@ -192,9 +193,7 @@ class _Replayed:
             if isinstance(decision, model.Preempt) and decision.reason == REVOKED:
                 outcome.revocations.append(decision.workload)
         repeated = tuple(self._engine.decide(entry.now, entry.room))
-        if (
-            self._from_facts
-        ):  # an engine that began with facts alone does not know what it has said to whom, and since when
+        if self._from_facts:  # an engine built from facts alone does not know which reasons it reported
             recorded, repeated = _without_words(entry.decisions), _without_words(repeated)
         else:
             recorded = entry.decisions

@@ -1,8 +1,8 @@
-"""A record of what the engine was told and what it decided, enough to decide it all again.
+"""Writes the audit record: every fact that the engine received and every decision, enough to decide all of it again.
 
-One line of JSON each: the beginning of a run, a fact, or a round of decisions with its time. Lines are written by a thread of
-their own; what the loop pays is an append to a list. A file that has grown too large is put aside, and the next one begins with
-everything that is known, so that each can be read without those before it.
+One line of JSON each: the beginning of a run, a fact, or a round of decisions with its time. A thread of its own writes the
+lines; the loop only appends to a list. A file that has grown too large is rotated, and the next one begins with all known
+facts, so that each file can be read alone.
 """
 
 from __future__ import annotations
@@ -27,28 +27,30 @@ from gangline.kube.resources import Json
 log = logging.getLogger(__name__)
 
 
-#: what has happened is on the disk after this time, in seconds
+#: entries are on the disk after this time, in seconds
 FLUSH_EVERY: Final = 0.5
-#: a file larger than this is put aside, in bytes …
+#: a file larger than this is rotated, in bytes …
 MAX_BYTES: Final = 64 * 2**20
-#: … and so many of those are kept
+#: … and this many rotated files are kept
 KEPT: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """From here on a new engine decides (`serial` 0), or the same one goes on in a new file, which first says all it knows."""
+    """From here on a new engine decides (`serial` 0), or the same one continues in a new file, which begins with all known
+    facts.
+    """
 
     run: str
     serial: int
     at: model.Millis
     settings: model.Settings
-    known: int = 0  # so many facts follow that say what the engine knew already
+    known: int = 0  # number of following facts that the engine knew before
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One call of `decide`, and what came of it."""
+    """One call of `decide`, and its result."""
 
     now: model.Millis
     decisions: tuple[model.Decision, ...]
@@ -57,7 +59,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Something that could not be written was here: what follows can't be decided again before the next beginning."""
+    """An entry that could not be written was here: the rest cannot be decided again before the next beginning."""
 
     why: str
 
@@ -103,10 +105,10 @@ def from_line(line: bytes) -> Entry:
 
 
 class AuditLog:
-    """Appends entries to a file, in a thread. What cannot be written is dropped, and said so once."""
+    """Appends entries to a file, in a thread. An entry that cannot be written is dropped, and reported once."""
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, kept: int = KEPT) -> None:
-        self.lost = 0  #: how often an entry could not be written
+        self.lost = 0  #: number of entries that could not be written
         self._path = path
         self._max_bytes = max_bytes
         self._kept = kept
@@ -118,19 +120,19 @@ class AuditLog:
 
     @property
     def full(self) -> bool:
-        """It is time for a new file: the next entry should be a Begin that says all that is known."""
+        """It is time for a new file: the next entry should be a Begin with all known facts."""
         return self._size > self._max_bytes
 
     @property
     def backlog(self) -> int:
-        """Entries that are not on the disk yet."""
+        """Number of entries that are not on the disk yet."""
         return len(self._waiting)
 
     def add(self, entry: Entry) -> None:
         self._waiting.append(entry)
 
     def begin_anew(self, entries: Iterable[Entry]) -> None:
-        """Put the file aside and begin another one with these."""
+        """Rotate the file and begin another one with these entries."""
         self._size = 0
         self._waiting.extend(entries)
 
@@ -142,7 +144,7 @@ class AuditLog:
         try:
             file = files.append(self._path)
             if self._size:
-                file.write(b"\n")  # whoever wrote here before may have been killed within a line
+                file.write(b"\n")  # an earlier process may have been killed within a line
         except OSError as error:
             log.error("no audit record: %s", error)
             return
@@ -155,7 +157,7 @@ class AuditLog:
                 if not self.lost:
                     log.error("the audit record has a gap: %s", error)
                 self.lost += 1
-            except Exception:  # the thread goes on, whatever it is
+            except Exception:  # the thread continues after any error
                 log.exception("the audit record has a gap")
                 self.lost += 1
         file.close()
@@ -172,7 +174,7 @@ class AuditLog:
         return file
 
     def _line(self, entry: Entry) -> bytes:
-        """What can't be written costs that entry alone: a line says that it is missing."""
+        """The JSON of an entry; one that cannot be written becomes a line that says so."""
         try:
             return to_line(entry)
         except Exception as error:
@@ -192,7 +194,7 @@ def rotate(path: Path, kept: int) -> None:
 
 
 class RecordedEngine(IsolatedEngine):
-    """An engine that writes down what it is told and what it decides."""
+    """An engine that records its facts and decisions."""
 
     def __init__(self, settings: model.Settings, record: AuditLog, *, at: model.Millis) -> None:
         super().__init__(settings)
@@ -216,13 +218,13 @@ class RecordedEngine(IsolatedEngine):
         return decisions
 
     def _rebuild(self) -> None:
-        """It is another engine from here on, which knows less."""
+        """The engine was rebuilt, with fewer facts: record that."""
         super()._rebuild()
         self._run, self._serial = uuid.uuid4().hex, 0
         self._write_anew()
 
     def _write_anew(self) -> None:
-        """Another file, which begins with all that is known."""
+        """Begin another file, with all known facts."""
         self._serial += 1
         known = self.facts()
         self._record.begin_anew([Begin(self._run, self._serial, self._at, self.settings, len(known)), *known])

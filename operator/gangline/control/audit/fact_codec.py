@@ -1,4 +1,4 @@
-"""Facts and decisions of the engine as JSON, and back: every field by its name, those that say nothing new left out.
+"""Facts and decisions of the engine as JSON, and back: every field by its name, fields with their default left out.
 
 The dataclasses of the engine's model are the format; pydantic reads and writes them.
 """
@@ -19,7 +19,7 @@ from gangline.engine import model
 
 Json: TypeAlias = Any
 
-#: what a Change does to an item
+#: what a Change does with an item
 PUT: Final = "+"
 GONE: Final = "-"
 WRITE_FAILED: Final = "!"
@@ -94,7 +94,7 @@ def to_json(value: Any) -> Json:
 
 
 def from_json(kind: type, body: Any) -> Any:
-    """A dataclass of the engine's model. Raises FactError naming the field that makes no sense."""
+    """A dataclass of the engine's model. Raises FactError naming the invalid field."""
     try:
         (found,) = _adapter(kind).validate_python([body])
     except ValidationError as error:
@@ -107,7 +107,7 @@ def from_json(kind: type, body: Any) -> Any:
 
 @cache
 def _adapter(kind: Any) -> TypeAdapter[list[Any]]:
-    """In a list, since a dataclass that is not pydantic's takes its settings from what it is in."""
+    """An adapter for a list of it, since pydantic applies the configuration only to what contains a foreign dataclass."""
     in_a_list: Any = types.GenericAlias(list, (kind,))
     return TypeAdapter(in_a_list, config=ConfigDict(extra="forbid"))
 

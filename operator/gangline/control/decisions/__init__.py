@@ -1,4 +1,4 @@
-"""From each decision of the engine to the writes that make it true.
+"""Carrying out the engine's decisions.
 
 In: `model.Decision`. Out: status changes, events, metrics and notices.
 """

@@ -1,4 +1,4 @@
-"""Events and notices that follow from what parts tell each other."""
+"""Events and notices that follow from the messages between parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gangline.kube import resources as kube
 
 
 class Announcements:
-    """A listener without a state of its own. `leading` says whether this process may tell anybody anything."""
+    """A listener without state of its own. `leading` says whether this process may announce anything."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Announcements:
         self._notices.tell("Swapped", message.workload, message.text)
 
     def _start_foreseen(self, message: StartForeseen) -> None:
-        """Whoever was told another time may want to know."""
+        """Receivers that were given another start may want to know."""
         raw = self._mirror.get(kube.WORKLOADS, message.workload)
         if raw is not None and self._leading():
             self._notices.expects(raw, message.start.p50, message.start.because)
@@ -46,7 +46,7 @@ class Announcements:
         self._recorder.record(message.workload, "Normal", "StartMoved", message.text)
 
     def _delivery_failed(self, message: DeliveryFailed) -> None:
-        """The policies that name the receiver say so."""
+        """Report it at the policies that name the receiver."""
         wanted = (message.namespace, message.name)
         for policy in self._mirror.objects[kube.QUEUE_POLICIES].values():
             secrets = [rule["secretRef"] for rule in policy["spec"].get("notify") or ()]

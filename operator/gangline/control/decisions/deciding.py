@@ -1,4 +1,4 @@
-"""When the engine decides and how much at a time, and what becomes of each decision."""
+"""When the engine decides and how many decisions at a time, and what becomes of each."""
 
 from __future__ import annotations
 
@@ -18,33 +18,34 @@ from gangline.kube import resources as kube
 
 #: Facts that arrive within this time are decided on together, in seconds …
 GATHER: Final = 0.003
-#: … or within nine times the CPU time that the last decision took, up to this: where a thousand queues wait, deciding is dear.
+#: … or within nine times the CPU time of the last decision, up to this: with a thousand queues, deciding is expensive.
 LONGEST_GATHER: Final = 0.5
-#: … or, where the API server is strained, within as long as a write takes there, up to `LONGEST_ROUND`.
+#: … or, when the API server is strained, within the time that a write takes, up to `LONGEST_ROUND`.
 LONGEST_ROUND: Final = 0.25
-#: Nobody is admitted or preempted sooner than about this before it can be written, in seconds.
+#: No workload is admitted or preempted much earlier than this before the write, in seconds.
 AHEAD: Final = 1.0
-#: how the attempt to carry out a decision is called where it fails
+#: name of the stage that fails where a decision cannot be carried out
 CARRYING_OUT: Final = "carrying out a decision"
 
 
 def gathering(deciding: float, pace: Pace) -> float:
-    """For how long to gather facts after a decision that took so much CPU, in seconds: nine tenths of the time are for others.
+    """How long to gather facts after a decision that took this much CPU, in seconds: nine tenths of the time are for other
+    work.
 
-    What is decided sooner than it can be written waits anyway, and takes time from whoever writes it. And where little is
-    decided at a time, whatever comes free goes to whoever waits just then, and has to be taken away again from most of them by
-    the next with a higher priority: two more writes for a server that is strained already.
+    A decision made sooner than it can be written waits anyway, and takes CPU time from the writes. And when few decisions are
+    made at a time, released quota goes to whichever workload waits at that moment, and is preempted again for the next one with
+    a higher priority: two more writes for a server that is already strained.
     """
     seconds = min(LONGEST_GATHER, max(GATHER, 9.0 * deciding))
     return max(seconds, min(LONGEST_ROUND, pace.latency)) if pace.strained else seconds
 
 
 def room(pace: Pace, urgent: int) -> int:
-    """How many decisions there is room for: what can be written within `AHEAD`, less the `urgent` writes that there are.
+    """The number of decisions for which there is room: what can be written within `AHEAD`, minus the present `urgent` writes.
 
-    What is decided long before it can be written holds quota that nobody uses, so that others wait, and whoever comes with a
-    higher priority takes it away again: more writes for a server that can't keep up as it is. There is room again when half of it
-    has been written: the fewer rounds, the less each decision costs.
+    A decision made long before its write holds quota that no pod uses, so that others wait, and a later workload with a higher
+    priority preempts it again: more writes for a server that cannot keep up. There is room again when half of the writes are
+    done: the fewer rounds, the less each decision costs.
     """
     most = max(2 * pace.most, round(AHEAD * pace.rate))
     left = most - urgent
@@ -66,7 +67,7 @@ class Deciding(Part):
         observe: Callable[[model.Change], None],
         quarantine: Quarantine,
     ) -> None:
-        """`observe` tells the engine, and whoever follows its facts."""
+        """`observe` passes facts to the engine and to the parts that follow its facts."""
         self._engine = engine
         self._decisions = decisions
         self._writer = writer
@@ -77,7 +78,7 @@ class Deciding(Part):
 
     @property
     def gathering(self) -> float:
-        """For how long to gather facts before the next decision, in seconds."""
+        """Seconds to gather facts before the next decision."""
         return gathering(self._took, self._writer.pace)
 
     @property
@@ -94,7 +95,7 @@ class Deciding(Part):
             self._carry_out(decision)
 
     def _carry_out(self, decision: model.Decision) -> None:
-        """A decision that can't be carried out is taken back at once: nothing is held by what is not written."""
+        """A decision that cannot be carried out is taken back at once: an unwritten decision holds no quota."""
         if isinstance(decision, model.Warn):
             resource, key = kube.BY_KIND[decision.kind], decision.about
         else:

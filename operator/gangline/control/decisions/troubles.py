@@ -1,4 +1,4 @@
-"""What is said of objects that can't be handled: on the object, and of a Workload in its condition."""
+"""Reports on objects that cannot be handled: an event on the object, and the condition of a Workload."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from gangline.kube import resources as kube
 
 log = logging.getLogger(__name__)
 
-#: what of the engine's facts is an object of the API
+#: facts of the engine that are objects of the API
 _RESOURCES = {kind: resource for resource, (kind, _) in READERS.items()} | {model.WorkloadPods: kube.WORKLOADS}
 
 
 class Troubles:
-    """A listener: says of each object that is set aside what is wrong with it. `leading` says whether this process may."""
+    """A listener: reports what is wrong with each quarantined object. `leading` says whether this process may."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Troubles:
         messages.subscribe(ObjectSetAside, self._set_aside)
 
     def engine_fault(self, fault: Fault) -> None:
-        """The engine leaves out what it can't deal with."""
+        """The engine leaves out an object that makes it fail."""
         if resource := _RESOURCES.get(fault.kind):
             self._quarantine.note("deciding about it", resource, fault.key, fault.error)
         else:

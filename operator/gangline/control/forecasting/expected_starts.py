@@ -1,10 +1,10 @@
-"""When the waiting will start, as it looks now: kept for whoever asks, and written to the status of GPUJobs.
+"""Expected starts of waiting workloads: kept for requests, and written to the status of GPUJobs.
 
-The outlook is made in a process of its own, from everything that the engine knows; here it costs a copy of that. It is made only
-while a GPUJob waits or somebody asked lately, and so seldom that it takes a small part of one core.
+The outlook is computed in a process of its own, from all facts of the engine; here it costs a copy of these. It is only
+computed while a GPUJob waits or a client asked lately, and so seldom that it takes a small part of one core.
 
-A status is written when it first can say something, and then only when the start moved by more than five minutes and a tenth of
-the wait, or the forecast by more than a tenth, at most once a minute. Workloads without a GPUJob cost no write at all.
+A status is written when a start is first known, and then only when the start moved by more than five minutes and a tenth of the
+wait, or the forecast by more than a tenth, at most once a minute. Workloads without a GPUJob cost no write at all.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from gangline.kube.resources import Json, ObjectKey
 
 log = logging.getLogger(__name__)
 
-#: an outlook is good for so long, in seconds, …
+#: an outlook is valid for this long, in seconds, …
 FRESH: Final = 5.0
-#: … or for so many times as long as it took, …
+#: … or for this many times as long as it took, …
 SHARE: Final = 10.0
-#: … and where nothing has changed, for so long: what takes longer than was thought moves it all the same
+#: … and if nothing has changed, for this long: runs that take longer than expected move it all the same
 STALE: Final = 60.0
-#: somebody who asked wants to know for so long
+#: outlooks are computed for this long after a request
 INTEREST: Final = 120.0
-#: seconds that may be spent on an outlook beyond its first course, on one course, and altogether
+#: seconds for further courses of an outlook, for one course, and altogether
 COURSES: Final = 1.0
 PATIENCE: Final = 60.0
 HORIZON: Final = 7 * 86_400_000  # milliseconds
-#: a start that moved less than this, in milliseconds, and less than this share of the wait, is not told again
+#: a start that moved by less than this, in milliseconds, and less than this share of the wait, is not written again
 MOVED: Final = 300_000
 MOVED_SHARE: Final = 0.1
-#: so is a forecast that changed by less than this share
+#: nor is a forecast that changed by less than this share
 CHANGED_SHARE: Final = 0.1
 #: one status is written at most this often, in seconds
 PERIOD: Final = 60.0
-#: so many statuses are written at a time
+#: number of statuses written at a time
 BATCH: Final = 20
 #: the schema's limit
 MAX_BECAUSE: Final = 1024
@@ -60,7 +60,7 @@ MAX_BECAUSE: Final = 1024
 
 @dataclass(slots=True)
 class Accuracy:
-    """How the first expectation for each workload turned out; `errors` are the latest. Times in milliseconds."""
+    """The accuracy of the first expected start of each workload; `errors` are the latest. Times in milliseconds."""
 
     starts: int = 0
     within_p50: int = 0
@@ -77,7 +77,7 @@ class Accuracy:
         self.restore(0, 0, 0, ())
 
     def restore(self, starts: int, within_p50: int, within_p90: int, errors: Iterable[int]) -> None:
-        """Go on from what was counted before."""
+        """Continue from earlier counts."""
         self.starts, self.within_p50, self.within_p90 = int(starts), int(within_p50), int(within_p90)
         self.errors.clear()
         self.errors.extend(map(int, errors))
@@ -94,7 +94,7 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """What the status of a GPUJob says. Times in milliseconds; `at` in monotonic seconds."""
+    """The content of a GPUJob's status. Times in milliseconds; `at` in monotonic seconds."""
 
     p50: model.Millis | None
     p90: model.Millis | None
@@ -103,10 +103,10 @@ class _Recorded:
 
 
 class Expected:
-    """The expected starts of all that wait.
+    """The expected starts of all waiting workloads.
 
-    `estimate` gives what is forecast for a workload; `wanted` says whether somebody beside GPUJobs wants to know; `messages`
-    hears of every start that is foreseen; `foresee` makes an outlook from its request, blocking.
+    `estimate` returns a workload's forecast; `wanted` says whether any client besides GPUJobs needs starts; `messages` gets
+    every expected start; `foresee` computes an outlook from its request, blocking.
     """
 
     def __init__(
@@ -136,15 +136,15 @@ class Expected:
         self._first: dict[str, ExpectedStart] = {}
         self._changed = True
         self._made = self._good_until = self._asked_until = float("-inf")
-        self._recorded: dict[str, _Recorded] = {}  # key of a GPUJob -> what its status says
+        self._recorded: dict[str, _Recorded] = {}  # key of a GPUJob -> the content of its status
 
     # --- in -----------------------------------------------------------------------------------------------------------
 
     def note(self, change: model.Change) -> None:
-        """A fact that the engine was told of."""
+        """The engine received a fact."""
         match change:
             case model.Put(model.Node() | model.Namespace()):
-                return  # said again and again, and seldom of consequence
+                return  # frequent, and seldom of consequence
             case model.Put(model.Workload(admission=admission) as value) if admission is not None:
                 first = self._first.pop(value.key, None)
                 if first is not None:
@@ -156,7 +156,7 @@ class Expected:
         self._changed = True
 
     def ask(self) -> None:
-        """Somebody wants to know."""
+        """A client asks for starts."""
         self._asked_until = self._clock() + INTEREST
 
     # --- the outlook --------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class Expected:
         return False
 
     async def look(self) -> None:
-        """Make an outlook, off the loop."""
+        """Compute an outlook, off the loop."""
         begun, self._changed = self._clock(), False
         facts, settings, now = self._engine.facts(), self._engine.settings, self._now()
         try:
@@ -206,7 +206,7 @@ class Expected:
     # --- statuses -----------------------------------------------------------------------------------------------------
 
     def flush(self) -> int:
-        """Write the statuses that have something new to say. Returns how many."""
+        """Write the statuses that changed. Returns how many."""
         jobs = self._mirror.objects[kube.GPU_JOBS]
         for gone in [key for key in self._recorded if key not in jobs]:
             del self._recorded[gone]
@@ -216,7 +216,7 @@ class Expected:
                 break
             try:
                 sent += self._tell(key, job)
-            except Exception:  # its status was written by somebody else: the others are told all the same
+            except Exception:  # another process wrote its status: messages are sent all the same
                 log.exception("%s: its status can't be told when it starts", key)
                 self._recorded[key] = _Recorded(None, None, None, self._clock())
         return sent
@@ -259,7 +259,7 @@ class Expected:
 
 
 def _recorded(job: Json) -> _Recorded:
-    """What the status says already, from before this process began."""
+    """The content of the status from before this process began."""
     status = job.get("status") or {}
     start, forecast = status.get("expectedStart") or {}, status.get("forecast")
     estimate = None

@@ -1,4 +1,4 @@
-"""What `gangline_forecast_*` says, read when it is scraped."""
+"""The metrics `gangline_forecast_*`, read when they are scraped."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Forecasts in the running operator: remembers, follows the workloads, trains now and then, and says how well it does.
+"""Forecasts in the running operator: history, estimates, training, and accuracy.
 
-Start: what the history holds is played to a new forecaster in a thread, the model that was trained last is loaded, and from then
-on the facts that have gathered are taken in. Until then the engine decides without estimates, which only makes it cautious.
+Start: the history is replayed to a new forecaster in a thread, the last trained model is loaded, and then the facts that have
+gathered are processed. Until then the engine decides without estimates, which only makes it cautious.
 """
 
 from __future__ import annotations
@@ -32,35 +32,36 @@ from gangline.kube.resources import Json, Resource
 
 log = logging.getLogger(__name__)
 
-#: facts that arrive within this time are taken in together, in seconds
+#: facts that arrive within this time are processed together, in seconds
 GATHER: Final = 0.05
-#: the loop is kept for so long at a time, in seconds …
+#: the event loop is used for this long at a time, in seconds …
 SLICE: Final = 0.004
-#: … and then given to others for so long
+#: … and then left to other tasks for this long
 PAUSE: Final = 0.01
-#: estimates are looked at this often when nothing arrives, in seconds
+#: estimates are renewed this often when no fact arrives, in seconds
 LOOK_EVERY: Final = 1.0
-#: training begins so long after the start, and again after so long
+#: training begins this long after the start, and again after this time
 TRAIN_FIRST: Final = 60.0
 TRAIN_EVERY: Final = 6 * 3600.0
 #: the model is compared with the baseline this often, in seconds
 JUDGE_EVERY: Final = 60.0
-#: whoever asks waits so long at most for estimates that are being made, in seconds
+#: a request waits at most this long for estimates in progress, in seconds
 SETTLE: Final = 3.0
-#: what was counted of the accuracy is kept this often, in seconds
+#: the accuracy is stored this often, in seconds
 KEEP_EVERY: Final = 30.0
-#: so many runs that ended are kept by a process that does not lead, in case that it will
+#: number of finished runs that a standby keeps, in case it becomes leader
 MAX_UNWRITTEN: Final = 20_000
-#: what waits to be written may take so long at the end, in seconds
+#: waiting writes may take this long at the end, in seconds
 PATIENCE: Final = 5.0
 
 
 class Forecasting(Part):
-    """One per operator. `leading` tells whether this process may write history; `wake` is called when estimates moved.
+    """The forecasting service of an operator. `leading` says whether this process may write history; `wake` is called when
+    estimates moved.
 
-    `synced` returns when everything was listed once: before, a workload may be seen without the job that says how long it runs.
-    `knows_better` says of a workload that the engine has a better estimate than a forecast; `wanted` says whether anybody has
-    to be told of expected starts.
+    `synced` returns when everything was listed once: before, a workload may be seen without the job that has its runtime hints.
+    `knows_better` says that the engine has a better estimate of a workload than a forecast; `wanted` says whether expected
+    starts are needed.
     """
 
     name = "forecasts"
@@ -95,10 +96,10 @@ class Forecasting(Part):
         self._synced = synced
         self._arrived = asyncio.Event()
         self._trusted: bool | None = None
-        self._unwritten: dict[str, Run] = {}  # seen to end while another process led
-        #: a model lies on the disk that was not read: that takes 50 MB, so it is left until somebody wants forecasts
+        self._unwritten: dict[str, Run] = {}  # runs that finished while another process led
+        #: a model on the disk that was not loaded yet: loading takes 50 MB, so it waits until forecasts are needed
         self._unread = False
-        self.ready = asyncio.Event()  #: the past is known
+        self.ready = asyncio.Event()  #: the history was replayed
         self.training_seconds = 0.0
         self.forecasts = Forecasts(
             mirror,
@@ -131,18 +132,18 @@ class Forecasting(Part):
             self.forecasts.note_job(event.obj)
 
     def note(self, change: model.Change) -> None:
-        """The engine was told a fact."""
+        """The engine received a fact."""
         self.forecasts.note(change)
         self.expected.note(change)
 
     def ask(self) -> None:
-        """Somebody wants estimates, whether or not a policy needs them."""
+        """A client asks for estimates, whether or not a policy needs them."""
         self.forecasts.ask()
         self.expected.ask()
         self._arrived.set()
 
     async def settled(self) -> None:
-        """Returns once everything that is known now has an estimate, or after a few seconds."""
+        """Returns once every present workload has an estimate, or after a few seconds."""
         await self.ready.wait()
         for _ in range(round(SETTLE / PAUSE)):
             if not self.forecasts.behind:
@@ -150,7 +151,7 @@ class Forecasting(Part):
             await asyncio.sleep(PAUSE)
 
     def lead(self) -> None:
-        """From now on this process keeps the history. What it saw end before is handed in as well: who led may have died."""
+        """From now on this process writes the history, including runs that finished before: the last leader may have died."""
         for run in self._unwritten.values():
             self.history.put(run)
         self._unwritten.clear()
@@ -167,7 +168,7 @@ class Forecasting(Part):
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Runs until cancelled. Nothing that goes wrong with the history or the model ends it."""
+        """Runs until cancelled. No failure of the history or the model ends it."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.history.run(), name="history")
@@ -185,7 +186,7 @@ class Forecasting(Part):
             log.exception("forecasts ended; decisions go on without them")
 
     async def close(self) -> None:
-        """Hand in what has ended, and write it."""
+        """Store the finished runs, and close the store."""
         if self.ready.is_set():
             self.forecasts.work(SLICE * 100)
         if self._leading():
@@ -206,7 +207,7 @@ class Forecasting(Part):
         log.info("forecasts: %d finished runs remembered; %s", len(runs), self.verdict().reason)
 
     async def _read_model(self) -> None:
-        """Use the model that was trained last, where anybody wants forecasts."""
+        """Load the last trained model, if forecasts are needed."""
         if not (self._unread and self.forecasts.wanted):
             return
         self._unread = False
@@ -231,7 +232,7 @@ class Forecasting(Part):
                 await asyncio.sleep(LOOK_EVERY)
 
     async def _turn(self) -> None:
-        """Take in what has arrived and tell what follows, a slice at a time."""
+        """Process what has arrived and pass estimates on, a slice at a time."""
         await self._read_model()
         moved = 0
         while True:
@@ -245,7 +246,7 @@ class Forecasting(Part):
             self._wake()
 
     async def _expect(self) -> None:
-        """Keep expected starts, and tell the GPUJobs."""
+        """Keep expected starts, and write them to GPUJobs."""
         while True:
             await asyncio.sleep(LOOK_EVERY)
             if not self._leading() or self.forecasts.behind:
@@ -259,7 +260,7 @@ class Forecasting(Part):
                 await asyncio.sleep(JUDGE_EVERY)
 
     async def _count(self) -> None:
-        """Keep how right all this is, from the moment on from which this process leads."""
+        """Store the accuracy, from the moment at which this process leads."""
         await self._led.wait()
         loaded = False
         while True:
@@ -269,7 +270,7 @@ class Forecasting(Part):
             await asyncio.sleep(KEEP_EVERY)
 
     def _judge_on_the_past(self) -> None:
-        """A model that was found wanting before a restart is no better after it."""
+        """A model that was rejected before a restart is not accepted after it."""
         if self.forecasts.forecaster.model is None or not self.tallies.judgement:
             return
         rows, self.tallies.judgement = self.tallies.judgement, []
@@ -279,7 +280,7 @@ class Forecasting(Part):
             log.warning("what was kept of the model's errors can't be read: %r", error)
 
     def accuracy(self) -> Json:
-        """How right all this has been, for people."""
+        """The accuracy so far, for people."""
         verdict = self.verdict()
         return {
             "since": self.tallies.since or None,
@@ -304,7 +305,7 @@ class Forecasting(Part):
             await asyncio.sleep(JUDGE_EVERY)
 
     async def train(self) -> None:
-        """Learn from the history as it is now, in a process of its own."""
+        """Train on the present history, in a process of its own."""
         if not self._leading():
             return
         begun = time.monotonic()
@@ -322,7 +323,7 @@ class Forecasting(Part):
         return self.forecasts.forecaster.status(self._now() / 1000)
 
     def say_verdict(self) -> None:
-        """Tell people when the model switches itself off, or on again: in the log, and at every QueuePolicy."""
+        """Report when the model switches itself off, or on again: in the log, and at every QueuePolicy."""
         verdict = self.verdict()
         if self.forecasts.forecaster.model is None or verdict.trusted == self._trusted:
             return
@@ -339,7 +340,7 @@ class Forecasting(Part):
 
 
 def as_json(forecasts: Forecasts) -> Json:
-    """Estimates of whole runtimes in seconds, by workload; and `byFlavor`, where it matters and is not decided yet."""
+    """Estimates of whole runtimes in seconds, by workload; and `byFlavor`, where the flavor matters and is not decided yet."""
     rows: Json = {}
     for key, estimate in forecasts.estimates().items():
         rows[key] = {"quantiles": list(estimate.values), "source": estimate.source, "samples": estimate.samples}
@@ -349,7 +350,7 @@ def as_json(forecasts: Forecasts) -> Json:
 
 
 def accuracy_as_json(records: Mapping[str, Record]) -> list[Json]:
-    """How forecasts turned out, by source: runs, the share within each quantile, the typical factor between both."""
+    """The accuracy of forecasts by source: runs, the share within each quantile, the typical factor between both."""
     return [
         {
             "source": source,

@@ -1,4 +1,4 @@
-"""A Workload and its job, as the forecaster wants to know them. Pure."""
+"""A Workload and its job in the form that the forecaster uses. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gangline.kube.resources import Json, condition_of, controller_of
 
 
 def run_of(workload: model.Workload, raw: Json, job: Json | None, said: Said) -> Run:
-    """The run as it is known now; `raw` is the Workload as the API server has it, `job` what owns it, if that is known."""
+    """The run as far as it is known now; `raw` is the Workload as the API server has it, `job` its owner, if that is known."""
     container = _main_container(raw, workload)
     limits = [limit for limit in (said.limit, workload.max_execution_seconds) if limit]
     return from_workload(
@@ -39,7 +39,7 @@ def finished_at(raw: Json) -> float | None:
 
 
 def log_of(seconds: float) -> float:
-    """The natural logarithm of a runtime, which is taken to be a second at least."""
+    """The natural logarithm of a runtime of at least a second."""
     return math.log(max(seconds, MIN_SECONDS))
 
 
@@ -50,7 +50,7 @@ def _job_name(raw: Json) -> str:
 
 
 def _main_container(raw: Json, workload: model.Workload) -> Json:
-    """The first container of the pod set that asks for most; what a gang is for is told by its workers."""
+    """The first container of the largest pod set; the workers tell what a gang does."""
     pod_sets: Sequence[Json] = raw["spec"].get("podSets") or ()
     if not pod_sets:
         return {}

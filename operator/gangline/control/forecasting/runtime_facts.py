@@ -1,11 +1,11 @@
-"""What is known of how long workloads run: facts from the mirror in, estimates to the engine out.
+"""Runtime estimates for the engine: facts from the mirror in, estimates out.
 
-Of a workload that waits in a queue with several flavors, what is told has an estimate for each of them as well, where it is
-known to take longer on some than on others: where it will run is decided when its turn comes. Once it runs, there is one.
+For a workload that waits in a queue with several flavors, the estimate includes one for each of them, where the runtime is
+known to depend on it: its flavor is decided when its turn comes. A running workload has one estimate.
 
-Nothing here is on the way of a decision. A fact is only noted when it arrives; `work` takes what was noted to the forecaster in
-slices, and `tell` asks it for estimates in batches. The engine is told of an estimate that is new or has changed by so much that
-it matters, and only while somebody wants to know: a QueuePolicy, a GPUJob, or a person who asked lately.
+No decision waits for this. An arriving fact is only noted; `work` passes noted facts to the forecaster in slices, and `tell`
+asks it for estimates in batches. The engine gets an estimate that is new or has changed enough to matter, and only while
+estimates are needed: by a QueuePolicy, a GPUJob, or a client that asked lately.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: so many estimates are made at a time
+#: number of estimates made at a time
 BATCH: Final = 250
-#: so many are made anew at a time, after something was learned
+#: number of estimates renewed at a time, after the forecaster has learned
 REFRESH: Final = 50
-#: what a run's end is compared with was said within this time of its start, in seconds
+#: the estimate that a run's end is compared with is from within this time after its start, in seconds
 AT_START: Final = 60.0
-#: somebody who asked for estimates wants to know for so long, in seconds
+#: estimates are needed for this long after a request, in seconds
 INTEREST: Final = 600.0
 
 _UNSAID: Final = Said()
@@ -48,19 +48,19 @@ _NO_FLAVORS: Final[Mapping[str, Forecast]] = {}
 
 @dataclass(slots=True)
 class _Open:
-    """A workload that has not ended, as the forecaster knows it."""
+    """An unfinished workload, as the forecaster knows it."""
 
     uid: str
-    basis: tuple[object, ...]  # what its run was made of: another one is told
+    basis: tuple[object, ...]  # what its run was built from: anything else makes another run
     start: float | None = None
-    estimate: Forecast | None = None  # of its whole runtime, as told last
-    by_flavor: Mapping[str, Forecast] = field(default_factory=dict[str, Forecast])  # where it may run, as told last
-    at_start: Forecast | None = None  # what was told when it started: what its end is compared with
+    estimate: Forecast | None = None  # the last estimate of its whole runtime that the engine got
+    by_flavor: Mapping[str, Forecast] = field(default_factory=dict[str, Forecast])  # the same by possible flavor
+    at_start: Forecast | None = None  # the estimate at its start: compared with its end
 
 
 @dataclass(slots=True)
 class Record:
-    """How estimates of one source turned out."""
+    """The accuracy of the estimates of one source."""
 
     ended: int = 0
     below: dict[float, int] = field(default_factory=lambda: dict.fromkeys(LEVELS, 0))  # runs that took no longer
@@ -69,14 +69,14 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class _News:
-    """The last word about a workload that was not taken in yet; no value = it is gone."""
+    """The last fact on a workload that was not processed yet; no value = it was deleted."""
 
     value: model.Workload | None
     raw: Json | None
 
 
 class Forecasts:
-    """Times that go to the forecaster are Unix seconds, those of the engine milliseconds."""
+    """The estimates of all workloads. Times for the forecaster are Unix seconds, those of the engine milliseconds."""
 
     def __init__(
         self,
@@ -89,14 +89,15 @@ class Forecasts:
         noted: Callable[[], None] = lambda: None,
         knows_better: Callable[[str], bool] = lambda key: False,
     ) -> None:
-        """`store` gets every run that ended; `noted` is called when there is something to work on. `knows_better` says of a
-        workload that somebody else told the engine how long it runs, and better."""
+        """`store` gets every finished run; `noted` is called when there is something to process. `knows_better` says that the
+        engine has a better estimate of a workload.
+        """
         self.forecaster = forecaster or Forecaster()
         self.records: dict[str, Record] = {}
-        #: uids of finished runs that were handed to the store: all that were there at the start, and since then those whose
-        #: Workloads are still to be seen
+        #: uids of finished runs that were handed to the store: all that existed at the start, and since then those whose
+        #: Workloads still exist
         self.stored: set[str] = set()
-        self._ended: dict[str, str] = {}  # key of a finished Workload that is still there -> its uid
+        self._ended: dict[str, str] = {}  # key of a finished Workload that still exists -> its uid
         self._knows_better = knows_better
         self._mirror = mirror
         self._observe = observe
@@ -106,7 +107,7 @@ class Forecasts:
         self._news: dict[str, _News] = {}
         self._open: dict[str, _Open] = {}
         self._unasked: dict[str, None] = {}  # keys, in the order of their arrival
-        self._round: Iterator[str] = iter(())  # those whose estimates are made anew, one after the other
+        self._round: Iterator[str] = iter(())  # keys of estimates to be renewed, one after the other
         self._learned = False
         self._asked_until = 0.0
         self._was_wanted = False
@@ -114,7 +115,7 @@ class Forecasts:
     # --- in -----------------------------------------------------------------------------------------------------------
 
     def note(self, change: model.Change) -> None:
-        """A fact that the engine was told of. Costs next to nothing."""
+        """The engine received a fact. Costs next to nothing."""
         match change:
             case model.Put(model.Workload() as value):
                 self._put_aside(value)
@@ -127,7 +128,7 @@ class Forecasts:
                 pass
 
     def note_job(self, job: Json) -> None:
-        """A job changed: what it says of its runtime may have."""
+        """A job changed: its runtime hints may have."""
         for workload in self._mirror.workloads_of(job):
             value = self._mirror.workload_value(kube.key_of(workload))
             if value is not None:
@@ -141,7 +142,7 @@ class Forecasts:
         self._noted()
 
     def work(self, budget: float) -> bool:
-        """Take in what was noted, for at most `budget` seconds. Returns whether something is left."""
+        """Process noted facts, for at most `budget` seconds. Returns whether some are left."""
         deadline = time.perf_counter() + budget
         while self._news:
             key = next(iter(self._news))
@@ -193,7 +194,7 @@ class Forecasts:
             flavor = flavor_of(value)
             self.forecaster.started(value.uid, start, flavor)
             known.at_start = known.by_flavor.get(flavor, known.estimate)
-            self._unasked[value.key] = None  # on its flavor it may take longer, or shorter
+            self._unasked[value.key] = None  # it may take longer, or shorter, on its flavor
 
     def _finish(self, value: model.Workload, raw: Json, known: _Open | None) -> None:
         if known is None:
@@ -208,14 +209,14 @@ class Forecasts:
             self._store(run)
 
     def _remember(self, value: model.Workload) -> None:
-        """It is not learned from again, for as long as it can be seen again."""
+        """Do not learn from this run again, for as long as it can be seen again."""
         raw = self._mirror.get(kube.WORKLOADS, value.key)
         if raw is not None and raw["metadata"]["uid"] == value.uid:
             self.stored.add(value.uid)
             self._ended[value.key] = value.uid
 
     def _finish_unseen(self, value: model.Workload, raw: Json) -> None:
-        """It had ended before it was seen: after a restart, what the store has is not learned from twice."""
+        """It had finished before it was seen: after a restart, runs that the store has are not learned twice."""
         learned = value.uid in self.stored
         self._remember(value)
         if learned:
@@ -256,19 +257,19 @@ class Forecasts:
     # --- out ----------------------------------------------------------------------------------------------------------
 
     def ask(self) -> None:
-        """Somebody wants to know: estimates are made for a while, whether or not a policy needs them."""
+        """A client asks: estimates are made for a while, whether or not a policy needs them."""
         self._asked_until = self._now() / 1000 + INTEREST
         self._begin()
 
     def _begin(self) -> None:
-        """From now on somebody wants to know: everything open needs an estimate."""
+        """Estimates are needed from now on: every unfinished workload gets one."""
         if not self._was_wanted:
             self._was_wanted = True
             self._unasked.update(dict.fromkeys(self._open))
 
     @property
     def wanted(self) -> bool:
-        """Whether estimates are of use to anybody."""
+        """Whether estimates are needed."""
         objects = self._mirror.objects
         if objects[kube.QUEUE_POLICIES] or objects[kube.GPU_JOBS]:
             return True
@@ -280,7 +281,7 @@ class Forecasts:
         return bool(self._news) or (bool(self._unasked) and self.wanted)
 
     def tell(self) -> int:
-        """Make a batch of estimates: those that are missing, then those made longest ago. Returns how many were told."""
+        """Make a batch of estimates: missing ones, then the oldest. Returns how many were passed on."""
         if not self.wanted:
             self._was_wanted = False
             return 0
@@ -293,7 +294,7 @@ class Forecasts:
         return self._estimate(keys)
 
     def tell_all(self) -> None:
-        """Take in and estimate everything that is known. Blocks for as long as it takes: not for the deciding process."""
+        """Process and estimate everything that is known. Blocks for as long as it takes: not for the deciding process."""
         while self.work(1.0):
             pass
         self.ask()
@@ -301,7 +302,7 @@ class Forecasts:
         self._unasked.clear()
 
     def _due_again(self) -> list[str]:
-        """The next of the round, which begins whenever something was learned: it may have changed their estimates."""
+        """The next of the round, which begins whenever the forecaster has learned: estimates may have changed."""
         found = list(islice(self._round, REFRESH))
         if not found and self._learned:
             self._learned = False
@@ -339,7 +340,7 @@ class Forecasts:
         self._observe(model.Put(fact(key, estimate, there)))
 
     def tell_again(self, key: str) -> None:
-        """Whoever knew better does so no more."""
+        """The better estimate of a workload no longer holds."""
         known = self._open.get(key)
         if known is not None:
             known.estimate, known.by_flavor = None, _NO_FLAVORS
@@ -347,7 +348,7 @@ class Forecasts:
             self._noted()
 
     def take(self, key: str, estimate: Forecast, there: Mapping[str, Forecast] = _NO_FLAVORS) -> None:
-        """Somebody who knows better says how long a workload runs, on any flavor and on each that it may get."""
+        """A better estimate of a workload's runtime, on any flavor and on each possible one."""
         known = self._open.get(key)
         if known is not None:
             self._tell(key, known, estimate, there)
@@ -355,26 +356,26 @@ class Forecasts:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def estimate(self, key: str) -> Forecast | None:
-        """What was told last of a workload's whole runtime."""
+        """The last estimate of a workload's whole runtime."""
         known = self._open.get(key)
         return known.estimate if known is not None else None
 
     def estimates(self) -> Mapping[str, Forecast]:
-        """The same of all that have not ended, by key."""
+        """The last estimates of all unfinished workloads, by key."""
         return {key: known.estimate for key, known in self._open.items() if known.estimate is not None}
 
     def by_flavor(self, key: str) -> Mapping[str, Forecast]:
-        """The same for each flavor that it may get; empty where that is not known, or makes no difference."""
+        """The last estimates by possible flavor; empty where they are not known, or make no difference."""
         known = self._open.get(key)
         return known.by_flavor if known is not None else _NO_FLAVORS
 
     def waiting(self) -> int:
-        """Facts that were noted and not taken in."""
+        """Number of noted facts that are not processed yet."""
         return len(self._news)
 
 
 def fact(key: str, estimate: Forecast, there: Mapping[str, Forecast] = _NO_FLAVORS) -> model.RuntimeForecast:
-    """An estimate in the engine's words; `there` is the same for each flavor that it may get, where that matters."""
+    """An estimate as the engine's fact; `there` has the estimates by possible flavor, where that matters."""
     return model.RuntimeForecast(
         workload=key,
         quantiles=_quantiles(estimate),
@@ -393,7 +394,7 @@ def _said(job: tuple[kube.Resource, Json] | None) -> Said:
 
 
 def _moved(known: _Open, estimate: Forecast, there: Mapping[str, Forecast]) -> bool:
-    """It says something else than what was told last."""
+    """It differs from the last one that was passed on."""
     if differs(known.estimate, estimate) or known.by_flavor.keys() != there.keys():
         return True
     return any(differs(known.by_flavor[flavor], each) for flavor, each in there.items())

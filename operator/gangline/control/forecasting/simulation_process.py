@@ -1,6 +1,6 @@
-"""The simulation of what will start when, in a process of its own that gives way to others.
+"""The simulation of expected starts, in a process of its own with low priority.
 
-The operator's process asks (`in_process`); the other one reads what is pickled on its standard input and answers on its output.
+The operator's process asks (`in_process`); the other one reads a pickle on its standard input and answers on its output.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gangline.engine import Outlook, outlook
 from gangline.engine.model import Change, Millis, Settings
 
 _NICE: Final = 10
-#: so long it may take, in seconds
+#: seconds that it may take
 TIMEOUT: Final = 200.0
 
 
@@ -34,7 +34,7 @@ def in_process(asked: bytes) -> Outlook:
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {done.returncode}"]
         raise OSError(lines[-1])
-    return pickle.loads(done.stdout)  # what a process of our own wrote
+    return pickle.loads(done.stdout)  # written by a process of our own
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
-"""How right forecasts and expected starts have been, over the lives of many processes: counted here, kept in the history.
+"""The accuracy of forecasts and expected starts over the lives of many processes: counted here, stored in the history.
 
-One leads and counts; who begins to lead goes on from what was kept last. Kept twice a minute and at the end: what is lost with a
-process that is killed is at most half a minute.
+The leader counts; a new leader continues from the stored counts. They are stored twice a minute and at the end: a killed
+process loses at most half a minute.
 """
 
 from __future__ import annotations
@@ -22,30 +22,34 @@ from gangline.kube.resources import Json
 log = logging.getLogger(__name__)
 
 
-#: of what is kept: another shape gets another number, and begins anew
+#: version of the stored format: another version begins anew
 _SHAPE: Final = 1
 
 
 @dataclass(slots=True)
 class Tallies:
-    """`records` and `accuracy` are counted by others, and added to here. `cluster` tells clusters apart that share a database."""
+    """`records` and `accuracy` are counted elsewhere, and added to here. `cluster` distinguishes clusters that share a
+    database.
+    """
 
     history: History
     records: dict[str, Record]
     accuracy: Accuracy
     cluster: Callable[[], str]
     now: Callable[[], int]
-    #: by how much the model and its baseline have been off: kept for whoever judges the model
+    #: the errors of the model and its baseline: stored for judging the model
     judged: Callable[[], list[list[float]]] = list
-    #: when it was begun to count, in Unix seconds
+    #: when counting began, in Unix seconds
     since: float = 0.0
-    #: what an earlier process said of that: until a model is in use, which is judged by it as well
+    #: the errors from an earlier process: until a model is in use, which is judged by them as well
     judgement: list[list[float]] = field(default_factory=list[list[float]])
     _loaded: bool = False
     _kept: bytes = b""
 
     async def load(self) -> bool:
-        """Go on from what was kept; what was counted here so far, whoever led has counted as well. False: try again."""
+        """Continue from the stored counts; what this process counted before, the last leader has counted as well. False:
+        retry.
+        """
         try:
             text = await self.history.kept(self._name())
         except StoreError:
@@ -75,7 +79,7 @@ class Tallies:
             self.judgement = saved["judged"]
 
     async def save(self) -> None:
-        """Keep what has been counted, if anything has since. Tried again the next time where the database refuses it."""
+        """Store the counts if they changed. Retried the next time if the database refuses them."""
         if not self._loaded:
             return
         text = orjson.dumps(self._told())

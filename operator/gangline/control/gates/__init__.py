@@ -1,1 +1,1 @@
-"""Pods that wait behind a scheduling gate of ours until it is known where they may go."""
+"""Scheduling gates: pods wait behind them until their place is known."""

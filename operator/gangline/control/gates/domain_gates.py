@@ -1,10 +1,11 @@
-"""Pods of jobs that take whole domains (JobSet's exclusive topology), sent to the domains that the engine counts on.
+"""Gates of pods of jobs that take whole domains (JobSet's exclusive topology): each pod is sent to a domain that the engine
+assigned.
 
-Which domain a child Job gets is decided by JobSet and the scheduler: by the place of its first pod, which the others follow. Left
-to themselves first pods choose domains that are not theirs: one that is broken but has room on some of its nodes, or one that
-another gang of another priority is about to fill, from which JobSet keeps gangs of equal priority only. The Kubernetes scheduler
-then preempts single pods, and neither gang is whole. So these pods have a scheduling gate, and each loses it with a word on where
-to go, as soon as there is a domain for every Job of its gang.
+JobSet and the scheduler decide the domain of a child Job by the place of its first pod, which the others follow. Without gates,
+first pods choose domains that are not theirs: one that lost a node but has room on some others, or one that another gang of
+another priority is about to fill, from which JobSet keeps gangs of equal priority only. The Kubernetes scheduler then preempts
+single pods, and neither gang is complete. So these pods have a scheduling gate, and each loses it together with its node
+affinity, as soon as there is a domain for every Job of its gang.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from gangline.kube.resources import Json, ObjectKey
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 #: Workload -> the node label of which each of its pod sets takes whole domains
 LabelsOf: TypeAlias = Callable[[str], Mapping[str, str]]
-#: (Workload, node label) -> the domains that are its own, empty while it has too few; None: wherever there is room
+#: (Workload, node label) -> its assigned domains, empty while it has too few; None: anywhere with room
 DomainsOf: TypeAlias = Callable[[str, str], Collection[str] | None]
 
 
 class DomainGates(Part):
-    """Lets the pods of gangs that take whole domains go where their gang is counted on."""
+    """Removes the gates of pods of gangs that take whole domains, with the affinity for their domains."""
 
     name = "steering"
 
@@ -54,7 +55,7 @@ class DomainGates(Part):
 
 
 def released(pods: Iterable[Pod], labels: LabelsOf, domains: DomainsOf) -> list[tuple[Pod, Json]]:
-    """Each pod that need not wait any longer, and the merge patch that lets it go."""
+    """Each pod that may be scheduled, and the merge patch for it."""
     bodies = ((pod, _released(pod, labels, domains)) for pod in pods)
     return [(pod, body) for pod, body in bodies if body is not None]
 
@@ -73,7 +74,7 @@ def _released(pod: Pod, labels: LabelsOf, domains: DomainsOf) -> Json | None:
 
 
 def _only(affinity: Json, label: str, domains: Collection[str]) -> Json:
-    """The affinity, narrowed to these domains: every way that led to a node leads there only."""
+    """The affinity, narrowed to these domains in each of its terms."""
     here = {"key": label, "operator": "In", "values": sorted(domains)}
     node: Json = affinity.get("nodeAffinity") or {}
     terms = (node.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]

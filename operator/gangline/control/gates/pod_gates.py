@@ -1,8 +1,8 @@
-"""Places for the pods of placed gangs.
+"""Gates of pods of placed gangs.
 
 The pods of a gang whose admission names topology domains wait behind a scheduling gate. Each gets the node selector of one
-domain and loses its gate: by its rank where the kind numbers its pods (neighbours in rank are neighbours in the topology), else
-wherever a domain of the gang still lacks pods. A pod that replaces a lost one gets the lost one's place.
+domain and loses its gate: by its rank if the kind numbers its pods (neighbours in rank are neighbours in the topology), else in
+any domain of the gang that still lacks pods. A pod that replaces a lost one gets the lost one's place.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Selector: TypeAlias = Mapping[str, str]
 
 
 class PodGates(Part):
-    """Lets the pods of placed gangs go where their gang has room for them."""
+    """Removes the gates of pods of placed gangs, with the node selector of their domain."""
 
     name = "places"
 
@@ -72,7 +72,7 @@ def ended(pod: Json) -> bool:
 
 
 def ungating(workload: model.Workload, pod_sets: Iterable[Json], pods: Iterable[Json]) -> list[tuple[Json, Json]]:
-    """Each gated pod that has a place, and the merge patch that lets it go there. `pod_sets` are those of the Workload's spec."""
+    """Each gated pod that has a place, and the merge patch for it. `pod_sets` are those of the Workload's spec."""
     if workload.admission is None or not workload.admitted or workload.evicted or workload.finished:
         return []
     by_pod_set: dict[str, list[Json]] = {}
@@ -97,7 +97,7 @@ def ungating(workload: model.Workload, pod_sets: Iterable[Json], pods: Iterable[
 
 
 def rank_of(pod_set: Json) -> Callable[[Json], int | None]:
-    """How to read a pod's rank in its pod set: index, or group × group size + index; None where it has none."""
+    """How to read a pod's rank in its pod set: index, or group × group size + index; None if it has none."""
     request = pod_set.get("topologyRequest") or {}
     index_label = request.get("podIndexLabel") or INDEX_LABEL
     group_label, groups = request.get("subGroupIndexLabel"), request.get("subGroupCount") or 0
@@ -122,7 +122,7 @@ def places(
 ) -> list[tuple[Json, Selector]]:
     """A place for each gated pod, as node labels. Never more pods in a domain than the gang has there.
 
-    Once nodes were replaced, pods may sit elsewhere than their rank says now: then what is missing is filled up.
+    Once nodes were replaced, pods may sit elsewhere than their rank says now: then missing pods are filled up.
     """
     living = [pod for pod in pods if not ended(pod)]
     waiting = [pod for pod in living if gated(pod)]

@@ -1,7 +1,7 @@
-"""Objects that could not be handled. Each is set aside alone: it is said once what is wrong, and all others go on.
+"""Quarantined objects: those that could not be handled. Each is reported once, and all others continue.
 
-Wherever an object enters, what is done with it runs as an `attempt`. Any exception ends that attempt and nothing else. The
-object is tried again when it changes, or when something else gives reason to look at it.
+Wherever an object enters, it is handled as an `attempt`. Any exception ends that attempt and nothing else. The object is tried
+again when it changes, or when another event gives reason to.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ log = logging.getLogger(__name__)
 
 #: resource and key of an object
 Subject: TypeAlias = tuple[Resource, str]
-#: called with the object, the object's JSON where it is at hand, and what is wrong with it
+#: called with the object, its JSON if available, and what is wrong with it
 Tell: TypeAlias = Callable[[Subject, Json | None, str], None]
 
-#: so many objects are remembered; each of them was told
+#: number of objects that are remembered; each of them was reported
 MOST: int = 10_000
 
 
 @dataclass(slots=True)
 class Quarantine:
-    """What is wrong with which objects, by what was tried with them (`stage`)."""
+    """The quarantined objects and what is wrong with them, by the stage that failed."""
 
     tell: Tell
-    #: stage and kind -> how many attempts failed
+    #: stage and kind -> number of failed attempts
     failures: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     _troubles: dict[Subject, dict[str, str]] = field(default_factory=dict[Subject, dict[str, str]])
 
@@ -51,7 +51,7 @@ class Quarantine:
         return True
 
     def note(self, stage: str, resource: Resource, key: str, error: Exception, obj: Json | None = None) -> None:
-        """Something went wrong with this object. The same trouble is told once."""
+        """Record a failure of this object. The same failure is reported once."""
         self.failures[stage, resource.kind] += 1
         what = describe(error)
         troubles = self._troubles.setdefault((resource, key), {})
@@ -67,7 +67,7 @@ class Quarantine:
             log.exception("%s %s: nobody could be told", resource.kind, key)
 
     def note_unreadable(self, obj: Json, error: Exception) -> None:
-        """An object can't be read: its last good reading stands."""
+        """An object cannot be read: its last good version stays in force."""
         resource = kube.BY_KIND.get(str(obj.get("kind")), kube.WORKLOADS)
         self.note("reading it", resource, key_of(obj), error, obj)
 
@@ -77,11 +77,11 @@ class Quarantine:
             del self._troubles[subject]
 
     def forget(self, resource: Resource, key: str) -> None:
-        """The object is gone."""
+        """The object was deleted."""
         self._troubles.pop((resource, key), None)
 
     def count(self) -> Mapping[tuple[str, ...], float]:
-        """Kind -> objects that are set aside now."""
+        """Kind -> number of quarantined objects."""
         return Counter((resource.kind,) for resource, _ in self._troubles)
 
     def __contains__(self, subject: Subject) -> bool:
@@ -89,12 +89,12 @@ class Quarantine:
 
 
 def _where(error: Exception) -> str:
-    """The last calls before it went wrong, without what the error says: that may be as long as its author liked."""
+    """The last calls before the failure, without the error's text: its length may be the user's choice."""
     return "".join(traceback.format_tb(error.__traceback__, -8)).rstrip()[-4000:]
 
 
 def describe(error: Exception) -> str:
-    """In one sentence for the object's owner. Errors of readers name the field; of others, the kind says most."""
+    """One sentence for the object's owner. Errors of readers name the field; of others, the kind of error says most."""
     message = str(error)[: 4 * bounded.SHOWN]
     if isinstance(error, ValueError) and not isinstance(error, UnicodeError) and message:
         return message

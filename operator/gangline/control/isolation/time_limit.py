@@ -1,7 +1,7 @@
-"""A limit on the CPU time that reading one object may take.
+"""A limit on the CPU time for reading one object.
 
-Everything runs on one event loop, so an object that takes for ever to read would stop it. Only functions without side effects are
-run under a limit: they are interrupted wherever they are.
+Everything runs on one event loop, so an object that takes for ever to read would stop it. Only functions without side effects
+run under a limit: they may be interrupted anywhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-#: CPU seconds for one object; the largest that an API server takes are read in a twentieth of that
+#: CPU seconds for one object; the largest that an API server accepts take a twentieth of that
 LIMIT: Final = 2.0
 
 
@@ -32,7 +32,7 @@ class _Alarm:
     limit: float = LIMIT
 
     def ring(self, number: int, frame: FrameType | None) -> None:
-        """So much time has passed; whether this process had the CPU meanwhile is another question."""
+        """The wall-clock time is over; check whether the CPU time is, too."""
         if self.started is None:
             return
         left = self.limit - (time.thread_time() - self.started)
@@ -45,7 +45,7 @@ _ALARM: Final = _Alarm()
 
 
 def limited(work: Callable[[], T], limit: float = LIMIT) -> T:
-    """What `work` returns. Raises TookTooLongError after `limit` CPU seconds. Without a limit outside of the main thread."""
+    """The result of `work`. Raises TookTooLongError after `limit` CPU seconds. Without a limit outside of the main thread."""
     if threading.current_thread() is not threading.main_thread() or _ALARM.started is not None:
         return work()
     signal.signal(signal.SIGALRM, _ALARM.ring)

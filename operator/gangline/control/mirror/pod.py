@@ -1,4 +1,4 @@
-"""One pod as the operator needs it: the only place where a pod's JSON is read for what it says of its gang."""
+"""One pod as the operator needs it: the only place where a pod's JSON is read for its gang."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gangline.api.read import conditions
 from gangline.engine import model
 from gangline.kube.resources import Json, controller_of, deleting, key_of, true_condition
 
-#: the scheduling gate of pods that wait for a word on which domain to go to
+#: the scheduling gate of pods that wait for their domain
 GATE: Final[Json] = {"name": names.DOMAIN_GATE}
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _GROUP: Final = "jobset.sigs.k8s.io/job-index"
 _GROUPS: Final = "jobset.sigs.k8s.io/replicatedjob-replicas"
 
-#: why pods fail through no fault of their own: what kubelet says when it can't run what was bound to its node, or goes down
+#: failure reasons that are no fault of the pod: kubelet cannot run it on its node, or the node shuts down
 _NODE_FAULTS: Final = frozenset({"UnexpectedAdmissionError", "NodeShutdown", "Terminated", "NodeLost"})
 _STATUS_UNKNOWN: Final = "ContainerStatusUnknown"
 
@@ -28,28 +28,28 @@ class Pod:
 
     key: str
     uid: str
-    workload: str  #: key of the Workload that it belongs to; "" for a stranger's
+    workload: str  #: key of its Workload; "" for a pod of others
     pod_set: str
-    job: str  #: name of the Job that it belongs to
+    job: str  #: name of its Job
     node: str
     attempt: int
     created: int
     index: int | None
-    group: tuple[int, int] | None  #: which of how many equal Jobs of its pod set
+    group: tuple[int, int] | None  #: index among the equal Jobs of its pod set
     ready: bool
     ended: bool
-    #: when its grace period is over, once it has been told to go
+    #: end of its grace period once it is deleted
     due: int
     finalizers: tuple[str, ...] = ()
-    #: it failed, and its node is to blame
+    #: it failed through a fault of its node
     failed_by_node: bool = False
-    #: its gang has a placement by topology, which says where it may go
+    #: its gang has a topology assignment, which decides its node
     placed: bool = field(default=False, compare=False)
-    #: it waits for a word on which domain to go to
+    #: it waits for its domain
     at_domain_gate: bool = field(default=False, compare=False)
-    #: what it reports of its progress by its annotation
+    #: the progress report in its annotation
     progress: str = field(default="", compare=False)
-    #: its newest JSON, kept only where a gate may have to be taken off it
+    #: its newest JSON, kept only while a gate may have to be removed
     manifest: Json = field(default_factory=dict[str, Any], compare=False, repr=False)
 
     @property
@@ -62,11 +62,11 @@ class Pod:
 
     @property
     def alive(self) -> bool:
-        """It runs, or will: it neither ended nor was told to go."""
+        """It runs, or will: it neither ended nor was deleted."""
         return not self.ended and not self.terminating
 
     def bound(self, count: int) -> model.BoundPod:
-        """As the engine sees it; `count` pods are in its pod set, and an index beyond them is none."""
+        """The pod for the engine; its pod set has `count` pods, and an index beyond them counts as none."""
         index = self.index
         if index is not None and self.group is not None:
             number, groups = self.group
@@ -77,7 +77,7 @@ class Pod:
 
 
 def claimed_workload(pod: Json) -> str | None:
-    """The key of the Workload that a pod's JSON says it belongs to, which anybody can write."""
+    """The key of the Workload that a pod's JSON claims, which any user can write."""
     meta = pod["metadata"]
     name = (meta.get("annotations") or {}).get(names.WORKLOAD_ANNOTATION)
     return f"{meta['namespace']}/{name}" if name else None
@@ -88,7 +88,7 @@ def waits_at_domain_gate(pod: Json) -> bool:
 
 
 def read_pod(pod: Json, workload: str) -> Pod:
-    """The pod, of a Workload that it was proven to belong to ("" = of none)."""
+    """The pod, of the Workload that it was proven to belong to ("" = none)."""
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     annotations, labels = meta.get("annotations") or {}, meta.get("labels") or {}
     group, groups = bounded.whole(labels.get(_GROUP)), bounded.whole(labels.get(_GROUPS))

@@ -1,4 +1,4 @@
-"""What people are told about their jobs.
+"""Notifications of people about their jobs.
 
-In: something that happened to a Workload. Out: messages for the receivers that policies and jobs name, bundled and delivered.
+In: an incident of a Workload. Out: messages for the receivers that policies and jobs name, bundled and delivered.
 """

@@ -1,10 +1,10 @@
-"""Who is told what about their jobs: from something that happened to the messages and the receivers it is for.
+"""Notices: from an incident of a job to the messages and their receivers.
 
-A policy names receivers for its queues; a job may opt out or choose (annotation `gangline.io/notify`), and give an address of its
-own (`gangline.io/notify-to`) to receivers that ask for one. `outbox` delivers.
+A policy names receivers for its queues; a job may opt out or choose (annotation `gangline.io/notify`), and give an address of
+its own (`gangline.io/notify-to`) to receivers that ask for one. `outbox` delivers.
 
-What is told was true and written before. Nothing is told twice because of a restart, and what was not delivered when the process
-ended is lost: at most once, where a receiver answers.
+A notice is only sent after its cause was written. A restart repeats no notice, and undelivered ones are lost when the process
+ends: delivery is at most once to a receiver that answers.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed
 from gangline.kube.resources import Json, Resource, controller_of, key_of
 
-#: what one may be told, in the words of QueuePolicy.spec.notify.events
+#: kinds of notices, in the words of QueuePolicy.spec.notify.events
 KINDS: Final = (
     *("Admitted", "StartMoved", "Overrun", "Idle", "Stalled"),
     *("Preempted", "Evicted", "Swapped", "Finished", "Failed"),
 )
-#: kinds that are no good news
+#: kinds that are bad news
 WARNINGS: Final = frozenset({"Overrun", "Idle", "Stalled", "Preempted", "Evicted", "Failed"})
-#: what may stand for {to}: an address, a channel, a phone number; nothing that could change the rest of a URL
+#: allowed values for {to}: an address, a channel, a phone number; nothing that could change the rest of a URL
 ADDRESS: Final = re.compile(r"[A-Za-z0-9@._+#-]{1,254}")
-#: characters of what people wrote (names, reasons) in one line of a message
+#: characters of users' texts (names, reasons) in one line of a message
 MOST_SHOWN: Final = 1000
-#: what a job's annotation says to be left alone
+#: value of the job's annotation that opts out
 NOTHING: Final = frozenset({"none", "off", "false"})
 
 _WORDS: Final = {
@@ -54,7 +54,7 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing that is told. `subject` names the job: `GPUJob team/llama`."""
+    """One notice. `subject` names the job: `GPUJob team/llama`."""
 
     kind: str
     queue: str  # ClusterQueue
@@ -69,7 +69,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """A Secret with the addresses, and the job's own address. What both are the same for is bundled together."""
+    """A Secret with the addresses, and the job's own address. Notices with the same receiver are bundled."""
 
     namespace: str
     name: str
@@ -78,18 +78,18 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How often a receiver is written to. Seconds."""
+    """How often a receiver gets messages. Seconds."""
 
     digest: float = 0.0
     max_per_hour: int = 60
 
 
-#: called with the receiver, how often it wants to hear, and what it is told
+#: called with the receiver, its terms, and the notice
 Deliver: TypeAlias = Callable[[Receiver, Terms, Notice], None]
 
 
 class Notices(Part):
-    """Notices to the receivers of whoever is concerned. Costs a look at the policies where nobody is to be told."""
+    """Creates notices for the receivers concerned. Costs a look at the policies where there are no receivers."""
 
     name = "notices"
     kinds = (kube.WORKLOADS,)
@@ -97,12 +97,12 @@ class Notices(Part):
     def __init__(
         self, mirror: Mirror, deliver: Deliver, *, now: Callable[[], Millis], messages: Messages | None = None
     ) -> None:
-        """`messages` hears of each expected start of which somebody was told that it moved."""
+        """`messages` gets each moved start of which a receiver was notified."""
         self._mirror = mirror
         self._deliver = deliver
         self._now = now
         self._messages = messages or Messages()
-        #: workload -> receiver -> the expected start that it was told, or that was seen first
+        #: workload -> receiver -> the expected start that it was notified of, or that was known first
         self._starts: dict[str, dict[Receiver, Millis]] = {}
 
     def observe(self, resource: Resource, event: Event) -> None:
@@ -110,13 +110,15 @@ class Notices(Part):
             self.forget(event.key)
 
     def tell(self, kind: str, workload: Json, text: str) -> None:
-        """Tell everybody whom it concerns. Never blocks, never raises for what users wrote."""
+        """Notify all receivers concerned. Never blocks, never raises for users' input."""
         for receiver, terms, _ in self._audience(kind, workload):
             queue = self._queue_of(workload)
             self._deliver(receiver, terms, Notice(kind, queue, self._subject(workload), _cut(text), self._now()))
 
     def expects(self, workload: Json, start: Millis, because: str = "") -> None:
-        """It is now expected to start then. Told when that is far from what was told last."""
+        """The workload is now expected to start then. Receivers are notified if that is far from the last start that they
+        know.
+        """
         texts: list[str] = []
         for receiver, terms, rule in self._audience("StartMoved", workload):
             recorded = self._starts.setdefault(key_of(workload), {})
@@ -136,11 +138,11 @@ class Notices(Part):
         return text + _minutes(max(0, start - self._now())) + (f" ({because})" if because else "")
 
     def forget(self, workload: str) -> None:
-        """It started, or is gone: its expected start is of no use any more."""
+        """It started, or was deleted: its expected start is dropped."""
         self._starts.pop(workload, None)
 
     def wants(self, kind: str) -> bool:
-        """Whether any policy has somebody told of this kind."""
+        """Whether any policy has receivers for this kind."""
         policies = self._mirror.objects[kube.QUEUE_POLICIES].values()
         return any(kind in rule.get("events", ()) for policy in policies for rule in policy["spec"].get("notify") or ())
 
@@ -177,7 +179,7 @@ class Notices(Part):
         return local["spec"]["clusterQueue"] if local is not None else ""
 
     def _annotation(self, workload: Json, name: str) -> str:
-        """On the job or, where there is none, on the Workload."""
+        """The annotation of the job or, without one, of the Workload."""
         job = self._job(workload)
         return (((job or workload)["metadata"].get("annotations")) or {}).get(name, "").strip()
 
@@ -193,7 +195,7 @@ class Notices(Part):
 
 
 def _cut(text: str) -> str:
-    """So much of it as a message shows."""
+    """The part of it that fits into a message."""
     return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
 
 
@@ -207,7 +209,7 @@ def _minutes(time: Millis) -> str:
 
 # --- what a message looks like ----------------------------------------------------------------------------------------
 
-#: A digest names so many; of the others it says how many there are.
+#: A digest lists this many notices, and the number of the others.
 MOST_LINES: Final = 50
 
 

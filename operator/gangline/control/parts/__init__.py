@@ -1,4 +1,4 @@
-"""What the operator's parts have in common: the protocol of a part, the messages between parts, and sets of changed keys.
+"""The common base of the operator's parts: the protocol of a part, messages between parts, and sets of changed keys.
 
-A part gets what it needs in its constructor. What one part tells another goes through `messages`.
+A part gets what it needs in its constructor. Parts inform each other through `messages`.
 """

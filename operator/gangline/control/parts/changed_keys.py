@@ -1,7 +1,7 @@
-"""Keys of objects that changed, kept for each reader apart.
+"""Keys of changed objects, kept for each reader separately.
 
-Whoever notes a change adds to a `ChangedKeys`; every reader has a `KeySet` of its own there, which it empties when it looks. So
-no reader depends on who reads before it.
+A change is added to a `ChangedKeys`; every reader has a `KeySet` of its own there, which it empties when it reads. So no reader
+depends on which one reads first.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
-#: A set grows to so many keys at least before the keys of objects that are gone are dropped from it.
+#: A set grows to at least this many keys before the keys of deleted objects are dropped from it.
 LEAST = 10_000
 
 
 class KeySet(Generic[K]):
-    """The keys that one reader has yet to look at.
+    """The keys that one reader has not processed yet.
 
-    A standby reads nothing, perhaps for months. So a set that has doubled drops the keys that are `worth` nothing any more: it
-    never holds more than twice what exists, or `LEAST` keys.
+    A standby reads nothing, perhaps for months. So a set that has doubled drops the keys that are no longer `worth` anything:
+    it never holds more than twice the number of existing objects, or `LEAST` keys.
     """
 
     __slots__ = ("_keys", "_limit", "_worth")

@@ -1,4 +1,4 @@
-"""What to do about one job.
+"""The plan of one job: its next steps.
 
 In: the job, its Workload and what it owns, as last seen. Out: the next steps. Pure.
 """

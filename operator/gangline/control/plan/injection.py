@@ -11,7 +11,7 @@ from gangline.kube.resources import Json
 
 
 def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
-    """What the admission of `workload` adds to each pod set: flavor labels and tolerations, check updates, identity."""
+    """The additions to each pod set by the admission of `workload`: flavor labels and tolerations, check updates, identity."""
     status, meta = workload["status"], workload["metadata"]
     record = swap_record.of(workload)
     patience = _patience(lookups.patience(status["admission"]["clusterQueue"]))
@@ -47,7 +47,9 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
         if lookups.progress_url:
             where = f"{meta['namespace']}/{meta['name']}/{meta['uid']}"
             annotations[names.PROGRESS_URL] = f"{lookups.progress_url}/progress/{where}"
-        labels = {key: value for key, value in labels.items() if len(value) <= 63}  # a longer name is no label value
+        labels = {
+            key: value for key, value in labels.items() if len(value) <= 63
+        }  # a longer name is not valid as a label value
         placed = "topologyAssignment" in assignment or "delayedTopologyRequest" in assignment
         if placed:
             labels[names.TAS_LABEL] = "true"
@@ -71,7 +73,7 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
 
 
 def _patience(seconds: int | None) -> list[Json]:
-    """Tolerations for what Kubernetes says of nodes that fail."""
+    """Tolerations for the taints that Kubernetes puts on failed nodes."""
     if seconds is None:
         return []
     same: Json = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}

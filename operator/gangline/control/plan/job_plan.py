@@ -1,8 +1,8 @@
-"""What to do about one job: from the job, its Workload and what it owns, to the next writes. Pure.
+"""The plan of one job: from the job, its Workload and what it owns, to the next writes. Pure.
 
-The plan is level-triggered: it looks at what is, never at what happened, and names only the next step. After every write the
-job is planned again with what came of it, so that a crash between any two steps loses nothing. The order of the rules is
-that of Kueue's job reconciler (see `plan`).
+The plan is level-triggered: it examines the present state, never past events, and returns only the next step. After every write
+the job is planned again, so that a crash between any two steps loses nothing. The order of the rules is that of Kueue's job
+reconciler (see `plan`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def reserved(workload: Json) -> bool:
 
 
 def plan(view: JobView, lookups: Lookups) -> list[Step]:
-    """The next steps for one job; [] when nothing is to be done until something changes."""
+    """The next steps for one job; [] when nothing has to be done until something changes."""
     job, kind = view.job, view.kind
     if view.managed_ancestor:
         return []
@@ -75,7 +75,7 @@ def plan(view: JobView, lookups: Lookups) -> list[Step]:
 
 
 def _unqueued(view: JobView) -> list[Step]:
-    """A job that names no queue is not ours, except that a kind of our own still has to run it."""
+    """A job without a queue is not managed, except that a kind of our own still has to run it."""
     if not view.kind.owns_children or deleting(view.job):
         return []
     held = view.kind.is_suspended(view.job)
@@ -84,19 +84,19 @@ def _unqueued(view: JobView) -> list[Step]:
 
 
 def _let_go(view: JobView) -> list[Step]:
-    """The job is being deleted: its quota goes back when its last pod has gone."""
+    """The job is being deleted: its quota is released when its last pod has ended."""
     if view.lingering or view.kind.is_active(view.job, view.children):
         return []
     return [step for workload in view.workloads for step in drop_finalizer(workload)]
 
 
 def leaving(job: Json, workload: Json) -> bool:
-    """The job is to stop, or to go, and its Workload holds quota until it has."""
+    """The job stops, or is being deleted, and its Workload holds quota until it has."""
     return deleting(job) or deleting(workload) or (has(workload, names.EVICTED) and reserved(workload))
 
 
 def drop_finalizer(workload: Json) -> list[PatchWorkload]:
-    """Let the Workload go, if it is being deleted, or be deleted later without asking us."""
+    """Remove the finalizer of the Workload, whether it is being deleted now or will be later."""
     finalizers: list[str] = workload["metadata"].get("finalizers", [])
     if names.IN_USE_FINALIZER not in finalizers:
         return []
@@ -105,7 +105,7 @@ def drop_finalizer(workload: Json) -> list[PatchWorkload]:
 
 
 def _choose(view: JobView) -> tuple[Json | None, list[Json]]:
-    """The Workload that speaks for the job, and those that are too many: the one with quota, else the oldest, stays."""
+    """The Workload that stands for the job, and surplus ones: the one with quota, else the oldest, stays."""
     if not view.workloads:
         return None, []
     order = sorted(
@@ -116,7 +116,7 @@ def _choose(view: JobView) -> tuple[Json | None, list[Json]]:
 
 
 def _without_workload(view: JobView, lookups: Lookups) -> list[Step]:
-    """Hold the job, wait until none of its pods runs, then queue it."""
+    """Suspend the job, wait until none of its pods runs, then queue it."""
     kind, job = view.kind, view.job
     if not kind.is_suspended(job):
         return _stop(view, kind.pod_sets(job)) + _sync(view, None)
@@ -166,13 +166,13 @@ def _with_workload(view: JobView, workload: Json, lookups: Lookups) -> list[Step
 
 
 def _is_outdated(view: JobView, workload: Json) -> bool:
-    """Nodes were lost, and the job still runs an attempt before the one that makes good for that."""
+    """Nodes were lost, and the job still runs an attempt before the replacement."""
     running = view.kind.attempt(view.job)
     return running is not None and running < swap_record.of(workload).attempt
 
 
 def _expire(view: JobView, workload: Json) -> list[Step]:
-    """Its time is up: a kind of our own fails for it, where others are only held, as Kueue does it."""
+    """Its time is up: a kind of our own fails, others are only suspended, as in Kueue."""
     evicted = condition_of(workload, names.EVICTED) or {}
     if not isinstance(view.kind, Expires) or evicted.get("reason") != "DeactivatedDueToMaximumExecutionTimeExceeded":
         return []
@@ -181,7 +181,7 @@ def _expire(view: JobView, workload: Json) -> list[Step]:
 
 
 def _start(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]:
-    if view.held_back or view.kind.is_active(view.job, view.children):  # pods of an earlier run still end
+    if view.held_back or view.kind.is_active(view.job, view.children):  # pods of an earlier run are still ending
         return _not_ready(workload)
     if outdated := _outdated_children(view, infos):
         return _steps(outdated)
@@ -200,14 +200,14 @@ def _start(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]
 
 
 def _not_ready(workload: Json) -> list[Step]:
-    """All of it starts again: until then it does not count as running."""
+    """The whole gang starts again: until then it does not count as running."""
     if not has(workload, names.PODS_READY):
         return []
     return [ChangeStatus(workload, "pods-ready", status_changes.pods_ready(False))]
 
 
 def _outdated_children(view: JobView, infos: list[PodSetInfo]) -> Sequence[JobWrite]:
-    """What is left of an earlier run and would keep this one from starting as it was admitted."""
+    """Children of an earlier run that would keep this one from starting as admitted."""
     if not isinstance(view.kind, LeavesBehind):
         return ()
     return view.kind.outdated_children(view.job, infos, view.children)
@@ -228,7 +228,7 @@ def _running(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Ste
 
 
 def _changed_shape(view: JobView, workload: Json, pod_sets: list[Json]) -> list[Step]:
-    """The user changed the job: a waiting Workload follows, one that holds quota is given up and the job queues anew."""
+    """The user changed the job: a waiting Workload is updated, one with quota is given up and the job queues again."""
     if view.kind.is_suspended(view.job) and not reserved(workload):
         return [
             PatchWorkload(workload, {"spec": {"podSets": pod_sets} | _changed_limit(workload, view.job)}),
@@ -247,7 +247,7 @@ def _changed_limit(workload: Json, job: Json) -> Json:
 
 
 def _follow(view: JobView, workload: Json, pod_sets: list[Json], lookups: Lookups) -> list[Step]:
-    """A waiting Workload follows its job to another queue or priority class, and in what it says of itself."""
+    """Update a waiting Workload to its job's queue, priority class and metadata."""
     if reserved(workload):
         return []
     job, spec = view.job, workload["spec"]
@@ -264,12 +264,14 @@ def _follow(view: JobView, workload: Json, pod_sets: list[Json], lookups: Lookup
 
 
 def _finished_elsewhere(view: JobView, workload: Json) -> list[Step]:
-    """Somebody declared the Workload finished while the job had not: it must not run without quota."""
+    """Another client marked the Workload finished while the job is not: the job must not run without quota."""
     return [] if view.kind.is_suspended(view.job) else _stop(view, workload["spec"]["podSets"]) + _sync(view, None)
 
 
 def _stop_then(view: JobView, workload: Json, after: Callable[[], Sequence[Step]]) -> list[Step]:
-    """Stop the job and take back what admission injected; once it is held and none of its pods runs, go on with `after`."""
+    """Stop the job and remove what admission injected; once it is suspended and none of its pods runs, continue with
+    `after`.
+    """
     kind, job = view.kind, view.job
     stopping = _stop(view, workload["spec"]["podSets"])
     if stopping or not kind.is_suspended(job) or view.lingering or kind.is_active(job, view.children):

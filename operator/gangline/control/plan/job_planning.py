@@ -1,4 +1,4 @@
-"""Every job whose circumstances changed, brought one step further: its plan is made and its steps are sent."""
+"""Plans every job whose circumstances changed, and sends the steps."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ MAX_RETRY: Final = 60.0
 
 
 class JobPlanning(Part):
-    """Plans jobs, one at a time: one with a write under way is planned again when that is resolved.
+    """Plans jobs, one at a time: a job with a write in progress is planned again when that is resolved.
 
-    `wake` has the loop take another round.
+    `wake` starts another round of the loop.
     """
 
     name = "plans"
@@ -67,7 +67,7 @@ class JobPlanning(Part):
         self._quarantine = quarantine
         self._changed = mirror.changes.jobs.subscribe(worth=lambda ref: ref[1] in mirror.objects[ref[0]])
         self._busy: Counter[JobRef] = Counter()
-        self._refused: dict[JobRef, int] = {}  # how often in a row
+        self._refused: dict[JobRef, int] = {}  # number of refusals in a row
         self._blocked: set[JobRef] = set()  # waiting for their retry
         mirror.messages.subscribe(WriteResolved, self._resolved)
 
@@ -159,7 +159,7 @@ class JobPlanning(Part):
     # --- how their writes end ---
 
     def _resolved(self, message: WriteResolved) -> None:
-        """A write is through, or refused for good: its job goes on from what is true now."""
+        """A write has succeeded or was refused for good: its job is planned again."""
         owner, error, key = message.owner, message.error, message.key
         self._wake()
         if owner is None:
@@ -179,7 +179,7 @@ class JobPlanning(Part):
             self._retry_later(owner)
 
     def _report_refusal(self, owner: JobRef, job: Json, key: ObjectKey, error: ApiError) -> None:
-        """A kind that owns children says in its own status which of them the API server does not accept."""
+        """A kind that owns children names in its own status those that the API server refuses."""
         kind = JOB_KINDS[owner[0]]
         if not isinstance(kind, AnswersRefusals) or key.resource not in (kube.JOBS, kube.SERVICES):
             return
@@ -189,7 +189,7 @@ class JobPlanning(Part):
             self._writes.send(target, "status", patch.body, priority=Priority.STATUS, slot="rejected")
 
     def _retry_later(self, ref: JobRef) -> None:
-        """A step of this job was refused: the others go on, this one is tried again after a growing pause."""
+        """A step of this job was refused: it is tried again after a growing pause."""
         tries = self._refused[ref] = self._refused.get(ref, 0) + 1
         self._blocked.add(ref)
 

@@ -1,4 +1,4 @@
-"""Jobs that are being stopped: the last of their pods to go ends them."""
+"""Jobs that are being stopped: planned again when their last pods end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gangline.kube import resources as kube
 
 
 class LeavingJobs(Part):
-    """Has jobs that are being stopped planned again when their pods or the nodes of these change."""
+    """Plans jobs that are being stopped again when their pods, or the nodes of these, change."""
 
     name = "leaving"
 

@@ -1,4 +1,4 @@
-"""What a plan is made from, and what it is made of: one job as it was last seen, and steps."""
+"""Inputs and results of a plan: one job as it was last seen, and steps."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Lookups(Protocol):
 
     @property
     def progress_url(self) -> str:
-        """Where pods report their progress to, "" = nowhere."""
+        """The URL at which pods report their progress, "" = none."""
         ...
 
     def flavor(self, name: str) -> Json | None: ...
     def patience(self, queue: str) -> int | None:
-        """For how many seconds pods of a ClusterQueue stay on a node that fails; None: as Kubernetes has it."""
+        """Seconds for which pods of a ClusterQueue stay on a failed node; None: as Kubernetes has it."""
         ...
 
     def host_name(self, node: str) -> str: ...
@@ -48,13 +48,13 @@ class JobView:
     job: Json
     workloads: Sequence[Json]
     children: Children
-    #: a managed job further up owns this one: that one's Workload counts, not one of its own
+    #: a managed owner further up has the Workload that counts
     managed_ancestor: bool = False
     #: pods of an earlier attempt of the gang are still there
     held_back: bool = False
-    #: a pod of the gang is on a node that nobody hears from
+    #: a pod of the gang is on an unreachable node
     unreachable: bool = False
-    #: pods that were told to go still run
+    #: deleted pods still run
     lingering: bool = False
 
 
@@ -84,7 +84,7 @@ class CreateWorkload:
 
 @dataclass(frozen=True, slots=True)
 class DeleteWorkload:
-    """Delete a Workload that is of no use."""
+    """Delete a Workload that is not needed."""
 
     workload: Json
 
@@ -99,7 +99,7 @@ class PatchWorkload:
 
 @dataclass(frozen=True, slots=True)
 class ChangeStatus:
-    """Change a Workload's status; `slot` names what is changed, so that a newer change of it replaces an older one."""
+    """Change a Workload's status; `slot` names the change, so that a newer one replaces an older one."""
 
     workload: Json
     slot: str
@@ -121,5 +121,5 @@ Step: TypeAlias = Writing | Note
 
 
 def fenced(obj: Json, body: Json) -> Json:
-    """The patch, to be refused if the object has changed since."""
+    """The patch, which is refused if the object has changed since."""
     return {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": obj["metadata"]["resourceVersion"]}}

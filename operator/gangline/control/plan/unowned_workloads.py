@@ -1,4 +1,4 @@
-"""Workloads that no job of ours stands behind: what was evicted or deleted is free once nothing of it runs."""
+"""Workloads without a job: an evicted or deleted one is released once none of its pods runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gangline.kube.resources import Json, ObjectKey, deleting, key_of
 
 
 class UnownedWorkloads(Part):
-    """Releases and lets go of Workloads without a job."""
+    """Releases Workloads without a job."""
 
     name = "unowned"
 
@@ -67,7 +67,7 @@ class UnownedWorkloads(Part):
             self._writes.change(key, "release", status_changes.release, priority=Priority.LIFECYCLE)
 
     def _let_go(self, key: str, workload: Json) -> None:
-        """A deleted Workload goes once none of its pods runs."""
+        """Remove the finalizer of a deleted Workload once none of its pods runs."""
         if self._departed.runs(key):
             self._kept.add(key)
             return

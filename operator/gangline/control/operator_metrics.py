@@ -113,8 +113,10 @@ class Metrics:
             "gangline_object_failures", "Failed attempts to handle an object.", ["stage", "kind"], failures
         )
         self.registry.register(failed)
-        aside = "Objects that are set aside since they could not be handled."
-        self.registry.register(_Counts("gangline_quarantined_objects", aside, ["kind"], objects, GaugeMetricFamily))
+        quarantined = "Objects that are quarantined since they could not be handled."
+        self.registry.register(
+            _Counts("gangline_quarantined_objects", quarantined, ["kind"], objects, GaugeMetricFamily)
+        )
 
     def count_head_delay(self, read: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
         """Time for which backfilled workloads kept reserved heads waiting."""

@@ -94,8 +94,8 @@ class Outcome:
 
 def files(path: Path) -> list[Path]:
     """The record and its rotated files, oldest first."""
-    aside = [p for p in path.parent.glob(f"{path.name}.*") if p.suffix[1:].isdigit()]
-    return [*sorted(aside, key=lambda p: -int(p.suffix[1:])), path]
+    rotated = [p for p in path.parent.glob(f"{path.name}.*") if p.suffix[1:].isdigit()]
+    return [*sorted(rotated, key=lambda p: -int(p.suffix[1:])), path]
 
 
 def read(paths: Iterable[Path], outcome: Outcome) -> Iterator[Entry]:

@@ -214,16 +214,16 @@ class RecordedEngine(IsolatedEngine):
         decisions = super().decide(now, room)
         self._record.add(Round(now, tuple(decisions), room))
         if self._record.full:
-            self._write_anew()
+            self._begin_file()
         return decisions
 
     def _rebuild(self) -> None:
         """The engine was rebuilt, with fewer facts: record that."""
         super()._rebuild()
         self._run, self._serial = uuid.uuid4().hex, 0
-        self._write_anew()
+        self._begin_file()
 
-    def _write_anew(self) -> None:
+    def _begin_file(self) -> None:
         """Begin another file, with all known facts."""
         self._serial += 1
         known = self.facts()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from gangline.api import names
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.notify.notices import Notices
-from gangline.control.parts.messages import DeliveryFailed, Messages, Recovered, StartForeseen, StartMoved
+from gangline.control.parts.messages import DeliveryFailed, Messages, Recovered, StartExpected, StartMoved
 from gangline.control.writes.events import EventRecorder
 from gangline.kube import resources as kube
 
@@ -29,14 +29,14 @@ class Announcements:
         self._recorder = recorder
         self._leading = leading
         messages.subscribe(Recovered, self._recovered)
-        messages.subscribe(StartForeseen, self._start_foreseen)
+        messages.subscribe(StartExpected, self._start_expected)
         messages.subscribe(StartMoved, self._start_moved)
         messages.subscribe(DeliveryFailed, self._delivery_failed)
 
     def _recovered(self, message: Recovered) -> None:
         self._notices.tell("Swapped", message.workload, message.text)
 
-    def _start_foreseen(self, message: StartForeseen) -> None:
+    def _start_expected(self, message: StartExpected) -> None:
         """Receivers that were given another start may want to know."""
         raw = self._mirror.get(kube.WORKLOADS, message.workload)
         if raw is not None and self._leading():

@@ -90,9 +90,9 @@ class Decisions(Part):
         self._pending_written.pop(decision.workload, None)
         raw = self._mirror.get(kube.WORKLOADS, decision.workload)
         change = status_changes.admit(decision, pods_follow=raw is not None and self._mirror.job_of(raw) is not None)
-        self._assume(decision, "admission", change, Priority.ADMISSION, self._tell_admitted)
+        self._assume(decision, "admission", change, Priority.ADMISSION, self._report_admitted)
 
-    def _tell_admitted(self, decision: model.Admit, before: Json, after: Json) -> None:
+    def _report_admitted(self, decision: model.Admit, before: Json, after: Json) -> None:
         queue = decision.admission.cluster_queue
         waited = max(0, decision.at - _queued_since(before)) // 1000
         reserved = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}s"
@@ -109,9 +109,11 @@ class Decisions(Part):
         self._assume(decision, "admission", status_changes.ask_checks(decision), Priority.ADMISSION, lambda *_: None)
 
     def _complete_admission(self, decision: model.CompleteAdmission) -> None:
-        self._assume(decision, "admission", status_changes.complete_admission, Priority.ADMISSION, self._tell_completed)
+        self._assume(
+            decision, "admission", status_changes.complete_admission, Priority.ADMISSION, self._report_completed
+        )
 
-    def _tell_completed(self, decision: model.CompleteAdmission, before: Json, after: Json) -> None:
+    def _report_completed(self, decision: model.CompleteAdmission, before: Json, after: Json) -> None:
         queue = after["status"]["admission"]["clusterQueue"]
         reserved = condition_of(after, names.QUOTA_RESERVED) or {}
         admitted = condition_of(after, names.ADMITTED) or {}
@@ -131,10 +133,10 @@ class Decisions(Part):
     # --- eviction ---
 
     def _preempt(self, decision: model.Preempt) -> None:
-        self._assume(decision, "evict", status_changes.preempt(decision), Priority.LIFECYCLE, self._tell_preempted)
+        self._assume(decision, "evict", status_changes.preempt(decision), Priority.LIFECYCLE, self._report_preempted)
         self._release_unowned(decision.workload)
 
-    def _tell_preempted(self, decision: model.Preempt, before: Json, after: Json) -> None:
+    def _report_preempted(self, decision: model.Preempt, before: Json, after: Json) -> None:
         self._recorder.record(after, "Normal", "EvictedDueToPreempted", decision.message)
         self._recorder.record(after, "Normal", "Preempted", decision.message)
         preemptor = self._mirror.get(kube.WORKLOADS, decision.by)
@@ -156,7 +158,7 @@ class Decisions(Part):
     def _write_eviction(self, decision: model.Evict) -> None:
         """Write an eviction that is not a preemption."""
         change = status_changes.evict(decision)
-        self._assume(decision, "evict", change, Priority.LIFECYCLE, self._tell_evicted)
+        self._assume(decision, "evict", change, Priority.LIFECYCLE, self._report_evicted)
         self._release_unowned(decision.workload)
 
     def _deactivate(self, decision: model.Evict) -> None:
@@ -167,7 +169,7 @@ class Decisions(Part):
         meta = workload["metadata"]
 
         def inactive(_: Json | None) -> None:
-            self._assume(decision, "evict", status_changes.evict(decision), Priority.LIFECYCLE, self._tell_evicted)
+            self._assume(decision, "evict", status_changes.evict(decision), Priority.LIFECYCLE, self._report_evicted)
             self._release_unowned(decision.workload)
 
         self._writes.send(
@@ -180,7 +182,7 @@ class Decisions(Part):
             failed=lambda _: self._engine.observe(model.WriteFailed(decision.workload)),
         )
 
-    def _tell_evicted(self, decision: model.Evict, before: Json, after: Json) -> None:
+    def _report_evicted(self, decision: model.Evict, before: Json, after: Json) -> None:
         reason = f"EvictedDueTo{decision.reason}" + (
             f"DueTo{decision.underlying_cause}" if decision.underlying_cause else ""
         )

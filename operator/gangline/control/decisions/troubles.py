@@ -9,7 +9,7 @@ from gangline.control.decisions.carrying_out import Decisions
 from gangline.control.isolation.quarantine import Quarantine, describe
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.watched_kinds import READERS
-from gangline.control.parts.messages import Messages, ObjectSetAside
+from gangline.control.parts.messages import Messages, ObjectQuarantined
 from gangline.control.writes.events import EventRecorder
 from gangline.engine import Fault, model
 from gangline.kube import resources as kube
@@ -38,7 +38,7 @@ class Troubles:
         self._recorder = recorder
         self._quarantine = quarantine
         self._leading = leading
-        messages.subscribe(ObjectSetAside, self._set_aside)
+        messages.subscribe(ObjectQuarantined, self._set_aside)
 
     def engine_fault(self, fault: Fault) -> None:
         """The engine leaves out an object that makes it fail."""
@@ -48,7 +48,7 @@ class Troubles:
             self._quarantine.failures["deciding", fault.kind.__name__] += 1
             log.error("the engine goes on without %s %s: %s", fault.kind.__name__, fault.key, describe(fault.error))
 
-    def _set_aside(self, message: ObjectSetAside) -> None:
+    def _set_aside(self, message: ObjectQuarantined) -> None:
         resource, key = message.resource, message.key
         found = message.obj or (self._mirror.get(resource, key) if resource in self._mirror.objects else None)
         if found is not None and self._leading():

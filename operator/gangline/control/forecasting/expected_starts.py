@@ -23,7 +23,7 @@ from typing import Final
 from gangline.api.read import conditions
 from gangline.control.forecasting.simulation_process import in_process, request
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.parts.messages import Messages, StartForeseen
+from gangline.control.parts.messages import Messages, StartExpected
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
 from gangline.engine import Engine, ExpectedStart, Outlook, model
@@ -197,7 +197,7 @@ class Expected:
         self.starts = {key: start for key, start in seen.starts.items() if self._waits(key)}
         for key, start in self.starts.items():
             self._first.setdefault(key, start)
-            self._messages.tell(StartForeseen(key, start))
+            self._messages.tell(StartExpected(key, start))
 
     def _waits(self, key: str) -> bool:
         value = self._mirror.workload_value(key)
@@ -217,7 +217,7 @@ class Expected:
             try:
                 sent += self._tell(key, job)
             except Exception:  # another process wrote its status: messages are sent all the same
-                log.exception("%s: its status can't be told when it starts", key)
+                log.exception("%s: its expected start cannot be written to its status", key)
                 self._recorded[key] = _Recorded(None, None, None, self._clock())
         return sent
 

@@ -118,7 +118,7 @@ class Forecasts:
         """The engine received a fact. Costs next to nothing."""
         match change:
             case model.Put(model.Workload() as value):
-                self._put_aside(value)
+                self._rotate(value)
             case model.Gone(kind, key) if kind is model.Workload:
                 news = self._news.get(key)
                 if news is None or news.value is None or not news.value.finished:
@@ -132,9 +132,9 @@ class Forecasts:
         for workload in self._mirror.workloads_of(job):
             value = self._mirror.workload_value(kube.key_of(workload))
             if value is not None:
-                self._put_aside(value)
+                self._rotate(value)
 
-    def _put_aside(self, value: model.Workload) -> None:
+    def _rotate(self, value: model.Workload) -> None:
         before = self._news.get(value.key)
         if before is not None and before.value is not None and before.value.uid != value.uid:
             self._take(value.key, before)
@@ -325,15 +325,15 @@ class Forecasts:
             key: estimates[known.uid] for key, known in opened.items() if known.start is None and known.uid in estimates
         }
         elsewhere = by_flavor.estimates(self._mirror, self.forecaster, waiting, now)
-        told = 0
+        passed_on = 0
         for key, known in opened.items():
             estimate, there = estimates.get(known.uid), elsewhere.get(key, _NO_FLAVORS)
             if estimate is not None and not self._knows_better(key) and _moved(known, estimate, there):
                 self._tell(key, known, estimate, there)
-                told += 1
+                passed_on += 1
             if known.at_start is None and known.start is not None and now - known.start < AT_START:
                 known.at_start = known.estimate
-        return told
+        return passed_on
 
     def _tell(self, key: str, known: _Open, estimate: Forecast, there: Mapping[str, Forecast]) -> None:
         known.estimate, known.by_flavor = estimate, there

@@ -60,11 +60,11 @@ class Quarantine:
         troubles[stage] = what
         while len(self._troubles) > MOST:
             del self._troubles[next(iter(self._troubles))]
-        log.error("%s %s is set aside: %s failed: %s\n%s", resource.kind, key, stage, what, _where(error))
+        log.error("%s %s is quarantined: %s failed: %s\n%s", resource.kind, key, stage, what, _where(error))
         try:
             self.tell((resource, key), obj, what)
         except Exception:
-            log.exception("%s %s: nobody could be told", resource.kind, key)
+            log.exception("%s %s: the failure could not be reported", resource.kind, key)
 
     def note_unreadable(self, obj: Json, error: Exception) -> None:
         """An object cannot be read: its last good version stays in force."""

@@ -39,7 +39,7 @@ class FactObserved:
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectSetAside:
+class ObjectQuarantined:
     """An object could not be handled; `obj` is its JSON where it is at hand."""
 
     resource: Resource
@@ -80,7 +80,7 @@ class Recovered:
 
 
 @dataclass(frozen=True, slots=True)
-class StartForeseen:
+class StartExpected:
     """A waiting workload, by its key, is expected to start then."""
 
     workload: str

@@ -32,7 +32,7 @@ async def publish(client: ApiClient, namespace: str, host: str, port: int) -> No
             kube.CONFIG_MAPS, namespace, CONFIG_MAP, body, kind="apply", field_manager="gangline-operator", force=True
         )
     except ApiError as error:
-        log.info("where this process listens could not be said in ConfigMap %s/%s: %s", namespace, CONFIG_MAP, error)
+        log.info("this process's address could not be written to ConfigMap %s/%s: %s", namespace, CONFIG_MAP, error)
 
 
 def _literal(host: str) -> str:

@@ -174,7 +174,7 @@ class Elector:
                     return False
             await self._write(holder=self.identity, duration=self._timing.lease_duration)
         except Conflict:
-            await self._look_quietly()
+            await self._examine_isolated()
             return False
         except NotFound as error:  # the lease was deleted meanwhile (or its namespace does not exist)
             logger.warning("lease %s/%s: %s", self._namespace, self._name, error)
@@ -192,7 +192,7 @@ class Elector:
         duration = float(self._lease["spec"].get("leaseDurationSeconds") or self._timing.lease_duration)
         return self._clock() >= self._changed_at + duration
 
-    async def _look_quietly(self) -> None:
+    async def _examine_isolated(self) -> None:
         try:
             await self._look()
         except ApiError as error:

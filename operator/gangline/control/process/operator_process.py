@@ -263,7 +263,7 @@ class Operator:
             except TimeoutError:
                 missing = ", ".join(str(resource) for resource in self.reflectors.missing())
                 log.info("waiting for the first list of %s", missing)
-        self._tell_of_absent_kinds()
+        self._log_absent_kinds()
         memory.settle()
         port = self._port = await self._serve()
         self._serving.set()
@@ -271,7 +271,7 @@ class Operator:
             files.write(self.options.ready_file, json.dumps({"pid": os.getpid(), "port": port}))
         log.info("ready as %s, http://%s:%d", self.options.identity, self.options.listen[0], port)
 
-    def _tell_of_absent_kinds(self) -> None:
+    def _log_absent_kinds(self) -> None:
         """Kueue's kinds are enough to admit workloads; a missing kind of ours may still be an oversight, so log it."""
         absent = [resource for resource, reflector in self._by_resource.items() if reflector.absent]
         if ours := [resource for resource in absent if resource.group == names.OWN_GROUP]:
@@ -295,7 +295,7 @@ class Operator:
         """Wait until all kinds are known, then lead whenever this process holds the lease."""
         await self.reflectors.wait_synced()
         if not self.options.leader_election:
-            await self._take_the_lead()
+            await self._begin_leading()
             await asyncio.Event().wait()
         await ensure_namespace(self._client, self.options.namespace)
         started = asyncio.Event()
@@ -309,14 +309,14 @@ class Operator:
         candidacy = asyncio.ensure_future(elector.run())
         try:
             await started.wait()
-            await self._take_the_lead()
+            await self._begin_leading()
             await candidacy  # returns when the lease is lost
-            self._lose_the_lead()
+            self._end_leading()
         finally:
             elector.stop()
             await candidacy
 
-    async def _take_the_lead(self) -> None:
+    async def _begin_leading(self) -> None:
         log.info("leading: listing once more before the first decision")
         for reflector in self.reflectors:
             reflector.synced.clear()
@@ -344,7 +344,7 @@ class Operator:
         """Only while this process certainly holds the lease: a leader that lost contact stops before another one may begin."""
         return not self._lost and (self._elector is None or self._elector.leading())
 
-    def _lose_the_lead(self) -> None:
+    def _end_leading(self) -> None:
         self._lost = True
         self.controller.retire()
         self.writer.abort()

@@ -161,7 +161,7 @@ class Recoveries(Part):
             self._recorder.record(answer, "Warning", "NodesLost", message)
             change = status_changes.swapping(now_open, message)
             self._writes.change(workload, SLOT, change, priority=Priority.LIFECYCLE)
-            self._tell_owner(answer, swap.how, message, swap.decided)
+            self._update_owner(answer, swap.how, message, swap.decided)
 
         self._write(workload, lambda record: record.with_loss(swap), begun, doubt=doubt)
 
@@ -248,13 +248,13 @@ class Recoveries(Part):
         if raw is None or not record.log:
             self._created.pop(workload, None)
             return
-        self._tell_condition(workload, raw, record.log[-1])
+        self._update_condition(workload, raw, record.log[-1])
         if record.current is None:
             self._created.pop(workload, None)
         elif runs(raw):
             self._follow(workload, raw, record, record.current, now)
 
-    def _tell_condition(self, workload: str, raw: Json, swap: Swap) -> None:
+    def _update_condition(self, workload: str, raw: Json, swap: Swap) -> None:
         """Bring the condition in line with the record. Usually it already is: both are written together, or right after each
         other.
         """
@@ -269,7 +269,7 @@ class Recoveries(Part):
 
     def _follow(self, workload: str, raw: Json, record: Record, swap: Swap, now: int) -> None:
         if swap.how == REQUEUE and swap.admitted and swap.admitted == admitted_since(raw):
-            self._evict_after_all(workload, raw, swap)
+            self._evict_again(workload, raw, swap)
             return
         pods = self._pods.of(workload)
         if swap.how == RESTART:
@@ -288,7 +288,7 @@ class Recoveries(Part):
         if sum(pod.ready for pod in fresh) >= wanted and workload not in self._closing:
             self._close(workload, swap, fresh, now)
 
-    def _evict_after_all(self, workload: str, raw: Json, swap: Swap) -> None:
+    def _evict_again(self, workload: str, raw: Json, swap: Swap) -> None:
         """The record says evicted, but the gang is not: the process that wrote it died, or another write came in between."""
         if self._writes.in_doubt(kube.WORKLOADS, workload):
             self._changed.add(workload)
@@ -343,7 +343,7 @@ class Recoveries(Part):
         self._closing.add(workload)
         self._write(workload, amend, done, doubt=False)
 
-    def _tell_owner(self, workload: Json, how: str, message: str, at: int) -> None:
+    def _update_owner(self, workload: Json, how: str, message: str, at: int) -> None:
         """Report the swap in a GPUJob's own status."""
         ref = self._mirror.job_of(workload)
         job = self._mirror.get(*ref) if ref is not None else None

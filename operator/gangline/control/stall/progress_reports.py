@@ -100,7 +100,7 @@ def _word(body: dict[str, Any], name: str) -> str:
 class Progress:
     """The progress of one run, from its reports."""
 
-    heard: Millis
+    last_report: Millis
     #: when its steps last rose; for a run without steps, when it last reported
     moved: Millis
     step: int | None = None
@@ -118,13 +118,13 @@ class Progress:
 
     def take(self, beat: Beat) -> None:
         """Process a report."""
-        self.heard = max(self.heard, beat.at)
+        self.last_report = max(self.last_report, beat.at)
         self.phase = beat.phase
         if beat.total is not None:
             self.total = beat.total
         if beat.step is None:
             if self.step is None or beat.phase in QUIET_PHASES:
-                self.moved = self.heard
+                self.moved = self.last_report
             return
         before = self._of_pod.get(beat.pod)
         if len(self._of_pod) < MOST_PODS or before is not None:
@@ -150,7 +150,7 @@ class Progress:
 
     def silence(self, now: Millis) -> Millis:
         """The time since its steps last rose; in a quiet phase, since its last report."""
-        return max(0, now - (self.heard if self.quiet else self.moved))
+        return max(0, now - (self.last_report if self.quiet else self.moved))
 
     def forecast(self, workload: str, started: Millis) -> RuntimeForecast | None:
         """The whole runtime by the run's own pace; None while that is not known well enough.

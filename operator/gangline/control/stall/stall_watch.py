@@ -169,9 +169,9 @@ class StallWatch(Part):
             run.progress = Progress.begin(beat)
         else:
             run.progress.take(beat)
-        self._tell_pace(value, run, run.progress, beat.at)
+        self._pass_on_pace(value, run, run.progress, beat.at)
 
-    def _tell_pace(self, value: model.Workload, run: _Run, progress: Progress, now: model.Millis) -> None:
+    def _pass_on_pace(self, value: model.Workload, run: _Run, progress: Progress, now: model.Millis) -> None:
         """Pass the estimate by its own pace on to the engine."""
         if now - run.estimated_at < PACE_PERIOD or not self._mirror.objects[kube.QUEUE_POLICIES]:
             return

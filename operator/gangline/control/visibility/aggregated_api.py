@@ -159,7 +159,7 @@ class AggregatedApi:
             for plural in discovery.RESOURCES:
                 app.router.add_get(discovery.path(version, plural), self._pending(version, plural))
         for path, document in documents.items():
-            app.router.add_get(path, _says(document))
+            app.router.add_get(path, _reported(document))
         return app
 
     @web.middleware
@@ -193,7 +193,7 @@ class AggregatedApi:
         return answer
 
 
-def _says(document: Json) -> Handler:
+def _reported(document: Json) -> Handler:
     body = orjson.dumps(document)
 
     async def answer(_: web.Request) -> web.Response:

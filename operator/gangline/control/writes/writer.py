@@ -61,7 +61,7 @@ class _Waiting:
     #: urgent, and ready to be sent: `Writer.urgent` counts these
     counted: bool = False
     #: in no heap: its turn came while another write of its object was in progress
-    parked: bool = False
+    deferred: bool = False
 
     @property
     def due(self) -> float:
@@ -238,7 +238,7 @@ class Writer:
 
     def _enqueue(self, item: _Waiting) -> None:
         """Put it into its heap. Entries that have become stale there are skipped when they come up."""
-        item.parked = False
+        item.deferred = False
         if item.due > time.monotonic():
             heapq.heappush(self._timed, (item.due, next(self._tickets), item))
             self._count_urgent(item, ready=False)
@@ -326,7 +326,7 @@ class Writer:
     def _start(self, lane: _Lane, item: _Waiting) -> None:
         self._count_urgent(item, ready=False)
         if lane.blocked(item):
-            item.parked = True  # the end of the other write puts it back
+            item.deferred = True  # the end of the other write puts it back
             return
         del lane.waiting[item.slot]
         lane.busy = item
@@ -422,7 +422,7 @@ class Writer:
                 del self._lanes[key]
         elif lane.busy is None:
             for item in lane.waiting.values():
-                if item.parked:
+                if item.deferred:
                     self._enqueue(item)
         self._pump_soon()
 

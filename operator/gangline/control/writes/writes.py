@@ -197,7 +197,7 @@ class Writes:
             entry.doubt = entry.doubt or old.doubt
         self._begin(key, doubt=entry.doubt)
         if old is not None:  # only now: before that, no assumption existed
-            self._end_quietly(key, doubt=old.doubt)
+            self._end_logged(key, doubt=old.doubt)
         bundle.queued[slot] = entry
         self._submit_bundle(key, bundle)
 
@@ -259,7 +259,7 @@ class Writes:
         self._tracking.begin(key, base=base, doubt=doubt)
         return base
 
-    def _end_quietly(self, key: ObjectKey, *, doubt: bool) -> None:
+    def _end_logged(self, key: ObjectKey, *, doubt: bool) -> None:
         newest = self._tracking.end(key, None, doubt=doubt)
         if newest is not None:
             self._mirror.upsert(key.resource, newest, assumed=doubt)
@@ -294,7 +294,7 @@ class Writes:
         task.add_done_callback(self._refreshing.discard)
 
     async def _refresh(self, asked: _Asked, error: ApiError) -> None:
-        answer = None if await self._overtaken(asked) else await self._read_anew(asked, error)
+        answer = None if await self._overtaken(asked) else await self._read_again(asked, error)
         self._finish(asked, answer, error)
 
     async def _overtaken(self, asked: _Asked) -> bool:
@@ -305,7 +305,7 @@ class Writes:
             await asyncio.sleep(0.02)
         return False
 
-    async def _read_anew(self, asked: _Asked, refusal: ApiError) -> Json | None:
+    async def _read_again(self, asked: _Asked, refusal: ApiError) -> Json | None:
         """The object as the server has it, however long that takes: a reservation whose answer was lost holds quota, and must
         not be taken for free. None if the watch was faster, or if it may not be read.
         """

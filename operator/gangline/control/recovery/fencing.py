@@ -4,10 +4,9 @@ A deleted pod stays Terminating until its node reports that it ended, which a de
 controller that waits for that Job, would hang with it. Two ways out:
 
 - *It is left behind*: it loses its owner and the labels by which its gang finds it, so that the gang continues without it. It
-is not deleted: its node ends it when it returns, or Kubernetes when the node is gone.
-
+  is not deleted: its node ends it when it returns, or Kubernetes when the node is gone.
 - *It is deleted by force*, only if it cannot be running any more: its node is gone, or was marked out of service. On an
-unreachable node it may still run: then only with the permission of the queue's policy.
+  unreachable node it may still run: then only with the permission of the queue's policy.
 
 Queues whose policy disables recovery are left to Kubernetes.
 """

@@ -4,10 +4,8 @@ Every swap is first written as a record on the Workload (`api.read.swap_record`)
 the observed pods, so that a crash at any instant loses nothing:
 
 - *Replace*: the lost pods are deleted, and their Job creates new ones. They are not the job's failures: before it is deleted a
-pod loses the finalizer by which its Job would count it as one.
-
+  pod loses the finalizer by which its Job would count it as one.
 - *Restart*: the record names the attempt that the gang has to be in; the job's plan stops and starts it on the same admission.
-
 - *Requeue*: the gang is evicted, too. It is recovered when it runs again.
 """
 

@@ -1,16 +1,13 @@
 """The writer: one write at a time per object, only the newest state, urgent writes first.
 
 - *Per object*: at most one write is in progress. Writes wait in slots (by default one per verb); a newer submit replaces the
-one that waits in its slot and keeps its turn. The replaced one is forgotten: its callbacks are not called. A waiting create
-precedes everything else of its object; otherwise priority decides, then age.
-
+  one that waits in its slot and keeps its turn. The replaced one is forgotten: its callbacks are not called. A waiting create
+  precedes everything else of its object; otherwise priority decides, then age.
 - *Across objects*: by priority, then age, as many at once as the pace allows (`pacing.Pace`); the low priorities get at most a
-sixth of that, and next to nothing while the server is strained.
-
+  sixth of that, and next to nothing while the server is strained.
 - *Failures*: a temporary failure is retried for ever with backoff (no answer, 5xx, 429, 401), rendered anew each time, so a
-write must be safe to repeat: a create whose answer was lost returns AlreadyExists, a fenced patch Conflict. Every other failure
-goes to `on_error` at once and is not retried.
-
+  write must be safe to repeat: a create whose answer was lost returns AlreadyExists, a fenced patch Conflict. Every other
+  failure goes to `on_error` at once and is not retried.
 - *Leadership*: nothing is sent while `gate()` is false, and nothing at all after `abort()`.
 
 Rendering compares: a body that is a callable is called when its turn has come and returns None if there is nothing to do.
@@ -26,10 +23,10 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Self, TypeGuard, cast
 
 from gangline.control.writes.crash_points import FaultHook
+from gangline.control.writes.lanes import Lane, Waiting
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.pacing import Pace
 from gangline.kube.client import ApiClient, ApiError, Body, Invalid, Json, ObjectKey, TooManyRequests, Unavailable
@@ -45,41 +42,6 @@ _LOW = int(Priority.STATUS)
 #: Among these, every such turn goes to the oldest one, whatever its priority: on a server that is strained for hours, queue
 #: statuses alone would keep reasons and events waiting for ever.
 _TURNS = 4
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """A waiting write: `rank` and `not_before` are the most urgent of all that it replaced."""
-
-    write: Write
-    slot: str
-    age: int
-    rank: int
-    not_before: float
-    retry_at: float = 0.0
-    failures: int = 0
-    #: urgent, and ready to be sent: `Writer.urgent` counts these
-    counted: bool = False
-    #: in no heap: its turn came while another write of its object was in progress
-    deferred: bool = False
-
-    @property
-    def due(self) -> float:
-        return max(self.not_before, self.retry_at)
-
-
-@dataclass(slots=True)
-class _Lane:
-    """The writes of one object."""
-
-    waiting: dict[str, _Waiting] = field(default_factory=dict[str, _Waiting])
-    busy: _Waiting | None = None
-
-    def blocked(self, item: _Waiting) -> bool:
-        """Whether this write has to wait for another one of the same object."""
-        if self.busy is not None:
-            return True
-        return item.write.verb != "create" and any(other.write.verb == "create" for other in self.waiting.values())
 
 
 class Writer:
@@ -105,10 +67,10 @@ class Writer:
         self._timeout = timeout
         self._gate = gate
         self._fault = fault or FaultHook.from_environment()
-        self._lanes: dict[ObjectKey, _Lane] = {}
-        self._ready: list[tuple[int, int, int, _Waiting]] = []  # rank, age, ticket
-        self._timed: list[tuple[float, int, _Waiting]] = []  # due, ticket
-        self._low_by_age: list[tuple[int, int, _Waiting]] = []  # age, ticket: writes of `_ready` with a low priority
+        self._lanes: dict[ObjectKey, Lane] = {}
+        self._ready: list[tuple[int, int, int, Waiting]] = []  # rank, age, ticket
+        self._timed: list[tuple[float, int, Waiting]] = []  # due, ticket
+        self._low_by_age: list[tuple[int, int, Waiting]] = []  # age, ticket: writes of `_ready` with a low priority
         self._low_turns = 0
         self._tickets = itertools.count()  # unique, so that comparison never reaches the item
         self._tasks: set[asyncio.Task[None]] = set()
@@ -135,12 +97,12 @@ class Writer:
         if self._closed:
             self._count(write, "aborted")
             return
-        lane = self._lanes.setdefault(write.key, _Lane())
+        lane = self._lanes.setdefault(write.key, Lane())
         slot = write.slot or write.verb
         item = lane.waiting.get(slot)
         if item is None:
             self._age += 1
-            item = _Waiting(write, slot, self._age, int(write.priority), write.not_before)
+            item = Waiting(write, slot, self._age, int(write.priority), write.not_before)
             lane.waiting[slot] = item
             self._enqueue(item)
             return
@@ -229,14 +191,14 @@ class Writer:
             for item in lane.waiting.values()
         )
 
-    def _count_urgent(self, item: _Waiting, *, ready: bool) -> None:
+    def _count_urgent(self, item: Waiting, *, ready: bool) -> None:
         counts = ready and item.rank < _LOW
         self._urgent += counts - item.counted
         item.counted = counts
 
     # --- whose turn it is ---------------------------------------------------------------------------------------------
 
-    def _enqueue(self, item: _Waiting) -> None:
+    def _enqueue(self, item: Waiting) -> None:
         """Put it into its heap. Entries that have become stale there are skipped when they come up."""
         item.deferred = False
         if item.due > time.monotonic():
@@ -246,7 +208,7 @@ class Writer:
             self._make_ready(item)
         self._pump_soon()
 
-    def _make_ready(self, item: _Waiting) -> None:
+    def _make_ready(self, item: Waiting) -> None:
         heapq.heappush(self._ready, (item.rank, item.age, next(self._tickets), item))
         self._count_urgent(item, ready=True)
         if item.rank >= _LOW:
@@ -283,7 +245,7 @@ class Writer:
         self._set_alarm(now, gate_open)
         self._progress.set()
 
-    def _lane_of(self, item: _Waiting) -> _Lane | None:
+    def _lane_of(self, item: Waiting) -> Lane | None:
         """The lane in which it waits; None for a stale heap entry: sent, replaced or discarded."""
         lane = self._lanes.get(item.write.key)
         return lane if lane is not None and lane.waiting.get(item.slot) is item else None
@@ -323,7 +285,7 @@ class Writer:
         self._timer = None
         self._pump()
 
-    def _start(self, lane: _Lane, item: _Waiting) -> None:
+    def _start(self, lane: Lane, item: Waiting) -> None:
         self._count_urgent(item, ready=False)
         if lane.blocked(item):
             item.deferred = True  # the end of the other write puts it back
@@ -345,7 +307,7 @@ class Writer:
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
-    async def _perform(self, lane: _Lane, item: _Waiting, body: Body | None) -> None:
+    async def _perform(self, lane: Lane, item: Waiting, body: Body | None) -> None:
         outcome: Json | ApiError
         number = self._fault.before()
         started = time.monotonic()
@@ -365,7 +327,7 @@ class Writer:
         self._adapt(outcome, started)
         self._finish(lane, item, outcome)
 
-    def _make_room(self, item: _Waiting) -> None:
+    def _make_room(self, item: Waiting) -> None:
         """One write has finished; after a background one there may be a pause."""
         if item.rank < _LOW:
             return
@@ -384,7 +346,7 @@ class Writer:
         else:
             self.pace.answered(now, now - started)
 
-    def _finish(self, lane: _Lane, item: _Waiting, outcome: Json | ApiError | None) -> None:
+    def _finish(self, lane: Lane, item: Waiting, outcome: Json | ApiError | None) -> None:
         """Free the object, queue the write again for a retry, and report the result to its owner."""
         lane.busy = None
         write = item.write
@@ -403,7 +365,7 @@ class Writer:
         else:
             self._count(write, "skipped")
 
-    def _repeat(self, lane: _Lane, item: _Waiting, error: ApiError) -> None:
+    def _repeat(self, lane: Lane, item: Waiting, error: ApiError) -> None:
         """Put it back into its slot, or pass its backoff on to the newer write that waits there."""
         now = time.monotonic()
         successor = lane.waiting.setdefault(item.slot, item)
@@ -416,7 +378,7 @@ class Writer:
         if successor.failures in (3, 10) or successor.failures % 50 == 0:
             logger.warning("%s %s: failed %d times: %s", item.write.verb, item.write.key, successor.failures, error)
 
-    def _free(self, key: ObjectKey, lane: _Lane) -> None:
+    def _free(self, key: ObjectKey, lane: Lane) -> None:
         if lane.busy is None and not lane.waiting:
             if self._lanes.get(key) is lane:
                 del self._lanes[key]

@@ -326,3 +326,37 @@ def test_implied_requests_are_unconstrained_at_the_lowest_level() -> None:
     made = ledger([node("b0/r0/h0"), node("b0/r0/h1", 2000)])
     answer = place(made, [PlacementRequest(PodSet("main", 2, {"cpu": 1000}), implied=True)])
     assert pods(answer.assignments["main"]) == {"h1": 2}
+
+
+def test_pods_that_fit_are_counted_at_the_first_question_and_after_each_change() -> None:
+    made = ledger([node("b/r/h1"), node("b/r/h2")])
+    requests = domain_counts.as_pod_requests({"cpu": 1000})
+    assert [made.pods_that_fit(requests) for _ in range(2)] == [8, 8]
+    made.put_node(node("b/r/h2", 1000))
+    assert [made.pods_that_fit(requests) for _ in range(2)] == [5, 5]
+    made.put_node(node("b/r/h3"))
+    assert made.pods_that_fit(requests) == 9
+    assert made.pods_that_fit(domain_counts.as_pod_requests({"cpu": 4000})) == 2
+
+
+def test_only_placed_pod_sets_with_pods_take_room() -> None:
+    live = Topologies()
+    live.put_topology(Topology("hosts", LEVELS))
+    live.put_flavor(Flavor("all", topology="hosts"))
+    live.put_node(node("b/r/h1"))
+    there = TopologyAssignment((HOST,), (Domain(("h1",), 1),))
+    parts = (
+        PodSetAssignment("placed", 1, {"cpu": "all"}, {"cpu": 1000}, there),
+        PodSetAssignment("elsewhere", 2, {"cpu": "plain"}, {"cpu": 2000}),
+        PodSetAssignment("empty", 0, {"cpu": "all"}, {"cpu": 0}, there),
+    )
+    admission = Admission("q", parts)
+    assert live.has_room(admission)
+    live.put_holder("ns/w", admission)
+    made = live.ledger("all")
+    assert made is not None
+    (leaf,) = made.leaves()
+    assert (leaf.free["cpu"], leaf.free["pods"]) == (3000, 109)
+    assert live.holders_on("h1") == ["ns/w"]
+    live.remove_holder("ns/w")
+    assert (leaf.free["cpu"], leaf.free["pods"]) == (4000, 110)

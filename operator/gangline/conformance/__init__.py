@@ -1,4 +1,4 @@
 """Recorded scenarios of Kueue, decided again by the engine.
 
-In: a recording. Out: where the engine decides otherwise, field by field.
+In: a recording. Out: the differences of the engine's decisions, field by field.
 """

@@ -1,4 +1,4 @@
-"""What readers of recorded scenarios share: values of the recordings, and where a result differs first from what is recorded."""
+"""Shared by the readers of recorded scenarios: values of the recordings, and the first difference from a recorded result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def tolerations(holder: Json) -> tuple[Toleration, ...]:
 
 
 def first_difference(where: str, recorded: Any, got: Any) -> str | None:
-    """The first place at which the engine's JSON says something else, and what; None if there is none."""
+    """The first difference in the engine's JSON, with its path; None if there is none."""
     return next(_differences(where, recorded, got), None)
 
 
@@ -39,7 +39,7 @@ def _differences(where: str, recorded: Any, got: Any) -> Iterator[str]:
 
 
 def _plain(values: list[Any]) -> bool:
-    """A list of names reads best as a whole."""
+    """A list of names is shown as a whole."""
     return all(isinstance(value, str) for value in values)
 
 

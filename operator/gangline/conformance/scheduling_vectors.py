@@ -1,7 +1,7 @@
-"""Recorded scheduling scenarios: plays the world between two cycles of the engine, as the recorder did, and compares.
+"""Recorded scheduling scenarios: simulates the world between two cycles of the engine, as the recorder did, and compares.
 
-One clock in whole seconds; cycle k happens at second 1 000 000 + k. Before each cycle evictions that are due complete, runtimes
-end and events happen; after it the engine is told that what it decided was written.
+One clock in whole seconds; cycle k happens at second 1 000 000 + k. Before each cycle due evictions complete, runtimes end and
+events happen; after it the engine learns that its decisions were written.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def compare(scenario: Json, result: Json) -> str | None:
 
 
 def _compare_timed(world: ScenarioWorld, result: Json) -> str | None:
-    """Large scenarios have less on record: the number of heads, reservations and victims. (Times are not compared.)"""
+    """Large scenarios record less: the number of heads, reservations and victims. (Times are not compared.)"""
     for recorded in result["cycles"]:
         _, record, preempted = world.advance(recorded["cycle"])
         got = {"heads": [str(len(record.heads))], "reserved": _reserved(record), "preempted": _by_workload(preempted)}
@@ -92,7 +92,7 @@ _TABLES = ("order", "active", "inadmissible")
 
 @dataclass
 class Running:
-    """A holder as the world sees it."""
+    """A holder in the simulated world."""
 
     workload: Workload
     since: int  # cycle of its reservation
@@ -101,10 +101,10 @@ class Running:
 
 @dataclass
 class ScenarioWorld:
-    """Everything around the scheduler, as the recorder played it."""
+    """Everything around the scheduler, as the recorder simulated it."""
 
     scenario: Json
-    #: makes the engine; a benchmark brings one that measures itself
+    #: creates the engine; a benchmark passes one that measures itself
     make_engine: Callable[[Settings], Engine] = Engine
     running: dict[str, Running] = field(default_factory=dict)
     waiting: dict[str, Workload] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class ScenarioWorld:
     # --- one cycle ----------------------------------------------------------------------------------------------------
 
     def step(self, cycle: int) -> Json:
-        """Everything before the cycle, the cycle, everything after; what is recorded of it."""
+        """Everything before the cycle, the cycle, everything after; returns what is recorded of it."""
         before, record, preempted = self.advance(cycle)
         active = self._lists(self.engine.active)
         inadmissible = {queue: sorted(names) for queue, names in self._lists(self.engine.inadmissible).items()}
@@ -161,7 +161,7 @@ class ScenarioWorld:
         }
 
     def advance(self, cycle: int) -> tuple[dict[str, list[str]], CycleRecord, list[Json]]:
-        """The same without a look at the queues: what happened before, the cycle, and its victims."""
+        """The same without reading the queues: the events before, the cycle, and its victims."""
         before = self._before(cycle)
         record = self.engine.cycle((EPOCH + cycle) * 1000)
         preempted = [
@@ -219,7 +219,7 @@ class ScenarioWorld:
                 self._create(event["workload"])
                 return "created", event["workload"]["name"]
             case "updateClusterQueue":
-                # even one that says the same is a new version of the object
+                # an unchanged content is a new version of the object, too
                 updated = replace(_cluster_queue(event["clusterQueue"]), labels={"updated": str(event["at"])})
                 self.engine.observe(Put(updated))
                 return "updated", event["clusterQueue"]["name"]
@@ -263,7 +263,7 @@ class ScenarioWorld:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def _note_idleness(self, record: CycleRecord, lists: Json) -> None:
-        """A cycle is idle if nothing happened in it, nothing is under way or ahead, and the queues look as before it."""
+        """A cycle is idle if nothing happened in it, nothing is in progress or ahead, and the queues are as before it."""
         busy = (
             record.reserved
             or record.preempted

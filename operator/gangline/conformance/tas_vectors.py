@@ -1,4 +1,4 @@
-"""Recorded topology placements: run a scenario through the engine and say where it differs from what was recorded."""
+"""Recorded topology placements: run a scenario through the engine and report the first difference from the record."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gangline.engine.model import (
     TopologyRequest,
 )
 
-#: The name that recorded texts call the topology by.
+#: The topology's name in recorded texts.
 TOPOLOGY = "default"
 
 
@@ -40,7 +40,7 @@ def compare(scenario: Json, result: Json) -> str | None:
 
 
 def run(scenario: Json) -> Json:
-    """What the engine makes of a scenario, in the form of a recorded result."""
+    """The engine's result for a scenario, in the form of a recorded result."""
     ledger = _ledger(scenario)
     profile = Profile.of_gates(scenario.get("featureGates") or {})
     host = scenario.get("unhealthyNode") or ""

@@ -1,7 +1,7 @@
-"""Compiles the control plane's programs from their Go modules, once, into a cache that every later run reuses.
+"""Compiles the control plane's programs from their Go modules, once, into a cache that later runs reuse.
 
-What is built is pinned by `gomod/go.mod` and `gomod/go.sum`; a change there, or here in how it is built, is a new cache
-directory. Every finished program is kept, so that an interrupted build goes on where it stopped.
+`gomod/go.mod` and `gomod/go.sum` pin what is built; a change there, or of the build flags here, is a new cache directory. Every
+finished program is kept, so that an interrupted build continues where it stopped.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ NETWORK_TROUBLE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One program of the control plane: its main package, and how it says its version."""
+    """One program of the control plane: its main package, and how it prints its version."""
 
     name: str
     package: str
-    module: str  # whose version in go.mod it must report
+    module: str  # the module whose version in go.mod it must report
     ask_version: tuple[str, ...] = ("--version",)
 
 
@@ -85,7 +85,7 @@ def ensure(
     compile_with: Compile | None = None,
     stream: TextIO | None = None,
 ) -> Path:
-    """Builds those of `programs` that `directory` (default: the user's cache) lacks; returns the directory.
+    """Build those of `programs` that `directory` (default: the user's cache) lacks. Returns the directory.
 
     Safe to call from several processes at once: one builds, the others wait for it and say so.
     """
@@ -106,7 +106,7 @@ def ensure(
 
 
 def binaries_directory() -> Path:
-    """Where this version's programs are kept: ~/.cache/gangline/<versions and digest>/bin."""
+    """The directory of this version's programs: ~/.cache/gangline/<versions and digest>/bin."""
     return cache_root() / _cache_key() / "bin"
 
 
@@ -118,7 +118,7 @@ def cache_root() -> Path:
 
 @memoized
 def pinned_versions() -> dict[str, str]:
-    """Module path -> version, as go.mod pins them (`v1.36.3`)."""
+    """Module path -> version pinned by go.mod (`v1.36.3`)."""
     return dict(re.findall(r"^\s+(\S+) (v\S+)", (MODULE / "go.mod").read_text(), flags=re.MULTILINE))
 
 
@@ -187,7 +187,7 @@ def _detail_of(compile_with: Compile) -> Callable[[], str] | None:
 
 
 def _sweep_unfinished(directory: Path) -> None:
-    """Removes what a killed build left behind (we hold the lock, so nobody is writing it)."""
+    """Remove what a killed build left behind (this process holds the lock, so no other one is writing it)."""
     for leftover in directory.glob(".*.unfinished"):
         leftover.unlink(missing_ok=True)
 
@@ -197,7 +197,7 @@ def _say(out: TextIO, text: str) -> None:
 
 
 class GoCompiler:
-    """Runs `go build` for one program after the other, and knows how far it is."""
+    """Runs `go build` for one program after the other, and reports progress."""
 
     def __init__(self, go: Go, out: TextIO) -> None:
         self._go = go
@@ -211,7 +211,7 @@ class GoCompiler:
         return ", ".join(part for part in parts if part)
 
     def compile(self, program: Program, output: Path) -> None:
-        """Builds and checks one program. Raises BuildError; on any other way out, go and its children are ended."""
+        """Build and check one program. Raises BuildError; on any other exit, go and its children are ended."""
         self._packages = self._downloads = 0
         command = [str(self._go.path), "build", *build_flags(), "-o", str(output), program.package]
         with _interrupts_held() as interrupts:
@@ -224,7 +224,7 @@ class GoCompiler:
                 stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
-                start_new_session=True,  # a Ctrl-C comes to us alone, and we end the whole group
+                start_new_session=True,  # Ctrl-C only reaches this process, which ends the whole group
             )
         try:
             if interrupts:
@@ -242,7 +242,7 @@ class GoCompiler:
         for line in process.stderr:
             if line.startswith("go: downloading"):
                 self._downloads += 1
-            elif re.fullmatch(r"[\w.\-/~]+\n", line):  # -v names every package it compiles
+            elif re.fullmatch(r"[\w.\-/~]+\n", line):  # -v prints every package as it is compiled
                 self._packages += 1
             else:
                 tail.append(line)
@@ -251,7 +251,9 @@ class GoCompiler:
 
 @contextmanager
 def _interrupts_held() -> Iterator[list[int]]:
-    """A Ctrl-C inside the block is noted in the list instead of raised: what is being started must be known to be ended."""
+    """Within the block a Ctrl-C is recorded in the list instead of raised: a starting process must be known before it can be
+    ended.
+    """
     noted: list[int] = []
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):  # e.g. ignored, under nohup

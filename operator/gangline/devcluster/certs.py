@@ -24,7 +24,7 @@ class Pair(KeyPair):
     """A certificate (or public key) and its private key, in PEM, to be kept in files."""
 
     def save(self, directory: Path, name: str) -> tuple[Path, Path]:
-        """Writes NAME.crt and NAME.key, both for the owner's eyes only; returns the two paths."""
+        """Write NAME.crt and NAME.key, both readable by the owner alone. Returns the two paths."""
         paths = directory / f"{name}.crt", directory / f"{name}.key"
         for path, content in zip(paths, (self.certificate, self.key), strict=True):
             files.write(path, content)
@@ -52,7 +52,7 @@ class Authority:
         return self._issue(_subject(name), [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH], hosts)
 
     def issue_client(self, user: str, groups: Sequence[str] = ()) -> Pair:
-        """A client certificate by which the API server knows `user` as a member of `groups`."""
+        """A client certificate that identifies `user` as a member of `groups` to the API server."""
         return self._issue(_subject(user, groups), [ExtendedKeyUsageOID.CLIENT_AUTH])
 
     def _issue(self, subject: x509.Name, usages: Sequence[x509.ObjectIdentifier], hosts: Sequence[str] = ()) -> Pair:

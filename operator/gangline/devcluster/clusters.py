@@ -1,4 +1,4 @@
-"""Named local control planes that live on in the background: `gangline cluster up|down|status|kubeconfig`."""
+"""Named local control planes that keep running in the background: `gangline cluster up|down|status|kubeconfig`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What there is of a named control plane."""
+    """The state of a named control plane."""
 
     name: str
     directory: Path
@@ -52,7 +52,7 @@ class NamedCluster:
         return Layout(self.directory).kubeconfig
 
     def up(self, options: Options | None = None, waiting: Callable[[str], object] | None = None) -> Status:
-        """Starts it, or what is missing of it; nothing when it is up. Raises BuildError or StartError."""
+        """Start it, or the missing parts of it; nothing if it is up. Raises BuildError or StartError."""
         chosen = replace(options if options is not None else Options(), directory=self.directory, detached=True)
         with self._alone(waiting):
             status = self.status()
@@ -68,7 +68,7 @@ class NamedCluster:
         return self.status()
 
     def down(self, *, forget: bool = True, waiting: Callable[[str], object] | None = None) -> bool:
-        """Ends it, and removes its data unless `forget` is false; whether there was anything to do."""
+        """End it, and remove its data if `forget`. Returns whether there was anything to do."""
         with self._alone(waiting):
             if not self.directory.exists():
                 return False
@@ -97,7 +97,7 @@ class NamedCluster:
 
 
 def names() -> list[str]:
-    """The control planes that there are, up or not."""
+    """The existing control planes, up or not."""
     root = clusters_root()
     return sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
 

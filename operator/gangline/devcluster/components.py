@@ -1,4 +1,4 @@
-"""The five programs of a local control plane and the flags they run with. Everything listens on 127.0.0.1 alone."""
+"""The five programs of a local control plane and their flags. All of them listen on 127.0.0.1 only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POD_CIDR = "10.128.0.0/9"  # kwok gives every simulated pod an address of its ow
 MASTERS = "system:masters"
 ADMIN = "gangline-admin"
 
-#: controllers for things that a simulated cluster does not have: volumes, cloud load balancers, certificates, addresses
+#: controllers for things that a simulated cluster lacks: volumes, cloud load balancers, certificates, addresses
 DISABLED_CONTROLLERS = (
     "certificatesigningrequest-approving-controller",
     "certificatesigningrequest-cleaner-controller",
@@ -42,10 +42,10 @@ DISABLED_CONTROLLERS = (
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a local control plane runs. Times are in seconds."""
+    """Options of a local control plane. Times are in seconds."""
 
-    directory: Path | None = None  # where its state is kept; None: a temporary one, removed on stop
-    detached: bool = False  # lives on after this process; needs a directory
+    directory: Path | None = None  # directory of its state; None: a temporary one, removed on stop
+    detached: bool = False  # it outlives this process; needs a directory
     flags: Mapping[Component, Sequence[str]] = field(default_factory=dict)  # more: {"kube-apiserver": ["--v=4"]}
     gogc: int | None = None  # Go's GOGC for kube-apiserver: 400 trades memory for about a third of its CPU
     node_lease: int = 40  # a simulated node renews its lease every quarter of this
@@ -86,7 +86,7 @@ class Layout:
 
 
 def create_certificates(layout: Layout) -> None:
-    """Everything TLS needs, from a CA made for this control plane alone; written once."""
+    """Create all keys and certificates, from a CA made for this control plane alone; written once."""
     done = layout.certificates / "complete"
     if done.exists():
         return
@@ -124,8 +124,8 @@ def arguments(component: Component, layout: Layout, ports: Ports, options: Optio
 
 
 def environment(component: Component, options: Options) -> dict[str, str]:
-    """The environment of a component: ours, less what would change how it runs."""
-    kept = {k: v for k, v in free_of_proxies().items() if not k.startswith("ETCD_")}  # etcd reads every flag there too
+    """The environment of a component: ours, without variables that would change how it runs."""
+    kept = {k: v for k, v in free_of_proxies().items() if not k.startswith("ETCD_")}  # etcd reads flags there too
     if component == "kube-apiserver" and options.gogc is not None:
         kept["GOGC"] = str(options.gogc)
     return kept
@@ -150,7 +150,7 @@ def _etcd(layout: Layout, ports: Ports, _: Options) -> dict[str, object]:
         "peer-key-file": key,
         "peer-trusted-ca-file": authority,
         "peer-client-cert-auth": "true",
-        "unsafe-no-fsync": "true",  # a development cluster may lose its last writes to a power cut, not to kill -9
+        "unsafe-no-fsync": "true",  # a development cluster may lose its last writes in a power cut, not under kill -9
         "quota-backend-bytes": 4 * 1024**3,
         "log-level": "warn",
     }

@@ -1,4 +1,4 @@
-"""Which cluster to use, and how to reach it: the user's own, kind where Docker works, else the local control plane."""
+"""Which cluster to use, and how to reach it: the user's own, kind if Docker works, else the local control plane."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Connection:
     kubeconfig: Path
     context: str | None
     source: Source
-    #: where the API server reaches a webhook that runs on this machine; None where it can't be known
+    #: the address by which the API server reaches a webhook on this machine; None if it is not known
     host_address: str | None = None
 
     def client(self) -> ApiClient:
@@ -36,14 +36,14 @@ class Connection:
 
     @property
     def kubectl_hint(self) -> str:
-        """What a user types to point kubectl at the cluster."""
+        """The command by which a user points kubectl at the cluster."""
         export = f"export KUBECONFIG={self.kubeconfig}"
         return f"{export}; kubectl config use-context {self.context}" if self.context else export
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the user asked for. Nothing: kind where Docker works, else local."""
+    """The user's choice. Without one: kind if Docker works, else local."""
 
     source: Source | None = None
     kubeconfig: Path | None = None  # with source "kubeconfig"; None: the one kubectl would use
@@ -54,9 +54,9 @@ class Choice:
 
 @contextmanager
 def connect(choice: Choice | None = None, *, runner: Runner = run) -> Iterator[Connection]:
-    """The chosen cluster, started if need be. A local control plane ends with the block; the others stay.
+    """The chosen cluster, started if needed. A local control plane ends with the block; the others stay.
 
-    Raises DevClusterError (BuildError, StartError) with what to do about it.
+    Raises DevClusterError (BuildError, StartError) with advice.
     """
     wish = choice if choice is not None else Choice()
     if wish.source == "kubeconfig" or wish.kubeconfig is not None or wish.context is not None:

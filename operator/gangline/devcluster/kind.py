@@ -1,4 +1,4 @@
-"""A cluster made by kind, for machines where Docker works. Thin on purpose: kind does the work, kwok adds GPU nodes."""
+"""A cluster created by kind, for machines with Docker. Thin on purpose: kind does the work, kwok adds GPU nodes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from gangline.devcluster.supervisor import Supervisor, free_of_proxies
 CONFIG = Path(__file__).with_name("kind.yaml")
 KWOK = next(program for program in SERVERS if program.name == "kwok")
 
-#: runs a command and returns its output; raises DevClusterError when it fails
+#: runs a command and returns its output; raises DevClusterError on failure
 Runner = Callable[[Sequence[str], float], str]
 
 
 def run(command: Sequence[str], timeout: float) -> str:
-    """Runs a command for at most `timeout` seconds. Raises DevClusterError with what it said."""
+    """Run a command for at most `timeout` seconds. Raises DevClusterError with its output."""
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     except FileNotFoundError as error:
@@ -43,7 +43,7 @@ class Kind:
         self._run = runner
 
     def ensure(self) -> Path:
-        """Creates the cluster unless it exists; returns a kubeconfig of its own (not the user's ~/.kube/config)."""
+        """Create the cluster unless it exists. Returns a kubeconfig of its own (not the user's ~/.kube/config)."""
         self.kubeconfig.parent.mkdir(parents=True, exist_ok=True)
         if self.name in self._run(["kind", "get", "clusters"], 30.0).split():
             self._run(["kind", "export", "kubeconfig", *self._target()], 30.0)
@@ -58,7 +58,7 @@ class Kind:
         self.kubeconfig.unlink(missing_ok=True)
 
     def host_address(self) -> str:
-        """The address under which the cluster's API server reaches this machine: the gateway of kind's network."""
+        """The address by which the cluster's API server reaches this machine: the gateway of kind's network."""
         template = "{{range .IPAM.Config}}{{.Gateway}} {{end}}"
         gateways = self._run(["docker", "network", "inspect", "kind", "--format", template], 30.0).split()
         for gateway in gateways:
@@ -82,7 +82,7 @@ def docker_works(runner: Runner = run) -> bool:
 
 
 def start_kwok(kubeconfig: Path, directory: Path) -> Supervisor:
-    """Runs kwok on this machine against the cluster of `kubeconfig`, until the supervisor is closed."""
+    """Run kwok on this machine against the cluster of `kubeconfig`, until the supervisor is closed."""
     binary = ensure((KWOK,)) / KWOK.name
     supervisor = Supervisor(directory)
     flags = [f"--{name}={value}" for name, value in kwok_flags(kubeconfig, Options().node_lease).items()]

@@ -15,7 +15,7 @@ from gangline.devcluster.errors import DevClusterError
 
 
 def write_kubeconfig(path: Path, *, name: str, server: str, authority: bytes, user: str, client: Pair) -> None:
-    """Writes a kubeconfig with everything embedded (PEM certificates and key), readable by its owner alone."""
+    """Write a kubeconfig with everything embedded (PEM certificates and key), readable by its owner alone."""
     content = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -39,7 +39,7 @@ def write_kubeconfig(path: Path, *, name: str, server: str, authority: bytes, us
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """What a kubeconfig offers."""
+    """The contexts of a kubeconfig."""
 
     path: Path
     current: str | None
@@ -47,14 +47,14 @@ class Contexts:
 
 
 def users_kubeconfig() -> Path:
-    """The kubeconfig kubectl would use: the first existing file of $KUBECONFIG, else ~/.kube/config."""
+    """The kubeconfig that kubectl would use: the first existing file of $KUBECONFIG, else ~/.kube/config."""
     listed = [Path(part).expanduser() for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
     candidates = listed or [Path.home() / ".kube" / "config"]
     return next((path for path in candidates if path.exists()), candidates[0])
 
 
 def read_contexts(path: Path) -> Contexts:
-    """The contexts of a kubeconfig. Raises DevClusterError when it isn't one."""
+    """The contexts of a kubeconfig. Raises DevClusterError if the file is not one."""
     try:
         content = yaml.safe_load(path.read_text())
     except FileNotFoundError as error:

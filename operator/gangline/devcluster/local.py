@@ -37,7 +37,7 @@ from gangline.devcluster.supervisor import PortTakenError, Supervisor, end_lefto
 
 CONTEXT = "gangline"
 START_ATTEMPTS = 3
-ETCD_PATIENCE = 5.0  # seconds for etcd to end by itself where its data is kept
+ETCD_PATIENCE = 5.0  # seconds for etcd to end by itself if its data is kept
 IDENTITIES: dict[Component, tuple[str, tuple[str, ...]]] = {
     "kube-controller-manager": ("system:kube-controller-manager", ()),
     "kube-scheduler": ("system:kube-scheduler", ()),
@@ -46,9 +46,9 @@ IDENTITIES: dict[Component, tuple[str, tuple[str, ...]]] = {
 
 
 class LocalControlPlane:
-    """One control plane. As a context manager it is up inside the block; `start` and `stop` may also be called by hand.
+    """One control plane. As a context manager it is up inside the block; `start` and `stop` may also be called directly.
 
-    Its programs die with this process, however that ends, unless `Options.detached`. Not for use from several threads.
+    Its programs end with this process, however that ends, unless `Options.detached`. Not thread-safe.
     """
 
     def __init__(self, options: Options | None = None) -> None:
@@ -66,7 +66,7 @@ class LocalControlPlane:
 
     @property
     def directory(self) -> Path:
-        """Where its state, certificates and logs are."""
+        """The directory of its state, certificates and logs."""
         return self._files.directory
 
     @property
@@ -90,15 +90,15 @@ class LocalControlPlane:
         return self._running.log(component)
 
     def issue_kubeconfig(self, user: str, groups: Sequence[str] = ()) -> Path:
-        """A kubeconfig for somebody else than the administrator: RBAC, and fair queueing (429s), apply to them."""
+        """A kubeconfig of a user other than the administrator, to whom RBAC and fair queueing (429s) apply."""
         path = self.directory / f"user-{user.replace(':', '-').replace('/', '-')}.kubeconfig"
         self._write_kubeconfig(path, user, groups)
         return path
 
     def start(self) -> Self:
-        """Starts everything and returns when pods can be created. Raises BuildError or StartError.
+        """Start everything. Returns when pods can be created. Raises BuildError or StartError.
 
-        A directory's earlier life, if anything of it still runs, is ended first (see `adopt`).
+        Processes of an earlier run in the directory are ended first (see `adopt`).
         """
         self._open()
         end_leftovers(self.directory, reversed(COMPONENTS), patience=ETCD_PATIENCE)
@@ -112,7 +112,7 @@ class LocalControlPlane:
         return self
 
     def adopt(self) -> Self:
-        """Takes over a detached control plane that another process started, whatever of it still runs."""
+        """Take over a detached control plane that another process started, as far as it still runs."""
         self._open()
         ports = _read_ports(self._files.ports)
         if ports is None or not self.kubeconfig.exists():
@@ -123,13 +123,13 @@ class LocalControlPlane:
         return self
 
     def leave(self) -> None:
-        """Forgets a detached control plane without ending it."""
+        """Leave a detached control plane running without tracking it."""
         if not self.options.detached:
             raise DevClusterError("only a detached control plane can be left running")
         self._close()
 
     def stop(self) -> None:
-        """Ends everything, and removes a temporary directory. Does nothing when it is not running."""
+        """End everything, and remove a temporary directory. Does nothing if it is not running."""
         if self._layout is None:
             return
         temporary = self.options.directory is None
@@ -154,7 +154,7 @@ class LocalControlPlane:
         return self._supervisor is not None and self._supervisor.process(component) is not None
 
     def ready(self) -> bool:
-        """Whether everything runs and the API server says that it is ready."""
+        """Whether everything runs and the API server reports that it is ready."""
         return all(self.running(component) for component in COMPONENTS) and self._api_ready()
 
     # -- for fault tests ----------------------------------------------------------------------------------------------
@@ -164,18 +164,18 @@ class LocalControlPlane:
         self.stop_component(component, patience=0.0)
 
     def stop_component(self, component: Component, *, patience: float = 5.0) -> None:
-        """SIGTERM, after `patience` seconds SIGKILL; returns when the process is gone. Nothing if it isn't running."""
+        """SIGTERM, after `patience` seconds SIGKILL. Returns when the process is gone. Does nothing if it is not running."""
         self._running.stop(component, patience=patience)
 
     def pause(self, component: Component) -> None:
-        """Freezes a component (SIGSTOP): it keeps its connections but does not answer."""
+        """Freeze a component (SIGSTOP): it keeps its connections but does not answer."""
         self._running.signal(component, signal.SIGSTOP)
 
     def resume(self, component: Component) -> None:
         self._running.signal(component, signal.SIGCONT)
 
     def start_component(self, component: Component) -> None:
-        """Starts a component again on its old ports and data; the API server is ready on return. No-op if it runs."""
+        """Start a component again on its old ports and data. On return the API server is ready. Does nothing if it runs."""
         if self.running(component):
             return
         if component == "kwok":
@@ -185,7 +185,7 @@ class LocalControlPlane:
             self._wait_for_api()
 
     def restart_apiserver(self, *, graceful: bool = False, down: float = 0.0) -> None:
-        """Kills (or, `graceful`, terminates) the API server and starts it `down` seconds later; returns when ready."""
+        """Kill (or, with `graceful`, terminate) the API server and start it `down` seconds later. Returns when it is ready."""
         self.stop_component("kube-apiserver", patience=60.0 if graceful else 0.0)
         time.sleep(down)
         self.start_component("kube-apiserver")
@@ -237,7 +237,7 @@ class LocalControlPlane:
     def _start_components(self) -> None:
         for component, (user, groups) in IDENTITIES.items():
             self._write_kubeconfig(self._files.component_kubeconfig(component), user, groups)
-        self._write_kubeconfig(self.kubeconfig, ADMIN, (MASTERS,))  # last: where it is, all files are
+        self._write_kubeconfig(self.kubeconfig, ADMIN, (MASTERS,))  # last: where it exists, all other files do
         self._spawn("etcd")
         self._spawn("kube-apiserver")  # waits for etcd by itself
         self._wait_for_api()
@@ -248,14 +248,14 @@ class LocalControlPlane:
         self._running.wait("kube-scheduler", self._scheduler_ready, self.options.ready_timeout)
 
     def _choose_ports(self) -> None:
-        """Fresh ports, or for a named control plane its old ones, so that kubeconfigs in use stay right."""
+        """Free ports, or for a named control plane its old ones, so that existing kubeconfigs stay valid."""
         self._reserved.release()
         known = _read_ports(self._files.ports)
         if known is not None and all(self._reserved.take_exactly(port) for port in asdict(known).values()):
             self._ports = known
             return
         self._reserved.release()
-        self.kubeconfig.unlink(missing_ok=True)  # it names the old ones
+        self.kubeconfig.unlink(missing_ok=True)  # the file has the old ports
         self._ports = Ports(*(self._reserved.take() for _ in range(5)))
         self._files.ports.write_text(json.dumps(asdict(self._ports)))
 
@@ -286,11 +286,11 @@ class LocalControlPlane:
         return self._request("GET", "/readyz", server=f"https://127.0.0.1:{self._ports.scheduler}")
 
     def _forget_node_leases(self) -> None:
-        """Lets a new kwok take over at once the nodes of an earlier one, which held their leases under another name."""
+        """Let a new kwok take over at once the nodes of an earlier one, which held their leases under another name."""
         self._request("DELETE", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
 
     def _request(self, method: str, path: str, *, server: str | None = None) -> bool:
-        """Whether the (API) server answered with success; false while it isn't there or refuses."""
+        """Whether the (API) server answered with success; false if it is not reachable or refuses."""
         context = ssl.create_default_context(cafile=str(self.ca))
         context.load_cert_chain(self._files.certificate("admin"), self._files.key("admin"))
         opener = urllib.request.build_opener(
@@ -305,13 +305,13 @@ class LocalControlPlane:
 
 
 def sweep_temporary() -> list[Path]:
-    """Removes the temporary control planes whose owners died, and whatever of them still runs; returns their places."""
+    """Remove the temporary control planes of dead owners, with the processes that still run. Returns their directories."""
     root = private_directory("planes")
     swept: list[Path] = []
     with locked(root / "lock"):
         for directory in root.iterdir():
             lock = FileLock(directory / "lock")
-            if directory.is_dir() and lock.try_acquire():  # else its owner lives
+            if directory.is_dir() and lock.try_acquire():  # else its owner is alive
                 end_leftovers(directory, reversed(COMPONENTS))
                 shutil.rmtree(directory, ignore_errors=True)
                 lock.release()
@@ -322,7 +322,7 @@ def sweep_temporary() -> list[Path]:
 def _temporary_directory() -> tuple[Path, FileLock]:
     sweep_temporary()
     root = private_directory("planes")
-    with locked(root / "lock"):  # nobody sweeps a directory that isn't locked yet
+    with locked(root / "lock"):  # a directory that is not locked yet is never removed
         directory = Path(tempfile.mkdtemp(dir=root, prefix="cp-"))
         lock = FileLock(directory / "lock")
         lock.acquire()

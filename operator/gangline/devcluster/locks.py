@@ -25,11 +25,11 @@ class FileLock:
         self._fd: int | None = None
 
     def try_acquire(self) -> bool:
-        """Takes the lock if it is free. The file then holds our pid, for whoever waits and wants to say on whom."""
+        """Take the lock if it is free. The file then has this process's pid, for the messages of waiting processes."""
         return self._acquire(fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def acquire(self, waiting: Callable[[str], object] | None = None) -> None:
-        """Takes the lock, waiting as long as it takes; `waiting(pid)` is told whom for when it isn't free at once."""
+        """Take the lock, waiting as long as needed; `waiting(pid)` is called with the holder if it is not free at once."""
         if self.try_acquire():
             return
         if waiting is not None:
@@ -66,7 +66,7 @@ class FileLock:
 
 @contextmanager
 def locked(path: Path, waiting: Callable[[str], object] | None = None) -> Iterator[None]:
-    """Holds the lock on `path` while the block runs."""
+    """Hold the lock on `path` within the block."""
     lock = FileLock(path)
     lock.acquire(waiting)
     try:
@@ -76,7 +76,7 @@ def locked(path: Path, waiting: Callable[[str], object] | None = None) -> Iterat
 
 
 def private_directory(name: str) -> Path:
-    """A directory of this user in the machine's temp directory; refuses one that somebody else put there."""
+    """A directory of this user in the machine's temp directory; refuses a directory of another user."""
     path = Path(tempfile.gettempdir()) / f"gangline-{os.getuid()}" / name
     for part in (path.parent, path):
         with suppress(FileExistsError):
@@ -88,23 +88,23 @@ def private_directory(name: str) -> Path:
 
 
 class PortReservation:
-    """Free ports on 127.0.0.1 that no other control plane of this user picks while this one lives.
+    """Free ports on 127.0.0.1 that no other control plane of this user picks while this one exists.
 
-    A port is free when it can be bound, and stays ours between two lives of its server by a file lock on its number.
+    A port is free when it can be bound, and a file lock on its number keeps it reserved between two runs of its server.
     """
 
     def __init__(self) -> None:
         self._locks: list[FileLock] = []
 
     def take(self) -> int:
-        """A free port nobody else has reserved."""
+        """A free port without reservation."""
         for port in random.sample(PORTS, k=500):
             if self.take_exactly(port):
                 return port
         raise StartError(f"no free port on 127.0.0.1 between {PORTS.start} and {PORTS.stop - 1}")
 
     def take_exactly(self, port: int) -> bool:
-        """Reserves this very port; false when it is in use or reserved by another control plane."""
+        """Reserve this very port; false if it is in use or reserved by another control plane."""
         lock = FileLock(private_directory("ports") / str(port))
         if not lock.try_acquire():
             return False

@@ -1,4 +1,4 @@
-"""Simulated nodes: pools of them, made Ready and kept so by kwok; nodes that fail and come back on demand."""
+"""Simulated nodes: pools of them, made and kept Ready by kwok; nodes that fail and recover on demand."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ MANAGED_BY_KWOK = {"kwok.x-k8s.io/node": "fake"}
 LEASE_NAMESPACE = "kube-node-lease"
 NOBODY = "gangline-simulated-failure"
 KWOK_LAG = 1.0  # seconds, ample for kwok to see a change of a pod
-_HEARTBEAT_UNDER_WAY = 0.3  # seconds that a change of a node which kwok has begun takes
-_LAST_HEARTBEATS = 5  # so many of them may still come
+_HEARTBEAT_UNDER_WAY = 0.3  # seconds that a node change takes in kwok once begun
+_LAST_HEARTBEATS = 5  # number of such changes that may still arrive
 PARALLEL_REQUESTS = 16
 NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?$")
 DEFAULTS: Mapping[str, int | str] = {"cpu": 96, "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": 110}
@@ -40,7 +40,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class NodePool:
-    """`count` equal nodes NAME-0 … with these resources (Kubernetes quantities; what is left out is ample)."""
+    """`count` equal nodes NAME-0 … with these resources (Kubernetes quantities; unnamed ones are ample)."""
 
     name: str
     count: int
@@ -79,9 +79,9 @@ class NodePool:
 
 
 async def create_pools(client: ApiClient, pools: Iterable[NodePool], *, timeout: float = 60.0) -> list[str]:  # noqa: ASYNC109
-    """Creates the nodes that aren't there yet and returns all their names when every one is Ready.
+    """Create the missing nodes. Returns all their names when every one is Ready.
 
-    Raises DevClusterError when that takes longer than `timeout` seconds.
+    Raises DevClusterError after `timeout` seconds.
     """
     manifests = [manifest for pool in pools for manifest in pool.manifests()]
     await _each(manifests, lambda manifest: _create(client, manifest))
@@ -91,14 +91,14 @@ async def create_pools(client: ApiClient, pools: Iterable[NodePool], *, timeout:
 
 
 async def delete_pool(client: ApiClient, pool: str) -> int:
-    """Deletes a pool's nodes; returns how many there were. The cluster then removes their pods."""
+    """Delete a pool's nodes. Returns their number. The cluster then removes their pods."""
     listing = await client.list(NODES, label_selector=f"{POOL_LABEL}={pool}")
     await _each([node["metadata"]["name"] for node in listing.items], lambda name: _delete(client, name))
     return len(listing.items)
 
 
 async def wait_ready(client: ApiClient, names: Iterable[str], *, timeout: float = 60.0) -> None:  # noqa: ASYNC109
-    """Returns when all these nodes are Ready. Raises DevClusterError naming those that aren't in `timeout` seconds."""
+    """Return when all these nodes are Ready. Raises DevClusterError naming those that are not within `timeout` seconds."""
     deadline = time.monotonic() + timeout
     wanted = set(names)
     while True:
@@ -113,24 +113,24 @@ async def wait_ready(client: ApiClient, names: Iterable[str], *, timeout: float 
 
 
 async def fail_node(client: ApiClient, name: str, *, silent: bool = False, pods: bool = True) -> None:
-    """Lets a node die: its pods play no further (not even when they are deleted), and it is NotReady at once.
+    """Let a node fail: its pods stop changing (even when they are deleted), and it is NotReady at once.
 
-    With `silent` it just stops sending heartbeats; the controller manager notices after its node monitor grace period.
-    Without `pods` it is only NotReady: its pods still run, and end when they are told to.
+    With `silent` it only stops sending heartbeats; the controller manager notices after its node monitor grace period. Without
+    `pods` it is only NotReady: its pods still run, and end when they are deleted.
     """
     dead = {"metadata": {"annotations": {SIMULATED_FAILURE: "true"}}}
     await client.patch(NODES, None, name, dead)
     if pods:
         await _annotate_pods(client, name, dead)
     if silent:
-        await asyncio.sleep(KWOK_LAG)  # kwok must have seen its pods die before it loses sight of the node
+        await asyncio.sleep(KWOK_LAG)  # kwok must have seen its pods stop before it loses the node
         await _take_lease(client, name)
     else:
         await _not_ready(client, name)
 
 
 async def _not_ready(client: ApiClient, name: str) -> None:
-    """Says so until it stays: a heartbeat that kwok had under way may still say Ready."""
+    """Write NotReady until it stays: a heartbeat in progress in kwok may still write Ready."""
     for _ in range(_LAST_HEARTBEATS):
         now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         condition = {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "simulated failure"}
@@ -144,7 +144,7 @@ async def _not_ready(client: ApiClient, name: str) -> None:
 
 
 async def recover_node(client: ApiClient, name: str) -> None:
-    """Brings a failed node back; kwok makes it Ready and goes on with its pods (after a silent failure: in 10 s)."""
+    """Recover a failed node; kwok makes it Ready and resumes its pods (after a silent failure: within 10 s)."""
     try:
         lease = await client.get(LEASES, LEASE_NAMESPACE, name)
         if lease["spec"].get("holderIdentity") == NOBODY:
@@ -168,7 +168,7 @@ async def _annotate_pods(client: ApiClient, node: str, patch: Json) -> None:
 
 
 async def _take_lease(client: ApiClient, node: str) -> None:
-    """Makes kwok believe that somebody else sends this node's heartbeats, which nobody does."""
+    """Take the node's lease, so that kwok leaves its heartbeats to another sender, which does not exist."""
     now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     spec = {"holderIdentity": NOBODY, "leaseDurationSeconds": 2**31 - 1, "renewTime": now}
     await client.patch(LEASES, LEASE_NAMESPACE, node, {"spec": spec})
@@ -204,7 +204,7 @@ async def _delete(client: ApiClient, name: str) -> None:
 
 
 async def _each(items, act) -> None:
-    """Acts on all items, a few at a time."""
+    """Process all items, a few at a time."""
     gate = asyncio.Semaphore(PARALLEL_REQUESTS)
 
     async def one(item) -> None:

@@ -1,4 +1,4 @@
-"""Processes told apart by pid *and* start time, so that a recycled pid is never mistaken for one of ours."""
+"""Processes identified by pid *and* start time, so that a recycled pid is never mistaken for one of ours."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from gangline.devcluster.errors import StartError
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """One process, for ever: `started` differs when the kernel gives the pid to somebody else."""
+    """One process, unique: `started` differs when the kernel gives the pid to another process."""
 
     pid: int
     started: str
 
     @classmethod
     def of(cls, pid: int) -> ProcessId | None:
-        """The process that has this pid now, or None."""
+        """The process with this pid now, or None."""
         started = _start_time(pid)
         return cls(pid, started) if started is not None else None
 
@@ -31,7 +31,7 @@ class ProcessId:
         return _start_time(self.pid) == self.started
 
     def signal(self, number: int) -> None:
-        """Signals the process if it is still the same one."""
+        """Signal the process if it is still the same one."""
         if self.alive():
             try:
                 os.kill(self.pid, number)
@@ -39,7 +39,7 @@ class ProcessId:
                 return
 
     def wait_gone(self, seconds: float) -> bool:
-        """Waits until the process is gone; false when it outlives `seconds`."""
+        """Wait until the process is gone; false if it outlives `seconds`."""
         deadline = time.monotonic() + seconds
         while self.alive():
             if time.monotonic() > deadline:
@@ -48,7 +48,7 @@ class ProcessId:
         return True
 
     def end(self, *, patience: float) -> None:
-        """Asks the process to end (SIGTERM), kills it after `patience` seconds, and returns when it is really gone."""
+        """Ask the process to end (SIGTERM), kill it after `patience` seconds, and return when it is gone."""
         if patience > 0:
             self.signal(signal.SIGTERM)
             if self.wait_gone(patience):
@@ -58,12 +58,12 @@ class ProcessId:
             raise StartError(f"process {self.pid} does not die, not even by SIGKILL")
 
     def write(self, path: Path) -> None:
-        """Remembers the process in a pid file, in one atomic step."""
+        """Write the process to a pid file, atomically."""
         files.write(path, json.dumps(asdict(self)))
 
     @classmethod
     def read(cls, path: Path) -> ProcessId | None:
-        """The process of a pid file; None when there is no file or it isn't one of ours."""
+        """The process of a pid file; None without a file, or if it is not one of ours."""
         try:
             known = json.loads(path.read_text())
             return cls(int(known["pid"]), str(known["started"]))
@@ -72,14 +72,16 @@ class ProcessId:
 
 
 def _start_time(pid: int) -> str | None:
-    """When the process with this pid started, as text that is unique over reboots; None for none and for a zombie."""
+    """When the process with this pid started, as text that is unique across reboots; None without a process and for a
+    zombie.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
         return None if Path("/proc/self/stat").exists() else _start_time_by_ps(pid)
     except (ProcessLookupError, PermissionError):
         return None
-    state, *rest = stat.rpartition(")")[2].split()  # the name before it may hold spaces and brackets
+    state, *rest = stat.rpartition(")")[2].split()  # the name before it may contain spaces and brackets
     return None if state in "ZX" else f"{_boot_id()}/{rest[18]}"
 
 

@@ -1,4 +1,4 @@
-"""Progress on stderr for whatever takes more than two seconds; silence for all that is quick."""
+"""Progress on stderr for actions that take more than two seconds; nothing for quick ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 QUIET_SECONDS = 2.0
-LINE_EVERY_SECONDS = 30.0  # without a terminal: one line now and then, so that a log stays readable
+LINE_EVERY_SECONDS = 30.0  # without a terminal: one line from time to time, so that a log stays readable
 REDRAW_EVERY_SECONDS = 0.25
 
 
@@ -18,7 +18,7 @@ REDRAW_EVERY_SECONDS = 0.25
 def narrate(
     text: str, detail: Callable[[], str] | None = None, *, stream: TextIO | None = None, quiet: float = QUIET_SECONDS
 ) -> Iterator[None]:
-    """Shows `text`, `detail()` and the elapsed time while the block runs, if it runs longer than `quiet` seconds."""
+    """Show `text`, `detail()` and the elapsed time within the block, if it runs for more than `quiet` seconds."""
     out = stream if stream is not None else sys.stderr
     finished = threading.Event()
     teller = threading.Thread(target=_tell, args=(text, detail, out, quiet, finished), daemon=True)

@@ -17,17 +17,17 @@ from gangline.devcluster.errors import DevClusterError, StartError
 from gangline.devcluster.process import ProcessId
 
 LOG_TAIL_LINES = 25
-LOG_KEPT_BYTES = 64 * 1024 * 1024  # a log longer than this starts afresh with its program
+LOG_KEPT_BYTES = 64 * 1024 * 1024  # a longer log starts afresh with its program
 POLL_SECONDS = 0.03
 WATCHDOG = Path(__file__).with_name("watchdog.py")
 
 
 class PortTakenError(StartError):
-    """Somebody took a port between our choosing it and the server's binding it."""
+    """Another process took a port between our choice and the server's bind."""
 
 
 class Supervisor:
-    """The programs of one directory, each known by name. Unless `detached`, they die with this process."""
+    """The programs of one directory, each known by name. Unless `detached`, they end with this process."""
 
     def __init__(self, directory: Path, *, detached: bool = False) -> None:
         self.directory = directory
@@ -38,7 +38,7 @@ class Supervisor:
         return self.directory / f"{name}.log"
 
     def spawn(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Starts a program; its output goes to its log."""
+        """Start a program; its output goes to its log."""
         with _open_log(self.log(name), command) as log:
             child = subprocess.Popen(
                 command,
@@ -47,16 +47,18 @@ class Supervisor:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for us; we end our children in order
+                start_new_session=True,  # Ctrl-C is for this process, which ends its children in order
             )
         self._children[name] = child
         self._tell_watchdog("+", child.pid)
         process = ProcessId.of(child.pid)
-        if process is not None:  # else it died at once, which whoever waits for it will report
+        if process is not None:  # else it ended at once, which the waiting caller will report
             process.write(self._pid_file(name))
 
     def process(self, name: str) -> ProcessId | None:
-        """The running process of that name, started by us or by an earlier life of this directory; None if none is."""
+        """The running process of that name, started by this process or by an earlier run in this directory; None without
+        one.
+        """
         process = ProcessId.read(self._pid_file(name))
         return process if process is not None and process.alive() else None
 
@@ -67,10 +69,10 @@ class Supervisor:
         process.signal(number)
 
     def stop(self, name: str, *, patience: float) -> None:
-        """SIGTERM, after `patience` seconds SIGKILL; returns when the process is gone. Nothing if it isn't running."""
+        """SIGTERM, after `patience` seconds SIGKILL. Returns when the process is gone. Does nothing if it is not running."""
         process = self.process(name)
         if process is not None:
-            process.signal(signal.SIGCONT)  # a frozen process would only see SIGTERM when it is thawed
+            process.signal(signal.SIGCONT)  # a frozen process would see SIGTERM only when it is resumed
             process.end(patience=patience)
             self._tell_watchdog("-", process.pid)
         self._pid_file(name).unlink(missing_ok=True)
@@ -79,7 +81,7 @@ class Supervisor:
             child.wait()
 
     def wait(self, name: str, ready: Callable[[], bool], timeout: float) -> None:
-        """Waits until `ready()`. Raises StartError, with the log's tail, when a program ends or time is up."""
+        """Wait until `ready()`. Raises StartError, with the log's tail, when a program ends or time is up."""
         deadline = time.monotonic() + timeout
         while not ready():
             for other, child in self._children.items():
@@ -90,7 +92,7 @@ class Supervisor:
             time.sleep(POLL_SECONDS)
 
     def close(self) -> None:
-        """Lets the watchdog go, and with it whatever was not stopped."""
+        """Stop the watchdog, which ends what was not stopped."""
         if self._watchdog is not None:
             self._watchdog.communicate()
             self._watchdog = None
@@ -101,7 +103,7 @@ class Supervisor:
     def _tell_watchdog(self, what: str, pid: int) -> None:
         if self._watchdog is None or self._watchdog.stdin is None:
             return
-        with suppress(BrokenPipeError):  # somebody ended it; pid files still tell the next run what to clean up
+        with suppress(BrokenPipeError):  # another process ended it; pid files still tell the next run what to clean up
             self._watchdog.stdin.write(f"{what}{pid}\n".encode())
             self._watchdog.stdin.flush()
 
@@ -116,9 +118,9 @@ class Supervisor:
 
 
 def end_leftovers(directory: Path, names: Iterable[str], *, patience: float = 0.0) -> list[str]:
-    """Ends, in this order, what still runs from an earlier life of `directory`; returns their names.
+    """End, in this order, the processes of an earlier run in `directory`. Returns their names.
 
-    Only processes whose pid file matches in pid and start time: never somebody else's.
+    Only processes whose pid file matches in pid and start time.
     """
     ended: list[str] = []
     for name in names:
@@ -132,12 +134,12 @@ def end_leftovers(directory: Path, names: Iterable[str], *, patience: float = 0.
 
 
 def free_of_proxies() -> dict[str, str]:
-    """Our environment, less what would send calls to this machine through a proxy."""
+    """This process's environment, without variables that would send local calls through a proxy."""
     return {k: v for k, v in os.environ.items() if k.lower() not in {"http_proxy", "https_proxy", "all_proxy"}}
 
 
 def read_json(path: Path) -> dict[str, object] | None:
-    """A JSON object from a file of ours; None when it isn't there or is broken."""
+    """A JSON object from a file of ours; None if it is missing or broken."""
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -156,7 +158,7 @@ def _start_watchdog() -> subprocess.Popen[bytes]:
 
 
 def _open_log(path: Path, command: Sequence[str]) -> BinaryIO:
-    """Opens a program's log for appending; one that has grown too long starts afresh."""
+    """Open a program's log for appending; one that has grown too long starts afresh."""
     if path.exists() and path.stat().st_size > LOG_KEPT_BYTES:
         path.unlink()
     log = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")

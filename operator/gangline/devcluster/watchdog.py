@@ -1,7 +1,7 @@
-"""Ends the children of a process that died without doing so itself. Run as a script, with the standard library only.
+"""Ends the children of a process that died without ending them. Run as a script, with the standard library only.
 
-Standard input is a pipe from that process. Every line names a process (`+PID` to guard it, `-PID` to forget it); the
-end of input means that the parent is gone, however it went, and every guarded process follows it.
+Standard input is a pipe from that process. Every line names a process (`+PID` to guard it, `-PID` to release it); the end of
+input means that the parent is gone, for whatever reason, and every guarded process is ended.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def kill(guarded: dict[int, str]) -> None:
-    """SIGTERM to all, then SIGKILL to those that stay; a pid that now belongs to another process is left alone."""
+    """SIGTERM to all, then SIGKILL to those that remain; a pid that now belongs to another process is left alone."""
     for number, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 0.0)):
         for pid, when in guarded.items():
             if started(pid) == when:
@@ -38,7 +38,7 @@ def kill(guarded: dict[int, str]) -> None:
 
 
 def started(pid: int) -> str:
-    """The start time of a process in clock ticks; empty when it is gone. Without /proc: whether it is there."""
+    """The start time of a process in clock ticks; empty when it is gone. Without /proc: whether it exists."""
     try:
         with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - pathlib would double the start-up time
             fields = stat.read().rpartition(")")[2].split()

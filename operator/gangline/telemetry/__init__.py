@@ -1,4 +1,4 @@
-"""What devices and nodes say of running pods, from sources that can be exchanged."""
+"""Device and log readings of running pods, from exchangeable sources."""
 
 from gangline.telemetry.readings import Reading, Source, SourceError
 from gangline.telemetry.sources import open_source

@@ -20,7 +20,7 @@ from gangline.telemetry.readings import Reading, SourceError
 FIELDS: Final = {"gpu": "gpu", "kernelAge": "kernel_age", "power": "power", "logBytes": "log_bytes", "xid": "xid"}
 #: Only the end of a longer file is read, in bytes.
 TAIL: Final = 4 << 20
-#: a line is no longer, in bytes, and no deeper, in levels
+#: the longest line, in bytes, and the deepest, in levels
 LONGEST: Final = 4096
 DEEPEST: Final = 4
 

@@ -17,7 +17,7 @@ import aiohttp
 from gangline import bounded
 from gangline.telemetry.readings import Reading, SourceError
 
-#: Engine activity is honest where "utilisation" only says that some kernel ran, which an idle spin does too.
+#: Engine activity is meaningful, while "utilisation" only says that some kernel ran, which an idle spin does too.
 QUERIES: Final[Mapping[str, str]] = {
     "gpu": (
         "avg by (namespace, pod) (avg_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE[2m]))"
@@ -35,13 +35,13 @@ QUERIES: Final[Mapping[str, str]] = {
     "xid": "max by (namespace, pod) (DCGM_FI_DEV_XID_ERRORS)",
 }
 _FIELDS: Final = {"gpu": "gpu", "kernelAge": "kernel_age", "power": "power", "logBytes": "log_bytes", "xid": "xid"}
-#: dcgm-exporter reports what it can't measure as huge integers
+#: dcgm-exporter reports unmeasurable values as huge integers
 SENTINEL: Final = 1e15
 #: seconds for all queries together
 TIMEOUT: Final = 20.0
 #: bytes of the longest answer that is read: some 100,000 pods
 LONGEST: Final = 64 << 20
-#: characters of what it says of an error that are passed on
+#: characters of its error text that are passed on
 SHOWN: Final = 300
 
 
@@ -58,7 +58,7 @@ class PrometheusSource:
         self._session: aiohttp.ClientSession | None = None
 
     async def read(self) -> list[Reading]:
-        """What is answered counts: only where no query is, SourceError is raised."""
+        """The readings of all queries that succeed; SourceError only if none does."""
         answers = await asyncio.gather(*(self._ask(text) for text in self._queries.values()), return_exceptions=True)
         found: dict[str, dict[str, Any]] = {}
         errors: list[BaseException] = []
@@ -93,7 +93,7 @@ class PrometheusSource:
 
 
 async def _whole(response: aiohttp.ClientResponse) -> bytes:
-    """The body; of one that is too long only so much as shows it."""
+    """The body; of one that is too long only enough to show that."""
     found = bytearray()
     async for piece in response.content.iter_chunked(1 << 16):
         found += piece

@@ -1,4 +1,4 @@
-"""The words of telemetry: one reading per pod, and who provides them."""
+"""Telemetry values: one reading per pod, and the interface of their source."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Protocol
 
 
 class SourceError(Exception):
-    """The source does not answer, or not what it should. The message says which and why."""
+    """The source does not answer, or gives an invalid answer. The message says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was measured of one pod. None = not measured."""
+    """The measurements of one pod. None = not measured."""
 
     namespace: str
     pod: str
     at: float  # Unix seconds
     gpu: float | None = None  # share of the time in which its GPUs computed, 0 to 1, the mean over its GPUs
     kernel_age: float | None = None  # seconds since the last kernel was started
-    power: float | None = None  # of its GPUs, as a multiple of what they draw when idle
+    power: float | None = None  # power of its GPUs, as a multiple of their idle power
     log_bytes: float | None = None  # written to its logs so far
     xid: int | None = None  # the last error that the driver reported (NVIDIA's XID), 0 = none
 
@@ -30,7 +30,7 @@ class Reading:
 
 class Source(Protocol):
     async def read(self) -> list[Reading]:
-        """The newest reading of every pod that there is one of. Raises SourceError."""
+        """The newest reading of every pod that has one. Raises SourceError."""
         ...
 
     async def close(self) -> None: ...

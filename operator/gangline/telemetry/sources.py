@@ -1,4 +1,4 @@
-"""Which source a setting names: `http(s)://…` is a Prometheus, anything else a file with a reading a line."""
+"""The source of a setting: `http(s)://…` is a Prometheus, anything else a file with one reading per line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gangline.telemetry.readings import Source
 
 
 def open_source(where: str, queries: Mapping[str, str] | None = None) -> Source:
-    """Opens nothing yet: the first reading does. Raises ValueError for a query of an unknown name."""
+    """Create the source; it opens nothing before the first reading. Raises ValueError for a query of an unknown name."""
     if where.startswith(("http://", "https://")):
         return PrometheusSource(where, queries)
     return FileSource(Path(where))

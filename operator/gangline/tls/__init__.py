@@ -1,1 +1,1 @@
-"""Serving over TLS: certificates of our own making, and a context whose certificate can be changed."""
+"""TLS for our servers: self-issued certificates, and a context whose certificate can be changed while serving."""

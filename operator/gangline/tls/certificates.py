@@ -1,10 +1,10 @@
-"""A CA of our own, a serving certificate, and when each is made anew.
+"""A CA of our own, a serving certificate, and their renewal.
 
-Everything here is a function of its arguments and the time: webhooks keep the result in a Secret, the operator in memory.
+Everything here is a function of its arguments and the time: webhooks store the result in a Secret, the operator in memory.
 
-The CA lives ten years, the serving certificate one; both are renewed after two thirds of their life. A new CA is published
-beside the old one first and signs only after `SETTLE`, when every API server has the new bundle; the old one leaves the
-bundle `GRACE` later, when no replica serves a certificate of it any more.
+The CA is valid for ten years, the serving certificate for one; both are renewed after two thirds of their life. A new CA is
+first published beside the old one and signs only after `SETTLE`, when every API server has the new bundle; the old one leaves
+the bundle `GRACE` later, when no replica serves a certificate of it any more.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ BACKDATE: Final = timedelta(minutes=5)
 
 
 class CertificateError(Exception):
-    """The certificates can't be used; the text says which and why."""
+    """The certificates cannot be used; the text says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """All that replicas share: the CA that signs, the CA before it while that is still trusted, and what is served."""
+    """Shared by all replicas: the CA that signs, the previous CA while it is still trusted, and the serving pair."""
 
     authority: KeyPair
     serving: KeyPair
-    previous: bytes = b""  # PEM of the CA before, no key: it signs nothing any more
+    previous: bytes = b""  # PEM of the previous CA, without key: it signs nothing any more
 
     @property
     def bundle(self) -> bytes:
-        """What API servers should trust."""
+        """The CAs that API servers should trust."""
         return self.authority.certificate + self.previous
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the server is reached by."""
+    """Names and addresses of the server."""
 
     dns: tuple[str, ...]
     addresses: tuple[str, ...] = ("127.0.0.1",)
@@ -85,7 +85,7 @@ def renewed(held: Certificates, names: Names, now: datetime) -> Certificates | N
 
 
 def new_authority(now: datetime) -> KeyPair:
-    # the name carries the moment, so that two CAs in one bundle can be told apart
+    # the name contains the moment, so that two CAs in one bundle differ
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"gangline-ca {now:%Y-%m-%dT%H:%M:%S.%fZ}")])
     return issuing.authority(name, _life(now, CA_LIFE))
 
@@ -104,7 +104,7 @@ def _life(now: datetime, span: timedelta) -> Life:
 
 
 def check(held: Certificates) -> None:
-    """Raises ValueError unless keys fit their certificates and the served one is signed by a CA that is published."""
+    """Raises ValueError unless keys fit their certificates and the serving one is signed by a published CA."""
     for pair in (held.authority, held.serving):
         key = serialization.load_pem_private_key(pair.key, None)
         if key.public_key() != pair.parsed.public_key():

@@ -1,7 +1,7 @@
-"""Limits on the connections of our servers: nobody can keep them busy by being slow.
+"""Limits on the connections of our servers, so that slow clients cannot keep them busy.
 
-Servers limit sizes, and how long a connection may stay idle between two requests. What they lack is done here: the head of a
-request has to come within a time, and when there are too many connections, those that wait longest for a request are closed.
+Servers limit sizes, and how long a connection may stay idle between two requests. This module adds: the head of a request has
+to arrive within a time, and when there are too many connections, those that wait longest for a request are closed.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from aiohttp.http_exceptions import HttpProcessingError
 HEAD_WITHIN: Final = 80.0
 #: connections at a time
 MOST: Final = 256
-#: seconds between two looks
+#: seconds between two checks
 PERIOD: Final = 1.0
 
 
 @dataclass(slots=True)
 class ConnectionWatch:
-    """Looks at all connections of a server now and then, and closes those that are not entitled to stay.
+    """Checks all connections of a server from time to time, and closes those beyond the limits.
 
-    `connections` gives them, as objects with a `transport`; `idle` says which of them have no request under way.
+    `connections` gives them, as objects with a `transport`; `idle` says which of them have no request in progress.
     """
 
     connections: Callable[[], Collection[Any]]
@@ -37,7 +37,7 @@ class ConnectionWatch:
     head_within: float = HEAD_WITHIN
     most: int = MOST
     period: float = PERIOD
-    #: how many connections were closed
+    #: number of closed connections
     closed: int = 0
     #: connection -> since when it waits for a request
     _waiting: dict[Any, float] = field(default_factory=dict[Any, float])
@@ -65,7 +65,7 @@ class ConnectionWatch:
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """A request that is no HTTP is answered with 400 and is no error of the server's: anybody could fill the log with it."""
+    """An invalid HTTP request is answered with 400 and is not the server's error: any client could fill the log with it."""
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 
@@ -74,7 +74,7 @@ _LOG.addFilter(_is_ours)
 
 
 def runner_of(app: web.Application, **options: Any) -> web.AppRunner:
-    """What serves the app, and logs what breaks in it."""
+    """A runner that serves the app, and logs its errors."""
     return web.AppRunner(app, access_log=None, logger=_LOG, **options)
 
 

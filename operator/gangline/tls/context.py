@@ -10,7 +10,7 @@ from gangline.tls.issuing import KeyPair
 
 
 class LiveContext:
-    """New handshakes use the certificate loaded last; connections that stand keep theirs."""
+    """New handshakes use the certificate loaded last; open connections keep theirs."""
 
     def __init__(self) -> None:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -18,11 +18,11 @@ class LiveContext:
         self._loaded: KeyPair | None = None
 
     def load(self, pair: KeyPair) -> bool:
-        """True if the certificate is another than before. Raises CertificateError, keeping the one before."""
+        """True if the certificate changed. Raises CertificateError and keeps the previous one."""
         if pair == self._loaded:
             return False
         probe = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # the ssl module reads files only; this one is private to us and gone at once
+        # the ssl module reads files only; this one is private to this process and deleted at once
         with tempfile.NamedTemporaryFile() as file:
             file.write(pair.certificate + b"\n" + pair.key)
             file.flush()

@@ -1,4 +1,6 @@
-"""Keys and certificates, made: a CA that signs itself, and what it signs. All keys are on the curve P-256, all results PEM."""
+"""Creates keys and certificates: a self-signed CA, and certificates that it signs. All keys are on the curve P-256, all results
+PEM.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ class KeyPair:
 
     @property
     def private_key(self) -> ec.EllipticCurvePrivateKey:
-        """Raises ValueError for a key of another kind, and for what is no key."""
+        """Raises ValueError for a key of another kind, and for text that is no key."""
         key = serialization.load_pem_private_key(self.key, None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise ValueError("the private key is not an elliptic-curve key")
@@ -34,7 +36,7 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """When a certificate is good; both moments know their time zone."""
+    """The validity of a certificate; both moments have a time zone."""
 
     begin: datetime
     end: datetime
@@ -66,9 +68,9 @@ def authority(name: x509.Name, life: Life) -> KeyPair:
 def signed(
     issuer: KeyPair, subject: x509.Name, life: Life, usages: Sequence[x509.ObjectIdentifier], hosts: Sequence[str] = ()
 ) -> KeyPair:
-    """A certificate by `issuer` for these extended key usages; `hosts` are the names and addresses that it stands for.
+    """A certificate by `issuer` for these extended key usages; `hosts` are its names and addresses.
 
-    Raises ValueError where the issuer's key is not an elliptic-curve key.
+    Raises ValueError if the issuer's key is not an elliptic-curve key.
     """
     key, issuer_key = new_key(), issuer.private_key
     builder = (

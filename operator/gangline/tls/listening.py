@@ -1,4 +1,4 @@
-"""The socket that a server of ours listens on."""
+"""The listening socket of our servers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import socket
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket that has its address and does not listen yet; port 0 chooses one.
+    """A bound socket that does not listen yet; port 0 chooses a port.
 
     Raises OSError, with a text that names the address.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio turns Nagle's algorithm off only where the protocol is spelt out; with it on every answer takes 40 ms more
+    # asyncio disables Nagle's algorithm only if the protocol is given explicitly; with it every answer takes 40 ms more
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

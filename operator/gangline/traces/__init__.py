@@ -19,13 +19,13 @@ from gangline.traces.trace import Trace, TraceError, TraceJob, TraceNode
 
 __all__ = ["FORMATS", "Trace", "TraceError", "TraceJob", "TraceNode", "detect", "load", "nodes", "quotas", "write"]
 
-#: CSV formats in the order in which a file is tried: the first that knows its columns reads it
+#: CSV formats in the order of detection: the first that knows the file's columns reads it
 _TABLES = {"gangline": native, "openb": openb, "philly": philly, "helios": helios, "pai": pai}
 FORMATS = ("auto", *_TABLES, "swf")
 
 
 def detect(path: Path) -> str:
-    """Which format the file is in, told by its first line. Raises TraceError where none fits."""
+    """The file's format, by its first line. Raises TraceError if none fits."""
     columns = header(path)
     for name, reader in _TABLES.items():
         if reader.knows(columns):
@@ -39,9 +39,9 @@ def detect(path: Path) -> str:
 
 
 def load(path: Path, format: str = "auto") -> Trace:
-    """All jobs of a trace file, gzipped or not, in the order of their submission.
+    """All jobs of a trace file, gzipped or not, in the order of submission.
 
-    Raises TraceError naming the file, line and column that is wrong, and for a format that does not exist.
+    Raises TraceError naming the wrong file, line and column, and for an unknown format.
     """
     if format not in FORMATS:
         raise TraceError(f"unknown trace format {format!r}: use {', '.join(FORMATS)}")

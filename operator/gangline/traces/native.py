@@ -52,7 +52,7 @@ def _job(row: Row) -> TraceJob:
 
 
 def write(path: Path, jobs: Iterable[TraceJob]) -> None:
-    """Write jobs so that `read` gives them back; gzipped where the name ends in .gz."""
+    """Write jobs so that `read` returns them; gzipped if the name ends in .gz."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)

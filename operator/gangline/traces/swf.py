@@ -1,7 +1,6 @@
-"""The Standard Workload Format of the Parallel Workloads Archive: 18 numbers a line, comments behind `;`.
+"""The Standard Workload Format of the Parallel Workloads Archive: 18 numbers per line, comments after `;`.
 
-Processors stand for GPUs. -1 means unknown. The number of processors that was asked for counts; where it is unknown, the
-number that was given.
+Processors stand for GPUs. -1 means unknown. The requested number of processors counts; if it is unknown, the allocated number.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _STATES = {0: "FAILED", 1: "COMPLETED", 2: "PARTIAL", 3: "PARTIAL_COMPLETED", 4:
 
 
 def looks_like(path: Path) -> bool:
-    """Whether the first line that is no comment holds 18 numbers."""
+    """Whether the first line that is no comment has 18 numbers."""
     with open_text(path) as text:
         for line in text:
             if line.strip() and not line.lstrip().startswith(";"):
@@ -84,5 +83,5 @@ def _job(f: list[float], zero: float) -> TraceJob:
 
 
 def _letters(number: int) -> str:
-    """The executable's number in letters: digits would be folded away where names are compared."""
+    """The executable's number in letters: digits would be dropped where names are compared."""
     return "".join(chr(ord("a") + int(digit)) for digit in str(number))

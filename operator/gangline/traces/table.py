@@ -33,7 +33,7 @@ def open_text(path: Path) -> Iterator[IO[str]]:
 
 
 class Row:
-    """One line of a table; each getter names file, line and column when the value is no good."""
+    """One line of a table; each getter names file, line and column of an invalid value."""
 
     __slots__ = ("_path", "_values", "line")
 
@@ -54,7 +54,7 @@ class Row:
         return raw
 
     def number(self, column: str, default: float | None = None) -> float:
-        """A finite number; `default` stands in for an empty or missing value."""
+        """A finite number; `default` replaces an empty or missing value."""
         if default is not None and not self.text(column):
             return default
         raw = self.required(column)
@@ -74,7 +74,7 @@ class Row:
         return value
 
     def optional(self, column: str) -> float | None:
-        """A number of zero or more, or None where the column is empty, missing or -1 (the archives' word for unknown)."""
+        """A number of zero or more, or None if the column is empty, missing or -1 (the archives' mark for unknown)."""
         if not self.text(column):
             return None
         value = self.number(column)
@@ -116,13 +116,13 @@ Columns: TypeAlias = frozenset[str]
 
 
 def header(path: Path) -> Columns:
-    """The columns of a CSV file; what is no CSV gives whatever its first line holds."""
+    """The columns of a CSV file; for any other file, the content of its first line."""
     with open_text(path) as text:
         return frozenset(name.strip() for name in next(csv.reader(text), []))
 
 
 def rows(path: Path, required: Iterable[str]) -> Iterator[Row]:
-    """The lines of a CSV file with a header. Raises TraceError where a required column is missing or a line is cut."""
+    """The lines of a CSV file with a header. Raises TraceError if a required column is missing or a line is cut."""
     with open_text(path) as text:
         reader = csv.reader(text)
         names = [name.strip() for name in next(reader, [])]

@@ -1,4 +1,4 @@
-"""What every trace is read into: jobs, nodes and quotas as plain values. Times and durations are seconds."""
+"""Traces as plain values: jobs, nodes and quotas. Times and durations are seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class TraceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """One gang as a trace tells of it. Empty strings and None say that the trace does not tell."""
+    """One gang of a trace. Empty strings and None mean that the trace does not say."""
 
     id: str
     submit: float  #: when it was submitted, in seconds of the trace's own clock
@@ -23,13 +23,13 @@ class TraceJob:
     name: str = ""
     state: str = ""  #: as the trace spells it
     pods: int = 1
-    #: thousandths of one GPU per pod where it asks for a fraction, else 0
+    #: thousandths of one GPU per pod if it asks for a fraction, else 0
     gpu_milli: int = 0
     cpu_milli: int = 0  #: per pod
     memory: int = 0  #: bytes per pod
     wait: float | None = None  #: recorded queueing delay
-    limit: float | None = None  #: requested run time: the job was stopped then
-    hint: float | None = None  #: how long its author expects it to run
+    limit: float | None = None  #: requested runtime limit: the job was stopped then
+    hint: float | None = None  #: its author's expected runtime
     flavor: str = ""  #: kind of GPU it asked for or ran on
     clamped: bool = False  #: the true duration is at least `duration`: it was cut for publication
     ended: bool = True  #: False: it still ran when the trace ended, `duration` after its start
@@ -50,7 +50,7 @@ class Trace:
 
     format: str
     jobs: tuple[TraceJob, ...]
-    #: rows that describe nothing that could run (no GPUs, no duration, never started), by reason
+    #: rows without a runnable job (no GPUs, no duration, never started), by reason
     skipped: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def between(self, first: float, last: float) -> Trace:

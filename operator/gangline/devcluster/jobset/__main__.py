@@ -53,12 +53,12 @@ async def _serve(kubeconfig: Path | None, context: str | None, ready_file: Path 
 
 
 async def work(client: ApiClient, ready: Callable[[], None]) -> None:
-    """Play JobSet's part until JobSet itself is there; from then on do nothing, until the end."""
+    """Act as JobSet until JobSet itself is installed; then do nothing until the end."""
     seen = await presence.look(client)
     if not seen:
         try:
             await install(client)
-        except DevClusterError:  # it arrived in this very moment
+        except DevClusterError:  # it was installed at this very moment
             seen = await presence.look(client)
             if not seen:
                 raise

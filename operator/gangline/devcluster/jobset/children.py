@@ -1,4 +1,4 @@
-"""The child Jobs of a JobSet and their headless Service: what they are called and what they carry. Pure."""
+"""The child Jobs of a JobSet and their headless Service: their names and contents. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JOB_INDEX: Final = f"{PREFIX}/job-index"
 JOB_KEY: Final = f"{PREFIX}/job-key"
 RESTART: Final = f"{PREFIX}/restart-attempt"
 EXCLUSIVE: Final = f"alpha.{PREFIX}/exclusive-topology"
-#: Jobs of one replicated job, at most
+#: most Jobs of one replicated job
 MOST_JOBS = 10_000
 
 
@@ -40,12 +40,12 @@ class Child:
 
     @property
     def key(self) -> str:
-        """Tells Jobs apart across namespaces, in the length of a label."""
+        """Identifies the Job across namespaces, in the length of a label."""
         return hashlib.sha1(f"{self.namespace}/{self.name}".encode(), usedforsecurity=False).hexdigest()
 
     @property
     def exclusive_by(self) -> str:
-        """The node label in one of whose domains the Job is to be alone; "" for any place."""
+        """The node label of which the Job takes one domain for itself alone; "" for any place."""
         own = (self.group["template"].get("metadata") or {}).get("annotations") or {}
         shared = self.job_set["metadata"].get("annotations") or {}
         return own.get(EXCLUSIVE) or shared.get(EXCLUSIVE) or ""
@@ -70,7 +70,7 @@ class Child:
         return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
     def resumed(self, job: Json, domain: str = "") -> Json:
-        """The `spec` of a suspended Job to start it with what the JobSet's template says now, added to what it has."""
+        """The `spec` that starts a suspended Job with the JobSet's present template, in addition to its own content."""
         spec = copy.deepcopy(job["spec"])
         template, wanted = spec["template"], self._pods(domain)
         for part, field in (("metadata", "labels"), ("metadata", "annotations"), ("spec", "nodeSelector")):
@@ -91,7 +91,7 @@ class Child:
         return template
 
     def _marked(self, metadata: Json) -> Json:
-        """A copy with the marks that JobSet puts on child Jobs and on their pods, each as label and as annotation."""
+        """A copy with the metadata that JobSet puts on child Jobs and their pods, each as label and as annotation."""
         rows = self.job_set["spec"]["replicatedJobs"]
         marks = {
             JOB_SET_NAME: self.job_set["metadata"]["name"],
@@ -119,7 +119,7 @@ def wanted(job_set: Json) -> Iterator[Child]:
 
 
 def replicas(group: Json) -> int:
-    """Raises ValueError for more than this controller makes."""
+    """Raises ValueError above the number that this controller creates."""
     count = group.get("replicas", 1)
     if count > MOST_JOBS:
         raise ValueError(f"{count} Jobs are more than {MOST_JOBS}")
@@ -138,7 +138,7 @@ def owner(job_set: Json) -> Json:
 
 
 def subdomain_of(job_set: Json) -> str:
-    """The name of the headless Service that names the pods; "" where the JobSet wants none."""
+    """The name of the headless Service of the pods; "" if the JobSet wants none."""
     network = job_set["spec"].get("network") or {}
     if network.get("enableDNSHostnames") is False:
         return ""

@@ -1,7 +1,7 @@
-"""The stand-in at work: it watches, and takes one JobSet after the other one step further.
+"""The stand-in's controller: it watches, and advances one JobSet after the other.
 
-One at a time, so that a domain that is chosen is known to be taken when the next one is. What the API server answers to a
-write counts as seen at once.
+One at a time, so that a chosen domain is known to be taken when the next one is chosen. The API server's answer to a write
+counts as seen at once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SERVED_WITHIN: Final = 30.0
 
 
 async def install(client: ApiClient) -> None:
-    """JobSets can be created. Raises DevClusterError where JobSet itself is installed: two controllers would fight."""
+    """Install the CRD. Raises DevClusterError if JobSet itself is installed: two controllers would fight."""
     crd = yaml.safe_load(CRD.read_text())
     try:
         await client.create(CUSTOM_RESOURCE_DEFINITIONS, None, crd)
@@ -74,7 +74,7 @@ async def _served(client: ApiClient) -> bool:
 
 
 class StandIn:
-    """Watches a cluster and plays JobSet's part in it. `run()` ends by cancellation only."""
+    """Watches a cluster and acts as JobSet. `run()` ends by cancellation only."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
@@ -87,7 +87,7 @@ class StandIn:
             self._reflectors.add(Reflector(client, resource), self._sink(resource))
 
     async def run(self, ready: Callable[[], None] = lambda: None) -> None:
-        """`ready` is called once everything is known."""
+        """Run; `ready` is called once all objects are known."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._reflectors.run())
             await self._reflectors.wait_synced()
@@ -115,7 +115,7 @@ class StandIn:
         return take
 
     def _learn(self, resource: Resource, obj: Json) -> None:
-        """Keep the newest version of an object; what arrives late is passed over."""
+        """Store the newest version of an object; older ones are ignored."""
         known = self._objects[resource].get(key_of(obj))
         if (
             known is not None
@@ -127,7 +127,7 @@ class StandIn:
         self._mark(resource, obj)
 
     def _mark(self, resource: Resource, obj: Json) -> None:
-        """Which JobSets have to be looked at because `obj` changed."""
+        """Mark the JobSets that have to be examined because `obj` changed."""
         if resource == JOB_SETS:
             self._due.add(key_of(obj))
         elif resource == JOBS and (name := _controller_name(obj)):
@@ -140,14 +140,14 @@ class StandIn:
     # --- out ---
 
     async def _turn(self, key: str) -> None:
-        """Bring one JobSet one step further."""
+        """Advance one JobSet."""
         self._waiting.discard(key)
         job_set = self._objects[JOB_SETS].get(key)
         if job_set is None or job_set["metadata"].get("deletionTimestamp"):
             return
         try:
             outcome = self._decide(job_set)
-        except (TypeError, ValueError, LookupError, AttributeError) as error:  # its CRD takes more than a JobSet can be
+        except (TypeError, ValueError, LookupError, AttributeError) as error:  # its CRD accepts invalid JobSets
             log.warning("%s is no JobSet: %r", key, error)
             return
         if outcome.waits:
@@ -158,7 +158,7 @@ class StandIn:
             if outcome.status != (job_set.get("status") or {}):
                 await self._report(job_set, outcome.status)
         except Conflict:
-            self._later(key, 0.05)  # somebody was faster; the watch is about to tell
+            self._later(key, 0.05)  # another write was faster; the watch is about to show it
         except ApiError as error:
             log.warning("%s: %s", key, error)
             self._later(key, RETRY)
@@ -224,6 +224,6 @@ def _controller_uid(obj: Json) -> str:
 
 
 def _controller_name(obj: Json) -> str:
-    """The name of the JobSet that controls an object, "" for others' objects."""
+    """The name of the JobSet that controls an object, "" for other objects."""
     found = _controller(obj)
     return found["name"] if found.get("kind") == JOB_SETS.kind else ""

@@ -1,7 +1,7 @@
-"""Exclusive topology: in which domain a child Job may run alone. Pure.
+"""Exclusive topology: the domain in which a child Job may run alone. Pure.
 
-JobSet itself lets the scheduler find the place of a Job's first pod by affinity and sends the others after it. The
-stand-in chooses before the pods exist: a domain without pods of another Job, where all of the Job's pods fit on healthy nodes.
+JobSet itself lets the scheduler find the place of a Job's first pod by affinity and sends the others after it. The stand-in
+chooses before the pods exist: a domain without pods of another Job, where all of the Job's pods fit on healthy nodes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _held(level: str, jobs: Iterable[Json], mine: str) -> Iterator[str]:
 
 
 def _occupied(places: Mapping[str, str], pods: Iterable[Json], mine: str) -> Iterator[str]:
-    """Domains where a pod of another Job still is, even one that is on its way out."""
+    """Domains with a pod of another Job, even one that is ending."""
     for pod in pods:
         key = (pod["metadata"].get("labels") or {}).get(JOB_KEY)
         if key is not None and key != mine and (bound := parse.foreign_pod(pod)) is not None:

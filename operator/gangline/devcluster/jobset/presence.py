@@ -1,7 +1,7 @@
-"""Whether JobSet itself is in the cluster: then the stand-in has no place there, and steps aside.
+"""Whether JobSet itself is in the cluster: then the stand-in is not needed, and stops.
 
-JobSet can arrive at any time and in any order: its namespace, its CRD in place of the stand-in's, its webhooks, the Lease by
-which its controller leads. The first of them is enough.
+JobSet may be installed at any time and in any order: its namespace, its CRD in place of the stand-in's, its webhooks, the Lease
+of its leader. The first of them is enough.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from gangline.kube.resources import (
     Resource,
 )
 
-#: label on what the local cluster's stand-in for JobSet installs
+#: label on everything that the local cluster's stand-in for JobSet installs
 STAND_IN: Final = "gangline.io/stand-in"
 NAMESPACE: Final = "jobset-system"
 CRD_NAME: Final = "jobsets.jobset.x-k8s.io"
-#: by which JobSet's controllers agree on a leader, in whichever namespace they run
+#: the Lease by which JobSet's controllers elect a leader, in any namespace
 LEASE: Final = "6d4f6a47.x-k8s.io"
 WEBHOOK_PREFIX: Final = "jobset-"
 
@@ -41,7 +41,7 @@ _WATCHED: Final[dict[Resource, str]] = {
 
 
 def sign(resource: Resource, obj: Json) -> str:
-    """What this object tells of JobSet itself, in a few words; "" for nothing."""
+    """The evidence of JobSet itself in this object, in a few words; "" for none."""
     name = obj["metadata"]["name"]
     if resource == CUSTOM_RESOURCE_DEFINITIONS:
         return "its CRD" if name == CRD_NAME and not is_stand_in(obj) else ""
@@ -53,7 +53,7 @@ def sign(resource: Resource, obj: Json) -> str:
 
 
 def is_stand_in(crd: Json) -> bool:
-    """The CRD is the stand-in's. A label may survive when another schema is applied over it; what it says may not."""
+    """The CRD is the stand-in's. Its label may survive when another schema is applied over it; its description may not."""
     if STAND_IN not in (crd["metadata"].get("labels") or {}):
         return False
     schemas = (version.get("schema", {}).get("openAPIV3Schema", {}) for version in crd["spec"]["versions"])
@@ -61,7 +61,7 @@ def is_stand_in(crd: Json) -> bool:
 
 
 async def look(client: ApiClient) -> str:
-    """What is there of JobSet itself now; "" for nothing."""
+    """The evidence of JobSet itself now; "" for none."""
     for resource, name in _WATCHED.items():
         selector = f"metadata.name={name}" if name else ""
         try:
@@ -74,7 +74,7 @@ async def look(client: ApiClient) -> str:
 
 
 async def appears(client: ApiClient) -> str:
-    """Waits until something of JobSet itself is there; what it was."""
+    """Wait for evidence of JobSet itself. Returns it."""
     seen: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def sink(resource: Resource) -> Callable[[Event], None]:

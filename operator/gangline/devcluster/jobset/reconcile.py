@@ -1,4 +1,4 @@
-"""What to do about one JobSet next, in the order in which JobSet itself goes about it. Pure."""
+"""The next steps for one JobSet, in JobSet's own order. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """In the foreground: a Job goes when its pods have gone."""
+    """In the foreground: a Job is deleted when its pods are gone."""
 
     job: Json
 
@@ -39,14 +39,14 @@ Step: TypeAlias = Create | Delete | Change
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Steps to take, and the status that is true before them. `waits`: a Job has no free domain."""
+    """Steps to take, and the status before them. `waits`: a Job has no free domain."""
 
     status: Json
     steps: list[Step] = field(default_factory=list[Step])
     waits: bool = False
 
 
-#: the domain for an exclusive child Job, other than these; "" where there is none
+#: the domain for an exclusive child Job, other than these; "" without one
 Choose: TypeAlias = Callable[[Child, Set[str]], str]
 
 
@@ -78,7 +78,7 @@ def _suspended(job_set: Json, now: Json, run: Run) -> Outcome:
 
 
 def _running(job_set: Json, now: Json, run: Run, choose: Choose) -> Outcome:
-    """Start what is missing and what is suspended. A Job without a free domain is kept suspended until there is one."""
+    """Start missing and suspended Jobs. A Job without a free domain stays suspended until there is one."""
     held = {job["metadata"]["name"]: job for job in run.active if job["spec"].get("suspend")}
     due = [child for child in children.wanted(job_set) if child.name in held]
     steps: list[Step] = []
@@ -100,12 +100,12 @@ def _running(job_set: Json, now: Json, run: Run, choose: Choose) -> Outcome:
 
 
 def _is_busy(job: Json | None) -> bool:
-    """Pods of its last run are not gone yet: its template can't be changed."""
+    """Pods of its last run are not gone yet: its template cannot be changed."""
     return job is not None and bool((job.get("status") or {}).get("active"))
 
 
 def _reset(job: Json) -> list[Step]:
-    """A Job that has run before may get another template once it has no start time."""
+    """A Job that has run before accepts another template once it has no start time."""
     if not (job.get("status") or {}).get("startTime"):
         return []
     return [Change(job, {"status": {"startTime": None}}, "status")]
@@ -117,12 +117,12 @@ def _resume(child: Child, job: Json, domain: str) -> Change:
     return Change(job, {"spec": {"suspend": False, "template": template}})
 
 
-#: what Kubernetes lets change in the template of a suspended Job
+#: the fields that Kubernetes lets change in the template of a suspended Job
 _MUTABLE: Final = {"metadata": ("labels", "annotations"), "spec": ("nodeSelector", "tolerations", "schedulingGates")}
 
 
 def _replaced(wanted: Json, job: Json, part: str) -> Json:
-    """A merge patch that leaves nothing of the old maps."""
+    """A merge patch that removes all entries of the old maps."""
     patch: Json = {}
     for name in _MUTABLE[part]:
         new, old = wanted["template"][part].get(name), job["spec"]["template"][part].get(name)
@@ -134,7 +134,7 @@ def _replaced(wanted: Json, job: Json, part: str) -> Json:
 
 
 def _missing(job_set: Json, run: Run) -> list[Child]:
-    """Jobs to create. With BlockingRecreate none of them before all of the last attempt are gone."""
+    """Jobs to create. With BlockingRecreate none of them before all Jobs of the last attempt are gone."""
     policy = job_set["spec"].get("failurePolicy") or {}
     if run.previous and policy.get("restartStrategy") == "BlockingRecreate":
         return []
@@ -151,7 +151,7 @@ def _deletes(jobs: Sequence[Json]) -> list[Step]:
 
 
 def _after_failure(job_set: Json, now: Json, run: Run) -> Json:
-    """Another attempt as long as the policy allows one, else the end."""
+    """Another attempt as long as the policy allows one, else the JobSet fails."""
     which = f"(first failed job: {status.first_failed(run.failed)})"
     policy = job_set["spec"].get("failurePolicy")
     if policy is None:

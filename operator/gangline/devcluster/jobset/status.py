@@ -1,4 +1,4 @@
-"""The status of a JobSet: what its child Jobs add up to, and its conditions. Pure."""
+"""The status of a JobSet: counts of its child Jobs, and conditions. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gangline.kube.resources import Json
 
 @dataclass(slots=True)
 class Run:
-    """The child Jobs of a JobSet by what became of them. Those of an earlier attempt are `previous`."""
+    """The child Jobs of a JobSet by state. Those of an earlier attempt are `previous`."""
 
     active: list[Json] = field(default_factory=list[Json])
     succeeded: list[Json] = field(default_factory=list[Json])
@@ -60,7 +60,7 @@ def is_true(obj: Json, kind: str) -> bool:
 
 
 def with_condition(status: Json, kind: str, value: bool, reason: str, message: str) -> Json:
-    """The status with this condition; one that was never true is not made only to say that it is false."""
+    """The status with this condition; one that was never true is not created as false."""
     rows: list[Json] = copy.deepcopy(status.get("conditions") or [])
     row = next((row for row in rows if row["type"] == kind), None)
     said = "True" if value else "False"

@@ -1,8 +1,8 @@
-"""Limits on text and JSON from outside: what anybody can write is measured before it is read.
+"""Limits on text and JSON from outside: user input is measured before it is read.
 
-Every function that reads a text of somebody else's is marked with `parser`, which refuses what is too long before the function
-sees it, and lists the function in `PARSERS`: a test feeds each of them the worst megabyte it can make. Lengths are characters,
-sizes bytes, depths levels of nested objects and lists.
+Every function that reads a text from outside is marked with `parser`, which refuses too long a text before the function sees
+it, and lists the function in `PARSERS`: a test feeds each of them the worst megabyte it can make. Lengths are characters, sizes
+bytes, depths levels of nested objects and lists.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 MOST_DIGITS: Final = 18
 #: levels of the deepest JSON that is read: a pod has about ten, a schema in a custom resource rarely thirty
 MOST_DEPTH: Final = 100
-#: characters of somebody's text that a message quotes
+#: characters of a user's text that a message quotes
 SHOWN: Final = 80
 
 _NOTHING: Final[Any] = object()
@@ -38,7 +38,7 @@ class BadJsonError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Parser:
-    """A function that reads a text from outside. `worst` are pieces that, repeated, are hard to read for it."""
+    """A function that reads a text from outside. `worst` are pieces that, repeated, are hard for it to read."""
 
     name: str
     longest: int
@@ -80,7 +80,7 @@ def parser(
 
 
 def shown(text: object, most: int = SHOWN) -> str:
-    """As a message quotes it: in quotes, cut down."""
+    """The text in a message: in quotes, cut to a maximum length."""
     if isinstance(text, str):
         text = text[: most + 1]
     quoted = repr(text)
@@ -89,7 +89,7 @@ def shown(text: object, most: int = SHOWN) -> str:
 
 @parser(MOST_DIGITS, instead=None, worst=("9", "0", "٣"))
 def whole(text: str | None) -> int | None:
-    """A whole number from 0, written in ASCII digits alone; None for anything else, also for one of too many digits."""
+    """A whole number from 0, in ASCII digits only; None for anything else, and for too many digits."""
     return int(text) if text and text.isascii() and text.isdigit() else None
 
 
@@ -107,9 +107,9 @@ def load_json(data: bytes | str, *, most_bytes: int, most_depth: int = MOST_DEPT
 
 
 def load_shallow(data: bytes, most_depth: int = MOST_DEPTH) -> Any:
-    """A JSON document of which what is nested too deeply has become null, so that the rest of it can be read.
+    """A JSON document in which values nested too deeply are null, so that the rest of it can be read.
 
-    For answers that carry many objects, one of which somebody has made undecodable. Raises BadJsonError.
+    For answers with many objects, one of which may be undecodable. Raises BadJsonError.
     """
     try:
         return orjson.loads(data)
@@ -125,7 +125,7 @@ _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
 
 
 def _cut(data: bytes, most_depth: int) -> bytes:
-    """The text with `null` in place of everything below so many levels. Looks at each token once."""
+    """The text with `null` in place of everything below this many levels. Looks at each token once."""
     kept: list[bytes] = []
     depth, begin = 0, 0
     for token in _TOKEN.finditer(data):

@@ -1,4 +1,4 @@
-"""Files of this process that nobody else may read: made so from the start, whatever the umask says."""
+"""Private files of this process: created with mode 0600, whatever the umask is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PRIVATE_DIRECTORY: Final = 0o700
 
 
 def append(path: Path) -> IO[bytes]:
-    """A private file to write at the end of; also one that was there before becomes private. Raises OSError."""
+    """Open a private file for appending; an existing one becomes private. Raises OSError."""
     make_directory(path.parent)
     file = os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE), "ab")
     os.fchmod(file.fileno(), PRIVATE)
@@ -20,7 +20,7 @@ def append(path: Path) -> IO[bytes]:
 
 
 def write(path: Path, content: str | bytes) -> None:
-    """Write a private file whole, or not at all: readers see what was there before or what is there now. Raises OSError."""
+    """Write a private file completely, or not at all: readers see the old content or the new one. Raises OSError."""
     make_directory(path.parent)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     partial.unlink(missing_ok=True)
@@ -36,11 +36,11 @@ def write(path: Path, content: str | bytes) -> None:
 
 
 def make_private(path: Path) -> None:
-    """An empty file that somebody else goes on to fill, or an older one that others could read. Raises OSError."""
+    """Create an empty private file for another library to fill, or make an existing one private. Raises OSError."""
     append(path).close()
 
 
 def make_directory(path: Path) -> None:
-    """Private where it is made; one that is there is left as it is."""
+    """Create a private directory; an existing one is left as it is."""
     if not path.is_dir():
         path.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)

@@ -43,10 +43,10 @@ def report(
 ) -> None:
     """A sign of life. Without `step` it only says "alive"; with it, the run counts as stuck while the step stays the same.
 
-    `total` is how many steps there are in all. `phase` says what the run is busy with when that is no training: "startup",
-    "evaluation" and "checkpoint" make no steps, and are not expected to. `metric` is any number that should change, as loss.
+    `total` is the number of all steps. `phase` says what the run does outside of training: "startup", "evaluation" and
+    "checkpoint" have no steps. `metric` is any number that should change, such as the loss.
     """
-    with contextlib.suppress(Exception):  # nothing of this may harm the run
+    with contextlib.suppress(Exception):  # no error here may harm the run
         _reporter.put({"step": step, "total": total, "phase": phase, "metric": metric})
 
 
@@ -69,7 +69,7 @@ class _Reporter:
         self._waiting: dict[str, Any] | None = None
         self._sending = False
         self._thread: threading.Thread | None = None
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is inside the cluster
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is in the cluster
 
     def put(self, said: dict[str, Any]) -> None:
         if not os.environ.get("GANGLINE_PROGRESS_URL"):
@@ -82,7 +82,7 @@ class _Reporter:
                 self._thread.start()
 
     def close(self) -> None:
-        """The end of the program: the last report gets a moment to leave."""
+        """The end of the program: wait a moment for the last report to be sent."""
         with self._news:
             self._closing = True
             self._news.notify_all()
@@ -126,7 +126,7 @@ def _interval() -> float:
 
 
 def _anew() -> None:
-    """In a forked child (a data loader's worker) the thread is gone."""
+    """In a forked child (a data loader's worker) the thread does not exist."""
     global _reporter  # noqa: PLW0603
     _reporter = _Reporter()
 

@@ -15,5 +15,5 @@ _BY_NAME: Final = {(kind.api_version, kind.kind): kind for kind in KINDS}
 
 
 def kind_of(api_version: str, kind: str) -> JobKind | None:
-    """The job kind of objects with this `apiVersion` and `kind`; None for what can't be queued."""
+    """The job kind of objects with this `apiVersion` and `kind`; None for objects that cannot be queued."""
     return _BY_NAME.get((api_version, kind))

@@ -1,8 +1,8 @@
-"""What a job kind is to Gangline: a handful of pure functions on the job's JSON.
+"""The interface of a job kind: a few pure functions on the job's JSON.
 
-A kind says how its pods are grouped, how it is held, started and stopped, and when it has finished. It never talks to
-the API server: it returns the writes that would bring the job one step further, and is asked again when the job has
-changed (level-triggered, so a crash between two steps loses nothing).
+A kind says how its pods are grouped, how it is suspended, started and stopped, and when it has finished. It never talks to the
+API server: it returns the writes that would advance the job by one step, and is called again when the job has changed
+(level-triggered, so a crash between two steps loses nothing).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gangline.kube.resources import Json, Resource
 
 
 class JobError(Exception):
-    """The job itself is wrong: it can't be queued or started as it stands. `field` is the JSON path of the culprit."""
+    """The job itself is wrong: it cannot be queued or started as it is. `field` is the JSON path of the cause."""
 
     def __init__(self, message: str, field: str = "") -> None:
         super().__init__(f"{field}: {message}" if field else message)
@@ -27,7 +27,7 @@ class JobError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PodSetInfo:
-    """What admission adds to the pod template of one pod set."""
+    """The additions of an admission to the pod template of one pod set."""
 
     name: str
     count: int
@@ -36,9 +36,9 @@ class PodSetInfo:
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
     scheduling_gates: Sequence[Json] = ()
-    #: tolerations with an end: how long pods stay on a node that fails. They are no part of what the gang is.
+    #: tolerations with an end: how long pods stay on a failed node. They do not identify the gang.
     patience: Sequence[Json] = ()
-    #: host names of nodes that are the last choice, where the kind lets its pods' affinity be changed
+    #: host names of nodes to avoid, if the kind lets its pods' affinity be changed
     avoid: Sequence[str] = ()
 
 
@@ -52,7 +52,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a job tells of its own runtime, in seconds; None = nothing, or nothing that can be read."""
+    """The runtime hints of a job, in seconds; None = none, or none that can be read."""
 
     expected: float | None = None
     limit: float | None = None  # it is stopped after this long
@@ -88,20 +88,20 @@ JobWrite: TypeAlias = Patch | Create | Delete
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """What the job owns in the cluster: its child Jobs and the Services of its gang, as last seen."""
+    """The objects that the job owns, as last seen: its child Jobs and the Services of its gang."""
 
     jobs: Sequence[Json] = ()
     services: Sequence[Json] = ()
 
 
 def checkpoints(job: Json, said: str | None = None) -> dict[str, str]:
-    """How often the job saves its work, for its Workload: `said` by its spec, else by its own annotation."""
+    """The checkpoint interval, for its Workload: `said` by its spec, else by its own annotation."""
     interval = said or (job["metadata"].get("annotations") or {}).get(names.CHECKPOINT_INTERVAL)
     return {names.CHECKPOINT_INTERVAL: interval} if interval else {}
 
 
 def node_loss(job: Json) -> dict[str, str]:
-    """What the job itself says of lost pods, for its Workload: "Restart" where all of it must start anew then."""
+    """The job's own setting for lost pods, for its Workload: "Restart" if the whole gang must then start again."""
     said = (job["metadata"].get("annotations") or {}).get(names.NODE_LOSS)
     return {names.NODE_LOSS: said} if said in (swap_record.REPLACE, swap_record.RESTART) else {}
 
@@ -114,10 +114,10 @@ class JobKind(Protocol):
     kind: str
     framework: str  # Kueue's integration name, such as "batch/job"
     owns_children: bool  # True: `sync` creates and deletes objects of its own
-    optional: bool  # True: it is no kind of Kubernetes', so that a cluster may lack it
+    optional: bool  # True: it is not a kind of Kubernetes itself, so a cluster may lack it
 
     def is_suspended(self, job: Json) -> bool:
-        """The job is held, completely: no step of a stop is left to do."""
+        """The job is suspended, completely: no step of a stop is left to do."""
         ...
 
     def pod_sets(self, job: Json) -> list[Json]:
@@ -127,29 +127,29 @@ class JobKind(Protocol):
     def start(self, job: Json, infos: Sequence[PodSetInfo]) -> Patch | None:
         """The one patch that starts a suspended job with its admission injected. Raises JobError on conflicting keys.
 
-        None when the job already runs as admitted.
+        None if the job already runs as admitted.
         """
         ...
 
     def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
         """The next patch on the way back to the suspended job that `pod_sets` came from.
 
-        None when it is there, or when the next step has to wait for its pods to end: `is_suspended` tells which.
+        None if it is there, or if the next step has to wait for its pods to end: `is_suspended` distinguishes these.
         """
         ...
 
     def said(self, job: Json) -> Said:
-        """How long its author says that it runs. Never raises: what is wrong with the job shows elsewhere."""
+        """The runtime hints of its author. Never raises: errors of the job are reported elsewhere."""
         ...
 
     def marks(self, job: Json) -> dict[str, str]:
-        """Annotations of its Workload: what Kueue's schema has no field for and what has to outlive this process."""
+        """Annotations of its Workload: values without a field in Kueue's schema that have to outlive this process."""
         ...
 
     def attempt(self, job: Json) -> int | None:
-        """Which attempt of its gang the job runs, as `start` was told by the pods' annotation.
+        """The attempt of its gang that the job runs, from the pods' annotation that `start` set.
 
-        None for a kind that owns its children: it sees to it in `sync`.
+        None for a kind that owns its children: `sync` handles attempts there.
         """
         ...
 
@@ -162,13 +162,13 @@ class JobKind(Protocol):
     def pods_ready(self, job: Json) -> bool: ...
 
     def reclaimable(self, job: Json) -> dict[str, int]:
-        """Pod set -> pods that have ended for good while the job still runs (their quota may go back)."""
+        """Pod set -> pods that have ended for good while the job still runs (their quota may be released)."""
         ...
 
     def sync(self, job: Json, infos: Sequence[PodSetInfo] | None, children: Children) -> list[JobWrite]:
-        """Writes that bring the objects the job owns, and its status, to what they should be.
+        """Writes that bring the objects the job owns, and its status, up to date.
 
-        `infos` is the admission it runs with, None while it is held.
+        `infos` is the admission it runs with, None while it is suspended.
         """
         ...
 
@@ -178,35 +178,35 @@ class JobKind(Protocol):
 
 @runtime_checkable
 class Expires(Protocol):
-    """It fails when its time is up, where other kinds are only held, as Kueue does it."""
+    """It fails when its time is up; other kinds are only suspended, as in Kueue."""
 
     def expire(self, job: Json, at: str) -> Patch | None:
-        """It was stopped at `at` for having run as long as it may. None when it knows, or when another limit stopped it."""
+        """It was stopped at `at` because its time was up. None if its status says so, or if another limit stopped it."""
         ...
 
 
 @runtime_checkable
 class Restarts(Protocol):
-    """It can start its whole gang anew where it is."""
+    """It can start its whole gang again in place."""
 
     def restart(self, job: Json, reason: str, message: str, at: str) -> Patch | None:
-        """None when it does not run, or was restarted as often as it may be."""
+        """None if it does not run, or was restarted as often as it may be."""
         ...
 
 
 @runtime_checkable
 class AnswersRefusals(Protocol):
-    """It says in its own status which of its children the API server does not accept."""
+    """Its status names the children that the API server does not accept."""
 
     def rejected(self, job: Json, message: str) -> Patch | None:
-        """`message` is the API server's answer to a create. None when it isn't about the content, and may pass by itself."""
+        """`message` is the API server's answer to a create. None if it is not about the content, and may be temporary."""
         ...
 
 
 @runtime_checkable
 class LeavesBehind(Protocol):
-    """What it made in an earlier run may keep the next one from starting as it was admitted."""
+    """Objects of an earlier run may keep the next one from starting as admitted."""
 
     def outdated_children(self, job: Json, infos: Sequence[PodSetInfo], children: Children) -> Sequence[Delete]:
-        """What of that has to go before it starts with `infos`."""
+        """The children that have to be deleted before it starts with `infos`."""
         ...

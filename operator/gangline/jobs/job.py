@@ -29,7 +29,7 @@ _NAME_LABELS = ("job-name", "batch.kubernetes.io/job-name")
 #: Labels that the API server puts on the template of every Job; a Workload keeps only the last of them.
 _GENERATED_LABELS = (*_UID_LABELS, *_NAME_LABELS)
 _DROPPED_LABELS = _GENERATED_LABELS[:-1]
-#: what Kubernetes lets an Indexed Job have; characters of a set of them, of which too long a one counts as empty
+#: the most indexes that Kubernetes lets an Indexed Job have; and characters of an index set: a longer one counts as empty
 _MOST_INDEXES: Final = 100_000
 _LONGEST_SET: Final = 131_072
 _MIN_PARALLELISM_PATH = f"metadata.annotations[{names.MIN_PARALLELISM}]"
@@ -89,7 +89,7 @@ class BatchJob:
             return None
         status = job.get("status") or {}
         if not _stopping(job) and (status.get("active") or status.get("startTime")):
-            return Patch(mark)  # suspended by hand: without the mark it would pass for a Job at rest
+            return Patch(mark)  # suspended by hand: without the mark it would look like a Job at rest
         if status.get("active"):
             return None
         if status.get("startTime"):
@@ -112,8 +112,8 @@ class BatchJob:
         status = job.get("status") or {}
         if status.get("active"):
             return True
-        # A Job that replaces no pod before it is really gone says by this that its pods can't share their devices with
-        # their successors. Other Jobs give up their quota while the last pods terminate, as in Kueue.
+        # A Job that replaces pods only after they are gone says by this that its pods cannot share their devices with their
+        # successors. Other Jobs release their quota while the last pods terminate, as in Kueue.
         return job["spec"].get("podReplacementPolicy") == "Failed" and bool(status.get("terminating"))
 
     def finished(self, job: Json) -> Outcome | None:
@@ -139,8 +139,9 @@ class BatchJob:
 
 @bounded.parser(_LONGEST_SET, instead=frozenset[int](), worst=("0-", "0,", "0-99999,", "9", "-"))
 def indexes(text: str) -> frozenset[int]:
-    """The members of an index set as Kubernetes writes it: "0-3,5" is {0, 1, 2, 3, 5}. What is none, or has more members than a
-    Job can have pods, has no members."""
+    """The members of an index set as Kubernetes writes it: "0-3,5" is {0, 1, 2, 3, 5}. An invalid one, or one with more members
+    than a Job can have pods, has no members.
+    """
     ranges: list[range] = []
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
@@ -173,7 +174,7 @@ def _number(spec: Json, name: str, default: int) -> int:
 
 
 def _count(spec: Json) -> int:
-    """Pods that run at the same time at most."""
+    """The most pods that run at the same time."""
     return min(_parallelism(spec), _completions(spec))
 
 
@@ -208,7 +209,7 @@ def _scale(spec: Json, job: Json, count: int) -> None:
 
 
 def _restored(job: Json, pod_sets: Sequence[Json]) -> Json:
-    """`spec` of a held Job as it was before any admission; as it is when nothing is known of that."""
+    """`spec` of a suspended Job as it was before any admission; unchanged if nothing is known of that."""
     spec = copy.deepcopy(job["spec"])
     for pod_set in pod_sets:
         spec["template"] = podspec.restore(spec["template"], pod_set["template"], _GENERATED_LABELS)

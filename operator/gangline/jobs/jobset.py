@@ -1,11 +1,11 @@
 """jobset.x-k8s.io/v1alpha2 JobSet: several groups of equal Jobs that run as one.
 
-Held by `spec.suspend`. Admission goes into the pod template of each replicated job. Both starting and stopping are one
-patch each: JobSet's own webhook lets the injected parts of the templates change while the JobSet is suspended and in the
-very write that suspends it (since JobSet 0.6), and what is already running keeps its pods' templates until the next start.
-So a suspended JobSet is always one whose templates are the user's own, with no step in between to lose.
+Suspended by `spec.suspend`. Admission goes into the pod template of each replicated job. Both starting and stopping are one
+patch each: JobSet's own webhook lets the injected parts of the templates change while the JobSet is suspended and in the very
+write that suspends it (since JobSet 0.6), and running Jobs keep their pods' templates until the next start. So a suspended
+JobSet always has the user's own templates, without an intermediate step that could be lost.
 
-The JobSet controller runs the child Jobs; nothing here touches them.
+The JobSet controller runs the child Jobs; nothing here writes them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from gangline.jobs.base import Children, Delete, JobError, JobWrite, Json, Outco
 from gangline.jobs.job import INDEX_LABEL
 from gangline.kube.resources import JOB_SETS, JOBS, Resource, true_condition
 
-#: which of its replicated job's Jobs a pod belongs to
+#: the index, within its replicated job, of the Job that a pod belongs to
 JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
-#: on a child Job: which replicated job it is of
+#: on a child Job: its replicated job
 REPLICATED_JOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
-#: in the keys of what JobSet itself says of pods
-#: as many pods as a pod set of a Workload can have
+#: prefix of keys that JobSet itself writes on pods
+#: the most pods that a pod set of a Workload can have
 MOST_PODS: Final = 2**31 - 1
 _JOBSET: Final = "jobset.sigs.k8s.io"
 _LIST: Final = "spec.replicatedJobs"
@@ -64,10 +64,10 @@ class JobSet:
         return Patch({"spec": merge.difference(job["spec"], {**wanted, "suspend": False})})
 
     def outdated_children(self, job: Json, infos: Sequence[PodSetInfo], children: Children) -> list[Delete]:
-        """Jobs of an earlier run whose pods would still carry the node selector, or the gate, of another flavor.
+        """Jobs of an earlier run whose pods would still have the node selector, or the gate, of another flavor.
 
-        To a Job that it resumes JobSet adds what its template says, and takes nothing away: with the selectors of two flavors
-        its pods fit nowhere. Jobs that are gone it makes anew, of the templates of the JobSet, which are the user's own then.
+        When JobSet resumes a Job, it adds the template's content and removes nothing: with the selectors of two flavors its
+        pods fit nowhere. Deleted Jobs are created again, from the templates of the JobSet, which are then the user's own.
         """
         wanted = {row["name"]: row["template"]["spec"]["template"] for row, _ in _rows(job)}
         known = {info.name: info for info in infos}
@@ -94,7 +94,7 @@ class JobSet:
         return Said(said.annotated(job))
 
     def marks(self, job: Json) -> dict[str, str]:
-        """JobSet restarts all of its Jobs when one has failed, and so do we; and it may want whole domains."""
+        """JobSet restarts all of its Jobs when one has failed, so Gangline does too; and it may take whole domains."""
         found = {names.NODE_LOSS: swap_record.RESTART, **checkpoints(job)}
         whole = {
             _name(row): {"by": label, "count": _replicas(row)}
@@ -111,7 +111,7 @@ class JobSet:
     def is_active(self, job: Json, children: Children) -> bool:
         if any(_may_run_pods(child) for child in children.jobs):
             return True
-        if job["metadata"].get("deletionTimestamp"):  # its status is kept up no longer
+        if job["metadata"].get("deletionTimestamp"):  # its status is not updated any more
             return False
         return any(row.get("active") for row in _progress(job).values())
 
@@ -126,8 +126,8 @@ class JobSet:
         return done >= sum(_replicas(row) for row, _ in _rows(job))
 
     def reclaimable(self, job: Json) -> dict[str, int]:
-        """The pods of Jobs that succeeded for good. When JobSet starts all of it anew they run again: then what they held is
-        not to be given to others, for one of the two would have no room.
+        """The pods of Jobs that succeeded for good. When JobSet restarts all Jobs these run again: then their quota must not be
+        granted to others, since one of the two would have no room.
         """
         if _may_start_over(job):
             return {}
@@ -145,9 +145,9 @@ class JobSet:
 
 
 def _may_start_over(job: Json) -> bool:
-    """A Job that fails makes JobSet run all of its Jobs again, those that succeeded as well.
+    """A failed Job makes JobSet run all of its Jobs again, succeeded ones included.
 
-    The number of restarts that are left doesn't count: when the last one begins, the status still counts the Jobs before it.
+    The number of restarts left does not matter: when the last one begins, the status still counts the Jobs before it.
     """
     policy = job["spec"].get("failurePolicy") or {}
     rules = policy.get("rules") or ()
@@ -172,7 +172,7 @@ def _replicas(row: Json) -> int:
 
 
 def _pods_each(row: Json) -> int:
-    """Pods that one Job of this replicated job runs at the same time at most."""
+    """The most pods that one Job of this replicated job runs at the same time."""
     spec = row["template"]["spec"]
     parallelism = spec.get("parallelism")
     parallelism = 1 if parallelism is None else parallelism
@@ -181,7 +181,7 @@ def _pods_each(row: Json) -> int:
 
 
 def _pods(row: Json, path: str) -> int:
-    """Pods of all Jobs of this replicated job. Raises JobError for a number that a Workload can't say."""
+    """Pods of all Jobs of this replicated job. Raises JobError for a number that a Workload cannot hold."""
     replicas, each = _replicas(row), _pods_each(row)
     if not 0 <= replicas * each <= MOST_PODS:
         raise JobError(f"{replicas} Jobs of {each} pods: must be 0 to {MOST_PODS} pods", f"{path}.replicas")
@@ -189,7 +189,7 @@ def _pods(row: Json, path: str) -> int:
 
 
 def _exclusive(job: Json, row: Json) -> str:
-    """The node label in one domain of which each Job of this replicated job is to be alone; "" for any place."""
+    """The node label of which each Job of this replicated job takes one domain for itself; "" for any place."""
     own = (row["template"].get("metadata") or {}).get("annotations") or {}
     shared = job["metadata"].get("annotations") or {}
     return own.get(names.EXCLUSIVE_TOPOLOGY) or shared.get(names.EXCLUSIVE_TOPOLOGY) or ""
@@ -213,7 +213,7 @@ def _pod_set(row: Json, path: str) -> Json:
 
 
 def _outdated(child: Json, template: Json, info: PodSetInfo) -> bool:
-    """It has been started, and from that has a node selector or a topology gate that it would not be started with now."""
+    """It was started before, and has a node selector or a topology gate that it would not be started with now."""
     have = child["spec"]["template"]
     if names.PODSET not in podspec.labels_of(have):
         return False
@@ -226,7 +226,7 @@ def _outdated(child: Json, template: Json, info: PodSetInfo) -> bool:
 
 
 def _restored(job: Json, pod_sets: Sequence[Json]) -> Json:
-    """`spec` as it was before any admission; as it is where nothing is known of that."""
+    """`spec` as it was before any admission; unchanged if nothing is known of that."""
     originals = {pod_set["name"]: pod_set["template"] for pod_set in pod_sets}
     spec = copy.deepcopy(job["spec"])
     for row in spec.get("replicatedJobs") or ():

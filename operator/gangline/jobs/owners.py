@@ -1,6 +1,6 @@
-"""Whether a job really made another one: anybody can write an owner reference, and a child of a queued job needs no queue.
+"""Whether a job really created another one: any user can write an owner reference, and a child of a queued job needs no queue.
 
-Pure functions on JSON. The owner has been found by then, and its uid is that of the reference.
+Pure functions on JSON. The owner was found before, with the uid of the reference.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _GPU_JOB = ("gangline.io", "GPUJob")
 
 
 def creates(owner: Json, child: Json) -> bool:
-    """The owner's controller makes such a child: of this kind and name, and with no more pods than the owner says.
+    """The owner's controller creates such a child: of this kind and name, and with at most the owner's number of pods.
 
-    Of owners of other kinds nothing is known but that they own.
+    Owners of other kinds are believed.
     """
     kind = _kind(owner)
     if kind == _JOB:
@@ -33,7 +33,7 @@ def creates(owner: Json, child: Json) -> bool:
 
 
 def _pods_in_job_set(owner: Json, child: Json) -> int | None:
-    """The pods of the JobSet's Job of this name; None where it makes none."""
+    """The pods of the JobSet's Job of this name; None if it has none."""
     prefix, name = owner["metadata"]["name"], child["metadata"]["name"]
     for row in owner["spec"].get("replicatedJobs") or ():
         replicas = 1 if row.get("replicas") is None else row["replicas"]
@@ -44,7 +44,7 @@ def _pods_in_job_set(owner: Json, child: Json) -> int | None:
 
 
 def _pods_in_gpu_job(owner: Json, child: Json) -> int | None:
-    """The pods of the GPUJob's role with a Job of this name; None where there is none."""
+    """The pods of the GPUJob's role with a Job of this name; None without one."""
     made = gang.read(owner)
     return next((role.replicas for role in made.roles if made.child_name(role) == child["metadata"]["name"]), None)
 

@@ -1,4 +1,4 @@
-"""Pod templates: what admission adds to one, how that is taken back, and when two of them are the same.
+"""Pod templates: what admission adds to one, how that is removed, and when two of them are equal.
 
 A template is the JSON of `PodTemplateSpec`: `{"metadata": {…}, "spec": {…}}`. No function changes its arguments.
 """
@@ -25,7 +25,7 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 def merge(template: Json, info: PodSetInfo, path: str = "spec.template") -> Json:
     """The template with an admission injected.
 
-    Raises JobError, naming the key below `path`, where the template already has another value for it.
+    Raises JobError, naming the key below `path`, if the template already has another value for it.
     """
     merged = copy.deepcopy(template)
     for (part, name), added in zip(_INJECTED_MAPS, (info.labels, info.annotations, info.node_selector), strict=True):
@@ -43,7 +43,7 @@ def merge(template: Json, info: PodSetInfo, path: str = "spec.template") -> Json
 
 
 def keep_off(template: Json, hosts: Sequence[str]) -> Json:
-    """The template, to be scheduled on these hosts only where there is no other: it must not wait for ever."""
+    """The template with an affinity that avoids these hosts if there are others: it must not wait for ever."""
     if not hosts:
         return template
     kept = copy.deepcopy(template)
@@ -55,7 +55,7 @@ def keep_off(template: Json, hosts: Sequence[str]) -> Json:
 
 
 def restore(template: Json, original: Json, keep_labels: Collection[str] = ()) -> Json:
-    """The template with everything that admission may have added put back to what `original` says.
+    """The template with all fields that admission may have added reset to `original`.
 
     Labels named in `keep_labels` stay as they are: they belong to the job's own controller.
     """
@@ -80,8 +80,8 @@ def restore(template: Json, original: Json, keep_labels: Collection[str] = ()) -
 def same(template: Json, original: Json, *, injected: bool = False) -> bool:
     """Whether a job's template is the one that its Workload was made from.
 
-    With `injected`, the template may carry an admission on top: more labels, annotations, node selectors and gates, and
-    any tolerations. Absent, null and empty fields are the same thing.
+    With `injected`, the template may have an admission on top: more labels, annotations, node selectors and gates, and any
+    tolerations. Absent, null and empty fields are equal.
     """
     mine, theirs = _pruned(template), _pruned(original)
     if not injected:
@@ -108,7 +108,7 @@ def annotations_of(template: Json) -> dict[str, str]:
 
 
 def without_labels(template: Json, dropped: Collection[str]) -> Json:
-    """A copy of the template that lacks the labels named in `dropped`."""
+    """A copy of the template without the labels named in `dropped`."""
     kept = {key: value for key, value in labels_of(template).items() if key not in dropped}
     result = copy.deepcopy(template)
     if kept:
@@ -119,7 +119,7 @@ def without_labels(template: Json, dropped: Collection[str]) -> Json:
 
 
 def topology_request(template: Json, pod_index_label: str, path: str = "spec.template") -> Json | None:
-    """`topologyRequest` of a pod set (v1beta2) from the annotations of its template, None when they ask for nothing."""
+    """`topologyRequest` of a pod set (v1beta2) from the annotations of its template, None if there are none."""
     asked = annotations_of(template)
     request: Json = {}
     if level := asked.get(names.REQUIRED_TOPOLOGY):
@@ -178,12 +178,12 @@ def _appended(have: Sequence[Json], extra: Sequence[Json]) -> list[Json]:
 
 
 def attempt_of(template: Json) -> int:
-    """Which attempt of its gang the template was started for; 0 where nothing is said."""
+    """The attempt of its gang for which the template was started; 0 without the annotation."""
     return bounded.whole(annotations_of(template).get(names.ATTEMPT)) or 0
 
 
 def _tolerated(template: Json, key: str) -> bool:
-    """The template says itself how long its pods stay where the NoExecute taint `key` is."""
+    """The template itself says how long its pods tolerate the NoExecute taint `key`."""
     rows = (template.get("spec") or {}).get("tolerations") or ()
     return any((row.get("key") or key) == key and (row.get("effect") or "NoExecute") == "NoExecute" for row in rows)
 
@@ -193,7 +193,7 @@ def _take(template: Json, part: str, name: str) -> Any:
 
 
 def _pruned(value: Any) -> Any:
-    """A copy without nulls and without empty maps and lists, which mean the same as nothing."""
+    """A copy without nulls and without empty maps and lists, which are equal to absent ones."""
     if isinstance(value, dict):
         slim = {key: _pruned(item) for key, item in value.items()}
         return {key: item for key, item in slim.items() if item is not None and item != {} and item != []}

@@ -1,4 +1,4 @@
-"""What jobs tell of their own runtime, read with patience: a hint that makes no sense is no hint."""
+"""Reads runtime hints of jobs; an invalid hint is ignored."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any, Final
 from gangline.api import names, quantity
 from gangline.jobs.base import Json
 
-#: seconds: whoever says more than ten years says as much
+#: seconds: hints above ten years count as ten years
 LONGEST: Final = 10 * 365 * 86_400.0
 
 
 def annotated(job: Json) -> float | None:
-    """The annotation that any kind of job may carry: what its author expects, in seconds."""
+    """The annotation that any kind of job may have: its author's expected runtime, in seconds."""
     return seconds((job["metadata"].get("annotations") or {}).get(names.EXPECTED_RUNTIME))
 
 
 def seconds(text: Any) -> float | None:
-    """A duration such as 3h in seconds; None where it is none, or not above zero."""
+    """A duration such as 3h in seconds; None if it is invalid, or not above zero."""
     try:
         return positive(quantity.parse_duration(str(text))) if text is not None else None
     except quantity.QuantityError:
@@ -26,7 +26,7 @@ def seconds(text: Any) -> float | None:
 
 
 def by_steps(steps: Any, seconds_per_step: Any) -> float | None:
-    """Steps times seconds, as analytic predictors of a step give it; None where one of them is missing or no number."""
+    """Steps times seconds, as analytic predictors of a step give it; None if one of them is missing or invalid."""
     if steps is None or seconds_per_step is None:
         return None
     try:
@@ -36,7 +36,7 @@ def by_steps(steps: Any, seconds_per_step: Any) -> float | None:
 
 
 def positive(value: Any) -> float | None:
-    """The number, where it is one above zero, and no longer than any job runs."""
+    """The number, if it is above zero, and not above the longest runtime."""
     if not isinstance(value, int | float) or not 0 < value < math.inf:
         return None
     return float(min(value, LONGEST))

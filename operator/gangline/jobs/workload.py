@@ -1,4 +1,4 @@
-"""The Workload that stands for a job in the queue: its name, its content, and whether it still describes the job."""
+"""The Workload of a job: its name, its content, and whether it still describes the job."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from gangline.jobs.base import JobError, JobKind, Json
 _MAX_NAME = 253
 _HASH_LENGTH = 5
 _PROVISIONING_PREFIX = "provreq.kueue.x-k8s.io/"
-#: what a job kind may say by `marks`
+#: annotations that a job kind may set on its Workload
 _MARKS = (names.CHECKPOINT_INTERVAL, names.NODE_LOSS, names.WHOLE_DOMAINS)
-#: fields of a topology request that ask for nothing
+#: fields of a topology request that request nothing
 _NUMBERING = frozenset({"podIndexLabel", "subGroupIndexLabel", "subGroupCount"})
 _COPIED_ANNOTATIONS = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST)
 
 
 def name_for(kind: str, group: str, name: str, uid: str, extra: str = "") -> str:
-    """The name of the Workload of an object, the same as Kueue gives it.
+    """The name of the Workload of an object, the same as Kueue's.
 
-    `extra` tells several Workloads of one object apart.
+    `extra` distinguishes several Workloads of one object.
     """
     parts = [kind, group, name, uid, *([extra] if extra else [])]
     digest = hashlib.sha1("\n".join(parts).encode(), usedforsecurity=False).hexdigest()[:_HASH_LENGTH]
@@ -40,11 +40,11 @@ def workload_name(kind: JobKind, job: Json) -> str:
 def priority_source(
     job: Json, pod_sets: Sequence[Json], known: Callable[[Json], bool] = lambda reference: True
 ) -> Json | None:
-    """`spec.priorityClassRef`: the class that sets the job's priority, None where none is named.
+    """`spec.priorityClassRef`: the class that sets the job's priority, None if none is named.
 
-    The label on the job goes first, then the label on a pod template, as recipes for GKE have it, then the PriorityClass
-    of the first pod set that names one. A label names a WorkloadPriorityClass or, where `known` finds none of that name,
-    a PriorityClass. On a pod template, where Kueue does not look, a label that names neither is passed over.
+    The label on the job has precedence, then the label on a pod template, as in recipes for GKE, then the PriorityClass of the
+    first pod set that names one. A label names a WorkloadPriorityClass or, if `known` finds none of that name, a PriorityClass.
+    On a pod template, where Kueue does not look, a label that names neither is ignored.
     """
     if name := _labels(job).get(names.PRIORITY_CLASS):
         return _labelled_class(name, known) or _workload_class(name)
@@ -71,16 +71,16 @@ def _pod_class(name: str) -> Json:
 
 
 def max_execution_seconds(job: Json) -> int | None:
-    """The run time, in seconds and over all its attempts, after which the job is stopped: by its label or its own limit.
+    """The runtime, in seconds and over all its attempts, after which the job is stopped: by its label or its own limit.
 
-    Raises JobError when the label is no number above 0, or the limit no duration.
+    Raises JobError if the label is no number above 0, or the limit no duration.
     """
     limits = (_labelled_limit(job), runtime_limit(job))
     return min((limit for limit in limits if limit is not None), default=None)
 
 
 def runtime_limit(job: Json) -> int | None:
-    """`spec.runtime.limit` of a GPUJob in whole seconds, rounded up. Raises JobError when it is no duration above zero."""
+    """`spec.runtime.limit` of a GPUJob in whole seconds, rounded up. Raises JobError if it is no duration above zero."""
     text = ((job.get("spec") or {}).get("runtime") or {}).get("limit")
     if text is None:
         return None
@@ -114,7 +114,7 @@ def build(
     priority_class_ref: Mapping[str, str] | None = None,
     labels_to_copy: Sequence[str] = (),
 ) -> Json:
-    """A new Workload (v1beta2) for a job. Raises JobError when a label of the job makes no sense."""
+    """A new Workload (v1beta2) for a job. Raises JobError for an invalid label of the job."""
     meta = job["metadata"]
     spec: Json = {"queueName": queue, "podSets": list(pod_sets), "priority": priority}
     if priority_class_ref:
@@ -148,8 +148,8 @@ def owner_reference(kind: JobKind, job: Json) -> Json:
 def equivalent(workload: Json, pod_sets: Sequence[Json], job: Json) -> bool:
     """Whether the Workload still describes the job, whose pod sets are now `pod_sets`.
 
-    A job that holds quota, runs, or has not been put back yet may differ from it by what admission injected: node
-    selectors, tolerations, labels, annotations, gates, and the count of a pod set that may run with fewer pods.
+    A job that holds quota, runs, or is not restored yet may differ by what admission injected: node selectors, tolerations,
+    labels, annotations, gates, and the count of a pod set that may run with fewer pods.
     """
     spec = workload["spec"]
     if not _owned_by(workload, job) or spec.get("maximumExecutionTimeSeconds") != max_execution_seconds(job):
@@ -174,7 +174,7 @@ def admitted_counts(workload: Json) -> dict[str, int]:
 
 
 def changed_marks(kind: JobKind, workload: Json, job: Json) -> dict[str, str | None]:
-    """Annotations by which a waiting Workload differs from what its job says of itself; None: to be removed."""
+    """Annotations by which a waiting Workload differs from its job; None: to be removed."""
     have, want = workload["metadata"].get("annotations") or {}, kind.marks(job)
     return {key: want.get(key) for key in _MARKS if have.get(key) != want.get(key)}
 
@@ -190,7 +190,7 @@ def _same_pod_set(now: Json, then: Json, admitted: int | None, *, injected: bool
 
 
 def _asked_of_topology(pod_set: Json) -> Json:
-    """Kueue says of every Job how its pods are numbered, also where nothing is asked."""
+    """Kueue writes the pod index label of every Job, also without a topology request."""
     request: Json = pod_set.get("topologyRequest") or {}
     return {} if request.keys() <= _NUMBERING else request
 

@@ -1,4 +1,4 @@
-"""How good the forecasts of a replay were, as they were said at submission. Errors are of natural logarithms of seconds."""
+"""The accuracy of a replay's forecasts, as they were made at submission. Errors are of natural logarithms of seconds."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from gangline.replay.replayed import Job
 
 Floats = NDArray[np.float64]
 
-#: tenants with fewer jobs are not shown by themselves
+#: tenants with fewer jobs are not shown separately
 _LEAST: Final = 200
 
 
 def of(jobs: Sequence[Job], believed: Foresight) -> dict[str, Any]:
-    """Scores of all jobs that something was forecast for; empty where that is none."""
+    """Scores of all jobs with a forecast; empty without any."""
     told = [job for job in jobs if job.number in believed.said]
     if not told:
         return {}

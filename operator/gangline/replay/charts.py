@@ -1,4 +1,4 @@
-"""Drawing in SVG: the few kinds of plots that the report needs, as text, without a library or a network."""
+"""Plots in SVG for the report, as text, without a library or a network."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-#: told apart also by people who do not see all colours (Okabe and Ito), in this order
+#: distinguishable for colour-blind readers too (Okabe and Ito), in this order
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666", "#b8a400")
 
 Points = Sequence[tuple[float, float]]
@@ -21,7 +21,7 @@ def colour(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A scale from values to places. `log` takes values below `low` as `low`."""
+    """A scale from values to positions. `log` treats values below `low` as `low`."""
 
     low: float
     high: float
@@ -134,7 +134,7 @@ def legend(names: Sequence[tuple[str, str]]) -> str:
     return f'<p class="legend">{"".join(items)}</p>'
 
 
-#: spans that people know, for logarithmic axes: (seconds, words)
+#: familiar spans, for logarithmic axes: (seconds, label)
 SPANS: Final = (
     (1.0, "1 s"),
     (10.0, "10 s"),
@@ -157,7 +157,7 @@ def span_axis(longest: float) -> Axis:
 
 
 def thinned(points: Points, most: int) -> Points:
-    """At most about `most` points of a step function: of each stretch the last one."""
+    """At most about `most` points of a step function: the last one of each stretch."""
     if len(points) <= most:
         return points
     step = len(points) / most

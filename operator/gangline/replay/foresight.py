@@ -1,7 +1,7 @@
-"""What is thought of runtimes during a replay: stand-ins for the product's forecaster (which is in `learned`).
+"""Runtime estimates during a replay: stand-ins for the product's forecaster (which is in `learned`).
 
 Every estimate is of the time from a job's next start to its end. A job that was evicted is known to take longer than it ran;
-what it saved by then need not be done again.
+work that it saved by then is not repeated.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _SPREAD: Final = 1.5
 
 
 class Foresight(Protocol):
-    """Hears of everything that happens, in the order of time; never of what is still to come."""
+    """Gets all events of the replay in the order of time; never future ones."""
 
-    #: what was forecast at submission, by job number
+    #: forecasts at submission, by job number
     said: dict[int, Forecast]
-    #: what the mean of the owner's last two runtimes said then, in log seconds; NaN or absent where it said nothing
+    #: the mean of the owner's last two runtimes at that time, in log seconds; NaN or absent without one
     compared: dict[int, float]
 
     def submitted(self, job: Job, now: Millis) -> None: ...
@@ -39,18 +39,18 @@ class Foresight(Protocol):
     def started(self, job: Job, now: Millis) -> None: ...
 
     def stopped(self, job: Job, ran: Millis, saved: Millis, now: Millis) -> None:
-        """Evicted after `ran` of its work was done, in all its runs; of that, `saved` need not be done again."""
+        """Evicted after `ran` of its work was done, in all its runs; `saved` of that is not repeated."""
         ...
 
     def finished(self, job: Job, now: Millis) -> None: ...
 
     def news(self, now: Millis, wanted: bool) -> Iterable[RuntimeForecast]:
-        """Estimates that are new or have changed. `wanted` says that somebody waits: they can come later otherwise."""
+        """Estimates that are new or have changed. `wanted`: jobs wait for them; they may come later otherwise."""
         ...
 
 
 class Blind:
-    """Nothing is forecast."""
+    """No forecasts."""
 
     def __init__(self) -> None:
         self.said: dict[int, Forecast] = {}
@@ -69,7 +69,7 @@ class Blind:
 
 
 class _Spoken(Blind):
-    """Says at submission what it thinks of a job, and again when it was evicted."""
+    """Estimates a job at submission, and again after each eviction."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class _Spoken(Blind):
 
 
 class Truth(_Spoken):
-    """Knows every duration: what is attainable at best."""
+    """Knows every duration: the best that is attainable."""
 
     def __init__(self, restart: Millis = 0) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class Truth(_Spoken):
 
 
 class Limits(_Spoken):
-    """A job's requested time; `default` for those that request none. Who outlives it is given as long again."""
+    """A job's requested time; `default` for jobs without one. A job that outlives it is given as long again."""
 
     def __init__(self, default: Millis) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ class LastTwo(_Spoken):
 
 
 class Drawn(_Spoken):
-    """Medians that are drawn at random, with the same wide spread around each."""
+    """Medians drawn at random, with the same wide spread around each."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ class Drawn(_Spoken):
 
 
 class Guess(Drawn):
-    """Nothing but chance: the median is the duration of any job of the past."""
+    """Pure chance: the median is the duration of any job of the past."""
 
     def __init__(self, seed: int, past: Sequence[float]) -> None:
         super().__init__(seed)
@@ -188,7 +188,7 @@ class Guess(Drawn):
 
 
 class Noisy(Drawn):
-    """The truth with the noise of the Helios artifact, too long or too short by chance."""
+    """The truth with the random errors of the Helios artifact."""
 
     #: (share of jobs, least and greatest error)
     CLASSES: Final = ((0.1, 0.0, 0.1), (0.4, 0.1, 0.5), (0.2, 0.5, 1.0), (0.2, 1.0, 10.0), (0.1, 10.0, 100.0))
@@ -201,7 +201,7 @@ class Noisy(Drawn):
 
 
 def run_of(job: Job) -> Run:
-    """The job as the forecaster's room knows it: submitted, neither started nor ended."""
+    """The job as a run of the forecaster: submitted, neither started nor ended."""
     assert job.trace is not None, job
     return replace(from_trace(job.trace), uid=job.key, submit=job.submit / 1000, start=None, finish=None)
 

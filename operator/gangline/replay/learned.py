@@ -1,4 +1,6 @@
-"""The product's forecaster in a replay: it hears of submissions, starts and ends as they happen, and learns anew on the way."""
+"""The product's forecaster in a replay: it gets submissions, starts and ends as they happen, and is trained again on the
+way.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,20 @@ from gangline.replay.foresight import quantiles_of, run_of
 from gangline.replay.lessons import Lessons
 from gangline.replay.replayed import Job
 
-#: estimates that nobody waits for are made so many at a time
+#: number of estimates made at a time when no job waits for them
 _BATCH: Final = 256
-#: A job that waits is forecast anew, as the operator does all the time, when it has waited for so long, and then whenever
-#: that has grown by this share: others like it may have finished.
+#: A waiting job is forecast again, as in the operator, when it has waited for this long, and then whenever the wait has grown
+#: by this share: similar jobs may have finished.
 _FIRST_RENEWAL: Final[Millis] = 600_000
 _RENEWAL_SHARE: Final = 0.25
 
 
 @dataclass(slots=True)
 class Schooling:
-    """A forecaster at the beginning of a replay, and what goes on teaching it."""
+    """A forecaster at the beginning of a replay, and the runs for its further training."""
 
     forecaster: Forecaster
-    past: Table  #: the finished runs that it was trained on: of others the replay does not know
+    past: Table  #: the finished runs of its training: the replay knows no others
     scale: FlavorScale
     settings: training.Settings
     note: str = ""  #: why there is no model, if there is none
@@ -38,15 +40,15 @@ class Schooling:
 def school(
     runs: Sequence[Run], until: float, first: float, settings: training.Settings = training.DEFAULTS
 ) -> Schooling:
-    """Trained on what of these runs was known at `until`, with the history of all that was known at `first` (Unix seconds).
+    """Trained on the runs known at `until`, with the history of all runs known at `first` (Unix seconds).
 
-    Without a model if that is too little.
+    Without a model if these are too few.
     """
     known = [dataset.known_at(run, until) for run in runs if run.submit < until]
     scale = flavors.learn(run for run in known if run.seconds is not None)
     table = dataset.build(known, Tracker(scale), settings.rows)
     forecaster, note = Forecaster(), ""
-    # the replay's cluster is empty at first: whoever still ran then would run for ever in it
+    # the replay's cluster is empty at first: runs still in progress would never end in it
     forecaster.restore(run for run in runs if run.finish is not None and run.finish < first)
     try:
         forecaster.use(training.fit(table, scale, until, settings))
@@ -56,7 +58,7 @@ def school(
 
 
 class Learned:
-    """See `foresight.Foresight`. `retrain` is in milliseconds; None = the model stays what it is, calibration goes on."""
+    """See `foresight.Foresight`. `retrain` is in milliseconds; None = the model stays the same, calibration continues."""
 
     def __init__(self, schooling: Schooling, retrain: Millis | None = None) -> None:
         self.said: dict[int, Forecast] = {}
@@ -67,12 +69,12 @@ class Learned:
         self._retrain = retrain
         self._due: Millis | None = None
         self._lessons = Lessons(schooling.past, schooling.scale)
-        self._renewal: dict[str, Millis] = {}  # when a job is to be forecast anew if it still waits
+        self._renewal: dict[str, Millis] = {}  # when a job is to be forecast again if it still waits
         self._untold: dict[str, Job] = {}
         self._open: dict[str, Job] = {}
         self._news: list[RuntimeForecast] = []
         self._renewals = Alarms[Job](self._to_renew, lambda: len(self._open))
-        #: jobs that were evicted: how much of their work was done by then, and how much of that was saved
+        #: evicted jobs: how much of their work was done by then, and how much of that was saved
         self._done: dict[int, tuple[Millis, Millis]] = {}
 
     # --- facts --------------------------------------------------------------------------------------------------------
@@ -92,7 +94,7 @@ class Learned:
         self._renew_at(now + _FIRST_RENEWAL, job)
 
     def started(self, job: Job, now: Millis) -> None:
-        """What an earlier run saved counts as if it had run just before."""
+        """Work saved in an earlier run counts as if it had been done directly before."""
         start = (now - self._done.get(job.number, (0, 0))[1]) / 1000
         self._lessons.started(job.number, start)
         self._forecaster.started(job.key, start)
@@ -148,7 +150,7 @@ class Learned:
         return self._renewal.get(job.key) == when and self._lessons.waits(job.number)
 
     def _renew(self, now: Millis) -> None:
-        """Forecast those anew that have waited for long."""
+        """Forecast jobs again that have waited for long."""
         due: list[Job] = []
         while (job := self._renewals.due(now)) is not None:
             due.append(job)
@@ -160,7 +162,7 @@ class Learned:
     # --- learning -----------------------------------------------------------------------------------------------------
 
     def _learn(self, now: Millis) -> None:
-        """Train anew on the past and on what has happened in the window; all open jobs are forecast again."""
+        """Train again on the past and on the events of the window; all open jobs are forecast again."""
         assert self._retrain is not None and self._due is not None
         while self._due <= now:
             self._due += self._retrain

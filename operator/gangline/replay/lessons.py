@@ -1,4 +1,4 @@
-"""What the forecaster of a replay learns from when it is trained anew: its past, and the jobs of the window so far."""
+"""Training data of a replay's forecaster: its past, and the jobs of the window so far."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Lesson:
 
 
 class Lessons:
-    """Each job is worked out when something happens to it, so that a table is a matter of copying."""
+    """Each job's row is computed when something happens to it, so that a table only has to be copied."""
 
     def __init__(self, past: Table, scale: FlavorScale) -> None:
         self._past = past
@@ -33,7 +33,7 @@ class Lessons:
         self._lessons: dict[int, _Lesson] = {}  # by job number, in the order of submission
 
     def submitted(self, number: int, run: Run, vector: list[float], last_two: float) -> None:
-        """What was known of a run when it was submitted; `last_two` in log seconds."""
+        """The features of a run at its submission; `last_two` in log seconds."""
         self._lessons[number] = _Lesson(run, np.array(vector, dtype=np.float32), last_two)
 
     def started(self, number: int, at: float | None) -> None:

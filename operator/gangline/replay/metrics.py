@@ -1,4 +1,4 @@
-"""What a replay is judged by (docs/replay.md has the definitions). All times are seconds."""
+"""The metrics of a replay (docs/replay.md has the definitions). All times are seconds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LATE: Final = 60.0  # a start is late when it is later than promised by more
 
 
 def of(result: Result) -> dict[str, Any]:
-    """Everything that `replay.json` says of a policy."""
+    """All figures of a policy in `replay.json`."""
     done = [outcome for outcome in result.outcomes if outcome.finish is not None]
     gpus = np.array([outcome.job.gpus for outcome in done], dtype=np.int64)
     wait = np.array([outcome.wait or 0 for outcome in done], dtype=np.float64) / 1000
@@ -67,7 +67,7 @@ def of(result: Result) -> dict[str, Any]:
 
 
 def spread(values: Floats) -> dict[str, float | int | None]:
-    """Mean and quantiles (linear between neighbours); None where there is nothing."""
+    """Mean and quantiles (linear between neighbours); None without values."""
     if not len(values):
         return {"jobs": 0, **dict.fromkeys(("mean", "p50", "p90", "p99", "p999", "max"))}
     p50, p90, p99, p999 = np.percentile(values, [50, 90, 99, 99.9]).tolist()
@@ -101,7 +101,7 @@ def _by_tenant(done: Sequence[Outcome], wait: Floats) -> dict[str, Any]:
 
 
 class Use:
-    """How the GPUs were used."""
+    """The use of the GPUs."""
 
     def __init__(self, result: Result) -> None:
         samples, capacity = result.samples, result.cluster.gpus
@@ -126,7 +126,7 @@ def _share(held: Floats, weights: Floats, capacity: int) -> float:
 
 
 def _promises(result: Result) -> dict[str, Any]:
-    """How heads fared: what backfill cost them, and how far their first promise was off."""
+    """The delay of heads by backfill, and the errors of their first promises."""
     late = np.array([max(0.0, (start - promised) / 1000) for promised, start in result.promises.values()])
     return {
         "head_delay_backfill_seconds": result.head_delay.get(BACKFILL, 0.0),
@@ -138,7 +138,7 @@ def _promises(result: Result) -> dict[str, Any]:
 
 
 def _starvation(result: Result, wait: Floats) -> dict[str, Any]:
-    """Who waits for long: the longest wait, and the share of jobs that more than 100 later ones of their tenant passed."""
+    """Starvation: the longest wait, and the share of jobs that more than 100 later ones of their tenant passed."""
     passed = overtaken(result.outcomes)
     return {
         "max_wait": float(wait.max()) if len(wait) else None,
@@ -149,7 +149,7 @@ def _starvation(result: Result, wait: Floats) -> dict[str, Any]:
 
 
 def overtaken(outcomes: Sequence[Outcome]) -> NDArray[np.int64]:
-    """Of each job that started: how many of the same tenant came later and started before it."""
+    """For each started job: how many of the same tenant were submitted later and started before it."""
     found: list[int] = []
     by_tenant: dict[str, list[tuple[int, int]]] = {}
     for outcome in outcomes:
@@ -183,7 +183,7 @@ def _smaller_after(values: NDArray[np.int64]) -> list[int]:
 
 
 def fairness(result: Result) -> dict[str, Any]:
-    """Jain's index of what tenants received of what they asked for, over windows; and GPU hours and waits per tenant.
+    """Jain's index of the service of tenants relative to their demand, over windows; and GPU hours and waits per tenant.
 
     Jain's index is (Σx)² / (n Σx²): 1 = all alike, 1/n = one has everything. x is GPU time received in a window as a share of
     GPU time wanted in it: received, or waited for.

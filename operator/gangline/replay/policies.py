@@ -1,4 +1,4 @@
-"""The policies that a replay can compare, by name. Each is a ClusterQueue's settings and whose word on runtimes it takes."""
+"""The policies that a replay can compare, by name. Each is the settings of a ClusterQueue and a source of runtime estimates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gangline.engine.model import UNLIMITED, Backfill, CheckpointPreemption, Clu
 from gangline.replay.replayed import ReplayError
 
 QUEUE: Final = "replay"
-#: whose word a policy takes where it names none: that of --predictor
+#: source of estimates of a policy that names none: that of --predictor
 CHOSEN: Final = ""
 
 
@@ -21,7 +21,7 @@ class Policy:
     ordering: Ordering | None = None
     backfill: Backfill | None = None
     predictor: str = CHOSEN  #: blind | true | limit | last-two | "" (as --predictor says)
-    #: priorities by true duration: the only order that a strict queue knows besides age
+    #: priorities by true duration: the only order besides age that a strict queue has
     ranked: bool = False
 
     @property
@@ -34,7 +34,7 @@ _EASY = Backfill(depth=1, running=0.5, candidate=0.5)
 _SJBF = Backfill(depth=1, candidates="ShortestFirst", running=0.5, candidate=0.5)
 _CONSERVATIVE = Backfill(depth=UNLIMITED, running=0.5, candidate=0.5)
 
-#: what `gangline` stands for; docs/replay.md says what the constants were chosen on
+#: the policy `gangline`; docs/replay.md says on which data the constants were chosen
 ORDER: Final = Ordering("AgedShortestFirst", age_weight=5.0, age_cap_seconds=57_600.0, optimism=0.75)
 CHECKPOINT_PREEMPTION: Final = CheckpointPreemption(
     longer_than=10.0,
@@ -79,7 +79,7 @@ POLICIES: Final = {policy.name: policy for policy in _ALL}
 
 
 def chosen(names: str) -> list[Policy]:
-    """Policies by a comma list of names, each once. Raises ReplayError."""
+    """Policies by a comma-separated list of names, each once. Raises ReplayError."""
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     unknown = [name for name in wanted if name not in POLICIES]
     if unknown or not wanted:

@@ -1,4 +1,4 @@
-"""What a replay is asked to do, and what it needs: the jobs of the window, what was known before, a trained forecaster."""
+"""The parameters of a replay and its inputs: the jobs of the window, the history before it, a trained forecaster."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from gangline.replay.trace_facts import quotas_by_use
 from gangline.traces import Trace, TraceJob
 
 PREDICTORS: Final = ("model", "true", "limit", "last-two", "random", "noisy")
-#: each job's submission and duration are moved by up to this share when the input is shaken
+#: in a shaken copy, each job's submission and duration are moved by up to this share
 SHAKE: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is asked for. Instants are Unix seconds, spans seconds."""
+    """The parameters. Instants are Unix seconds, spans seconds."""
 
     cluster: Cluster
     policies: tuple[Policy, ...]
@@ -32,7 +32,7 @@ class Plan:
     last: float
     train_until: float | None = None
     predictor: str = "model"
-    limit: float | None = None  #: of jobs that request none; None = the longest job before the training ends
+    limit: float | None = None  #: of jobs without one; None = the longest job before the training ends
     retrain_every: float | None = None
     checkpoint: float | None = 1800.0
     restart: float = 60.0
@@ -64,18 +64,18 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What all runs share: the window's jobs, and what was known before them."""
+    """Inputs of all runs: the window's jobs, and the history before them."""
 
     jobs: tuple[Job, ...]
     history: tuple[Run, ...]  # known at the beginning of the window
-    past_seconds: tuple[float, ...]  # durations of jobs that were known when the training ended
+    past_seconds: tuple[float, ...]  # durations of jobs known when the training ended
     limit: Millis
     quotas: Mapping[str, int] | None
     schooling: Schooling | None
 
 
 def prepare(trace: Trace, plan: Plan) -> tuple[Prepared, list[str]]:
-    """Raises ReplayError where the window holds no job."""
+    """Raises ReplayError if the window has no job."""
     window = trace.between(plan.first, plan.last)
     jobs = replayed(window.jobs)
     if not jobs:
@@ -117,7 +117,7 @@ def _span(trace: Trace) -> str:
 
 
 def shake(jobs: Sequence[Job], seed: int) -> list[Job]:
-    """Submissions and durations moved by a little, at random: a difference that this undoes is none."""
+    """Submissions and durations moved by a little, at random: a difference that this removes is noise."""
     chance = random.Random(seed)
     typical = (jobs[-1].submit - jobs[0].submit) / max(1, len(jobs) - 1)
 

@@ -1,4 +1,4 @@
-"""What a replay is about: the jobs, the cluster, and what became of each job. Times are integer milliseconds."""
+"""The jobs of a replay, the cluster, and the outcome of each job. Times are integer milliseconds."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from gangline.engine.model import Millis
 from gangline.traces import TraceJob
 
 DAY: Final = 86_400_000
-#: durations are cut here, as in the reference replays
+#: longer durations are cut, as in the reference replays
 LONGEST: Final = 30 * DAY
 #: of a job that does not lie about its checkpoints
 TRUTH: Final[Millis] = -1
 
 
 class ReplayError(ValueError):
-    """A replay that makes no sense as asked; the message names the option."""
+    """An invalid combination of options; the message names the option."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A gang of the window. `number` is its place by submission; ties are broken by it."""
+    """A gang of the window. `number` is its index by submission; it breaks ties."""
 
     number: int
     id: str
@@ -31,8 +31,8 @@ class Job:
     gpus: int
     tenant: str
     limit: Millis | None = None  #: requested run time
-    trace: TraceJob | None = None  #: what else the trace tells
-    #: how often it says that it saves its work, whatever it does: None = never, TRUTH = as often as it does
+    trace: TraceJob | None = None  #: other columns of the trace
+    #: the declared checkpoint interval, true or not: None = never, TRUTH = the real one
     checkpoint: Millis | None = TRUTH
 
     @property
@@ -50,7 +50,7 @@ def number_of(key: str) -> int:
 
 
 def replayed(jobs: Iterable[TraceJob], longest: Millis = LONGEST) -> list[Job]:
-    """The jobs of a trace as they are replayed: those that ask for GPUs, in the order of submission."""
+    """The jobs of a trace that are replayed: those with GPUs, in the order of submission."""
     ordered = sorted((job for job in jobs if job.gpus > 0), key=lambda job: job.submit)
     return [
         Job(
@@ -95,12 +95,12 @@ class Stint:
     end: Millis
     backfilled: bool = False
     places: tuple[tuple[int, int], ...] = ()
-    lost: Millis = 0  #: of it, what has to be done again
+    lost: Millis = 0  #: the part of it that has to be repeated
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a job. Without a finish it was still waiting or running when the replay ended."""
+    """The outcome of a job. Without a finish it was still waiting or running when the replay ended."""
 
     job: Job
     stints: list[Stint] = field(default_factory=list[Stint])
@@ -115,7 +115,7 @@ class Outcome:
 
     @property
     def wait(self) -> Millis | None:
-        """Completion time less duration: what the queue, and being evicted, cost it."""
+        """Completion time minus duration: the cost of queueing and evictions."""
         return None if self.finish is None else self.finish - self.job.submit - self.job.duration
 
     @property
@@ -139,8 +139,8 @@ class Result:
     outcomes: list[Outcome]
     samples: Sequence[Sample] = ()
     decisions: int = 0
-    seconds: float = 0.0  #: that the replay took
+    seconds: float = 0.0  #: CPU seconds of the replay
     #: seconds for which heads could have started but for backfilled jobs, by cause (engine.backfill.head_delay)
     head_delay: dict[str, float] = field(default_factory=dict[str, float])
-    #: of each reserved head, by its number: the start that it was promised first, and its start
+    #: of each reserved head, by its number: the first promised start, and its start
     promises: dict[int, tuple[Millis, Millis]] = field(default_factory=dict[int, tuple[Millis, Millis]])

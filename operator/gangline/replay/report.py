@@ -1,4 +1,4 @@
-"""The report: one HTML file with everything in it, to be opened anywhere and kept."""
+"""The report: one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def _gantt(stories: Sequence[Story]) -> str:
 
 
 def _busiest(stories: Sequence[Story]) -> int:
-    """Where to look: half a stretch before the moment at which most was waiting under the last policy."""
+    """The most interesting stretch: centred on the moment with the longest queue under the last policy."""
     samples = stories[-1].result.samples
     peak = max(samples, key=lambda sample: sample.waiting_gpus, default=None)
     return (peak.at if peak else 0) - _STRETCH // 2
@@ -235,7 +235,7 @@ def _nodes(result: Result, start: int, rows: int) -> str:
 
 
 class _Lanes:
-    """Which of a node's GPUs a job is drawn on: the lowest free ones. (Which they were is nobody's business.)"""
+    """The GPUs of a node on which a job is drawn: the lowest free ones. (The real ones are unknown.)"""
 
     def __init__(self, per_node: int) -> None:
         self._per_node = per_node

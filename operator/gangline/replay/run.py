@@ -1,4 +1,4 @@
-"""One policy from its first job to its measures, and all of them put together."""
+"""One policy from its first job to its metrics, and all policies combined."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gangline.replay.simulator import Simulator
 
 
 def foresight(plan: Plan, policy: Policy, prepared: Prepared, seed: int) -> Foresight:
-    """Whoever this policy believes."""
+    """The source of estimates of this policy."""
     match plan.predictor_of(policy):
         case "blind":
             return Blind()
@@ -40,7 +40,7 @@ def foresight(plan: Plan, policy: Policy, prepared: Prepared, seed: int) -> Fore
 def play(
     plan: Plan, policy: Policy, prepared: Prepared, shaken: int = 0, progress: Callable[[int], None] | None = None
 ) -> tuple[Story, dict[str, Any]]:
-    """One policy, and how good its forecasts were. `shaken` > 0 numbers a shaken copy of the input."""
+    """One policy, and the accuracy of its forecasts. `shaken` > 0 numbers a shaken copy of the input."""
     seed = plan.seed + shaken
     jobs = shake(prepared.jobs, seed) if shaken else prepared.jobs
     believed = foresight(plan, policy, prepared, seed)
@@ -60,7 +60,7 @@ def play(
 
 @dataclass(slots=True)
 class Story:
-    """What a policy did, for the report: results are kept whole, traces of jobs are not."""
+    """The data of a policy for the report: results are kept, traces of jobs are not."""
 
     policy: str
     result: Result
@@ -69,7 +69,7 @@ class Story:
 
 @dataclass(slots=True)
 class Replay:
-    """Everything that came out."""
+    """All results."""
 
     plan: Plan
     trace_format: str
@@ -106,7 +106,7 @@ class Replay:
 
 
 def _shaken(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Mean, standard deviation and range of what differs from run to run."""
+    """Mean, standard deviation and range of the figures that differ from run to run."""
     found: dict[str, Any] = {"runs": len(runs)}
     for name, pick in _SHAKEN.items():
         values = [value for run in runs if (value := pick(run)) is not None]

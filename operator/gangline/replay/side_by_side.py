@@ -19,20 +19,20 @@ from gangline.replay.replayed import Outcome
 from gangline.replay.run import Replay, Story, play
 from gangline.traces import Trace
 
-#: (policy, shaken copy, jobs submitted since the last word)
+#: (policy, shaken copy, jobs submitted since the last message)
 Tick: TypeAlias = tuple[str, int, int]
 Tell: TypeAlias = Callable[[Tick], None]
 Task: TypeAlias = tuple[Policy, int]
 Done: TypeAlias = tuple[Story, dict[str, Any]]
 
-#: jobs between two words of progress
+#: jobs between two progress messages
 _STEP: Final = 250
 
 
 def replay(
     trace: Trace, plan: Plan, prepared: Prepared, notes: Sequence[str] = (), tell: Tell = lambda tick: None
 ) -> Replay:
-    """Every policy, and every shaken copy of its input; in this process if there is only one worker."""
+    """Run every policy, and every shaken copy of its input; in this process if there is only one worker."""
     tasks = [(policy, shaken) for shaken in range(plan.jitter + 1) for policy in plan.policies]
     stories: dict[str, Story] = {}
     shaken_runs: dict[str, list[dict[str, Any]]] = {}
@@ -74,7 +74,7 @@ def _in_processes(plan: Plan, tasks: Sequence[Task], path: Path, tell: Tell) -> 
 
 
 def _drain(ticks: Queue[Tick], tell: Tell) -> None:
-    """Pass on what the workers said; waits a moment if they say nothing."""
+    """Pass on the workers' messages; waits a moment without any."""
     try:
         tell(ticks.get(timeout=0.2))
         while True:
@@ -88,7 +88,7 @@ def _drain(ticks: Queue[Tick], tell: Tell) -> None:
 
 @dataclass(slots=True)
 class _Worker:
-    """What a worker process was given when it began."""
+    """The inputs of a worker process."""
 
     ticks: Queue[Tick] | None = None
     path: Path = Path()
@@ -107,7 +107,7 @@ def _work(plan: Plan, task: Task) -> Done:
 
 
 def _load(path: Path) -> Prepared:
-    """Each run begins with a fresh copy: a forecaster learns on the way."""
+    """Each run begins with a fresh copy, since a forecaster learns on the way."""
     with path.open("rb") as file:
         return pickle.load(file)
 

@@ -1,7 +1,7 @@
 """The production engine under a virtual clock.
 
-Events are told in the order of time; at one instant those that finish go before those that arrive, then the engine decides.
-An admission starts the job at once, a preemption or eviction stops it at once.
+Events are processed in the order of time; at one instant finishes precede arrivals, then the engine decides. An admission
+starts the job at once, a preemption or eviction stops it at once.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from gangline.replay.replayed import Cluster, Job, Outcome, Result, Sample, Stin
 from gangline.replay.trace_facts import GPU, SETTINGS, Workloads, facts, node_number
 
 _FINISH, _SUBMIT = 0, 1
-#: starts after which the engine is asked how its reserved heads fared
+#: starts after which the engine is asked for its reserved heads
 _HEARING: Final = 500
-#: decisions at one instant after which something is wrong with the policy
+#: decisions at one instant after which the policy is considered broken
 _PATIENCE: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What happens to a job that is stopped."""
+    """What happens to a stopped job."""
 
-    checkpoint: Millis | None = None  #: work is saved this often; None = all is lost
-    restart: Millis = 60_000  #: what a restart costs on top
+    checkpoint: Millis | None = None  #: the checkpoint interval; None = all work is lost
+    restart: Millis = 60_000  #: extra cost of a restart
 
 
 class StuckError(RuntimeError):
@@ -83,11 +83,11 @@ class Simulator:
         self._engine = Engine(SETTINGS)
         for fact in facts(cluster, queue, quotas):
             self._engine.observe(fact)
-        self._events: list[tuple[Millis, int, int, int]] = []  # when, what, job, version of its run
+        self._events: list[tuple[Millis, int, int, int]] = []  # time, event, job, number of its run
         self._outcomes = [Outcome(job) for job in jobs]
         self._running: dict[int, _Running] = {}
-        self._left: dict[int, Millis] = {}  # work still to do, of jobs that were stopped
-        self._saved: dict[int, Millis] = {}  # … and what they need not do again
+        self._left: dict[int, Millis] = {}  # remaining work of stopped jobs
+        self._saved: dict[int, Millis] = {}  # … and saved work, which is not repeated
         self._waiting: dict[int, Workload] = {}
         self._allocated = 0
         self._waiting_gpus = 0
@@ -130,7 +130,7 @@ class Simulator:
         return total
 
     def _hear_of_heads(self) -> None:
-        """The engine remembers its last thousand reserved heads; asked often enough, none is missed."""
+        """The engine keeps its last thousand reserved heads; read often enough, none is missed."""
         for head in self._engine.head_starts():
             if head.promised is not None:
                 self._promises.setdefault(number_of(head.workload), (head.promised, head.started))
@@ -150,8 +150,9 @@ class Simulator:
         return at if wake is None else min(at, wake)
 
     def _upcoming(self) -> Millis | None:
-        """When something happens next. The planned end of a run that was stopped before is nothing that happens: to decide then
-        would be to know how long a run would have lasted."""
+        """The time of the next event. The planned end of a stopped run is no event: deciding then would use the unknown length
+        of that run.
+        """
         while self._events:
             at, what, number, version = self._events[0]
             running = self._running.get(number)
@@ -163,7 +164,7 @@ class Simulator:
     # --- events -------------------------------------------------------------------------------------------------------
 
     def _happen(self, now: Millis) -> None:
-        """Everything that is due: finishes first, then arrivals."""
+        """Process all due events: finishes first, then arrivals."""
         events, arrived = self._events, 0
         while events and events[0][0] <= now:
             _, what, number, version = heappop(events)
@@ -198,8 +199,8 @@ class Simulator:
     def _settle(self, now: Millis, crowded: bool) -> Millis | None:
         """Decide until nothing more follows at this instant.
 
-        `crowded`: somebody waited before; otherwise those that arrived may simply fit, and estimates can wait. Returns
-        when the engine wants to be asked again.
+        `crowded`: jobs waited before; otherwise arriving jobs may simply fit, and estimates can wait. Returns when the engine
+        wants to be called again.
         """
         for _ in range(_PATIENCE):
             for forecast in self._foresight.news(now, crowded):
@@ -239,7 +240,7 @@ class Simulator:
         self._foresight.started(job, now)
 
     def _stop(self, number: int, reason: str, now: Millis) -> None:
-        """Evicted: what was not saved is lost, and it waits again with its original time."""
+        """Evicted: unsaved work is lost, and the job waits again with its original time."""
         running = self._running.pop(number, None)
         if running is None:
             return

@@ -1,6 +1,6 @@
 """A trace's cluster and jobs as facts for the engine.
 
-GPUs are asked for in pods of one GPU: a job that fits on a node is so many pods that must share a host, a larger one is pods
+GPUs are requested in pods of one GPU: a job that fits on a node is this many pods that must share a host, a larger one is pods
 of whole nodes and such a remainder. So the engine's tightest-fit rule counts free GPUs, as the reference replays do.
 """
 
@@ -46,7 +46,7 @@ _ANYWHERE: Final = TopologyRequest(unconstrained=True)
 
 
 def facts(cluster: Cluster, queue: ClusterQueue, quotas: Mapping[str, int] | None) -> Iterator[Change]:
-    """Everything but the jobs. With `quotas` every tenant has a queue like `queue` and lends what it does not use."""
+    """Everything but the jobs. With `quotas` every tenant has a queue like `queue` and lends its unused quota."""
     for item in _items(cluster, queue, quotas):
         yield Put(item)
 
@@ -87,7 +87,7 @@ def queue_of(tenant: str) -> str:
 
 
 def quotas_by_use(jobs: Iterable[Job], cluster: Cluster, tenants: Iterable[str]) -> dict[str, int]:
-    """The cluster shared out to the tenants in proportion to the GPU time that they asked for, whole nodes at a time."""
+    """The cluster's GPUs shared among the tenants in proportion to the GPU time that they requested, whole nodes at a time."""
     asked: dict[str, float] = dict.fromkeys(tenants, 0.0)
     for job in jobs:
         asked[job.tenant] = asked.get(job.tenant, 0.0) + job.gpus * job.duration

@@ -1,8 +1,8 @@
 """gangline.io/v1alpha1 GPUJob: a gang of roles.
 
-Held by `spec.suspend`. While it runs it owns a headless Service and one Indexed Job per role; while it is held it owns no
-Job (the Service stays, it costs nothing). Admission goes into the children, so the GPUJob's own templates never change and a stop
-has nothing to restore.
+Suspended by `spec.suspend`. While it runs it owns a headless Service and one Indexed Job per role; while it is suspended it
+owns no Job (the Service stays, it costs nothing). Admission goes into the children, so the GPUJob's own templates never change
+and a stop has nothing to restore.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INVALID: Final = re.compile(r'^(?P<kind>\S+) "(?P<name>[^"]+)" is invalid: (?P<
 
 @bounded.parser(65_536, instead=None, worst=('a "', '" is invalid: ', "a"))
 def _refusal(message: str) -> re.Match[str] | None:
-    """An API server's answer to an object that is not valid; a longer one than this is not taken apart."""
+    """An API server's answer to an invalid object; a longer one than this is not parsed."""
     return _INVALID.match(message)
 
 
@@ -56,14 +56,14 @@ class GPUJob:
         if not self.is_suspended(job):
             return None
         gang = gangs.read(job)
-        owned.role_jobs(job, gang, owned.infos_for(gang, infos), {}, "")  # conflicts show before anything is written
+        owned.role_jobs(job, gang, owned.infos_for(gang, infos), {}, "")  # finds conflicts before any write
         return Patch({"spec": {"suspend": False}})
 
     def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
         return None if self.is_suspended(job) or self.finished(job) else Patch({"spec": {"suspend": True}})
 
     def said(self, job: Json) -> Said:
-        """`spec.runtime`: what is expected outright, or as steps times seconds; else the annotation."""
+        """`spec.runtime`: the expected runtime, given directly or as steps times seconds; else the annotation."""
         runtime = job["spec"].get("runtime") or {}
         expected = said.seconds(runtime.get("expected")) or said.by_steps(
             runtime.get("steps"), runtime.get("secondsPerStep")
@@ -92,7 +92,7 @@ class GPUJob:
         return bool(rows) and all(row["ready"] + row["succeeded"] >= row["replicas"] for row in rows)
 
     def reclaimable(self, job: Json) -> dict[str, int]:
-        """Nothing: a gang that starts anew needs all of its pods again, also those that had ended."""
+        """None: a gang that starts again needs all of its pods again, also those that had ended."""
         return {}
 
     def sync(self, job: Json, infos: Sequence[PodSetInfo] | None, children: Children) -> list[JobWrite]:
@@ -107,14 +107,15 @@ class GPUJob:
         return self._run(job, gang, owned.infos_for(gang, infos), children)
 
     def restart(self, job: Json, reason: str, message: str, at: str) -> Patch | None:
-        """Start the whole gang anew where it is. None when it does not run, or was restarted as often as it may be."""
+        """Start the whole gang again in place. None if it does not run, or was restarted as often as it may be."""
         if self.is_suspended(job) or self.finished(job) or verdicts.recorded(job) or not restarts.left(job):
             return None
         return status.restarting(job, restarts.made(job) + 1, Verdict(False, reason, message, at))
 
     def expire(self, job: Json, at: str) -> Patch | None:
-        """It has run for as long as `spec.runtime.limit` allows, over all its attempts: it fails. None when that is known,
-        or when another limit stopped it."""
+        """It has run for as long as `spec.runtime.limit` allows, over all its attempts: it fails. None if its status says so,
+        or if another limit stopped it.
+        """
         limit = workload.runtime_limit(job)
         if limit is None or limit != workload.max_execution_seconds(job):
             return None
@@ -124,9 +125,9 @@ class GPUJob:
         return status.ending(job, Verdict(False, "DeadlineExceeded", message, at))
 
     def rejected(self, job: Json, message: str) -> Patch | None:
-        """The status that says which field the API server does not accept in a child; the job fails with it.
+        """The status that names the field of a child that the API server does not accept; the job fails with it.
 
-        `message` is the API server's answer to a create. None when it isn't about the content, and may pass by itself.
+        `message` is the API server's answer to a create. None if it is not about the content, and may be temporary.
         """
         found = _refusal(message)
         if found is None or self.finished(job):
@@ -145,7 +146,7 @@ class GPUJob:
         if failure is not None:
             return _end(job, gang, children, failure)
         progress = _written(status.running(job, gang, infos, current))
-        if len(current) < len(children.jobs):  # first the old gang goes, as a whole
+        if len(current) < len(children.jobs):  # first the whole old gang is deleted
             return [*_deletes([child for child in children.jobs if child not in current]), *progress]
         owner = workload.owner_reference(self, job)
         writes: list[JobWrite] = []
@@ -172,7 +173,7 @@ def _pod_set(job: Json, role: gangs.Role) -> Json:
 
 
 def _end(job: Json, gang: Gang, children: Children, verdict: Verdict) -> list[JobWrite]:
-    """Take down what still runs, keep what has ended (its logs are wanted), and say so when nothing runs any more."""
+    """Delete what still runs, keep what has ended (for its logs), and report when nothing runs any more."""
     alive = [child for child in children.jobs if _may_run_pods(child)]
     if not alive:
         return _written(status.ended(job, gang, children.jobs, verdict))

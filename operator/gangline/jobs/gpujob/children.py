@@ -1,4 +1,4 @@
-"""What a running GPUJob owns: one headless Service for the names of its pods, and one Indexed Job per role."""
+"""The children of a running GPUJob: one headless Service for the names of its pods, and one Indexed Job per role."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _DIGEST_LENGTH: Final = 16
 
 
 def infos_for(gang: Gang, infos: Sequence[PodSetInfo]) -> list[PodSetInfo]:
-    """One admission per role, in order; a role that admission says nothing of runs as it is written."""
+    """One admission per role, in order; a role without an admission runs as it is written."""
     known = {info.name: info for info in infos}
     return [known.get(role.name) or PodSetInfo(role.name, role.replicas) for role in gang.roles]
 
 
 def attempt(infos: Sequence[PodSetInfo]) -> int:
-    """How often the gang was started anew, within this admission or an earlier one, because nodes failed."""
+    """How often the gang was started again because nodes failed, within this admission or an earlier one."""
     return max((bounded.whole(info.annotations.get(names.ATTEMPT)) or 0 for info in infos), default=0)
 
 
 def stamp(infos: Sequence[PodSetInfo], made: int, attempt: int = 0) -> str:
-    """Tells the runs of a gang apart: by its admission, and by how often it was started anew for its pods and its nodes.
+    """Identifies a run of the gang: by its admission, and by how often it was restarted for its pods and its nodes.
 
-    It covers what shapes the gang (sizes and nodes) and nothing that a newer version of Gangline may add, so that an
-    upgrade restarts no gang.
+    It covers what shapes the gang (sizes and nodes) and nothing that a newer version of Gangline may add, so that an upgrade
+    restarts no gang.
     """
     facts = [[info.name, info.count, dict(info.node_selector), list(info.tolerations)] for info in infos]
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
@@ -46,7 +46,7 @@ def stamp_of(child: Json) -> str:
 
 
 def service(job: Json, gang: Gang, owner: Json) -> Json:
-    """Names the pods before they are ready: they find each other while they start."""
+    """Gives the pods names before they are ready: they find each other while they start."""
     spec: Json = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,

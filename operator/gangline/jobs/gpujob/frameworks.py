@@ -1,11 +1,11 @@
-"""Rendezvous: the environment from which the pods of a gang find each other and know who they are.
+"""Rendezvous: environment variables by which the pods of a gang find each other and know their rank.
 
-It goes into the first container of every pod, before the user's own variables, and a variable that the user sets wins.
+They go into the first container of every pod, before the user's own variables, and a variable that the user sets wins.
 `GANGLINE_INDEX` (the pod's index in its role) comes first, because Kubernetes expands `$(NAME)` only from variables listed
 earlier.
 
-Ranks count through the roles in the order they are written. Kubernetes can't add, so in every role but the first the
-command is wrapped in a shell that adds the role's offset to the index.
+Ranks count through the roles in the order they are written. Kubernetes cannot add, so in every role but the first the command
+is wrapped in a shell that adds the role's offset to the index.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from gangline.jobs.gpujob.gang import Gang, Role
 from gangline.jobs.job import INDEX_LABEL
 
 PORTS: Final[Mapping[str, int]] = {"PyTorch": 29500, "JAX": 1234, "TensorFlow": 2222}
-#: The kernel takes no longer single string into a process's environment.
+#: The kernel accepts no longer single string in a process's environment.
 _MAX_VALUE: Final = 128 * 1024 - 256
 _LAUNCHER: Final = "launcher"
 _EVALUATOR: Final = "evaluator"
 
-#: What the shell sets for each framework that has ranks.
+#: The shell's assignments for each framework with ranks.
 _RANK_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "PyTorch": ("RANK", "PET_NODE_RANK"),
     "JAX": ("JAX_PROCESS_ID",),
@@ -82,7 +82,7 @@ def wire(template: Json, seat: Seat) -> Json:
 
 
 def check(gang: Gang) -> None:
-    """Raises JobError for a gang that could not be wired once it is admitted."""
+    """Raises JobError for a gang whose environment could not be set once it is admitted."""
     counts = [role.replicas for role in gang.roles]
     for position, role in enumerate(gang.roles):
         wire(role.template, Seat(gang, counts, position))
@@ -149,7 +149,7 @@ def _rank(seat: Seat, *rank_names: str) -> dict[str, str]:
 
 
 def _tensorflow(seat: Seat) -> dict[str, str]:
-    """Every role is a task type; evaluators stand outside of the cluster, as TensorFlow wants it."""
+    """Every role is a task type; evaluators are not part of the cluster, as TensorFlow requires."""
     port = PORTS["TensorFlow"]
     cluster = {
         role.name: [f"{host}:{port}" for host in seat.hosts(position)]

@@ -1,4 +1,4 @@
-"""What a GPUJob asks for: its roles in order, each with a pod template that is ready to be counted."""
+"""The roles of a GPUJob in order, each with a complete pod template."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Gang:
 
 
 def read(job: Json) -> Gang:
-    """Raises JobError, naming the field, where no gang can be made of the GPUJob."""
+    """Raises JobError, naming the field, if the GPUJob does not describe a gang."""
     meta, spec = job["metadata"], job["spec"]
     resource = spec.get("gpuResource") or DEFAULT_GPU_RESOURCE
     written = spec.get("roles")
@@ -113,7 +113,7 @@ def _make(
 
 
 def _asked_for(containers: list[Json], resource: str, path: str) -> int | None:
-    """GPUs that the template itself asks for in one pod; None when it says nothing of them."""
+    """GPUs that the template itself requests for one pod; None if it requests none."""
     total: int | None = None
     for i, container in enumerate(containers):
         resources: Mapping[str, Any] = container.get("resources") or {}

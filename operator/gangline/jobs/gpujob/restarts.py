@@ -1,9 +1,9 @@
-"""What a GPUJob wants to happen when one of its pods fails.
+"""The restart policy of a GPUJob for failed pods.
 
-`RestartGang` (the default): one failed pod fails its child Job, and the whole gang starts anew, at most `maxRestarts` times.
+`RestartGang` (the default): one failed pod fails its child Job, and the whole gang starts again, at most `maxRestarts` times.
 `RestartPod`: the child Job replaces failed pods, at most `maxRestarts` of them per role. `Fail`: the first failure is final.
 
-The gang's restarts are counted in `status.restarts`, and every child is stamped with the count it was made at. Raising the
+The gang's restarts are counted in `status.restarts`, and every child is stamped with the count at its creation. Raising the
 count is the one write that decides a restart: it makes the old children stale, and they are replaced.
 """
 
@@ -33,7 +33,7 @@ def pod_retries(job: Json) -> int:
 
 
 def allowed(job: Json, reason: str) -> bool:
-    """Whether the gang may start anew after a child Job has failed for `reason`."""
+    """Whether the gang may start again after a child Job has failed for `reason`."""
     return _policy(job) == RESTART_GANG and reason not in _FINAL_REASONS and made(job) < _limit(job)
 
 
@@ -43,10 +43,11 @@ def left(job: Json) -> bool:
 
 
 def time_left(job: Json, limit: int) -> int:
-    """What the next attempt may take of `limit` seconds, at least one.
+    """The time that the next attempt may take of `limit` seconds, at least one.
 
-    A job without a queue has no Workload that counts its time, so what earlier attempts took is counted here: from the start of
-    the first to the end of the last. With a queue the Workload keeps the limit, over evictions too; this is only its backstop.
+    A job without a queue has no Workload that counts its time, so the time of earlier attempts is counted here: from the start
+    of the first to the end of the last. With a queue the Workload enforces the limit, over evictions too; this is only its
+    backstop.
     """
     status = job.get("status") or {}
     started, ended = status.get("startTime"), [each["time"] for each in status.get("interruptions") or ()]
@@ -57,7 +58,7 @@ def time_left(job: Json, limit: int) -> int:
 
 
 def on_lost_node(job: Json) -> str:
-    """What a lost node means, in the words of the Workload's annotation; "" = only the lost pods are made anew."""
+    """The reaction to a lost node, in the words of the Workload's annotation; "" = only the lost pods are replaced."""
     said = (job["spec"].get("restart") or {}).get("onNodeFailure") or "Swap"
     if said == "Swap":
         return "" if _policy(job) == RESTART_POD else swap_record.RESTART

@@ -15,7 +15,7 @@ from gangline.jobs.gpujob.gang import Gang
 from gangline.jobs.gpujob.verdict import Verdict, find
 
 SUSPENDED: Final = "Suspended"
-#: so many are kept in the status
+#: number kept in the status
 MOST_INTERRUPTIONS: Final = 8
 PENDING, SUSPENDING = "Pending", "Suspending"
 STARTING, RUNNING, RECOVERING = "Starting", "Running", "Recovering"
@@ -50,13 +50,13 @@ def running(job: Json, gang: Gang, infos: Sequence[PodSetInfo], jobs: Sequence[J
 
 
 def restarting(job: Json, count: int, failure: Verdict) -> Patch:
-    """The one write that decides a restart of the gang: from now on the children made before it are stale."""
+    """The one write that decides a restart of the gang: from now on the children created before it are stale."""
     why = _interruptions(job, failure.reason, failure.message, failure.at)
     return Patch({"status": {"restarts": count, "phase": RECOVERING, "interruptions": why}}, "status")
 
 
 def lost(job: Json, message: str, at: str) -> Patch | None:
-    """It does not want to outlive its nodes."""
+    """It is set to fail with its nodes."""
     return ending(job, Verdict(False, "NodeFailure", message, at))
 
 
@@ -68,18 +68,18 @@ def interrupted(job: Json, swaps: int, how: str, message: str, at: str) -> Patch
 
 
 def _interruptions(job: Json, reason: str, message: str, at: str) -> list[Json]:
-    """The latest interruptions, with one more."""
+    """The latest interruptions, including one more."""
     before = (job.get("status") or {}).get("interruptions") or []
     return [*before, {"time": at, "reason": reason, "message": message[:1024]}][-MOST_INTERRUPTIONS:]
 
 
 def ending(job: Json, verdict: Verdict) -> Patch | None:
-    """Decided, while pods may still run."""
+    """The end is decided, while pods may still run."""
     return _patch(job, {"conditions": _with(job, verdict.interim, "True", verdict.reason, verdict.message, verdict.at)})
 
 
 def ended(job: Json, gang: Gang, jobs: Sequence[Json], verdict: Verdict) -> Patch | None:
-    """Decided, and no pod runs any more."""
+    """The end is decided, and no pod runs any more."""
     status: Json = {
         "phase": "Succeeded" if verdict.success else "Failed",
         "conditions": _with(job, verdict.final, "True", verdict.reason, verdict.message, verdict.at),
@@ -96,7 +96,7 @@ def ended(job: Json, gang: Gang, jobs: Sequence[Json], verdict: Verdict) -> Patc
 
 
 def latest(obj: Json) -> str:
-    """The latest time that the object itself knows of."""
+    """The latest time in the object itself."""
     conditions = (obj.get("status") or {}).get("conditions") or []
     times = [condition.get("lastTransitionTime") or "" for condition in conditions]
     return max([obj["metadata"].get("creationTimestamp") or "1970-01-01T00:00:00Z", *times])
@@ -145,7 +145,7 @@ def _with(job: Json, kind: str, status: str, reason: str, message: str, at: str)
 
 
 def _patch(job: Json, wanted: Json) -> Patch | None:
-    """The smallest patch, None when nothing would change."""
+    """The smallest patch, None if nothing would change."""
     current = job.get("status") or {}
     if (generation := job["metadata"].get("generation")) is not None:
         wanted["observedGeneration"] = generation

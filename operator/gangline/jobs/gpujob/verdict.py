@@ -1,7 +1,7 @@
-"""How a gang ends: which roles decide, and what has been decided.
+"""How a gang ends: the roles that decide, and the decision.
 
-A verdict is written to the status twice: first as SuccessCriteriaMet or FailureTarget, while the rest of the gang is
-taken down, and as Complete or Failed when no pod can run any more (as the Job controller does). Quota is held in between.
+A verdict is written to the status twice: first as SuccessCriteriaMet or FailureTarget, while the rest of the gang is deleted,
+and as Complete or Failed when no pod can run any more (as the Job controller does). Quota is held in between.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Verdict:
 
 
 def recorded(job: Json) -> Verdict | None:
-    """What the status says has been decided."""
+    """The verdict in the status."""
     for success, kind in ((True, SUCCEEDING), (False, FAILING)):
         if (found := true_condition(job, kind)) is not None:
             return Verdict(success, found["reason"], found.get("message") or "", found["lastTransitionTime"])
@@ -49,7 +49,7 @@ def recorded(job: Json) -> Verdict | None:
 
 
 def succeeded(gang: Gang, jobs: Sequence[Json]) -> Verdict | None:
-    """The gang has done its work when the roles that decide are complete."""
+    """The gang has succeeded when the roles that decide are complete."""
     ended: list[str] = []
     roles = deciding_roles(gang)
     for role in roles:
@@ -77,7 +77,7 @@ def failed(gang: Gang, jobs: Sequence[Json]) -> Verdict | None:
 
 
 def deciding_roles(gang: Gang) -> Sequence[Role]:
-    """All roles, save where a framework has some that serve the others and never end by themselves."""
+    """All roles, except in frameworks with roles that serve the others and never end by themselves."""
     if gang.framework == "MPI":
         return _named(gang, _MPI_DECIDES) or gang.roles
     if gang.framework == "TensorFlow":

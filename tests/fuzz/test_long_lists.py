@@ -225,7 +225,7 @@ def read(obj: Any) -> None:
     try:
         if kind is not None:
             kind.pod_sets(obj)
-            kind.said(obj)
+            kind.runtime_hints(obj)
         else:
             READERS[obj["kind"]](obj)
     except (JobError, ParseError):

@@ -41,7 +41,7 @@ NUMBERS = (
     "gangline.forecast.run_store.HistoryStore.prune",
     "gangline.forecast.training._validated",
     "gangline.forecast.training.fit",
-    "gangline.jobs.said.positive",
+    "gangline.jobs.runtime_hints.positive",
     "gangline.kube.errors.from_status",
     "gangline.kube.reflector.Reflector._watch",
     "gangline.telemetry.prometheus.PrometheusSource.read",

@@ -487,21 +487,23 @@ def test_a_stalled_gang_starts_anew_where_it_is_until_the_limit():
 
 def test_its_workload_says_how_often_it_saves_its_work():
     said = "gangline.io/checkpoint-interval"
-    assert KIND.marks(gpu_job(runtime={"checkpointInterval": "30m"}))[said] == "30m"
+    assert KIND.workload_annotations(gpu_job(runtime={"checkpointInterval": "30m"}))[said] == "30m"
     by_annotation = gpu_job()
     by_annotation["metadata"].setdefault("annotations", {})[said] = "1h"
-    assert KIND.marks(by_annotation)[said] == "1h"
-    assert said not in KIND.marks(gpu_job())
+    assert KIND.workload_annotations(by_annotation)[said] == "1h"
+    assert said not in KIND.workload_annotations(gpu_job())
 
 
 # --- lost nodes -------------------------------------------------------------------------------------------------------
 
 
 def test_a_gang_that_restarts_as_a_whole_says_so_and_one_that_replaces_pods_does_not():
-    assert KIND.marks(gpu_job()) == {"gangline.io/node-loss": "Restart"}
-    assert KIND.marks(gpu_job(restart={"onPodFailure": "RestartPod"})) == {}
-    assert KIND.marks(gpu_job(restart={"onNodeFailure": "Restart"})) == {"gangline.io/node-loss": "Requeue"}
-    assert KIND.marks(gpu_job(restart={"onNodeFailure": "Fail"})) == {"gangline.io/node-loss": "Fail"}
+    assert KIND.workload_annotations(gpu_job()) == {"gangline.io/node-loss": "Restart"}
+    assert KIND.workload_annotations(gpu_job(restart={"onPodFailure": "RestartPod"})) == {}
+    assert KIND.workload_annotations(gpu_job(restart={"onNodeFailure": "Restart"})) == {
+        "gangline.io/node-loss": "Requeue"
+    }
+    assert KIND.workload_annotations(gpu_job(restart={"onNodeFailure": "Fail"})) == {"gangline.io/node-loss": "Fail"}
     assert KIND.attempt(gpu_job()) is None
 
 

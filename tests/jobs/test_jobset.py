@@ -337,13 +337,15 @@ EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
 
 def test_a_lost_pod_means_that_all_of_it_starts_anew():
-    assert KIND.marks(job_set()) == {"gangline.io/node-loss": "Restart"}
+    assert KIND.workload_annotations(job_set()) == {"gangline.io/node-loss": "Restart"}
 
 
 def test_whole_domains_are_those_of_the_jobset_or_of_the_replicated_job():
     slices, driver = group("Slice", replicas=3), group("driver", replicas=None)
     driver["template"]["metadata"] = {"annotations": {EXCLUSIVE: "rack"}}
-    found = swap_record.whole_domains(KIND.marks(job_set(slices, driver, annotations={EXCLUSIVE: "pool"})))
+    found = swap_record.whole_domains(
+        KIND.workload_annotations(job_set(slices, driver, annotations={EXCLUSIVE: "pool"}))
+    )
     assert found == {"slice": ("pool", 3), "driver": ("rack", 1)}
 
 

@@ -51,7 +51,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RuntimeHints:
     """The runtime hints of a job, in seconds; None = none, or none that can be read."""
 
     expected: float | None = None
@@ -94,16 +94,16 @@ class Children:
     services: Sequence[Json] = ()
 
 
-def checkpoints(job: Json, said: str | None = None) -> dict[str, str]:
-    """The checkpoint interval, for its Workload: `said` by its spec, else by its own annotation."""
-    interval = said or (job["metadata"].get("annotations") or {}).get(names.CHECKPOINT_INTERVAL)
+def checkpoints(job: Json, interval: str | None = None) -> dict[str, str]:
+    """The checkpoint interval, for its Workload: `interval` of its spec, else by its own annotation."""
+    interval = interval or (job["metadata"].get("annotations") or {}).get(names.CHECKPOINT_INTERVAL)
     return {names.CHECKPOINT_INTERVAL: interval} if interval else {}
 
 
 def node_loss(job: Json) -> dict[str, str]:
     """The job's own setting for lost pods, for its Workload: "Restart" if the whole gang must then start again."""
-    said = (job["metadata"].get("annotations") or {}).get(names.NODE_LOSS)
-    return {names.NODE_LOSS: said} if said in (swap_record.REPLACE, swap_record.RESTART) else {}
+    interval = (job["metadata"].get("annotations") or {}).get(names.NODE_LOSS)
+    return {names.NODE_LOSS: interval} if interval in (swap_record.REPLACE, swap_record.RESTART) else {}
 
 
 class JobKind(Protocol):
@@ -138,11 +138,11 @@ class JobKind(Protocol):
         """
         ...
 
-    def said(self, job: Json) -> Said:
+    def runtime_hints(self, job: Json) -> RuntimeHints:
         """The runtime hints of its author. Never raises: errors of the job are reported elsewhere."""
         ...
 
-    def marks(self, job: Json) -> dict[str, str]:
+    def workload_annotations(self, job: Json) -> dict[str, str]:
         """Annotations of its Workload: values without a field in Kueue's schema that have to outlive this process."""
         ...
 

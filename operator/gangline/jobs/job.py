@@ -18,8 +18,8 @@ from typing import Final
 from gangline import bounded
 from gangline.api import names
 from gangline.api.read import merge
-from gangline.jobs import base, podspec, said
-from gangline.jobs.base import Children, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, Said
+from gangline.jobs import base, podspec, runtime_hints
+from gangline.jobs.base import Children, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, RuntimeHints
 from gangline.kube.resources import JOBS, Resource, true_condition
 
 MAIN: Final = "main"
@@ -99,10 +99,12 @@ class BatchJob:
             body["metadata"] = {"annotations": {names.STOPPING: None}}
         return Patch(body)
 
-    def said(self, job: Json) -> Said:
-        return Said(said.annotated(job), said.positive(job["spec"].get("activeDeadlineSeconds")))
+    def runtime_hints(self, job: Json) -> RuntimeHints:
+        return RuntimeHints(
+            runtime_hints.annotated(job), runtime_hints.positive(job["spec"].get("activeDeadlineSeconds"))
+        )
 
-    def marks(self, job: Json) -> dict[str, str]:
+    def workload_annotations(self, job: Json) -> dict[str, str]:
         return base.node_loss(job) | base.checkpoints(job)
 
     def attempt(self, job: Json) -> int | None:

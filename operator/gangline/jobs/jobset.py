@@ -17,8 +17,19 @@ from typing import Final
 
 from gangline.api import names
 from gangline.api.read import merge, swap_record
-from gangline.jobs import podspec, said
-from gangline.jobs.base import Children, Delete, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, Said, checkpoints
+from gangline.jobs import podspec, runtime_hints
+from gangline.jobs.base import (
+    Children,
+    Delete,
+    JobError,
+    JobWrite,
+    Json,
+    Outcome,
+    Patch,
+    PodSetInfo,
+    RuntimeHints,
+    checkpoints,
+)
 from gangline.jobs.job import INDEX_LABEL
 from gangline.kube.resources import JOB_SETS, JOBS, Resource, true_condition
 
@@ -90,10 +101,10 @@ class JobSet:
         change = merge.difference(job["spec"], wanted)
         return Patch({"spec": change}) if change else None
 
-    def said(self, job: Json) -> Said:
-        return Said(said.annotated(job))
+    def runtime_hints(self, job: Json) -> RuntimeHints:
+        return RuntimeHints(runtime_hints.annotated(job))
 
-    def marks(self, job: Json) -> dict[str, str]:
+    def workload_annotations(self, job: Json) -> dict[str, str]:
         """JobSet restarts all of its Jobs when one has failed, so Gangline does too; and it may take whole domains."""
         found = {names.NODE_LOSS: swap_record.RESTART, **checkpoints(job)}
         whole = {

@@ -15,7 +15,7 @@ _MAX_NAME = 253
 _HASH_LENGTH = 5
 _PROVISIONING_PREFIX = "provreq.kueue.x-k8s.io/"
 #: annotations that a job kind may set on its Workload
-_MARKS = (names.CHECKPOINT_INTERVAL, names.NODE_LOSS, names.WHOLE_DOMAINS)
+_ANNOTATIONS = (names.CHECKPOINT_INTERVAL, names.NODE_LOSS, names.WHOLE_DOMAINS)
 #: fields of a topology request that request nothing
 _NUMBERING = frozenset({"podIndexLabel", "subGroupIndexLabel", "subGroupCount"})
 _COPIED_ANNOTATIONS = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST)
@@ -128,7 +128,7 @@ def build(
         "finalizers": [names.IN_USE_FINALIZER],
         "ownerReferences": [owner_reference(kind, job)],
     }
-    if annotations := _workload_annotations(job) | kind.marks(job):
+    if annotations := _workload_annotations(job) | kind.workload_annotations(job):
         metadata["annotations"] = annotations
     return {"apiVersion": names.V1BETA2, "kind": "Workload", "metadata": metadata, "spec": spec}
 
@@ -173,10 +173,10 @@ def admitted_counts(workload: Json) -> dict[str, int]:
     return {item["name"]: item.get("count", specified.get(item["name"], 1)) for item in assigned}
 
 
-def changed_marks(kind: JobKind, workload: Json, job: Json) -> dict[str, str | None]:
+def changed_annotations(kind: JobKind, workload: Json, job: Json) -> dict[str, str | None]:
     """Annotations by which a waiting Workload differs from its job; None: to be removed."""
-    have, want = workload["metadata"].get("annotations") or {}, kind.marks(job)
-    return {key: want.get(key) for key in _MARKS if have.get(key) != want.get(key)}
+    have, want = workload["metadata"].get("annotations") or {}, kind.workload_annotations(job)
+    return {key: want.get(key) for key in _ANNOTATIONS if have.get(key) != want.get(key)}
 
 
 def _same_pod_set(now: Json, then: Json, admitted: int | None, *, injected: bool) -> bool:

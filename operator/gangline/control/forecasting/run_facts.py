@@ -10,14 +10,14 @@ from gangline.api import names
 from gangline.api.read import conditions
 from gangline.engine import accelerators, model
 from gangline.forecast.runs import MIN_SECONDS, Run, from_workload
-from gangline.jobs.base import Said
+from gangline.jobs.base import RuntimeHints
 from gangline.kube.resources import Json, condition_of, controller_of
 
 
-def run_of(workload: model.Workload, raw: Json, job: Json | None, said: Said) -> Run:
+def run_of(workload: model.Workload, raw: Json, job: Json | None, hints: RuntimeHints) -> Run:
     """The run as far as it is known now; `raw` is the Workload as the API server has it, `job` its owner, if that is known."""
     container = _main_container(raw, workload)
-    limits = [limit for limit in (said.limit, workload.max_execution_seconds) if limit]
+    limits = [limit for limit in (hints.limit, workload.max_execution_seconds) if limit]
     return from_workload(
         workload,
         name=_job_name(raw),
@@ -25,7 +25,7 @@ def run_of(workload: model.Workload, raw: Json, job: Json | None, said: Said) ->
         image=container.get("image") or "",
         command=[*_words(container.get("command")), *_words(container.get("args"))],
         limit=min(limits, default=None),
-        hint=said.expected,
+        hint=hints.expected,
         finished_at=finished_at(raw) if workload.finished else None,
     )
 

@@ -24,7 +24,7 @@ from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.engine import model
 from gangline.forecast import LEVELS, Forecast, Forecaster, Run
 from gangline.forecast.runs import flavor_of
-from gangline.jobs.base import Said
+from gangline.jobs.base import RuntimeHints
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 
@@ -42,7 +42,7 @@ AT_START: Final = 60.0
 #: estimates are needed for this long after a request, in seconds
 INTEREST: Final = 600.0
 
-_UNSAID: Final = Said()
+_NO_HINTS: Final = RuntimeHints()
 _NO_FLAVORS: Final[Mapping[str, Forecast]] = {}
 
 
@@ -172,10 +172,10 @@ class Forecasts:
 
     def _follow(self, value: model.Workload, raw: Json, known: _Open | None) -> None:
         job = self._job(raw)
-        said = _said(job)
-        basis = (said, value.max_execution_seconds, value.queue, raw["spec"].get("podSets"))
+        hints = _hints(job)
+        basis = (hints, value.max_execution_seconds, value.queue, raw["spec"].get("podSets"))
         if known is None or known.basis != basis:
-            run = run_facts.run_of(value, raw, job[1] if job else None, said)
+            run = run_facts.run_of(value, raw, job[1] if job else None, hints)
             if not run.flavor:
                 offered = by_flavor.offered(self._mirror, value)
                 run = replace(run, flavor=offered[0] if len(offered) == 1 else "")
@@ -222,7 +222,7 @@ class Forecasts:
         if learned:
             return
         job = self._job(raw)
-        run = run_facts.run_of(value, raw, job[1] if job else None, _said(job))
+        run = run_facts.run_of(value, raw, job[1] if job else None, _hints(job))
         if run.start is None or run.finish is None:
             return
         self.forecaster.submitted(run, ask=False)
@@ -389,8 +389,8 @@ def _quantiles(estimate: Forecast) -> tuple[tuple[float, model.Millis], ...]:
     return tuple((level, max(1, round(value * 1000))) for level, value in zip(LEVELS, estimate.values, strict=True))
 
 
-def _said(job: tuple[kube.Resource, Json] | None) -> Said:
-    return JOB_KINDS[job[0]].said(job[1]) if job is not None else _UNSAID
+def _hints(job: tuple[kube.Resource, Json] | None) -> RuntimeHints:
+    return JOB_KINDS[job[0]].runtime_hints(job[1]) if job is not None else _NO_HINTS
 
 
 def _moved(known: _Open, estimate: Forecast, there: Mapping[str, Forecast]) -> bool:

@@ -13,8 +13,19 @@ from typing import Final
 
 from gangline import bounded
 from gangline.api import names
-from gangline.jobs import podspec, said, workload
-from gangline.jobs.base import Children, Create, Delete, JobWrite, Json, Outcome, Patch, PodSetInfo, Said, checkpoints
+from gangline.jobs import podspec, runtime_hints, workload
+from gangline.jobs.base import (
+    Children,
+    Create,
+    Delete,
+    JobWrite,
+    Json,
+    Outcome,
+    Patch,
+    PodSetInfo,
+    RuntimeHints,
+    checkpoints,
+)
 from gangline.jobs.gpujob import children as owned
 from gangline.jobs.gpujob import frameworks, restarts, status
 from gangline.jobs.gpujob import gang as gangs
@@ -62,18 +73,18 @@ class GPUJob:
     def stop(self, job: Json, pod_sets: Sequence[Json]) -> Patch | None:
         return None if self.is_suspended(job) or self.finished(job) else Patch({"spec": {"suspend": True}})
 
-    def said(self, job: Json) -> Said:
+    def runtime_hints(self, job: Json) -> RuntimeHints:
         """`spec.runtime`: the expected runtime, given directly or as steps times seconds; else the annotation."""
         runtime = job["spec"].get("runtime") or {}
-        expected = said.seconds(runtime.get("expected")) or said.by_steps(
+        expected = runtime_hints.seconds(runtime.get("expected")) or runtime_hints.by_steps(
             runtime.get("steps"), runtime.get("secondsPerStep")
         )
-        return Said(expected or said.annotated(job), said.seconds(runtime.get("limit")))
+        return RuntimeHints(expected or runtime_hints.annotated(job), runtime_hints.seconds(runtime.get("limit")))
 
-    def marks(self, job: Json) -> dict[str, str]:
-        said = restarts.on_lost_node(job)
+    def workload_annotations(self, job: Json) -> dict[str, str]:
+        node_loss = restarts.on_lost_node(job)
         interval = (job["spec"].get("runtime") or {}).get("checkpointInterval")
-        return ({names.NODE_LOSS: said} if said else {}) | checkpoints(job, interval)
+        return ({names.NODE_LOSS: node_loss} if node_loss else {}) | checkpoints(job, interval)
 
     def attempt(self, job: Json) -> int | None:
         return None

@@ -59,10 +59,10 @@ def time_left(job: Json, limit: int) -> int:
 
 def on_lost_node(job: Json) -> str:
     """The reaction to a lost node, in the words of the Workload's annotation; "" = only the lost pods are replaced."""
-    said = (job["spec"].get("restart") or {}).get("onNodeFailure") or "Swap"
-    if said == "Swap":
+    choice = (job["spec"].get("restart") or {}).get("onNodeFailure") or "Swap"
+    if choice == "Swap":
         return "" if _policy(job) == RESTART_POD else swap_record.RESTART
-    return swap_record.REQUEUE if said == "Restart" else swap_record.FAIL
+    return swap_record.REQUEUE if choice == "Restart" else swap_record.FAIL
 
 
 def _limit(job: Json) -> int:

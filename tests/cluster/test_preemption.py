@@ -87,10 +87,10 @@ async def test_protected_jobs_are_left_alone_and_the_others_make_room(system: Sy
     assert states[0] == "Pending" and states[states.index("Evicting") + 1] in ("Pending", "Inadmissible")
     stop = next(event for event in told["history"] if event["state"] == "Evicting")
     assert stop["decision"] == "Preempt" and "default/job-urgent" in stop["cause"]
-    assert told["source"] == "as the running operator remembers it"
+    assert told["source"] == "from the running operator"
     operator.kill()
     told = await history(system, "small")
-    assert "it could not be asked" in told["source"]
+    assert "it could not be reached" in told["source"]
     assert {"Pending", "Admitted"} <= {event["state"] for event in told["history"]}
     system.operator("second").wait_ready()
     await api.create(job("again", "lq", gpus=2, runtime="1s", priority="high"))

@@ -268,14 +268,14 @@ def test_up_installs_gangline_on_a_cluster_of_ones_own(tmp_path: Path) -> None:
         standing(log, "gangline", "up", "--kubeconfig", str(plane.kubeconfig)),
     ):
         assert shell("kubectl get clusterqueues,gpujobs -A", KUBECONFIG=str(plane.kubeconfig)).returncode == 0
-    assert "the operator decides" in log.read_text()
+    assert "the operator is ready" in log.read_text()
 
 
 def test_doctor_says_that_this_machine_can_do_it() -> None:
     require_control_plane()
     outcome = shell("gangline doctor")
     assert outcome.returncode == 0, outcome.stdout
-    assert outcome.stdout.endswith("Everything that `make run` needs is here.\n")
+    assert outcome.stdout.endswith("This machine has everything that `make run` needs.\n")
 
 
 def test_no_command_of_the_pages_is_forgotten() -> None:

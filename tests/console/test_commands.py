@@ -175,14 +175,14 @@ async def test_why_takes_a_job_by_all_its_names(gangline: Run, workloads: None, 
     result = await gangline("why", named)
     assert result.exit_code == 0, result.output
     assert "1st of 1 waiting" in result.output
-    assert "8 more GPUs of a100 free: the end of job/runs (16) would do" in result.output
+    assert "8 more GPUs of a100 free: the end of job/runs (16) is enough" in result.output
     assert SHORT in result.output
 
 
 async def test_why_as_json(gangline: Run, workloads: None):
     told = json.loads((await gangline("why", "waits", "-o", "json")).output)
     assert told["jobName"] == "waits"
-    assert ["needs", "8 more GPUs of a100 free: the end of job/runs (16) would do"] in told["explanation"]
+    assert ["needs", "8 more GPUs of a100 free: the end of job/runs (16) is enough"] in told["explanation"]
 
 
 async def test_why_refuses_what_is_not_there(gangline: Run, workloads: None):

@@ -52,14 +52,14 @@ def test_a_waiting_job_hears_its_place_its_quota_and_who_is_ahead():
 
 def test_it_names_the_smallest_job_whose_end_would_do():
     assert told(pending("mine", "WaitingForQuota", short(8)))["needs"] == (
-        "8 more GPUs of a100 free: the end of job/small (8) would do"
+        "8 more GPUs of a100 free: the end of job/small (8) is enough"
     )
     assert "the end of job/theirs (24)" in told(pending("mine", "WaitingForQuota", short(9)))["needs"]
 
 
 def test_where_no_single_job_is_enough_it_counts_the_largest():
     assert told(pending("mine", "WaitingForQuota", short(50)))["needs"] == (
-        "50 more GPUs of a100 free: the end of its 2 largest holders would do"
+        "50 more GPUs of a100 free: the end of its 2 largest holders is enough"
     )
 
 
@@ -73,8 +73,8 @@ def test_every_pod_set_needs_room_and_any_flavor_will_do():
     both = f"{short(8)}, insufficient unused quota for {GPU} in flavor h100, 4 more needed"
     message = f"{both}; {short(1).replace('pod set main', 'pod set reward')}"
     assert told(pending("mine", "WaitingForQuota", message))["needs"] == (
-        "for main: 8 more GPUs of a100 free: the end of job/small (8) would do — or 4 more GPUs of h100 free; "
-        "and for reward: 1 more GPU of a100 free: the end of job/small (8) would do"
+        "for main: 8 more GPUs of a100 free: the end of job/small (8) is enough — or 4 more GPUs of h100 free; "
+        "and for reward: 1 more GPU of a100 free: the end of job/small (8) is enough"
     )
 
 
@@ -142,10 +142,10 @@ def test_a_stopped_queue_is_the_reason_before_all_others():
     [
         ("NoMatchingFlavor", "node selector"),
         ("AdmissionGated", "admission-gated-by"),
-        ("OnHold", "put it on hold"),
+        ("OnHold", "hold has to be removed"),
         ("WaitingForPodsReady", "all their pods ready"),
-        ("TopologyPlacementFailed", "close together"),
-        ("SomethingNew", "looked at again"),
+        ("TopologyPlacementFailed", "topology domain"),
+        ("SomethingNew", "evaluated again"),
     ],
 )
 def test_every_other_reason_has_a_remedy(reason, words):

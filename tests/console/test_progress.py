@@ -43,7 +43,7 @@ def test_what_never_fits_is_no_problem_but_failures_and_missing_ones_are():
     tally = Tally(frozenset({job("a"), job("b"), job("c"), job("d")}))
     problems = tally.problems(see(done("a"), never("b"), done("c", ok=False)))
     assert problems == [
-        "Job team-vision/d: no Workload was made for it",
+        "Job team-vision/d: it has no Workload",
         "job/c in team-vision: Failed: Failed: Job finished",
     ]
 
@@ -57,7 +57,7 @@ def test_the_summary_counts_jobs_preemptions_and_use():
     end = see(done("a"), done("b"), never("huge"))
     tally.update(end, 20.0)
     assert tally.summary(end, 20.0) == [
-        "2 of 3 jobs finished in 20 s; 1 were preempted on the way and ran again; GPUs were in use 38% of the time",
+        "2 of 3 jobs finished in 20 s; 1 were preempted and ran again; GPUs were in use 38% of the time",
         "job/huge never fits: ExceedsMaxQuota: too much",
     ]
 

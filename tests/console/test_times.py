@@ -239,18 +239,18 @@ def test_what_if_tells_flavors_apart_as_the_operator_has_learned_to() -> None:
     job = gpujob("mine", 2, "1h")
     del job["spec"]["runtime"]
     original = whatif.put(here, job, GPUJob())
-    assert {flavor: round(each.q50 / original.forecast.q50, 3) for flavor, each in original.there.items()} == {
+    assert {flavor: round(each.q50 / original.forecast.q50, 3) for flavor, each in original.by_flavor.items()} == {
         "h100": 0.5,
         "v100": 2.0,
     }
     _, _, flavor = whatif._start(here, original)
     assert flavor == "v100", "16 GPUs are more than all fast ones"
     variants = {variant.kind: variant for variant in whatif.variants(here, original)}
-    assert variants["smaller"].there["v100"].q50 == pytest.approx(2 * original.there["v100"].q50)
+    assert variants["smaller"].by_flavor["v100"].q50 == pytest.approx(2 * original.by_flavor["v100"].q50)
     elsewhere = variants["queue"]
     start, _, flavor = whatif._start(here, elsewhere)
     answer = whatif._answer(here, elsewhere, start, None, flavor)
-    assert (answer.flavor, answer.runs) == ("h100", elsewhere.there["h100"])
+    assert (answer.flavor, answer.runs) == ("h100", elsewhere.by_flavor["h100"])
     assert answer.runs.q50 == pytest.approx(original.forecast.q50 / 2)
 
 
@@ -297,7 +297,7 @@ async def test_the_api_server_says_what_it_would_refuse() -> None:
         Invalid(422, "Invalid", "spec.workers: wrong"),
         Forbidden(403, "", "webhook denied the request: no"),
     ):
-        with pytest.raises(click.ClickException, match="it would be refused: "):
+        with pytest.raises(click.ClickException, match="the API server would reject the job: "):
             await ask(refused)
 
 

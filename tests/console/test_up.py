@@ -49,7 +49,7 @@ def test_any_other_webhook_url_is_refused(url):
         (["--local", "--context", "c"], "exclude --local"),
         (["--kind", "--name", "n"], "--name and --detach are for the local control plane"),
         (["--context", "c", "--detach"], "--name and --detach are for the local control plane"),
-        (["--local", "--webhook-url", "https://h:1"], "--webhook-url belongs to --kubeconfig"),
+        (["--local", "--webhook-url", "https://h:1"], "--webhook-url needs --kubeconfig"),
         (["--context", "c", "--webhook-url", "http://h:1"], "is not of the form https://HOST[:PORT]"),
         (["--kubeconfig", "/no/such/file"], "does not exist"),
     ],
@@ -105,10 +105,7 @@ def test_a_log_gets_a_line_per_change_and_now_and_then_the_queues(capsys: pytest
     screen = LinesScreen()
     screen.show(seen, list(seen.workloads), 1.0)
     screen.show(seen, [], 2.0)
-    assert (
-        capsys.readouterr().out
-        == "   1.0s  Pending     vision      job/w (8 GPUs, priority 0): waits to be looked at\n"
-    )
+    assert capsys.readouterr().out == "   1.0s  Pending     vision      job/w (8 GPUs, priority 0): not evaluated yet\n"
     screen.show(seen, [], TABLE_EVERY)
     told = capsys.readouterr().out
     assert "0 running, 1 waiting, 0 finished; 0/8 GPUs in use" in told

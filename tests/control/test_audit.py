@@ -304,7 +304,7 @@ def test_the_command_says_so_in_words_and_as_json(tmp_path: Path) -> None:
     world.log.close()
     done = CliRunner().invoke(command, [str(path)])
     assert done.exit_code == 0, done.output
-    assert "✓ every decision came out as recorded" in done.output
+    assert "✓ every decision equals the recorded one" in done.output
     told = json.loads(done.output.splitlines()[-1])
     assert told["holds"] and told["roundsThatDiffer"] == 0 and told["revoke"] == {"q": "Overdue"}
 
@@ -321,7 +321,7 @@ def test_a_file_that_is_no_record_is_refused(tmp_path: Path) -> None:
     assert done.exit_code == 1 and f"{path}, line 1: not JSON" in done.output
     path.write_text("\n")
     done = CliRunner().invoke(command, [str(path)])
-    assert done.exit_code == 1 and "no run of an operator" in done.output
+    assert done.exit_code == 1 and "no start of an operator run" in done.output
 
 
 def test_what_cannot_be_written_costs_that_entry_alone(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ async def test_a_model_is_trained_beside_the_loop_and_used(tmp_path: Path) -> No
     wanting.policy()
     wanting.service.tallies.judgement = [[START - 3600.0, 5000.0, 10_000.0, 5000.0]]  # kept by the process before
     await wanting.service._recall()
-    assert "switched itself off" in wanting.service.verdict().reason and wanting.service.tallies.judgement == []
+    assert "worse than the baseline" in wanting.service.verdict().reason and wanting.service.tallies.judgement == []
     await wanting.service.close()
 
 

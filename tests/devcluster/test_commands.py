@@ -129,7 +129,7 @@ def test_neither_go_nor_pip_is_missing_go(cold_cache: None, monkeypatch: pytest.
     result = gangline("doctor")
     assert result.exit_code == 1
     assert "install Go from" in result.stdout
-    assert "`make run` can't work yet: go" in result.stdout
+    assert "`make run` does not work yet. Missing: go" in result.stdout
 
 
 def test_a_full_disk_is_missing_disk(cold_cache: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,8 +74,8 @@ def test_eval_prints_all_measures(place: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["eval", "--train-until", "noon"], "is no date"),
-        (["eval", "--train-until", "1", "--retrain-every", "soon"], "is no span"),
+        (["eval", "--train-until", "noon"], "is neither a date"),
+        (["eval", "--train-until", "1", "--retrain-every", "soon"], "is not a duration"),
         (["eval", "--train-until", "9", "--from", "5"], "there are no runs"),
         (["train"], "a model needs 200"),
         (["train", "--db", "nosuch://x"], "nosuch"),
@@ -118,5 +118,5 @@ def test_show_says_which_flavor_it_is_for_and_what_it_would_be_on_others(place: 
     assert _by_flavor(forecaster, runs, waits.submit) == {}, "it runs where it runs"
     told = {"job": "j", "uid": "new", "forecast": {}, "class": None, "took": None, "model": ""}
     text = _show({**told, "flavor": None, "byFlavor": there}, total)
-    assert "flavor    not known yet: this is for the average one\n  on fast" in text
+    assert "flavor    not known yet: forecast for a flavor of average speed\n  on fast" in text
     assert "flavor    slow\n  took" in _show({**told, "flavor": "slow", "byFlavor": {}}, total)

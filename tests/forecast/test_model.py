@@ -34,8 +34,7 @@ from gangline.forecast import (
 )
 from gangline.forecast.calibration import REFRESH, Calibrator
 from gangline.forecast.evaluate import Window, evaluate
-from gangline.forecast.guard import Guard
-from gangline.forecast.quantile_model import Validation
+from gangline.forecast.guard import Guard, Validation
 from gangline.forecast.quantiles import LEVELS
 from gangline.forecast.runs import StartedRun
 from gangline.forecast.shifts import Evidence, shifts, weighted_quantile
@@ -308,7 +307,7 @@ def test_a_model_that_is_worse_switches_itself_off_and_on_again(model: Model) ->
         forecaster.finished(run.uid, now + 550)
     verdict = forecaster.status(now)
     assert not verdict.trusted
-    assert "switched itself off" in verdict.reason
+    assert "worse than the baseline" in verdict.reason
     forecaster.submitted(replace(fresh("x"), submit=now))
     found = forecaster.forecast("x", now)
     assert found is not None
@@ -332,7 +331,7 @@ def test_a_model_that_was_found_wanting_is_no_better_after_a_restart() -> None:
     for number in range(60):
         guard.finished(number * 3600.0, 5.0, 7.0, 6.0)
     now = 60 * 3600.0
-    assert "switched itself off" in guard.verdict(now).reason
+    assert "worse than the baseline" in guard.verdict(now).reason
     again = Guard()
     again.use(Validation(500, 0.0, 1.0, error=0.5, last_two=1.0), -week)
     assert again.verdict(now).trusted

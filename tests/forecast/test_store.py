@@ -235,7 +235,7 @@ def test_a_newer_database_is_left_alone(tmp_path: Path, monkeypatch: pytest.Monk
         ("nosuch://host/db", "nosuch"),
         ("postgresql+nodriver://ann:secret@host/db", "nodriver"),
         ("sqlite:////proc/nowhere/h.db", "proc"),
-        ("://", "no database URL"),
+        ("://", "not a database URL"),
     ],
 )
 def test_a_wrong_url_is_told_without_the_password(url: str, words: str) -> None:

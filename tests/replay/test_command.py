@@ -117,7 +117,7 @@ def test_other_predictors_and_tenants(trace: Path, tmp_path: Path, predictor: st
         (("--from", "0"), "--train-until must not be after --from"),
         (("--from", str(90 * DAY), "--to", str(91 * DAY)), "no job that asks for GPUs was submitted"),
         (("--to", "0"), "--from must be before --to"),
-        (("--limit", "soon"), "is no span such as 30m"),
+        (("--limit", "soon"), "is not a duration such as 30m"),
     ],
 )
 def test_what_is_wrong_is_named(trace: Path, tmp_path: Path, options: tuple[str, ...], words: str) -> None:

@@ -1,4 +1,4 @@
-"""The command line: `gangline`, and what people look at.
+"""The `gangline` command line and the text and tables it prints.
 
-In: options and a cluster. Out: text, tables and JSON; clusters and processes that were asked for.
+In: options and a cluster. Out: text, tables and JSON; clusters and processes that the options ask for.
 """

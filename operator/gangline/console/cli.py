@@ -1,4 +1,4 @@
-"""The `gangline` command: one row per subcommand, imported only when it is called (start-up stays short)."""
+"""The `gangline` command. Each subcommand's module is imported only when the subcommand is called, to keep start-up short."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ class LazyGroup(click.Group):
         try:
             return getattr(importlib.import_module(module), name)
         except ImportError as error:
-            if error.name is not None:  # a module that should be there: a bug, to be seen whole
+            if error.name is not None:  # a missing module of ours is a bug: show the traceback
                 raise
-            raise click.ClickException(str(error)) from error  # a library that this machine can't load, in words
+            raise click.ClickException(str(error)) from error  # a library that this machine can't load
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(gangline.__version__, prog_name="gangline")
 def main() -> None:
-    """Admit GPU gangs when their whole gang can run: the queue, the reasons and the cluster in one command."""
+    """Gangline admits a GPU gang when all its pods can run. This command shows queues and reasons, and starts clusters."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Kinds of option values that several commands share."""
+"""Types of option values that several commands share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 class Instant(click.ParamType[float]):
-    """A date or date and time, read as UTC unless it names a zone; or seconds of the trace's clock."""
+    """A date or date and time (UTC unless it names a zone), or seconds of the trace's clock."""
 
     name = "date"
 
@@ -27,13 +27,15 @@ class Instant(click.ParamType[float]):
             parsed = datetime.fromisoformat(value)
         except ValueError:
             self.fail(
-                f"{value!r} is no date such as 2020-08-01 or 2020-08-01T12:00, and no number of seconds", param, ctx
+                f"{value!r} is neither a date such as 2020-08-01 or 2020-08-01T12:00 nor a number of seconds",
+                param,
+                ctx,
             )
         return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
 
 
 class Span(click.ParamType[float]):
-    """A span such as 30m, 12h or 7d."""
+    """A duration such as 30m, 12h or 7d, in seconds."""
 
     name = "span"
 
@@ -44,7 +46,7 @@ class Span(click.ParamType[float]):
         try:
             seconds = float(number) * _UNITS[unit]
         except (KeyError, ValueError):
-            self.fail(f"{value!r} is no span such as 30m, 12h or 7d", param, ctx)
+            self.fail(f"{value!r} is not a duration such as 30m, 12h or 7d", param, ctx)
         if not 0 < seconds < math.inf:
             self.fail(f"{value!r} must be positive", param, ctx)
         return seconds

@@ -1,4 +1,4 @@
-"""How long runs will take: a history of finished runs, quantiles learned from it, and what to say before there is any.
+"""Runtime forecasts: a history of finished runs, quantiles learned from it, and fallback estimates without a model.
 
 forecaster = Forecaster(model)          # in the deciding process: facts in, estimates out, no I/O
 forecaster.restore(store.runs())
@@ -6,9 +6,9 @@ forecaster.submitted(run); forecaster.started(run.uid, at, flavor); store.put([f
 forecaster.forecasts(uids, now)         # uid -> Forecast(q10, q50, q80, q90, q95, source, samples)
 model = train_in_process(url, Path("model.gz"), now)      # in a worker; then forecaster.use(model)
 
-Names are imported when they are first used: numpy and LightGBM cost 47 MB, which an operator without a model does without.
+Names are imported on first use, because numpy and LightGBM need 47 MB, which an operator without a model saves.
 
-More than a dozen modules: each is one step from finished runs to a forecast, and imports only those before it.
+Each module is one step from finished runs to a forecast and imports only modules of earlier steps.
 """
 
 from __future__ import annotations

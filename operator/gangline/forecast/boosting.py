@@ -1,7 +1,7 @@
-"""LightGBM, or words about what it lacks; and boosters that are asked together, for many rows or for a few.
+"""Imports LightGBM, with a readable error if a library is missing; and ensembles of boosters for many rows or few.
 
-LightGBM's own `predict` prepares itself anew for every call, which costs several times what the trees of a single row do. Its
-library has calls for single rows that keep what was prepared; they give the same numbers.
+LightGBM's own `predict` repeats its set-up in every call, which costs several times the evaluation of a single row. Its C
+library has functions for single rows that keep the set-up; they give the same numbers.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ except OSError as error:
         f"(Debian, Ubuntu: apt-get install libgomp1): {error}"
     ) from error
 
-#: up to so many rows are asked for one by one
+#: up to this number of rows are predicted one by one
 _FEW: Final = 8
-# of LightGBM's C interface
+# constants of LightGBM's C interface
 _NORMAL: Final = ctypes.c_int(0)
 _FIRST: Final = ctypes.c_int(0)
 _ALL: Final = ctypes.c_int(-1)
@@ -33,17 +33,17 @@ _ONE_THREAD: Final = b"num_threads=1"
 
 
 class Ensemble:
-    """Boosters on the same columns, asked together."""
+    """Boosters on the same columns, evaluated together."""
 
     def __init__(self, boosters: tuple[lightgbm.Booster, ...]) -> None:
         self.boosters = boosters
         self._prepared: tuple[_Prepared, ...] | None = None
 
     def __reduce__(self) -> tuple[type[Ensemble], tuple[tuple[lightgbm.Booster, ...]]]:
-        return Ensemble, (self.boosters,)  # what is prepared belongs to a process
+        return Ensemble, (self.boosters,)  # prepared state can't be pickled
 
     def predict(self, matrix: NDArray[np.float32]) -> NDArray[np.float64]:
-        """One row per row of `matrix`, one column per booster. Raises LightGBMError where the number of columns is wrong."""
+        """One row per row of `matrix`, one column per booster. Raises LightGBMError for a wrong number of columns."""
         rows = np.ascontiguousarray(matrix, dtype=np.float32)
         if len(rows) > _FEW:
             return np.column_stack([np.asarray(b.predict(rows, num_threads=1), np.float64) for b in self.boosters])
@@ -54,10 +54,10 @@ class Ensemble:
 
 
 class _Prepared:
-    """A booster that is ready to be asked for one row after the other."""
+    """A booster prepared for fast predictions of single rows."""
 
     def __init__(self, booster: lightgbm.Booster) -> None:
-        self._booster = booster  # which must not go before what was prepared of it
+        self._booster = booster  # must outlive the prepared state
         self._columns = booster.num_feature()
         self._config = ctypes.c_void_p()
         handle = booster._handle  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue, reportUnknownMemberType]
@@ -72,7 +72,7 @@ class _Prepared:
     def predict(self, row: NDArray[np.float32]) -> float:
         if len(row) != self._columns:
             raise lightgbm.basic.LightGBMError(f"a row of {len(row)} columns for a booster of {self._columns}")
-        answer, length = ctypes.c_double(), ctypes.c_int64()  # of this call: others may be under way in other threads
+        answer, length = ctypes.c_double(), ctypes.c_int64()  # per call: other threads may predict at the same time
         data = ctypes.c_void_p(row.ctypes.data)
         _checked(
             _LIB.LGBM_BoosterPredictForMatSingleRowFast(self._config, data, ctypes.byref(length), ctypes.byref(answer))

@@ -1,4 +1,4 @@
-"""A training table from past runs: their history is played through a tracker in the order of time, so nothing leaks."""
+"""Training table of past runs, built by playing them through a tracker in time order, so that no future data leaks."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from gangline.forecast.tracker import Tracker
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One row per run, in the order of submission."""
+    """One row per run, in order of submission."""
 
     runs: tuple[Run, ...]
     matrix: NDArray[np.float32]  #: columns as in features.NAMES
     target: NDArray[np.float64]  #: log seconds on the average flavor, NaN for runs that have not finished
-    baseline: NDArray[np.float64]  #: the last-two estimate at submission, likewise; NaN where there was none
+    baseline: NDArray[
+        np.float64
+    ]  #: the last-two estimate at submission, in log seconds on the average flavor; NaN without data
 
     def __len__(self) -> int:
         return len(self.runs)
 
     def known_at(self, now: float) -> Table:
-        """Only what was known at `now`: runs submitted before, without the ends (and starts) that came later."""
+        """The table as known at `now`: runs submitted before, without later starts and finishes."""
         table = self.where(np.array([run.submit < now for run in self.runs], dtype=bool))
         runs = tuple(known_at(run, now) for run in table.runs)
         ended = np.array([run.finish is not None for run in runs], dtype=bool)

@@ -1,10 +1,10 @@
-"""What can go wrong with a model and its training."""
+"""Errors of models and their training."""
 
 from __future__ import annotations
 
 
 class ModelError(ValueError):
-    """A file that holds no model, or one that this version cannot use."""
+    """The file contains no model, or one that this version cannot use."""
 
 
 class TooFewRunsError(ValueError):
@@ -12,4 +12,4 @@ class TooFewRunsError(ValueError):
 
 
 class TrainingError(RuntimeError):
-    """The worker failed; the message is the last line that it said."""
+    """The worker failed; the message is the last line of its stderr."""

@@ -1,7 +1,7 @@
-"""Evaluation on past runs: the forecaster of the operator is played through them, and asked at each submission.
+"""Evaluation on past runs: plays them through the operator's forecaster and requests a forecast at each submission.
 
-Nothing leaks: the model is trained on what was known at its instant, histories and calibration only hear of runs that have
-finished. What is scored are the forecasts of the runs submitted in the test window.
+No future data leaks: the model is trained on what was known at its instant, and class histories and calibration receive only
+finished runs. The forecasts of runs submitted in the test window are scored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gangline.forecast.training import DEFAULTS, Settings
 Floats: TypeAlias = NDArray[np.float64]
 Progress: TypeAlias = Callable[[str], None]
 
-#: estimates that the model is compared with: name -> what it says at a run's submission, seconds
+#: baselines that the model is compared with: name -> estimate at a run's submission, in seconds
 BASELINES: dict[str, Callable[[Run, Tracker], float]] = {
     "last-two": baselines.last_two,
     "last-two-alike": baselines.last_two_alike,
@@ -39,7 +39,7 @@ _SIZES = ((1, 1, "1 GPU"), (2, 8, "2-8 GPUs"), (9, 2**62, ">8 GPUs"))
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Unix seconds: trained on what is known at `train_until`, tested on runs submitted in [first, last)."""
+    """Times of an evaluation in Unix seconds: trains on what is known at `train_until`, tests runs submitted in [first, last)."""
 
     train_until: float
     first: float
@@ -53,11 +53,11 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Of one group of runs."""
+    """Scores of one group of runs."""
 
     forecast: metrics.QuantileScore
     points: dict[str, metrics.PointScore | None]  #: "forecast" (its median) and each baseline
-    gains: dict[str, float]  #: by how much of a baseline's error the forecast's is smaller, on the same runs
+    gains: dict[str, float]  #: relative reduction of a baseline's error by the forecast, on the same runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def _scores_json(scores: Scores) -> dict[str, Any]:
 def evaluate(
     runs: Sequence[Run], window: Window, settings: Settings = DEFAULTS, progress: Progress = lambda _: None
 ) -> Report:
-    """Train, play, score. Raises TooFewRunsError without enough to train on, ValueError without runs to test."""
+    """Train, play, score. Raises TooFewRunsError with too few runs to train on, ValueError without runs to test."""
     runs = [run for run in runs if run.submit < window.last]
     progress(f"features of {len(runs)} runs")
     known = [dataset.known_at(run, window.train_until) for run in runs if run.submit < window.train_until]
@@ -109,7 +109,7 @@ def evaluate(
 
 
 class _Trial:
-    """One evaluation under way."""
+    """One evaluation in progress."""
 
     def __init__(
         self, table: Table, scale: flavors.FlavorScale, window: Window, settings: Settings, progress: Progress
@@ -121,7 +121,7 @@ class _Trial:
         self._tested: list[Run] = []
         self._forecasts: list[Forecast] = []
         self._baselines: list[list[float]] = []
-        self._foretold: dict[str, tuple[float, ...]] = {}
+        self._predicted: dict[str, tuple[float, ...]] = {}
         self._trained_on = 0
         self._models = 0
 
@@ -147,15 +147,15 @@ class _Trial:
         until = now + (self._window.retrain_every or math.inf)
         rows = [n for n, run in enumerate(self._table.runs) if run.submit < until and _open_at(run, now)]
         logs = model.predict(self._table.matrix[rows])
-        self._foretold = {self._table.runs[n].uid: tuple(row) for n, row in zip(rows, logs.tolist(), strict=True)}
-        self._forecaster.foretold(self._foretold)
+        self._predicted = {self._table.runs[n].uid: tuple(row) for n, row in zip(rows, logs.tolist(), strict=True)}
+        self._forecaster.set_predictions(self._predicted)
 
     def _submit(self, run: Run) -> None:
         forecaster = self._forecaster
         tracker = forecaster.tracker
         compared = [baseline(run, tracker) for baseline in BASELINES.values()]
         forecaster.submitted(run)
-        forecaster.foretold({run.uid: self._foretold[run.uid]})
+        forecaster.set_predictions({run.uid: self._predicted[run.uid]})
         forecast = forecaster.forecast(run.uid, run.submit)
         if run.submit >= self._window.first and run.seconds is not None and forecast is not None:
             self._tested.append(run)

@@ -1,4 +1,4 @@
-"""Forecasts without a model: from the author's hint, the limit, finished runs of the class, or all finished runs."""
+"""Fallback estimator, without a model: from the author's hint, the limit, finished runs of the class, or all finished runs."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from gangline.forecast.runs import Run
 from gangline.forecast.stats import ClassStats
 from gangline.forecast.tracker import Tracker
 
-CLASS_RUNS: Final = 3  # a class with fewer finished runs tells nothing
-_PRIOR_RUNS: Final = 5.0  # how many runs the usual spread counts for
+CLASS_RUNS: Final = 3  # a class with fewer finished runs is not used
+_PRIOR_RUNS: Final = 5.0  # weight of the usual spread, in runs
 _USUAL: Final = 1.5  # the usual standard deviation of log runtimes within a class
 
-#: runtime / what was said, by level, until it is known how authors here are wrong
+#: prior ratios runtime / hint and runtime / limit by level, until finished runs give learned ratios
 _HINT_RATIOS: Final = (0.3, 1.0, 1.5, 2.0, 3.0)
 _LIMIT_RATIOS: Final = (0.01, 0.25, 0.7, 0.95, 1.0)
 _DEFAULT: Final = (30.0, 600.0, 3600.0, 4 * 3600.0, 24 * 3600.0)
 
 
 def forecast(run: Run, tracker: Tracker) -> Forecast:
-    """The best that is known of a run without a model, on the average flavor: hint, limit, class, all, in this order.
+    """The forecast of a run without a model, on the average flavor: from hint, limit, class or all runs, in this order.
 
-    What was said counts only while the run's own class has no history.
+    Hint and limit count only while the run's own class has no history.
     """
-    return _said(run, tracker) or _class(run, tracker) or _all(tracker)
+    return _from_author(run, tracker) or _class(run, tracker) or _all(tracker)
 
 
 def without_hints(run: Run, tracker: Tracker) -> Forecast:
-    """The same from history alone."""
+    """The forecast from history alone, without hint and limit."""
     return _class(run, tracker) or _all(tracker)
 
 
-def _said(run: Run, tracker: Tracker) -> Forecast | None:
+def _from_author(run: Run, tracker: Tracker) -> Forecast | None:
     if knows_itself(run, tracker):
         return None
-    for source, said, seconds, ratios in (
+    for source, kind, seconds, ratios in (
         (Source.HINT, "hint", run.hint, _HINT_RATIOS),
         (Source.LIMIT, "limit", run.limit, _LIMIT_RATIOS),
     ):
         if seconds:
-            learned = tracker.ratio(said, run)
+            learned = tracker.ratio(kind, run)
             if learned is None:
                 return of_logs([math.log(seconds * ratio) for ratio in ratios], source, 0)
             mean, deviation = _spread(learned)
@@ -50,7 +50,7 @@ def _said(run: Run, tracker: Tracker) -> Forecast | None:
 
 
 def knows_itself(run: Run, tracker: Tracker) -> bool:
-    """Whether runs like this one have finished: of the same name, command or image, or of its owner in this size."""
+    """Whether similar runs have finished: of the same name, command or image, or of the same owner and size."""
     known = tracker.stats(run)
     return any(name in known and known[name].count >= CLASS_RUNS for name in ("name", "command", "image", "user-size"))
 
@@ -72,7 +72,7 @@ def _all(tracker: Tracker) -> Forecast:
 
 
 def _spread(stats: ClassStats) -> tuple[float, float]:
-    """Mean and standard deviation to forecast with: few runs are drawn to the usual spread, and their mean is uncertain."""
+    """Mean and standard deviation for a forecast: shrunk to the usual spread for few runs, and widened for an uncertain mean."""
     n = stats.remembered
     variance = 0.0 if n < 2 else stats.variance
     pooled = ((n - 1) * variance + _PRIOR_RUNS * _USUAL**2) / (n - 1 + _PRIOR_RUNS)

@@ -1,4 +1,4 @@
-"""The feature vector of a run: what it says of itself, when it came, and what its classes know at that instant."""
+"""The feature vector of a run: its own attributes, its submission time, and the statistics of its classes at that time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gangline.forecast.keys import KEYS
 from gangline.forecast.runs import Run
 from gangline.forecast.tracker import Tracker
 
-#: raise it with every change of NAMES or of their meaning: a model of another version is not used
+#: increase it with every change of NAMES or of their meaning: models of another version are not used
 VERSION: Final = 3
 _OWN: Final = ("gpus", "pods", "gpus_per_pod", "limit", "hint", "hour", "weekday")
 NAMES: Final = (*_OWN, *(f"{key}.{column}" for key in KEYS for column in stats.COLUMNS))
@@ -19,7 +19,7 @@ _THURSDAY: Final = 3  # the day of the week of 1970-01-01, Monday being 0
 
 
 def vector(run: Run, tracker: Tracker, now: float) -> list[float]:
-    """The values of NAMES as they are known at `now`, NaN where nothing is."""
+    """The values of NAMES as known at `now`; NaN if unknown."""
     pods = max(1, run.pods)
     return [
         math.log2(1 + run.gpus),

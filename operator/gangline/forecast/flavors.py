@@ -1,4 +1,4 @@
-"""How much longer the same work takes on one flavor than on another, learned from classes that ran on both."""
+"""Relative runtimes of the same work on different flavors, learned from classes that ran on several flavors."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Final
 from gangline.forecast.keys import KEYS, Key
 from gangline.forecast.runs import Run
 
-#: keys that tell the same work; the first that a run has is its class here
+#: keys that identify the same work; the first key that a run has is its class here
 _WORK: Final = ("name", "command", "image")
 _MIN_RUNS: Final = 2  # of a class on each of two flavors
-_PRIOR: Final = 5.0  # pairs of runs: with fewer the ratio is drawn towards 1
+_PRIOR: Final = 5.0  # weight in runs of a ratio of 1: with few runs the ratio is shrunk towards 1
 _SWEEPS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
 class FlavorScale:
-    """Offsets of log runtime by flavor, on average 0. A flavor without a comparison has none: its factor is 1."""
+    """Offsets of log runtime by flavor, 0 on average. A flavor without a comparison has no offset: its factor is 1."""
 
     offsets: Mapping[str, float] = field(default_factory=dict[str, float])
 
@@ -28,7 +28,7 @@ class FlavorScale:
 
 
 def learn(runs: Iterable[Run]) -> FlavorScale:
-    """The offsets that best explain how classes differ between flavors: weighted least squares on their mean logs."""
+    """Fit the offsets that best explain the classes' differences between flavors: weighted least squares on mean logs."""
     cells = _cells(runs)
     weights: dict[str, float] = defaultdict(float)
     for by_flavor in cells:
@@ -44,7 +44,7 @@ def learn(runs: Iterable[Run]) -> FlavorScale:
 
 
 def _cells(runs: Iterable[Run]) -> list[dict[str, tuple[int, float]]]:
-    """For each class that ran on two flavors or more: flavor -> (runs, mean log seconds)."""
+    """For each class that ran on at least two flavors: flavor -> (runs, mean log seconds)."""
     sums: dict[Key, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
         if run.flavor and run.seconds is not None and (key := _work(run)) is not None:
@@ -62,7 +62,7 @@ def _work(run: Run) -> Key:
 
 
 def _sweep(cells: list[dict[str, tuple[int, float]]], offsets: dict[str, float]) -> dict[str, float]:
-    """One round of fitting class levels given the offsets, then the offsets given the levels, drawn towards 0."""
+    """One iteration: fit class levels given the offsets, then the offsets given the levels, shrunk towards 0."""
     total: dict[str, float] = defaultdict(float)
     weight: dict[str, float] = defaultdict(float)
     for by_flavor in cells:

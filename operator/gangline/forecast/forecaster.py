@@ -1,7 +1,7 @@
-"""The forecaster of a running operator: takes facts as they happen, keeps the latest estimates, and never does I/O.
+"""The operator's forecaster: receives facts as they happen, keeps the latest estimates, and never does I/O.
 
-A run's features are taken when it is submitted. The model is asked in batches, the first time an estimate is wanted; a waiting
-run's estimate is then a lookup, a running run's is conditional on the time that it has taken.
+A run's features are computed at its submission. The model predicts in batches, when an estimate is first requested; the estimate
+of a pending run is then a lookup, that of a running run is conditional on its elapsed runtime.
 """
 
 from __future__ import annotations
@@ -23,24 +23,26 @@ if TYPE_CHECKING:
     from gangline.forecast.quantile_model import Model
 
 _MEDIAN: Final = LEVELS.index(0.5)
-_LEARNED: Final = 500  # runs with a hint (or limit) after which the model knows what hints are worth
+_LEARNED: Final = (
+    500  # training runs with a hint (or limit) from which on the model is preferred to the hint (or limit)
+)
 Logs = tuple[float, ...]
 
 
 @dataclass(slots=True)
 class _Asked:
-    """What was known of a run when it was submitted."""
+    """Features and estimates of a run as of its submission."""
 
     vector: list[float]
     fallback: Forecast  #: on the average flavor
-    itself: bool  #: runs like it had finished
+    knows_itself: bool  #: whether similar runs had finished
     last_two: float  #: log seconds
-    group: str  #: with which it is calibrated
-    logs: Logs | None = None  #: what the model says, once it was asked
+    group: str  #: calibration group
+    logs: Logs | None = None  #: the model's prediction, once computed
 
 
 class Forecaster:
-    """How long runs will take. Facts arrive in the order of time; times are Unix seconds, spans seconds."""
+    """Forecasts runtimes. Facts must arrive in time order; times are Unix seconds, durations seconds."""
 
     def __init__(self, model: Model | None = None, *, enabled: bool = True) -> None:
         self._enabled = enabled
@@ -49,7 +51,7 @@ class Forecaster:
         self._calibrator = Calibrator()
         self._guard = Guard()
         self._asked: dict[str, _Asked] = {}
-        self._unrecorded: dict[str, float] = {}  # started since the model was asked last: uid -> start
+        self._unrecorded: dict[str, float] = {}  # runs started since the last predictions: uid -> start
         if model is not None:
             self.use(model)
 
@@ -57,7 +59,7 @@ class Forecaster:
 
     @property
     def tracker(self) -> Tracker:
-        """What is known of classes, for baselines and for people."""
+        """The statistics of classes, for baselines and reports."""
         return self._tracker
 
     @property
@@ -65,7 +67,7 @@ class Forecaster:
         return self._model
 
     def use(self, model: Model | None) -> None:
-        """Forecast with another model from now on, or with none."""
+        """Forecast with this model from now on, or without one."""
         self._model = model
         self._calibrator = Calibrator()
         self._unrecorded.clear()
@@ -87,9 +89,9 @@ class Forecaster:
                 self._unrecorded[uid] = run.start
 
     def restore(self, runs: Iterable[Run]) -> None:
-        """Fill an empty forecaster with what the history store holds; unfinished runs stay open."""
+        """Fill an empty forecaster with the runs of the history store; unfinished runs stay open."""
         model = self._model
-        self.use(None)  # the past is not forecast: what the model would have said of it is in its seeds
+        self.use(None)  # past runs need no predictions: those for calibration are the model's seeds
         for _ in playback.play(runs, self):
             pass
         self.use(model)
@@ -98,32 +100,32 @@ class Forecaster:
         """Whether the model is in use, and why."""
         nan = math.nan
         if not self._enabled:
-            return Verdict(False, nan, nan, 0, "the model is switched off by configuration")
+            return Verdict(False, nan, nan, 0, "the model is disabled by configuration")
         if self._model is None:
             return Verdict(False, nan, nan, 0, "there is no model yet: forecasts come from hints, limits and history")
         return self._guard.verdict(now)
 
     def judged(self) -> list[list[float]]:
-        """By how much model and baseline were off in the last week, for `judge_on` of a later process; empty without a model."""
+        """Errors of model and baseline in the last week, for `judge_on` of a later process; empty without a model."""
         return self._guard.rows() if self._model is not None else []
 
     def judge_on(self, rows: Iterable[Iterable[float]]) -> None:
-        """Judge the model by what `judged` said in an earlier process, too. Raises TypeError or ValueError."""
+        """Also judge the model by the errors that `judged` returned in an earlier process. Raises TypeError or ValueError."""
         self._guard.recall(rows)
 
     # --- facts --------------------------------------------------------------------------------------------------------
 
     def submitted(self, run: Run, *, ask: bool = True) -> None:
-        """A run waits. Told again, its features are not taken anew, but a changed limit counts.
+        """A run is pending. A repeated call does not recompute its features, but uses a changed limit.
 
-        `ask=False` puts off taking its features until it is asked for, which may be never: that is most of the cost.
+        `ask=False` defers the features, which are most of the cost, until a forecast of the run is requested.
         """
         if ask and run.uid not in self._tracker:
             self._remember(run)
         self._tracker.submitted(run)
 
     def renew(self, uids: Iterable[str]) -> None:
-        """Take the features of these runs anew where they still wait: others have finished, or they say otherwise now."""
+        """Recompute the features of those runs that are still pending, after other runs finished or their attributes changed."""
         for uid in uids:
             run = self._tracker.run(uid) if uid in self._asked else None
             if run is not None and run.start is None:
@@ -134,7 +136,7 @@ class Forecaster:
         self._asked[run.uid] = _Asked(
             vector=features.vector(run, tracker, run.submit),
             fallback=fallback_estimator.forecast(run, tracker),
-            itself=fallback_estimator.knows_itself(run, tracker),
+            knows_itself=fallback_estimator.knows_itself(run, tracker),
             last_two=math.log(baselines.last_two(run, tracker)),
             group=group_of(run.queue, run.gpus),
         )
@@ -145,13 +147,13 @@ class Forecaster:
             self._unrecorded[uid] = at
 
     def stopped(self, uid: str) -> None:
-        """It was evicted and waits again."""
+        """The run was evicted and is pending again."""
         self._tracker.stopped(uid)
         self._calibrator.forget(uid)
         self._unrecorded.pop(uid, None)
 
     def finished(self, uid: str, at: float) -> Run | None:
-        """It ended. Returns the whole run for the history store, None where it never ran."""
+        """The run ended. Returns the complete run for the history store, None if it never ran."""
         self._record()
         run = self._tracker.finished(uid, at)
         asked = self._asked.pop(uid, None)
@@ -165,7 +167,7 @@ class Forecaster:
         return run
 
     def forget(self, uid: str) -> None:
-        """It is gone without having finished."""
+        """The run was deleted before it finished."""
         self._tracker.forget(uid)
         self._calibrator.forget(uid)
         self._unrecorded.pop(uid, None)
@@ -174,18 +176,18 @@ class Forecaster:
     # --- estimates ----------------------------------------------------------------------------------------------------
 
     def forecast(self, uid: str, now: float, flavor: str = "") -> Forecast | None:
-        """The total runtime of an open run, given that it has run for as long as it has; None for a run that is not known.
+        """The total runtime of an open run, conditional on its elapsed runtime; None for an unknown run.
 
-        `flavor` says where it would run; a running run's own flavor counts.
+        `flavor`: the flavor on which a pending run would run; a running run's own flavor takes precedence.
         """
         return self.forecasts([uid], now, flavor).get(uid)
 
     def forecasts(
         self, uids: Iterable[str], now: float, flavor: str = "", *, conditional: bool = True
     ) -> dict[str, Forecast]:
-        """The same for many runs at once, which is much cheaper; unknown runs are left out.
+        """`forecast` for many runs in one batch, which is much cheaper; unknown runs are left out.
 
-        `conditional=False` leaves out for how long a run has run: for whoever does that arithmetic at a later instant.
+        `conditional=False` ignores elapsed runtimes, for callers that condition on them later.
         """
         wanted = [uid for uid in uids if self._is_open(uid)]
         trusted = self.status(now).trusted
@@ -196,16 +198,16 @@ class Forecaster:
 
     @property
     def flavor_offsets(self) -> Mapping[str, float]:
-        """By how much log runtimes differ between flavors, as far as that was learned; 0 = average."""
+        """Learned offsets of log runtimes by flavor; 0 = average."""
         return self._tracker.scale.offsets
 
     @property
     def compares_flavors(self) -> bool:
-        """It has learned how much longer the same work takes on one flavor than on another."""
+        """Whether it has learned that the same work takes longer on one flavor than on another."""
         return any(self.flavor_offsets.values())
 
     def compare_flavors(self, offsets: Mapping[str, float]) -> None:
-        """Take over what another forecaster has learned of flavors (its `flavor_offsets`)."""
+        """Use the `flavor_offsets` that another forecaster has learned."""
         self._tracker.rescale(FlavorScale(dict(offsets)))
 
     def _is_open(self, uid: str) -> bool:
@@ -222,22 +224,22 @@ class Forecaster:
             logs = [log + shift for log, shift in zip(asked.logs, shifts, strict=True)]
             basis = of_logs(logs, Source.MODEL, self._model.samples if self._model else 0)
         where = run.flavor if run.start is not None else flavor or run.flavor
-        said = basis.source in (Source.HINT, Source.LIMIT)
-        total = basis if said else basis.scaled(math.exp(self._tracker.scale.offset(where)))
+        from_author = basis.source in (Source.HINT, Source.LIMIT)
+        total = basis if from_author else basis.scaled(math.exp(self._tracker.scale.offset(where)))
         elapsed = max(0.0, now - run.start) if conditional and run.start is not None else 0.0
         return total.after(elapsed).capped(run.limit, elapsed)
 
     def _model_knows(self, run: Run, asked: _Asked) -> bool:
-        """A run whose class is new is better told by its hint or limit, unless the model has learned from such."""
+        """Whether to use the model: for a new class, hint or limit are better unless the model has learned from such runs."""
         model = self._model
-        if model is None or asked.itself:
+        if model is None or asked.knows_itself:
             return True
         if run.hint:
             return model.hints >= _LEARNED
         return not run.limit or model.limits >= _LEARNED
 
     def _ask(self, uids: Iterable[str]) -> None:
-        """Ask the model for all of them at once."""
+        """Predict the runs that have no prediction yet, in one batch."""
         asked = [a for uid in uids if (a := self._asked[uid]).logs is None]
         if not asked or self._model is None:
             return
@@ -246,7 +248,7 @@ class Forecaster:
             entry.logs = tuple(row)
 
     def _record(self) -> None:
-        """Tell the calibrator what was forecast for the runs that have started."""
+        """Pass the forecasts of runs that have started to the calibrator."""
         if not self._unrecorded:
             return
         self._ask(self._unrecorded)
@@ -261,8 +263,8 @@ class Forecaster:
         asked = self._asked[uid]
         return asked.vector, asked.last_two
 
-    def foretold(self, logs: Mapping[str, Logs]) -> None:
-        """What the model says of open runs, asked beforehand in one batch: for evaluation and replay."""
+    def set_predictions(self, logs: Mapping[str, Logs]) -> None:
+        """Set the model's predictions for open runs, computed beforehand in one batch: for evaluation and replay."""
         for uid, row in logs.items():
             if (asked := self._asked.get(uid)) is not None:
                 asked.logs = row

@@ -1,4 +1,4 @@
-"""Is the model worth its while? It is compared, run by run, with the mean of the last two runtimes, over the last week."""
+"""Decides whether the model is used: compares its errors with those of the last-two baseline over the last week's runs."""
 
 from __future__ import annotations
 
@@ -6,20 +6,32 @@ import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from gangline.forecast.quantile_model import Validation
+from typing import Final, NamedTuple
 
 WINDOW: Final = 7 * 86400.0  # seconds
 MIN_RUNS: Final = 50  # finished runs below which there is no verdict
-_MINUTE: Final = 60.0  # seconds; runs that finish in one are summed up
+_MINUTE: Final = 60.0  # seconds; errors are summed per minute of the finish
 _HOUR: Final = 3600.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
+class Validation:
+    """Errors of the model on the held-out runs, the last ones before its training, in log seconds."""
+
+    runs: int
+    first: float  #: submission of the first run, Unix seconds
+    last: float
+    error: float  #: mean absolute log error of the median
+    last_two: float  #: mean absolute log error of the last-two estimate on the same runs
+
+    @property
+    def worse(self) -> bool:
+        return self.error > self.last_two
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
-    """Errors are mean absolute errors of log seconds, over the same `runs` finished runs; NaN where there are none."""
+    """Whether the model is used. Errors are mean absolute errors of log seconds over the same `runs` runs; NaN without any."""
 
     trusted: bool
     error: float
@@ -41,7 +53,7 @@ class _Errors(NamedTuple):
 
 
 class Guard:
-    """Errors of model and baseline of the runs that finished in the last week, whichever model was in use."""
+    """Errors of model and baseline for the runs that finished in the last week, under any model."""
 
     def __init__(self) -> None:
         self._errors: deque[_Errors] = deque()
@@ -51,14 +63,14 @@ class Guard:
         self._since = math.inf
 
     def use(self, validation: Validation | None, since: float) -> None:
-        """A model that was trained at `since` came into use. One that was bad on unseen runs is not excused by its forerunner."""
+        """Switch to a model trained at `since`. A model that failed its validation does not inherit its predecessor's errors."""
         if self._validation is None or validation is None or validation.worse:
             self.__init__()
             self._since = since
         self._validation = validation
 
     def finished(self, at: float, target: float, model: float, last_two: float) -> None:
-        """A run ended; all three are log seconds. Where one forecast was missing (NaN), it is not compared."""
+        """A run ended; `target`, `model` and `last_two` are log seconds. A run without one of the forecasts (NaN) is ignored."""
         if math.isnan(model) or math.isnan(last_two):
             return
         self._add(_Errors(at // _MINUTE * _MINUTE, 1, abs(model - target), abs(last_two - target)))
@@ -80,7 +92,7 @@ class Guard:
         self._last_two -= gone.last_two
 
     def rows(self) -> list[list[float]]:
-        """The errors hour by hour, for a later process: [Unix seconds, runs, model, last two]."""
+        """The errors per hour, for a later process: [Unix seconds, runs, model, last two]."""
         hours: dict[float, _Errors] = {}
         for errors in self._errors:
             hour = errors.at // _HOUR * _HOUR
@@ -88,7 +100,7 @@ class Guard:
         return [list(row) for row in hours.values()]
 
     def recall(self, rows: Iterable[Iterable[float]]) -> None:
-        """Go on from the rows of an earlier process, in place of what is known here. Raises TypeError or ValueError."""
+        """Replace the errors by the rows of an earlier process. Raises TypeError or ValueError."""
         found = [_Errors(at, int(runs), model, last_two) for at, runs, model, last_two in rows]
         self._errors.clear()
         self._runs, self._model, self._last_two = 0, 0.0, 0.0
@@ -96,7 +108,7 @@ class Guard:
             self._add(errors)
 
     def verdict(self, now: float) -> Verdict:
-        """Whether to trust the model: by the last week's runs, and during its first week by its validation as well."""
+        """Whether to use the model: by the last week's runs, during its first week also by its validation."""
         while self._errors and self._errors[0].at < now - WINDOW:
             self._drop()
         runs, model, last_two, which = self._runs, self._model, self._last_two, "of the last week"
@@ -105,16 +117,16 @@ class Guard:
             runs += validation.runs
             model += validation.error * validation.runs
             last_two += validation.last_two * validation.runs
-            which = "of the last week and those that its training had not seen"
+            which = "of the last week and its validation"
         if runs < MIN_RUNS:
-            return Verdict(True, math.nan, math.nan, runs, "the model is in use; too few runs yet to compare it with")
+            return Verdict(True, math.nan, math.nan, runs, "the model is in use; too few runs yet for a comparison")
         return _judge(model / runs, last_two / runs, runs, which)
 
 
 def _judge(error: float, last_two: float, runs: int, which: str) -> Verdict:
     trusted = error <= last_two
-    told = (
+    comparison = (
         f"log error {error:.2f} against {last_two:.2f} of the mean of the last two runtimes, over {runs} runs {which}"
     )
-    state = "the model is in use" if trusted else "the model has switched itself off: it is worse than the baseline"
-    return Verdict(trusted, error, last_two, runs, f"{state} ({told})")
+    state = "the model is in use" if trusted else "the model is not used: it is worse than the baseline"
+    return Verdict(trusted, error, last_two, runs, f"{state} ({comparison})")

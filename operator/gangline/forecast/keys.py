@@ -1,4 +1,4 @@
-"""Classes of runs: under which keys the runtimes of finished runs are remembered and looked up again."""
+"""Classes of runs: the keys by which runtimes of finished runs are stored and looked up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from gangline.forecast.runs import Run, fold, image_name
 
-Key: TypeAlias = Hashable | None  #: None where the run does not tell what the key is made of
+Key: TypeAlias = Hashable | None  #: None if the run lacks a part of the key
 
 
 def _user(run: Run) -> Key:
@@ -40,8 +40,8 @@ def _queue_size(run: Run) -> Key:
     return (run.queue, run.gpus) if run.queue else None
 
 
-#: key name -> key of a run, of what is known when it is submitted: the flavor is not, and is reckoned with in `flavors` instead.
-#: The order is that of the columns of a feature vector: append, and raise features.VERSION.
+#: key name -> key of a run, from what is known at its submission. The flavor is not known then; `flavors` accounts for it.
+#: The order is that of the columns of a feature vector: only append, and increase features.VERSION.
 KEYS: Final[Mapping[str, Callable[[Run], Key]]] = {
     "name": _name,
     "command": _command,
@@ -55,10 +55,10 @@ KEYS: Final[Mapping[str, Callable[[Run], Key]]] = {
     "all": lambda run: "",
 }
 
-#: keys that say what a run is, finest first: the class of a run is the first of these that has a history
+#: keys that define a run's class, most specific first: the class of a run is the first of these that has a history
 CLASSES: Final = ("name", "command", "image", "user-limit", "user-size", "user", "queue-size", "queue", "size")
 
 
 def keys_of(run: Run) -> list[Key]:
-    """The run's key under each name of KEYS, in their order."""
+    """The run's keys, in the order of KEYS."""
     return [key(run) for key in KEYS.values()]

@@ -1,4 +1,4 @@
-"""How good forecasts were. All errors are of natural logarithms of seconds: a factor of two costs 0.69 either way."""
+"""Accuracy of forecasts. All errors are of natural logarithms of seconds: a factor of two is 0.69 either way."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class PointScore:
-    """A point estimate, where there was one."""
+    """Scores of a point estimate, over the runs that have one."""
 
     runs: int
     error: float  #: mean absolute log error
     spearman: float  #: rank correlation with the runtime
-    within_two: float  #: share that is off by a factor of two at most
-    under: float  #: share that was too short
+    within_two: float  #: share within a factor of two
+    under: float  #: share that was underestimated
 
 
 @dataclass(frozen=True, slots=True)
 class QuantileScore:
-    """Five quantiles: a dictionary each, by name (q10 … q95)."""
+    """Scores of the five quantiles, by name (q10 … q95)."""
 
     runs: int
-    coverage: dict[str, float]  #: share of runs that took no longer
+    coverage: dict[str, float]  #: share of runs that took no longer than the quantile
     pinball: dict[str, float]  #: mean pinball loss
     width: float  #: mean of log(q90 / q10)
 
@@ -40,7 +40,7 @@ def names() -> list[str]:
 
 
 def point(estimate: Floats, actual: Floats) -> PointScore | None:
-    """Scores of an estimate (log seconds; NaN where there was none); None where there was none at all."""
+    """Scores of an estimate (log seconds; NaN for a missing one); None if all are missing."""
     known = ~np.isnan(estimate)
     if not known.any():
         return None
@@ -55,7 +55,7 @@ def point(estimate: Floats, actual: Floats) -> PointScore | None:
 
 
 def quantiles(logs: Floats, actual: Floats) -> QuantileScore:
-    """Scores of the columns of `logs` against what happened."""
+    """Scores of the columns of `logs` against the actual runtimes."""
     levels = np.array(LEVELS)
     off = actual[:, None] - logs
     loss = np.where(off > 0, levels * off, (levels - 1) * off)
@@ -68,14 +68,14 @@ def quantiles(logs: Floats, actual: Floats) -> QuantileScore:
 
 
 def gain(estimate: Floats, baseline: Floats, actual: Floats) -> float:
-    """By how much of the baseline's error the estimate's is smaller, over the runs that have both; NaN without any."""
+    """Relative reduction of the baseline's error by the estimate, over the runs that have both; NaN without any."""
     known = ~np.isnan(estimate) & ~np.isnan(baseline)
     worst = float(np.abs(baseline[known] - actual[known]).mean()) if known.any() else 0.0
     return 1 - float(np.abs(estimate[known] - actual[known]).mean()) / worst if worst else math.nan
 
 
 def spearman(a: Floats, b: Floats) -> float:
-    """Rank correlation; NaN where one side does not vary."""
+    """Spearman rank correlation; NaN if one side is constant."""
     x, y = _ranks(a), _ranks(b)
     x, y = x - x.mean(), y - y.mean()
     spread = math.sqrt(float((x @ x) * (y @ y)))
@@ -83,7 +83,7 @@ def spearman(a: Floats, b: Floats) -> float:
 
 
 def _ranks(values: Floats) -> Floats:
-    """Ranks from 0; equal values share the mean of theirs."""
+    """Ranks from 0; equal values share their mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts) - 1
     return (last - (counts - 1) / 2)[inverse]

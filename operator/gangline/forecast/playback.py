@@ -1,4 +1,4 @@
-"""Past runs played to a listener in the order of time: whoever listens knows at each instant what was known then."""
+"""Plays past runs to a listener in time order, so that at each instant the listener has only what was known then."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gangline.forecast.runs import Run
 
 
 def known_at(run: Run, now: float) -> Run:
-    """The run as it was known at `now`: what came later is taken away."""
+    """The run as known at `now`, without a later start or finish."""
     if run.start is not None and run.start >= now:
         return replace(run, start=None, finish=None)
     if run.finish is not None and run.finish >= now:
@@ -21,7 +21,7 @@ def known_at(run: Run, now: float) -> Run:
 
 
 class Listener(Protocol):
-    """Who is told of runs, in the order of time: a Tracker or a Forecaster."""
+    """Receiver of runs' events in time order: a Tracker or a Forecaster."""
 
     def submitted(self, run: Run) -> None: ...
     def started(self, uid: str, at: float, flavor: str = "") -> None: ...
@@ -29,10 +29,10 @@ class Listener(Protocol):
 
 
 def play(runs: Iterable[Run], listener: Listener) -> Iterator[Run]:
-    """Yield runs in the order of submission; at each one the listener has been told exactly what was known then.
+    """Yield runs in order of submission; at each run the listener has received exactly the events known by then.
 
-    A run counts as running from its start on and as finished once its finish has passed. After the last one the listener has
-    been told everything.
+    A run counts as running from its start on and as finished after its finish. After the last run the listener has received
+    all events.
     """
     events: list[_Event] = []
     for number, run in enumerate(sorted(runs, key=lambda r: r.submit)):
@@ -49,7 +49,7 @@ _Event: TypeAlias = tuple[float, int, int, Run]
 
 
 def _advance(listener: Listener, events: list[_Event], now: float) -> None:
-    """Tell the listener what happened before `now`, and who starts at that very instant."""
+    """Pass events before `now`, and starts at exactly `now`, to the listener."""
     while events and events[0][:2] < (now, _FINISH):
         at, what, number, run = heapq.heappop(events)
         if what == _FINISH:

@@ -1,11 +1,11 @@
-"""A runtime as a distribution: five quantiles, what lies between and beyond them, and what is left once time has passed.
+"""A runtime distribution: five quantiles, interpolation between and beyond them, and conditioning on elapsed runtime.
 
-Up to q95 the logarithm of the runtime is linear in the probability's normal score between each two quantiles: a log-normal with
-bends. Beyond q95 it has a Pareto tail as steep as q80..q95: of a run that outlived its estimate, what is left is expected to grow
-with what has passed, which is what runaways do. All times are seconds.
+Up to q95 the logarithm of the runtime is linear in the probability's normal score between adjacent quantiles: a piecewise
+log-normal. Beyond q95 it has a Pareto tail as steep as q80..q95: the expected remaining runtime of a run that exceeded its
+estimate grows with its elapsed runtime, as observed for runaway jobs. All times are seconds.
 
-The engine decides by an arithmetic of its own on the same five numbers (`engine.model.runtime`), made of steps so that time alone
-changes nothing; commands show what comes of that. This one is smooth: for single forecasts, and for evicted jobs in a replay.
+The engine uses its own arithmetic on the same five numbers (`engine.model.runtime`), a step function so that time alone changes
+nothing; commands show its results. This one is smooth: for single forecasts, and for evicted jobs in a replay.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ LEVELS: Final = (0.1, 0.5, 0.8, 0.9, 0.95)
 
 _NORMAL: Final = NormalDist()
 _SCORES: Final = tuple(_NORMAL.inv_cdf(level) for level in LEVELS)
-_MIN_SLOPE: Final = 0.02  # of log seconds per normal score: quantiles never coincide, so probabilities stay defined
+_MIN_SLOPE: Final = 0.02  # of log seconds per normal score: keeps quantiles distinct, so that probabilities are defined
 _MIN_TAIL: Final = (
-    0.1  # exponent of the tail: a run past its q95 is expected to go on for at least 7 % of what has passed
+    0.1  # exponent of the tail: the expected remaining runtime past q95 is at least 7 % of the elapsed one
 )
 _TAIL: Final = 1.0 - LEVELS[-1]
 _TAIL_WIDTH: Final = math.log((1.0 - LEVELS[2]) / _TAIL)
 _NEARLY_ONE: Final = 1.0 - 1e-12
-_MAX_LOG: Final = math.log(100 * 365 * 86400.0)  # no forecast says more than a century
+_MAX_LOG: Final = math.log(100 * 365 * 86400.0)  # forecasts are capped at a century
 
 
 class Source(StrEnum):
-    """What a forecast is based on."""
+    """The basis of a forecast."""
 
     MODEL = "Model"
     HINT = "Hint"
     LIMIT = "Limit"
     HISTORY = "History"  #: finished runs of the same class
     GLOBAL = "Global"  #: all finished runs
-    DEFAULT = "Default"  #: nothing is known at all
+    DEFAULT = "Default"  #: no data
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """How long a run takes in total, in seconds; `samples` finished runs stand behind it."""
+    """Quantiles of a run's total runtime in seconds, based on `samples` finished runs."""
 
     q10: float
     q50: float
@@ -60,7 +60,7 @@ class Forecast:
         return (self.q10, self.q50, self.q80, self.q90, self.q95)
 
     def at(self, level: float) -> float:
-        """The runtime that is not exceeded with this probability, 0 < level < 1. Raises ValueError for another level."""
+        """The quantile of the runtime at `level`, 0 < level < 1. Raises ValueError for another level."""
         if not 0.0 < level < 1.0:
             raise ValueError(f"quantile must lie between 0 and 1, not {level!r}")
         return math.exp(_log_at(self._logs(), 1.0 - level))
@@ -70,7 +70,7 @@ class Forecast:
         return 1.0 - _survival(self._logs(), math.log(seconds)) if seconds > 0 else 0.0
 
     def after(self, elapsed: float) -> Forecast:
-        """The same, knowing that the run has already taken `elapsed` seconds and goes on: total time, never in the past."""
+        """The forecast of the total runtime, conditional on `elapsed` seconds having passed; never less than `elapsed`."""
         if elapsed <= 0:
             return self
         logs = self._logs()
@@ -79,7 +79,7 @@ class Forecast:
         return Forecast(*_rising(values), source=self.source, samples=self.samples)
 
     def capped(self, limit: float | None, elapsed: float = 0.0) -> Forecast:
-        """No quantile beyond a hard limit, except where the run has outlived that already."""
+        """The forecast with no quantile above a hard limit, or above `elapsed` if the run has exceeded the limit."""
         if limit is None or limit <= 0:
             return self
         top = max(limit, elapsed)
@@ -99,7 +99,7 @@ class Forecast:
 
 
 def of_logs(logs: Sequence[float], source: Source, samples: int) -> Forecast:
-    """A forecast from the logarithms of its five quantiles, in any order they may have got into."""
+    """A forecast from the logarithms of its five quantiles, in any order."""
     values = [math.exp(min(max(log, 0.0), _MAX_LOG)) for log in sorted(logs)]
     return Forecast(*values, source=source.value, samples=samples)
 
@@ -110,7 +110,7 @@ def log_normal(mean: float, deviation: float, source: Source, samples: int) -> F
 
 
 def _segment(position: int) -> tuple[int, int]:
-    """The pair of quantiles whose line holds there; below the first the lowest line goes on."""
+    """The indices of the two quantiles to interpolate between; below the first quantile the lowest segment is extended."""
     right = min(max(position, 1), len(LEVELS) - 1)
     return right - 1, right
 

@@ -1,7 +1,6 @@
-"""The history store: finished and open runs in a database, SQLite by default, any that SQLAlchemy speaks to otherwise.
+"""The history store: finished and open runs in a database, SQLite by default, or any other that SQLAlchemy supports.
 
-Every call is one transaction: killed at any instant, the store holds all of it or nothing. Writing a run again replaces what was
-known of it. The store blocks; an event loop calls it in a thread.
+Every call is one atomic transaction. Writing a run again replaces it. Calls block; an event loop makes them in a thread.
 """
 
 from __future__ import annotations
@@ -36,20 +35,20 @@ class StoreError(RuntimeError):
 
 
 class HistoryStore:
-    """Runs by uid. Times are Unix seconds."""
+    """Store of runs by UID. Times are Unix seconds."""
 
     def __init__(self, url: str, *, retention: float = RETENTION, max_runs: int = MAX_RUNS) -> None:
-        """Open or create it. `url` is an SQLAlchemy URL, or the path of an SQLite file. Raises StoreError."""
+        """Open or create the store. `url` is an SQLAlchemy URL, or the path of an SQLite file. Raises StoreError."""
         self._retention, self._max_runs = retention, max_runs
         try:
             parsed = make_url(url if "://" in url else f"sqlite:///{url}")
         except ArgumentError as error:
-            raise StoreError(f"{url!r} is no database URL: {error}") from error
+            raise StoreError(f"{url!r} is not a database URL: {error}") from error
         self._name = parsed.render_as_string(hide_password=True)
         file = parsed.get_backend_name() == "sqlite" and parsed.database not in (None, "", ":memory:")
         try:
             if file and parsed.database:
-                files.make_private(Path(parsed.database))  # SQLite's further files get the mode of this one
+                files.make_private(Path(parsed.database))  # SQLite's other files get this file's mode
             self._engine = create_engine(parsed, **({"poolclass": NullPool} if file else {"pool_pre_ping": True}))
             if file:
                 event.listen(self._engine, "connect", _durable)
@@ -71,9 +70,9 @@ class HistoryStore:
         self._engine.dispose()
 
     def put(self, runs: Iterable[Run]) -> int:
-        """Write runs, all or none; a run that is there is replaced. Returns how many."""
+        """Write runs atomically, replacing existing ones. Returns their number."""
         by_uid = {run.uid: _row(run) for run in runs}
-        rows = [by_uid[uid] for uid in sorted(by_uid)]  # in one order, so that two writers never wait for each other
+        rows = [by_uid[uid] for uid in sorted(by_uid)]  # sorted, so that two writers can't deadlock
         try:
             with self._engine.begin() as connection:
                 for first in range(0, len(rows), _BATCH):
@@ -83,12 +82,12 @@ class HistoryStore:
         return len(rows)
 
     def runs(self, *, since: float = 0.0, limit: int | None = None) -> list[Run]:
-        """Runs submitted from `since` on, in the order of submission; with a `limit`, the latest ones."""
+        """Runs submitted at or after `since`, in order of submission; with a `limit`, the latest ones."""
         query = select(RUNS).where(RUNS.c.submit >= since).order_by(RUNS.c.submit.desc(), RUNS.c.uid.desc())
         return [_run(row) for row in reversed(self._all(query if limit is None else query.limit(limit)))]
 
     def find(self, text: str, limit: int = 20) -> list[Run]:
-        """Runs whose uid or name is `text` (or namespace/name), the latest first."""
+        """Runs whose UID or name is `text` (or namespace/name), latest first."""
         namespace, _, name = text.rpartition("/")
         wanted = (RUNS.c.name == name) & (RUNS.c.namespace == namespace) if namespace else RUNS.c.name == text
         query = select(RUNS).where((RUNS.c.uid == text) | wanted).order_by(RUNS.c.submit.desc()).limit(limit)
@@ -98,7 +97,7 @@ class HistoryStore:
         return int(self._all(select(func.count()).select_from(RUNS))[0][0])
 
     def keep(self, name: str, text: str) -> None:
-        """Keep a text under a name, in place of the one before."""
+        """Store a text under a name, replacing the previous one."""
         try:
             with self._engine.begin() as connection:
                 _upsert(connection, TALLIES, [{"name": name, "text": text}])
@@ -106,12 +105,12 @@ class HistoryStore:
             raise StoreError(f"{self._name}: {_reason(error)}") from error
 
     def kept(self, name: str) -> str | None:
-        """The text that was kept under a name."""
+        """The text stored under a name, or None."""
         rows = self._all(select(TALLIES.c.text).where(TALLIES.c.name == name))
         return rows[0][0] if rows else None
 
     def prune(self, now: float) -> int:
-        """Forget runs that are older than the retention or beyond the number that is kept. Returns how many."""
+        """Delete runs that are older than the retention or beyond the maximum number. Returns their number."""
         oldest = now - self._retention
         try:
             with self._engine.begin() as connection:
@@ -131,8 +130,8 @@ class HistoryStore:
 
 
 def _durable(connection: Any, _record: Any) -> None:
-    """SQLite: readers and one writer side by side, commits that outlive a power cut, and patience with another writer."""
-    connection.isolation_level = None  # transactions are begun by _begin, so that they hold changes of the schema too
+    """Configure SQLite: concurrent readers with one writer, commits that survive a power failure, waits for other writers."""
+    connection.isolation_level = None  # _begin starts transactions, so that they include schema changes
     cursor = connection.cursor()
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000"):
         cursor.execute(f"PRAGMA {pragma}")
@@ -140,15 +139,15 @@ def _durable(connection: Any, _record: Any) -> None:
 
 
 def _begin(connection: Connection) -> None:
-    """A writer takes its lock at once: one that has read before could find its turn gone."""
+    """Begin a transaction; a writer takes its lock at once, because upgrading a read lock can fail."""
     connection.exec_driver_sql("BEGIN" if connection.get_execution_options().get(_READS) else "BEGIN IMMEDIATE")
 
 
 def _upsert(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
-    """Write rows, in place of those with the same key."""
+    """Write rows, replacing those with the same key."""
     (key,) = table.primary_key.columns
     dialect = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}.get(connection.engine.dialect.name)
-    if dialect is None:  # no word for it that all databases understand: replace within the transaction
+    if dialect is None:  # no upsert that all databases support: delete and insert within the transaction
         connection.execute(delete(table).where(key.in_([row[key.name] for row in rows])))
         connection.execute(insert(table), list(rows))
         return
@@ -158,7 +157,7 @@ def _upsert(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]
 
 
 def _row(run: Run) -> dict[str, Any]:
-    """As it is stored: texts as long as they may be, and without the NUL that PostgreSQL does not take."""
+    """The stored row: texts truncated to their columns, without NUL, which PostgreSQL rejects."""
     row = {_RENAMED.get(name, name): getattr(run, name) for name in _FIELDS}
     for name, length in _TEXT_LIMITS.items():
         row[name] = row[name][:length]
@@ -166,8 +165,8 @@ def _row(run: Run) -> dict[str, Any]:
 
 
 def _run(row: Row[Any]) -> Run:
-    told = row._mapping
-    return Run(**{name: told[_RENAMED.get(name, name)] for name in _FIELDS})
+    columns = row._mapping
+    return Run(**{name: columns[_RENAMED.get(name, name)] for name in _FIELDS})
 
 
 def _reason(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""A run: one gang from its submission to its end, as far as it is known. What history stores and the model learns from."""
+"""A run: one gang from its submission to its end. The history stores runs, and the model learns from them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gangline.engine import accelerators_of, is_accelerator
 from gangline.engine.model import Workload
 from gangline.traces import TraceJob
 
-#: shorter runs count as this long: the logarithm of a runtime must exist
+#: minimum runtime, so that its logarithm is defined
 MIN_SECONDS: Final = 1.0
 
-#: Names of jobs and images, and words of a command, that are longer are all alike: thousands of them are remembered.
+#: longer names of jobs and images, and longer words of a command, are replaced by "#", because thousands are kept in caches
 LONGEST_WORD: Final = 512
 _DIGITS: Final = re.compile(r"\d+")
 _HASH: Final = re.compile(r"(?<![a-z0-9])(?=[a-z]*\d)[a-z0-9]{5,}(?![a-z0-9])")
@@ -25,7 +25,7 @@ _HASH: Final = re.compile(r"(?<![a-z0-9])(?=[a-z]*\d)[a-z0-9]{5,}(?![a-z0-9])")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Times are Unix seconds, spans are seconds. Empty strings and None say: not known."""
+    """One run. Times are Unix seconds, durations seconds. Empty strings and None mean: unknown."""
 
     uid: str
     submit: float
@@ -38,14 +38,14 @@ class Run:
     image: str = ""
     command: str = ""
     flavor: str = ""
-    limit: float | None = None  #: it is stopped after this long
-    hint: float | None = None  #: what its author expects
+    limit: float | None = None  #: maximum runtime, after which the run is stopped
+    hint: float | None = None  #: runtime expected by its author
     start: float | None = None
     finish: float | None = None
 
     @property
     def seconds(self) -> float | None:
-        """How long it ran; None until it has finished."""
+        """The runtime; None until the run has finished."""
         if self.start is None or self.finish is None:
             return None
         return max(MIN_SECONDS, self.finish - self.start)
@@ -60,7 +60,7 @@ class Run:
 
 
 def from_trace(job: TraceJob) -> Run:
-    """A job of a trace; where the trace tells no queueing delay, it started when it was submitted."""
+    """The run of a trace's job; without a queueing delay in the trace, it started at its submission."""
     start = job.submit + (job.wait or 0.0)
     return Run(
         uid=job.id,
@@ -89,9 +89,9 @@ def from_workload(
     hint: float | None = None,
     finished_at: float | None = None,
 ) -> Run:
-    """A Workload of the engine with what its job tells beyond it: `name` of the job, the main container's command line.
+    """The run of an engine Workload, with attributes of its job: `name` of the job, the main container's image and command line.
 
-    The run counts from the admission; `limit` defaults to the Workload's maximum execution time.
+    The run starts with the admission; `limit` defaults to the Workload's maximum execution time.
     """
     limit = limit if limit is not None else workload.max_execution_seconds
     return Run(
@@ -114,20 +114,20 @@ def from_workload(
 
 
 def flavor_of(workload: Workload) -> str:
-    """The flavor of its accelerators, or of whatever it holds where it asks for none."""
+    """The flavor of the workload's accelerators; without accelerators, of its first resource; "" if not admitted."""
     if workload.admission is None:
         return ""
     flavors = {r: f for pods in workload.admission.pod_sets for r, f in pods.flavors.items()}
     return next((f for r, f in flavors.items() if is_accelerator(r)), next(iter(flavors.values()), ""))
 
 
-# --- what makes two jobs alike ------------------------------------------------------------------------------------------
+# --- similarity of jobs -------------------------------------------------------------------------------------------------
 
 
 @bounded.parser(LONGEST_WORD, instead="#")
 @lru_cache(maxsize=4096)
 def fold(name: str) -> str:
-    """A job's name without what changes from run to run: generated suffixes and digits.
+    """A job's name without the parts that change from run to run: generated suffixes and digits.
 
     >>> fold("train-resnet-0042-x7k2p")
     'train-resnet-#-#'
@@ -151,7 +151,7 @@ def image_name(image: str) -> str:
 
 
 def command_shape(command: Sequence[str]) -> str:
-    """A command line without its values: the program, its script and the names of its options, in their order.
+    """A command line without its values: the program, its script and the names of its options, in order.
 
     >>> command_shape(["python", "train.py", "--lr", "0.1", "--epochs=90", "data/7"])
     'python train.py --lr --epochs'
@@ -166,7 +166,7 @@ def command_shape(command: Sequence[str]) -> str:
 
 
 def hint_seconds(expected: float | None, steps: int | None, seconds_per_step: float | None) -> float | None:
-    """What the author expects: said outright, or as steps times seconds (as analytic predictors of a step give it).
+    """The author's expected runtime: given directly, or as steps times seconds per step (as analytic step predictors give it).
 
     Raises ValueError for a hint that is not positive.
     """
@@ -181,11 +181,11 @@ def hint_seconds(expected: float | None, steps: int | None, seconds_per_step: fl
 
 @dataclass(slots=True)
 class StartedRun:
-    """A run that has started: what was forecast for it (log seconds by level), and how long it took once that is known."""
+    """A run that has started: its forecast (log seconds by level), and its runtime once it has finished."""
 
     uid: str
     start: float
     logs: tuple[float, ...]
     finish: float = math.nan
     target: float = math.nan  #: log seconds
-    group: str = ""  #: runs that may be wrong in a way of their own: a queue's of one size class
+    group: str = ""  #: calibration group: a queue's runs of one size class

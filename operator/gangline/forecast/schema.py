@@ -1,4 +1,4 @@
-"""The tables of the history store, and how a database of an older version becomes one of this version."""
+"""The tables of the history store, and migrations from older versions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 METADATA: Final = MetaData()
-#: of the lock that whoever migrates holds: "gangline" in ASCII
+#: key of the advisory lock held during migrations: "gangline" in ASCII
 _MIGRATING: Final = 0x67616E676C696E65
 
 VERSION_TABLE: Final = Table("gangline_schema", METADATA, Column("version", Integer, nullable=False))
@@ -50,7 +50,7 @@ RUNS: Final = Table(
     Index("gangline_runs_finish", "finish"),
 )
 
-#: numbers that go on from one process to the next, as text of whoever keeps them
+#: counters that survive a restart of the process, as text in the owner's format
 TALLIES: Final = Table(
     "gangline_tallies",
     METADATA,
@@ -67,26 +67,26 @@ def _add_tallies(connection: Connection) -> None:
     TALLIES.create(connection, checkfirst=True)
 
 
-#: step n brings a database from version n + 1 to n + 2. Steps are never changed once released, only added.
+#: step n migrates a database from version n + 1 to n + 2. Released steps are never changed, only added.
 MIGRATIONS: Sequence[Callable[[Connection], None]] = (_add_tallies,)
 
 
 def migrate(connection: Connection) -> None:
-    """Bring the database to this version, within the caller's transaction. Raises SchemaError for a newer one."""
-    wanted = 1 + len(MIGRATIONS)
-    if connection.dialect.name == "postgresql":  # two may begin at once; SQLite's writers take turns anyway
+    """Migrate the database to this version, within the caller's transaction. Raises SchemaError for a newer version."""
+    latest = 1 + len(MIGRATIONS)
+    if connection.dialect.name == "postgresql":  # two processes may migrate at once; SQLite has only one writer anyway
         connection.execute(select(func.pg_advisory_xact_lock(_MIGRATING)))
     version = _version(connection)
-    if version > wanted:
-        raise SchemaError(f"the history has schema version {version}; this Gangline knows up to {wanted}")
+    if version > latest:
+        raise SchemaError(f"the history has schema version {version}; this Gangline knows up to {latest}")
     if version == 0:
         METADATA.create_all(connection)
-        connection.execute(insert(VERSION_TABLE).values(version=wanted))
+        connection.execute(insert(VERSION_TABLE).values(version=latest))
         return
     for step in MIGRATIONS[version - 1 :]:
         step(connection)
-    if version < wanted:
-        connection.execute(update(VERSION_TABLE).values(version=wanted))
+    if version < latest:
+        connection.execute(update(VERSION_TABLE).values(version=latest))
 
 
 def _version(connection: Connection) -> int:

@@ -1,4 +1,4 @@
-"""How a model is trained."""
+"""Settings of the model's training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    rows: int = 60_000  #: the latest finished runs that are learned from; older ones only fill the classes' history
+    rows: int = 60_000  #: number of latest finished runs used for training; older ones only fill the classes' history
     rounds: int = 80
     leaves: int = 31
     rate: float = 0.08
@@ -16,8 +16,8 @@ class Settings:
     bins: int = 63
     threads: int = 2
     seed: int = 1
-    holdout: float = 0.1  #: share of the runs, the latest, that the model does not see: they calibrate and validate it
-    holdout_seconds: float = 7 * 86400.0  #: but no longer than this
+    holdout: float = 0.1  #: share of the latest runs that is held out for calibration and validation
+    holdout_seconds: float = 7 * 86400.0  #: maximum duration of the held-out period
 
 
 DEFAULTS: Final = Settings()

@@ -1,4 +1,4 @@
-"""How far forecasts of the latest runs were off: the arithmetic behind `calibration`."""
+"""Residuals of the latest runs' forecasts: the arithmetic of `calibration`."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ from gangline.forecast.runs import StartedRun
 
 Floats = NDArray[np.float64]
 
-HALF_LIFE: Final = 86400.0  # seconds after which a run counts half
-_WINDOW: Final = 8  # half-lives that are looked back on
+HALF_LIFE: Final = 86400.0  # seconds after which a run's weight is halved
+_WINDOW: Final = 8  # length of the window in half-lives
 _MAX_HALF_LIFE: Final = 16 * 86400.0
-_ENOUGH: Final = 200.0  # effective runs: below, the half-life is doubled
-_PRIOR: Final = 20.0  # effective runs that speak for no correction
-_GROUP_PRIOR: Final = 1000.0  # effective runs that speak for a group being like all others
+_ENOUGH: Final = 200.0  # effective runs: with fewer, the half-life is doubled
+_PRIOR: Final = 20.0  # weight of a zero correction, in effective runs
+_GROUP_PRIOR: Final = 1000.0  # weight of the overall correction in a group's, in effective runs
 _MAX_WEIGHT: Final = 20.0
-_MANY: Final = 1000  # values from which on a sample is asked first, to sort only those around what it says …
-_EVERY: Final = 16  # … every so many-th of them …
-_AROUND: Final = 0.08  # … and by so much of all weight it may be wrong
+_MANY: Final = (
+    1000  # number of values from which on a sample brackets the quantile, so that only values in the bracket are sorted
+)
+_EVERY: Final = 16  # sampling interval
+_AROUND: Final = 0.08  # half-width of the bracket, as a share of the total weight
 
 
 def censoring_weights(at_risk: Floats, decay: Floats, durations: Floats) -> Floats:
-    """One over the share (weighted by `decay`) of all runs that have been at risk for as long as each duration."""
+    """Per duration, one over the share (weighted by `decay`) of runs that have been at risk for at least that long."""
     order = np.argsort(at_risk, kind="stable")
     beyond = np.append(np.cumsum(decay[order][::-1])[::-1], 0.0) / decay.sum()
     share = beyond[np.searchsorted(at_risk[order], durations, side="left")]
@@ -36,9 +38,9 @@ def censoring_weights(at_risk: Floats, decay: Floats, durations: Floats) -> Floa
 
 
 def weighted_quantile(values: Floats, weights: Floats, level: float) -> float:
-    """The smallest value that `level` of all weight does not exceed.
+    """The smallest value with at least `level` of the total weight at or below it.
 
-    Of many values only those are sorted that lie around the answer as a sample has it, if it does lie there.
+    With many values, only those in a bracket from a sample are sorted, if the answer lies in the bracket.
     """
     goal = level * float(weights.sum())
     if len(values) >= _MANY:
@@ -52,27 +54,27 @@ def weighted_quantile(values: Floats, weights: Floats, level: float) -> float:
 
 
 def _answer(values: Floats, weights: Floats, goal: float) -> float:
-    """The smallest value up to which there is so much weight: the first, or the last, where the goal lies outside."""
-    order = np.argsort(values)  # whichever of equal values comes first: the answer is a value
+    """The smallest value whose cumulative weight reaches `goal`, clamped to the first and last value."""
+    order = np.argsort(values)  # no stable sort needed: only the value counts
     place = int(np.searchsorted(np.cumsum(weights[order]), goal))
     return float(values[order[min(len(values) - 1, place)]])
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Runs that have started: one row each."""
+    """Runs that have started, one row per run."""
 
     age: Floats  #: seconds since its start
     done: NDArray[np.bool_]  #: whether it has finished
     target: Floats  #: log seconds, if so
-    logs: Floats  #: what was forecast, one column per level
+    logs: Floats  #: forecasts, one column per level
 
     def of(self, rows: NDArray[np.intp]) -> Evidence:
         return Evidence(self.age[rows], self.done[rows], self.target[rows], self.logs[rows])
 
 
 class Corrections:
-    """Shifts as of one moment; a group's are computed when they are first asked for."""
+    """Shifts as of one instant; a group's shifts are computed on first use."""
 
     def __init__(self, evidence: Evidence, groups: NDArray[np.int32], codes: Mapping[str, int]) -> None:
         self._evidence = evidence
@@ -82,7 +84,7 @@ class Corrections:
         self._known: dict[str, Floats] = {"": self._usual}
 
     def of(self, group: str) -> Floats:
-        """Of a group; of all together for "" and for a group of which nothing is known."""
+        """The shifts of a group; those of all runs for "" and for an unknown group."""
         found = self._known.get(group)
         if found is None:
             rows = np.flatnonzero(self._groups == self._codes.get(group, -1))
@@ -92,7 +94,7 @@ class Corrections:
 
 
 class Ledger:
-    """The latest runs in columns. All that ever came are numbered; a run's row is its number modulo the ledger's length."""
+    """Ring buffer of the latest runs, by column. Runs are numbered in order; a run's row is its number modulo the length."""
 
     def __init__(self, length: int) -> None:
         self._length = length
@@ -108,7 +110,7 @@ class Ledger:
         return min(self._number, self._length)
 
     def append(self, record: StartedRun) -> int:
-        """Its number."""
+        """Add a run. Returns its number."""
         row = self._number % self._length
         self._start[row], self._finish[row], self._target[row] = record.start, record.finish, record.target
         self._logs[row] = record.logs
@@ -122,12 +124,12 @@ class Ledger:
             self._finish[number % self._length], self._target[number % self._length] = at, target
 
     def strike(self, number: int) -> None:
-        """The run teaches nothing."""
+        """Exclude the run from calibration."""
         if number >= self._number - self._length:
             self._start[number % self._length] = math.nan
 
     def corrections(self, now: float) -> Corrections:
-        """By the runs that had started by `now`."""
+        """The corrections from the runs that had started by `now`."""
         rows = np.arange(max(0, self._number - self._length), self._number) % self._length
         start = self._start[rows]
         rows = rows[(now - _WINDOW * _MAX_HALF_LIFE <= start) & (start <= now)]
@@ -136,7 +138,7 @@ class Ledger:
 
 
 def shifts(evidence: Evidence, usual: Floats, prior: float) -> Floats:
-    """How far each column of logs has to move to cover what it says; with few runs it stays near `usual`."""
+    """The shift that gives each column of logs its nominal coverage; with few runs shrunk towards `usual`."""
     half_life = HALF_LIFE
     while True:
         recent = evidence.age <= _WINDOW * half_life

@@ -1,4 +1,4 @@
-"""What is remembered of one class of runs: its latest runtimes, and who of it is running."""
+"""Statistics of one class of runs: its latest runtimes and its running runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from typing import Final
 
-WINDOW: Final = 30  # finished runs that a class remembers
+WINDOW: Final = 30  # number of finished runs kept per class
 _EWMA: Final = 0.3
 NAN: Final = math.nan
 
@@ -20,12 +20,12 @@ _EMPTY: Final = [NAN] * len(COLUMNS)
 
 
 def empty() -> list[float]:
-    """The columns of a key that the run does not have."""
+    """The columns for a key that the run lacks."""
     return _EMPTY
 
 
 class ClassStats:
-    """Log runtimes of the last runs of one class. Times are seconds; finishes arrive in the order of time."""
+    """Log runtimes of the last runs of one class. Times are seconds; finishes arrive in time order."""
 
     __slots__ = (
         "_ewma", "_finished_at", "_last", "_last_submit", "_last_uid", "_last_value", "_logs", "_second", "_sorted",
@@ -42,8 +42,8 @@ class ClassStats:
         self._finished_at = NAN
         self._last_submit = NAN
         self._last_uid = ""
-        self._last_value = NAN  # log runtime of the run that was submitted last, once it has finished
-        self._started: dict[str, float] = {}  # running: uid -> start, in the order of their starts
+        self._last_value = NAN  # log runtime of the last submitted run, once it has finished
+        self._started: dict[str, float] = {}  # running runs: uid -> start, in order of start
 
     def submitted(self, uid: str, at: float) -> None:
         self._last_submit, self._last_uid, self._last_value = at, uid, NAN
@@ -52,7 +52,7 @@ class ClassStats:
         self._started[uid] = at
 
     def stopped(self, uid: str) -> None:
-        """It runs no more, and nothing is learned from how long it ran."""
+        """The run stopped before it finished; its elapsed runtime is not used."""
         self._started.pop(uid, None)
 
     def finished(self, uid: str, at: float, log: float) -> None:
@@ -81,7 +81,7 @@ class ClassStats:
 
     @property
     def variance(self) -> float:
-        """Of the remembered log runtimes; not a number below two of them."""
+        """Sample variance of the kept log runtimes; NaN with fewer than two."""
         n = len(self._logs)
         return max(0.0, (self._sum_squares - self._sum * self._sum / n) / (n - 1)) if n > 1 else NAN
 
@@ -90,7 +90,7 @@ class ClassStats:
         return len(self._logs)
 
     def last_two_seconds(self) -> float:
-        """The mean runtime in seconds of the last two finished runs (of one where there is but one); NaN without any."""
+        """Mean runtime in seconds of the last two finished runs (or of the only one); NaN without any."""
         if math.isnan(self._second):
             return math.exp(self._last)
         return (math.exp(self._last) + math.exp(self._second)) / 2
@@ -99,7 +99,7 @@ class ClassStats:
         return self._sorted[len(self._sorted) // 2] if self._sorted else NAN
 
     def columns(self, now: float) -> list[float]:
-        """The values of COLUMNS as they are known at `now`."""
+        """The values of COLUMNS as known at `now`."""
         n = len(self._sorted)
         if n:
             mean = self._sum / n

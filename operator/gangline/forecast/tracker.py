@@ -1,7 +1,7 @@
-"""What is known at an instant: runs are submitted, start and finish, and the classes they belong to remember it.
+"""Class statistics and open runs, updated as runs are submitted, start and finish.
 
-Facts arrive in the order of time. What a run's feature vector holds was known when it was taken: only runs that had finished by
-then count, and of running ones only how long they have run.
+Facts arrive in time order. A run's feature vector contains only what was known when it was computed: finished runs, and the
+elapsed runtimes of running ones.
 """
 
 from __future__ import annotations
@@ -18,46 +18,46 @@ from gangline.forecast.keys import CLASSES, KEYS, Key, keys_of
 from gangline.forecast.runs import Run
 from gangline.forecast.stats import ClassStats
 
-MAX_CLASSES: Final = 20_000  # classes remembered per key; the longest unused go first
+MAX_CLASSES: Final = 20_000  # classes kept per key; least recently used ones are dropped first
 _KEY_NAMES: Final = tuple(KEYS)
 _RATIOS: Final = ("hint", "limit")
-#: An author's hints are corrected by how much longer than said the author's runs took, as if so many runs had been right …
+#: An author's hints are corrected by the ratio of runtimes to hints, shrunk as if this many runs had matched their hints, …
 _DOUBT: Final = 3.0
 _KNOWN: Final = 3
-#: … and by so many times what the errors (in logs) scatter beyond this, 0.7 being a factor of two
+#: … plus _WARINESS times the standard deviation of the log errors in excess of _USUAL_SCATTER (0.7 is a factor of two)
 _WARINESS, _USUAL_SCATTER = 3.0, 1.0
-#: seconds after which what was said and ran counts half
+#: seconds after which the weight of hints and runtimes is halved
 _HALF_LIFE: Final = 86_400.0
 
 
 @dataclass(slots=True)
-class _Word:
-    """What an author's hints were worth: log(runtime / hint) of the last runs; the seconds that all ran and were said, fading.
+class _HintRecord:
+    """Accuracy of an author's hints: log(runtime / hint) of the last runs, and decaying sums of runtimes and hints in seconds.
 
-    Seconds count, since an author who is right about a hundred short runs may be wrong about the long one that matters.
+    The sums give long runs more weight: hints may be right for a hundred short runs and wrong for the long one that matters.
     """
 
     ratios: ClassStats = field(default_factory=ClassStats)
     ran: float = 0.0
-    said: float = 0.0
+    hinted: float = 0.0
     _at: float = 0.0
 
     def finished(self, uid: str, at: float, seconds: float, hint: float) -> None:
         faded = 0.5 ** (max(0.0, at - self._at) / _HALF_LIFE)
-        self.ran, self.said = self.ran * faded + seconds, self.said * faded + hint
+        self.ran, self.hinted = self.ran * faded + seconds, self.hinted * faded + hint
         self._at = max(self._at, at)
         self.ratios.finished(uid, at, math.log(seconds / hint))
 
     def correction(self) -> float:
-        """What to add to the logarithm of a hint: by the sums or, sooner, by the last runs, and more where these scatter."""
+        """Correction of a log hint: the larger of the ratio of sums and the mean of the last runs, plus a term for scatter."""
         scatter = max(0.0, math.sqrt(self.ratios.variance) - _USUAL_SCATTER)
         share = self.ratios.remembered / (self.ratios.remembered + _DOUBT)
-        return share * (max(math.log(self.ran / self.said), self.ratios.mean) + _WARINESS * scatter)
+        return share * (max(math.log(self.ran / self.hinted), self.ratios.mean) + _WARINESS * scatter)
 
 
 @dataclass(slots=True)
 class _Open:
-    """A run that has not ended: what is told of it, its keys, and what became of it since."""
+    """A run that has not ended: its attributes, keys, start and flavor."""
 
     run: Run
     keys: list[Key]
@@ -74,30 +74,30 @@ class Tracker:
         self._classes: tuple[OrderedDict[Key, ClassStats], ...] = tuple(OrderedDict() for _ in KEYS)
         self._open: dict[str, _Open] = {}
         self._asked: tuple[Run | None, list[Key]] = (None, [])
-        #: how much longer than said runs took, in logs: by what was said, for one owner and for all
+        #: log(runtime / hint) and log(runtime / limit), by ("hint" or "limit", owner)
         self._ratios: dict[tuple[str, Key], ClassStats] = {}
-        self._words: OrderedDict[Key, _Word] = OrderedDict()
+        self._hint_records: OrderedDict[Key, _HintRecord] = OrderedDict()
 
     @property
     def scale(self) -> FlavorScale:
         return self._scale
 
     def rescale(self, scale: FlavorScale) -> None:
-        """Use other ratios between flavors from now on; what has been observed stays as it was taken."""
+        """Use other flavor offsets from now on; recorded statistics are not changed."""
         self._scale = scale
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._open
 
     def run(self, uid: str) -> Run | None:
-        """The run as it is known, if it has not ended."""
+        """The open run with its current start and flavor; None if unknown."""
         known = self._open.get(uid)
         return None if known is None else replace(known.run, start=known.start, finish=None, flavor=known.flavor)
 
     # --- facts --------------------------------------------------------------------------------------------------------
 
     def submitted(self, run: Run) -> None:
-        """A run exists; its start and finish are told apart. Told twice, the second says what has changed of it."""
+        """Add a run; its start and finish are reported separately. A repeated call updates its attributes."""
         if (known := self._open.get(run.uid)) is not None:
             self._changed(known, run)
             return
@@ -117,7 +117,7 @@ class Tracker:
                 entry.started(run.uid, known.start)
 
     def started(self, uid: str, at: float, flavor: str = "") -> None:
-        """It runs since `at`, on `flavor`. A run that is not known is not counted."""
+        """The run started at `at`, on `flavor`. An unknown run is ignored."""
         known = self._open.get(uid)
         if known is None:
             return
@@ -126,13 +126,13 @@ class Tracker:
             entry.started(uid, at)
 
     def stopped(self, uid: str) -> None:
-        """It was preempted or evicted: it waits again, and its time so far teaches nothing."""
+        """The run was preempted or evicted and is pending again; its elapsed runtime is not used."""
         if (known := self._open.get(uid)) is not None:
             self._withdraw(known)
             known.start = None
 
     def finished(self, uid: str, at: float) -> Run | None:
-        """It ended at `at`: its runtime counts from now on. Returns the run, or None where it had never started."""
+        """The run ended at `at`; its runtime is added to the statistics. Returns the run, or None if it never started."""
         known = self._open.pop(uid, None)
         if known is None or known.start is None:
             return None
@@ -144,7 +144,7 @@ class Tracker:
         return run
 
     def forget(self, uid: str) -> None:
-        """It is gone without having finished."""
+        """The run was deleted before it finished."""
         if (known := self._open.pop(uid, None)) is not None:
             self._withdraw(known)
 
@@ -153,7 +153,7 @@ class Tracker:
             entry.stopped(known.run.uid)
 
     def _keys(self, run: Run) -> list[Key]:
-        """keys_of, remembered for the run that was asked for last: it is looked at and then submitted."""
+        """keys_of, cached for the last run: its features are computed right before it is submitted."""
         if run is not self._asked[0]:
             self._asked = (run, keys_of(run))
         return self._asked[1]
@@ -172,10 +172,10 @@ class Tracker:
             classes.move_to_end(key)
         return entry
 
-    # --- what is known ------------------------------------------------------------------------------------------------
+    # --- statistics ---------------------------------------------------------------------------------------------------
 
     def columns(self, run: Run, now: float) -> list[float]:
-        """What the classes of a run know at `now`: stats.COLUMNS for each of KEYS, one after the other."""
+        """The statistics of a run's classes at `now`: stats.COLUMNS for each of KEYS, concatenated."""
         values: list[float] = []
         for classes, key in zip(self._classes, self._keys(run), strict=True):
             entry = classes.get(key) if key is not None else None
@@ -192,49 +192,49 @@ class Tracker:
         return found
 
     def class_of(self, run: Run, at_least: int = 1) -> tuple[str, ClassStats] | None:
-        """The finest class of a run with that many finished runs."""
+        """The most specific class of a run with at least `at_least` finished runs."""
         found = self.stats(run)
         return next(((n, found[n]) for n in CLASSES if n in found and found[n].remembered >= at_least), None)
 
     def everything(self) -> ClassStats | None:
-        """The history of all runs, if any has been seen."""
+        """The statistics of all runs, or None without any."""
         return self._classes[_KEY_NAMES.index("all")].get("")
 
-    def ratio(self, said: str, run: Run) -> ClassStats | None:
-        """log(runtime / what was said) of finished runs: the author's if there are some, else the namespace's or everyone's."""
-        entries = (self._ratios.get((said, owner)) for owner in _owners(run))
+    def ratio(self, kind: str, run: Run) -> ClassStats | None:
+        """log(runtime / hint) or log(runtime / limit) of finished runs: the author's, else the namespace's, else of all runs."""
+        entries = (self._ratios.get((kind, owner)) for owner in _owners(run))
         return next((entry for entry in entries if entry is not None and entry.remembered >= 3), None)
 
     def believed(self, run: Run) -> float:
-        """The hint in log seconds, as its author is to be understood; NaN where there is none.
+        """The corrected hint in log seconds; NaN without a hint.
 
-        A user label can be chosen anew for every job, a namespace can't: an author without a past is taken for the namespace.
+        A user label can be chosen anew for every job, a namespace can't: authors without history get the namespace's correction.
         """
         if not run.hint:
             return math.nan
-        words = (self._words.get(owner) for owner in _owners(run)[:2])
-        past = next((word for word in words if word is not None and word.ratios.remembered >= _KNOWN), None)
+        records = (self._hint_records.get(owner) for owner in _owners(run)[:2])
+        past = next((record for record in records if record is not None and record.ratios.remembered >= _KNOWN), None)
         return math.log(run.hint) + (past.correction() if past is not None else 0.0)
 
     def _learn_ratios(self, run: Run) -> None:
         if run.hint:
             for owner in _owners(run)[:2]:
-                word = self._words.setdefault(owner, _Word())
-                self._words.move_to_end(owner)
-                word.finished(run.uid, run.finish or 0.0, math.exp(run.log_seconds), run.hint)
-            while len(self._words) > self._max:
-                self._words.popitem(last=False)
-        for said, value in zip(_RATIOS, (run.hint, run.limit), strict=True):
+                record = self._hint_records.setdefault(owner, _HintRecord())
+                self._hint_records.move_to_end(owner)
+                record.finished(run.uid, run.finish or 0.0, math.exp(run.log_seconds), run.hint)
+            while len(self._hint_records) > self._max:
+                self._hint_records.popitem(last=False)
+        for kind, value in zip(_RATIOS, (run.hint, run.limit), strict=True):
             if value:
                 for owner in _owners(run):
-                    entry = self._ratios.get((said, owner))
+                    entry = self._ratios.get((kind, owner))
                     if entry is None:
-                        entry = self._ratios[said, owner] = ClassStats()
+                        entry = self._ratios[kind, owner] = ClassStats()
                         if len(self._ratios) > self._max:
                             del self._ratios[next(iter(self._ratios))]
                     entry.finished(run.uid, run.finish or 0.0, run.log_seconds - math.log(value))
 
 
 def _owners(run: Run) -> tuple[Key, Key, None]:
-    """Of whom is remembered how wrong they were: the author, all of the namespace, everyone."""
+    """The owners of hint statistics: the author, the namespace, all."""
     return (run.namespace, run.user), (run.namespace,), None

@@ -1,4 +1,4 @@
-"""Training: finished runs in, a Model out. The same runs, settings and instant give the same model, byte for byte."""
+"""Training: builds a Model from finished runs. Equal runs, settings and instant give an identical model, byte for byte."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from gangline.forecast.calibration import group_of
 from gangline.forecast.dataset import Table
 from gangline.forecast.errors import TooFewRunsError
 from gangline.forecast.flavors import FlavorScale
-from gangline.forecast.quantile_model import Model, Validation
+from gangline.forecast.guard import Validation
+from gangline.forecast.quantile_model import Model
 from gangline.forecast.quantiles import LEVELS
 from gangline.forecast.runs import Run, StartedRun
 from gangline.forecast.settings import DEFAULTS, Settings
 from gangline.forecast.shifts import censoring_weights
 from gangline.forecast.tracker import Tracker
 
-#: fewer finished runs make no model
+#: minimum number of finished runs
 MIN_RUNS: Final = 200
-#: share of the runs that a model learns from as if nothing had been said of them
-_UNHEARD: Final = 0.1
+#: share of training runs whose hint (or limit) is removed
+_MASKED_SHARE: Final = 0.1
 
 
 def train(runs: Sequence[Run], now: float, settings: Settings = DEFAULTS) -> Model:
-    """A model of what is known at `now`: runs submitted before, finished ones to learn from, running ones as censored.
+    """Train on what is known at `now`: runs submitted before, finished ones as samples, running ones as censored.
 
     Raises TooFewRunsError.
     """
@@ -40,7 +41,7 @@ def train(runs: Sequence[Run], now: float, settings: Settings = DEFAULTS) -> Mod
 
 
 def fit(table: Table, scale: FlavorScale, now: float, settings: Settings = DEFAULTS) -> Model:
-    """A model from a table of what is known at `now`; see `train`."""
+    """Train on a table as known at `now`; see `train`."""
     started = table.where(np.array([run.start is not None for run in table.runs], dtype=bool))
     done = ~np.isnan(started.target)
     if done.sum() < MIN_RUNS:
@@ -50,7 +51,7 @@ def fit(table: Table, scale: FlavorScale, now: float, settings: Settings = DEFAU
     seen, unseen = submit < cut, submit >= cut
     columns = np.flatnonzero(~np.all(np.isnan(started.matrix[seen & done]), axis=0))
     weights = _weights(started, done, now)
-    matrix = _half_heard(started.matrix, settings.seed)
+    matrix = _masked(started.matrix, settings.seed)
     ensemble = _ensemble(matrix[seen & done][:, columns], started.target[seen & done], weights[seen[done]], settings)
     model = Model(
         ensemble=ensemble,
@@ -65,16 +66,16 @@ def fit(table: Table, scale: FlavorScale, now: float, settings: Settings = DEFAU
     return _validated(model, started.where(unseen))
 
 
-def _half_heard(matrix: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
-    """Some rows without what was said of them: a model that has always seen a hint would take a missing one for a second."""
-    heard = matrix.copy()
+def _masked(matrix: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
+    """The matrix with some hints and limits removed, so that the model learns to handle missing values."""
+    masked = matrix.copy()
     for name in ("hint", "limit"):
-        heard[np.random.default_rng(seed).random(len(heard)) < _UNHEARD, features.NAMES.index(name)] = np.nan
-    return heard
+        masked[np.random.default_rng(seed).random(len(masked)) < _MASKED_SHARE, features.NAMES.index(name)] = np.nan
+    return masked
 
 
 def _weights(table: Table, done: NDArray[np.bool_], now: float) -> NDArray[np.float64]:
-    """Of the finished runs: long ones that began lately have mostly not finished, so those that have count for them."""
+    """Weights of the finished runs (inverse probability of censoring): recent long runs have mostly not finished yet."""
     age = now - np.array([run.start or 0.0 for run in table.runs])
     seconds = np.array([run.seconds or 0.0 for run in table.runs])[done]
     return censoring_weights(age, np.ones(len(age)), np.minimum(seconds, age[done]))
@@ -90,7 +91,7 @@ def _ensemble(
         "learning_rate": settings.rate,
         "min_data_in_leaf": min_leaf,
         "max_bin": settings.bins,
-        "num_threads": 1,  # the quantiles are trained side by side: threads within one would wait for each other
+        "num_threads": 1,  # quantiles are trained in parallel; threads within one would only contend
         "seed": settings.seed,
         "deterministic": True,
         "force_row_wise": True,
@@ -105,7 +106,7 @@ def _ensemble(
 
 
 def _validated(model: Model, unseen: Table) -> Model:
-    """The model with what it forecasts for runs that it has not seen, and how well."""
+    """The model with its predictions for the held-out runs and its validation."""
     if not len(unseen):
         return model
     logs = model.predict(unseen.matrix)

@@ -1,7 +1,7 @@
-"""Training in a process of its own: the deciding process neither waits for it nor shares its memory with it.
+"""Training in a separate process, so that the operator process neither waits for it nor holds its memory.
 
-The worker reads the store itself and writes the model file, whole or not at all. What to do arrives on its standard input, so
-that no password shows in the list of processes.
+The worker reads the store itself and writes the model file atomically. Its task arrives on standard input, so that no password
+appears in the process list.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TOO_FEW: Final = 3  # exit status
 
 
 def train_in_process(url: str, out: Path, now: float, settings: Settings = DEFAULTS, timeout: float = TIMEOUT) -> Model:
-    """As `train_file`, and return the model."""
+    """Train as `train_file` does, and return the model."""
     from gangline.forecast.quantile_model import load
 
     train_file(url, out, now, settings, timeout)
@@ -53,12 +53,12 @@ def train_file(url: str, out: Path, now: float, settings: Settings = DEFAULTS, t
     except subprocess.TimeoutExpired as error:
         raise TrainingError(f"training took longer than {timeout:g} seconds") from error
     if done.returncode:
-        said = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]
-        raise TooFewRunsError(said) if done.returncode == _TOO_FEW else TrainingError(said)
+        message = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]
+        raise TooFewRunsError(message) if done.returncode == _TOO_FEW else TrainingError(message)
 
 
 def main() -> int:
-    """The worker: a task as JSON on standard input, a model file as its result."""
+    """Run the worker: reads a task as JSON from standard input, writes a model file. Returns the exit status."""
     os.nice(_NICE)
     from gangline.forecast.training import train
 

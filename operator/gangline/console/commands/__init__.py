@@ -1,4 +1,4 @@
-"""The subcommands of `gangline`, one module each: options in, output and exit status out.
+"""The subcommands of `gangline`, one module per command: options in, output and exit status out.
 
-More than a dozen modules, as there are so many commands; what they share lies in `views`, `stack` and `run`.
+Code that several commands share is in `views`, `stack` and `run`.
 """

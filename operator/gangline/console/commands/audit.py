@@ -1,4 +1,4 @@
-"""`gangline audit`: decide a record of the operator again, and see whether it kept its promises."""
+"""`gangline audit`: repeats the decisions of an operator's audit record and checks the promised start times."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from gangline.engine import BACKFILL, EARLY_END
 
 @click.command("audit")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("-o", "--output", type=click.Choice(["json"]), default=None, help="Only the JSON object.")
+@click.option("-o", "--output", type=click.Choice(["json"]), default=None, help="Print only the JSON object.")
 def command(file: Path, output: str | None) -> None:
-    """Play the record FILE (`gangline operator --audit FILE`) to the same engine.
+    """Replay the audit record FILE (`gangline operator --audit FILE`) through the engine and compare the decisions.
 
-    Exit status 0: every decision came out as recorded, and no workload that was started early kept a reserved one waiting
-    against the policy of its queue. Else 1. What was put aside (FILE.1, FILE.2, …) is read as well. The last line is JSON.
+    Exit status 0: every round of decisions equals the recorded one, and no workload that was started early delayed a
+    reserved head against the policy of its queue. Otherwise 1. Rotated files (FILE.1, FILE.2, …) are read too. The last line
+    of the output is JSON.
     """
     outcome = Outcome()
     try:
@@ -30,7 +31,7 @@ def command(file: Path, output: str | None) -> None:
     except (FactError, OSError) as error:
         raise click.ClickException(str(error)) from error
     if not outcome.runs:
-        raise click.ClickException(f"{file}: no run of an operator begins in it")
+        raise click.ClickException(f"{file}: the record contains no start of an operator run")
     if output is None:
         for line in lines(outcome):
             click.echo(line)
@@ -40,26 +41,26 @@ def command(file: Path, output: str | None) -> None:
 
 
 def lines(outcome: Outcome) -> list[str]:
-    """The outcome for people."""
+    """The outcome as text lines."""
     span = age((outcome.last - outcome.first) / 1000)
     rounds = f"{outcome.rounds} rounds of decisions over {span}, from {_time(outcome.first)} to {_time(outcome.last)}"
-    told = [f"{rounds}; {outcome.facts} facts, {outcome.runs} run(s) of the operator"]
+    report = [f"{rounds}; {outcome.facts} facts, {outcome.runs} run(s) of the operator"]
     if outcome.partial:
-        told.append("the record begins within a run: what was known then stands at its head")
-    told += ["", plain(_decisions(outcome)), "", plain(_heads(outcome)), ""]
+        report.append("the record begins within a run; its first entries hold the state at that time")
+    report += ["", plain(_decisions(outcome)), "", plain(_heads(outcome)), ""]
     if outcome.differing:
-        told.append(f"✗ {outcome.differing} of {outcome.rounds} rounds came out otherwise:")
+        report.append(f"✗ {outcome.differing} of {outcome.rounds} rounds differ:")
         for difference in outcome.differences:
-            told.append(f"    {_time(difference.now)}")
-            told += [f"      recorded only: {name}" for name in difference.recorded]
-            told += [f"      decided anew only: {name}" for name in difference.repeated]
+            report.append(f"    {_time(difference.now)}")
+            report += [f"      only recorded: {name}" for name in difference.recorded]
+            report += [f"      only in the replay: {name}" for name in difference.repeated]
     else:
-        told.append("✓ every decision came out as recorded")
+        report.append("✓ every decision equals the recorded one")
     if outcome.broken:
-        told.append(f"✗ reserved heads were delayed for {outcome.broken:g} s against the policy of their queue")
+        report.append(f"✗ reserved heads were delayed for {outcome.broken:g} s against the policy of their queue")
     elif outcome.revoke:
-        told.append("✓ no reserved head was delayed by what its policy promises it is not")
-    return [*told, ""]
+        report.append("✓ no reserved head was delayed against the policy of its queue")
+    return [*report, ""]
 
 
 def _decisions(outcome: Outcome) -> Rows:
@@ -69,7 +70,7 @@ def _decisions(outcome: Outcome) -> Rows:
 
 
 def _heads(outcome: Outcome) -> Rows:
-    """By queue: how its reserved heads fared."""
+    """One row per queue: the starts and delays of its reserved heads."""
     cells: list[tuple[str, ...]] = []
     for queue in sorted({*outcome.revoke, *outcome.head_delay}):
         started = [head for head in outcome.heads if head.cluster_queue == queue]

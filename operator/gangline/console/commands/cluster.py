@@ -1,4 +1,4 @@
-"""`gangline cluster`: a local control plane that stays up in the background."""
+"""`gangline cluster`: a local control plane that runs in the background."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.nodes import NodePool, create_pools_in
 
 named = click.option(
-    "--name", default=DEFAULT_NAME, show_default=True, metavar="NAME", help="Which control plane, if you keep several."
+    "--name", default=DEFAULT_NAME, show_default=True, metavar="NAME", help="Name of the control plane."
 )
 
 
 @click.group()
 def command() -> None:
-    """A real local control plane (etcd, kube-apiserver, …) with simulated nodes."""
+    """Manage a local control plane (etcd, kube-apiserver, …) with simulated nodes."""
 
 
 @command.command()
 @named
 @click.option("--nodes", default=0, show_default=True, type=click.IntRange(0, 5000), help="Simulated nodes to create.")
-@click.option("--gpus", default=8, show_default=True, type=click.IntRange(0, 1000), help="GPUs of each of them.")
+@click.option("--gpus", default=8, show_default=True, type=click.IntRange(0, 1000), help="GPUs per simulated node.")
 def up(name: str, nodes: int, gpus: int) -> None:
-    """Start it in the background; nothing happens when it is up."""
+    """Start the control plane in the background. Does nothing if it is already up."""
     with plain_errors():
         cluster = NamedCluster(name)
         before = cluster.status().up
@@ -45,20 +45,20 @@ def up(name: str, nodes: int, gpus: int) -> None:
 
 @command.command()
 @named
-@click.option("--keep-data", is_flag=True, help="Keep what is stored in it for the next `up`.")
+@click.option("--keep-data", is_flag=True, help="Keep the stored objects for the next `up`.")
 def down(name: str, keep_data: bool) -> None:
-    """End it and remove its data."""
+    """Stop the control plane and remove its data."""
     with plain_errors():
-        there = NamedCluster(name).down(forget=not keep_data, waiting=_say_waiting)
+        existed = NamedCluster(name).down(forget=not keep_data, waiting=_say_waiting)
     Console(highlight=False).print(
-        f"Control plane [bold]{name}[/] is down." if there else f"There is no control plane [bold]{name}[/]."
+        f"Control plane [bold]{name}[/] is down." if existed else f"There is no control plane [bold]{name}[/]."
     )
 
 
 @command.command()
-@click.option("--name", default=None, metavar="NAME", help="Only this one.")
+@click.option("--name", default=None, metavar="NAME", help="Only this control plane.")
 def status(name: str | None) -> None:
-    """Show what runs. Exit status 1 unless all of it does."""
+    """Show the components and whether they run. Exit status 1 unless all of them run."""
     with plain_errors():
         found = [NamedCluster(each).status() for each in ([name] if name else clusters.names())]
     if not found:
@@ -71,7 +71,7 @@ def status(name: str | None) -> None:
 @command.command()
 @named
 def kubeconfig(name: str) -> None:
-    """Print the path of its kubeconfig, for `export KUBECONFIG=$(gangline cluster kubeconfig)`."""
+    """Print the path of the control plane's kubeconfig, for `export KUBECONFIG=$(gangline cluster kubeconfig)`."""
     with plain_errors():
         found = NamedCluster(name).status().kubeconfig
         if found is None:
@@ -83,7 +83,7 @@ def kubeconfig(name: str) -> None:
 
 @command.command("build")
 def build_command() -> None:
-    """Compile the control plane's programs now (minutes, once), so that later starts take seconds."""
+    """Compile the control plane's programs now (once, takes minutes), so that later starts take seconds."""
     with plain_errors():
         click.echo(f"The control plane's programs are in {build.ensure_servers()}")
         click.echo(f"kubectl is {build.kubectl()}")
@@ -91,7 +91,7 @@ def build_command() -> None:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Says what is wrong with a cluster in a sentence, without a traceback."""
+    """Report a DevClusterError as one message and exit status 1, without a traceback."""
     try:
         yield
     except DevClusterError as error:
@@ -99,7 +99,7 @@ def plain_errors() -> Iterator[None]:
 
 
 def _say_waiting(pid: str) -> None:
-    click.echo(f"Waiting for process {pid}, which is busy with the same control plane …", err=True)
+    click.echo(f"Waiting for process {pid}, which is starting or stopping the same control plane …", err=True)
 
 
 def _print_status(status: Status) -> None:

@@ -1,4 +1,4 @@
-"""`gangline crds`: the custom resource definitions, printed, written or compared."""
+"""`gangline crds`: prints, writes or compares the custom resource definitions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def command(out: Path | None, check: bool) -> None:
 
 
 def _write(files: dict[str, str], out: Path) -> None:
-    """Makes `out` hold exactly these files; YAML files of kinds that are no more are removed."""
+    """Write `files` to `out` and remove generated YAML files of kinds that no longer exist."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         for stale in _present(out) - files.keys():
@@ -50,5 +50,5 @@ def _compare(files: dict[str, str], out: Path) -> None:
 
 
 def _present(out: Path) -> set[str]:
-    """The generated files in `out`; what others put there is not ours to judge or remove."""
+    """The generated files in `out`; other files there are neither compared nor removed."""
     return {path.name for path in out.glob("*.yaml") if path.read_text(encoding="utf-8").startswith(crdgen.HEADER)}

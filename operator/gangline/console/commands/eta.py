@@ -1,4 +1,4 @@
-"""`gangline eta`: when those who wait will start, and how right that has been so far."""
+"""`gangline eta`: expected start times of pending workloads, and the accuracy of earlier forecasts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from gangline.engine import Outlook
 @click.argument("job", metavar="[JOB]", required=False)
 @access.cluster_options
 @click.option("-A", "--all-namespaces", is_flag=True, help="Workloads of all namespaces.")
-@click.option("--accuracy", is_flag=True, help="How right the operator's forecasts and expected starts have been.")
+@click.option(
+    "--accuracy", is_flag=True, help="Show how accurate the operator's forecasts and expected starts have been."
+)
 @click.option("-o", "--output", type=click.Choice(["json"]), default=None)
 def command(
     job: str | None,
@@ -34,10 +36,10 @@ def command(
     accuracy: bool,
     output: str | None,
 ) -> None:
-    """Say when JOB, or everybody who waits, will start: as likely as not before the first time, nine times in ten before
-    the second.
+    """Show when JOB, or every pending job, is expected to start: the p50 and the p90 of the start time.
 
-    The cluster is read and the operator's own rules are played forward here, with its forecasts where it can be reached.
+    The command reads the cluster and simulates the engine's decisions locally, with the operator's runtime forecasts if
+    the operator can be reached.
     """
     if accuracy:
         _show_accuracy(access.run(_accuracy(kubeconfig, context)), output)
@@ -51,7 +53,7 @@ def command(
         click.echo(json.dumps([as_json(view, found.get(view.uid, Times())) for view in views], indent=2))
         return
     if not views:
-        click.echo("Nobody waits.", err=True)
+        click.echo("No job is pending.", err=True)
         return
     show(views, found, here.now / 1000)
     click.echo(f"({_source(here)})", err=True)
@@ -111,16 +113,18 @@ def _clock(known: Times, now: float) -> str:
 
 def _why(view: WorkloadView, known: Times) -> str:
     if view.state is not State.PENDING:
-        return f"it is {view.state.lower()}"
+        return f"the job is {view.state.lower()}"
     if known.start is None:
-        return table.why(view) or "no start is in sight"
+        return table.why(view) or "no start within the horizon"
     return known.because
 
 
 def _source(here: World) -> str:
     if here.from_operator:
         return "with the operator's forecasts"
-    return "the operator could not be asked: forecasts are made here, from what has finished and what jobs say"
+    return (
+        "the operator could not be reached: forecasts come from finished workloads in the cluster and hints of the jobs"
+    )
 
 
 # --- accuracy -----------------------------------------------------------------------------------------------------------
@@ -128,20 +132,20 @@ def _source(here: World) -> str:
 
 async def _accuracy(kubeconfig: Path | None, context: str | None) -> dict[str, Any]:
     async with access.client(kubeconfig, context) as api:
-        told = await reach.ask(api, "/accuracy")
-    if told is None:
+        accuracy = await reach.ask(api, "/accuracy")
+    if accuracy is None:
         raise click.ClickException(
-            "only the running operator knows how right it was, and it can't be reached from here"
+            "accuracy is kept by the running operator, and the operator can't be reached from here"
         )
-    return told
+    return accuracy
 
 
-def _show_accuracy(told: Mapping[str, Any], output: str | None) -> None:
+def _show_accuracy(accuracy: Mapping[str, Any], output: str | None) -> None:
     if output == "json":
-        click.echo(json.dumps({key: value for key, value in told.items() if key != "cluster"}, indent=2))
+        click.echo(json.dumps({key: value for key, value in accuracy.items() if key != "cluster"}, indent=2))
         return
-    runtimes, starts = told.get("runtimes") or [], told.get("starts") or {}
-    click.echo(told.get("model", {}).get("reason", ""))
+    runtimes, starts = accuracy.get("runtimes") or [], accuracy.get("starts") or {}
+    click.echo(accuracy.get("model", {}).get("reason", ""))
     if runtimes:
         header = ("RUNTIME FORECAST BY", "RUNS", "WITHIN P50", "WITHIN P90", "TYPICAL FACTOR")
         cells = tuple(
@@ -157,10 +161,10 @@ def _show_accuracy(told: Mapping[str, Any], output: str | None) -> None:
         click.echo(f"\n{table.plain(Rows(header, cells, (), frozenset(header[1:])))}")
     if starts.get("starts"):
         click.echo(
-            f"\n{starts['starts']} expected starts came true or not: {starts['withinP50']:.0%} before their p50, "
-            f"{starts['withinP90']:.0%} before their p90; off by {age(starts['medianErrorSeconds'])} in the median"
+            f"\n{starts['starts']} expected starts were checked: {starts['withinP50']:.0%} before the p50, "
+            f"{starts['withinP90']:.0%} before the p90; median error {age(starts['medianErrorSeconds'])}"
         )
     if not runtimes and not starts.get("starts"):
-        click.echo("nothing that was forecast has come true yet")
-    elif told.get("since"):
-        click.echo(f"\ncounted since {time.strftime('%Y-%m-%d %H:%M', time.localtime(told['since']))}")
+        click.echo("no forecast could be checked yet: no workload has finished since the operator started counting")
+    elif accuracy.get("since"):
+        click.echo(f"\ncounted since {time.strftime('%Y-%m-%d %H:%M', time.localtime(accuracy['since']))}")

@@ -1,4 +1,4 @@
-"""`gangline forecast`: fill the history, train on it, measure how good forecasts are, and look at one job's."""
+"""`gangline forecast`: fills the run history, trains and evaluates the model, and shows the forecast of one job."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _output = click.option("-o", "--output", type=click.Choice(["json"]), default=No
 
 @click.group("forecast")
 def command() -> None:
-    """How long jobs will run: learn it from history, measure it, look at it."""
+    """Runtime forecasts: import history, train the model, evaluate it, show one job's forecast."""
 
 
 @command.command("import")
@@ -65,26 +65,26 @@ def command() -> None:
 @_db
 @click.option("--keep-all", is_flag=True, help="Do not drop runs older than 180 days before the newest one.")
 def import_(files: tuple[Path, ...], format_: str, db: str, keep_all: bool) -> None:
-    """Put the jobs of trace FILES into the history. Importing again changes nothing."""
+    """Add the jobs of trace FILES to the history. Importing a file again changes nothing."""
     with _open(db) as store:
         for file in files:
             trace = _trace(file, format_)
-            written = _told(store.put)(map(from_trace, trace.jobs))
+            written = _readable(store.put)(map(from_trace, trace.jobs))
             click.echo(f"{file}: {written} runs ({trace.format}){_skipped(trace)}")
-        newest = _told(store.runs)(limit=1)
-        if newest and not keep_all and (dropped := _told(store.prune)(newest[0].submit)):
-            click.echo(f"dropped {dropped} runs beyond the retention; --keep-all keeps them")
+        newest = _readable(store.runs)(limit=1)
+        if newest and not keep_all and (dropped := _readable(store.prune)(newest[0].submit)):
+            click.echo(f"dropped {dropped} runs older than the retention period; --keep-all keeps them")
         click.echo(f"the history holds {store.count()} runs")
 
 
 @command.command("train")
 @_db
 @_model
-@click.option("--until", type=Instant(), default=None, help="Learn only from what was known then (default: now).")
+@click.option("--until", type=Instant(), default=None, help="Use only what was known at this time (default: now).")
 @_output
 def train_(db: str, model_path: Path, until: float | None, output: str | None) -> None:
-    """Train the model on the history, in a process of its own."""
-    _open(db).close()  # a wrong URL should fail here, in words
+    """Train the model on the history, in a separate process."""
+    _open(db).close()  # report a wrong URL before starting the process
     begun = time.monotonic()
     try:
         model = train_in_process(db, model_path, time.time() if until is None else until, timeout=TIMEOUT)
@@ -98,10 +98,10 @@ def train_(db: str, model_path: Path, until: float | None, output: str | None) -
     if (v := model.validation) is not None:
         better = f"{1 - v.error / v.last_two:+.1%}" if v.last_two else "–"
         click.echo(
-            f"on the {v.runs} latest runs, unseen: log error {v.error:.3f}, last-two {v.last_two:.3f} (better by {better})"
+            f"on the {v.runs} latest runs (held out): log error {v.error:.3f}, last-two {v.last_two:.3f} (better by {better})"
         )
         if v.worse:
-            click.echo("it is worse than the last-two baseline: forecasts will not use it")
+            click.echo("the model is worse than the last-two baseline: forecasts will not use it")
 
 
 def _model_json(model: Model) -> dict[str, Any]:
@@ -117,10 +117,12 @@ def _model_json(model: Model) -> dict[str, Any]:
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @_format
 @_db
-@click.option("--train-until", type=Instant(), required=True, help="The model knows nothing that came later.")
+@click.option("--train-until", type=Instant(), required=True, help="Train on what was known before this time.")
 @click.option("--from", "first", type=Instant(), default=None, help="First submission tested. [default: --train-until]")
 @click.option("--to", "last", type=Instant(), default=None, help="End of the test window. [default: the last run]")
-@click.option("--retrain-every", type=Span(), default=None, help="Train anew during the test, as an operator does.")
+@click.option(
+    "--retrain-every", type=Span(), default=None, help="Retrain during the test at this interval, as the operator does."
+)
 @_output
 def eval_(
     file: Path | None,
@@ -132,7 +134,7 @@ def eval_(
     retrain_every: float | None,
     output: str | None,
 ) -> None:
-    """Measure forecasts on a trace FILE (default: the history): train up to a date, forecast what came after it."""
+    """Evaluate forecasts on a trace FILE (default: the history): train up to a date, forecast later submissions."""
     runs = _runs(file, format_, db)
     if not runs:
         raise click.ClickException("there are no runs to test on")
@@ -147,7 +149,7 @@ def eval_(
 def _window(
     runs: list[Run], train_until: float, first: float | None, last: float | None, retrain_every: float | None
 ) -> Window:
-    """What is tested. Raises click.ClickException, which names the option that leaves nothing to test."""
+    """The test window. Raises click.ClickException that names the option which leaves no run to test."""
     begin = train_until if first is None else first
     end = math.nextafter(max(run.submit for run in runs), math.inf) if last is None else last
     if begin < train_until:
@@ -166,20 +168,20 @@ def _window(
 @_model
 @_output
 def show(job: str, db: str, model_path: Path, output: str | None) -> None:
-    """The forecast for JOB (a uid, a name, or namespace/name) as of its submission, and what became of it."""
+    """Show the forecast for JOB (a UID, a name, or namespace/name) at its submission, and its actual runtime."""
     with _open(db) as store:
-        found = _told(store.find)(job)
+        found = _readable(store.find)(job)
         if not found:
             raise click.ClickException(f"no job {job!r} in the history")
         run = found[0]
-        history = [r for r in _told(store.runs)() if r.submit <= run.submit and r.uid != run.uid]
+        history = [r for r in _readable(store.runs)() if r.submit <= run.submit and r.uid != run.uid]
     now = time.time() if run.finish is None else run.submit
     forecaster, note = _forecaster(model_path, history, run)
     total = forecaster.forecast(run.uid, now)
-    assert total is not None  # the forecaster has just been told of it
+    assert total is not None  # `_forecaster` has just submitted the run
     known = forecaster.tracker.class_of(run)
     verdict = forecaster.status(run.submit)
-    told = {
+    body = {
         "uid": run.uid,
         "job": "/".join(filter(None, (run.namespace, run.name))) or run.uid,
         "forecast": dict(zip(metrics.names(), total.values, strict=True)),
@@ -191,22 +193,22 @@ def show(job: str, db: str, model_path: Path, output: str | None) -> None:
         "took": run.seconds,
         "model": note or verdict.reason,
     }
-    click.echo(json.dumps(told, indent=2) if output == "json" else _show(told, total))
+    click.echo(json.dumps(body, indent=2) if output == "json" else _show(body, total))
 
 
 def _by_flavor(forecaster: Forecaster, run: Run, now: float) -> dict[str, dict[str, float]]:
-    """The same on each flavor whose speed is known, for a job that does not run; empty where it makes no difference."""
+    """The forecast on each flavor of known speed, for a job that is not running; empty if all flavors have the same forecast."""
     if run.start is not None and run.finish is None:
         return {}
-    there = {flavor: forecaster.forecast(run.uid, now, flavor) for flavor in sorted(forecaster.flavor_offsets)}
-    values = {flavor: each.values for flavor, each in there.items() if each is not None}
+    forecasts = {flavor: forecaster.forecast(run.uid, now, flavor) for flavor in sorted(forecaster.flavor_offsets)}
+    values = {flavor: each.values for flavor, each in forecasts.items() if each is not None}
     if len(set(values.values())) < 2:
         return {}
     return {flavor: dict(zip(metrics.names(), each, strict=True)) for flavor, each in values.items()}
 
 
 def _forecaster(model_path: Path, history: list[Run], run: Run) -> tuple[Forecaster, str]:
-    """A forecaster that knows what was known when the run was submitted; and why it has no model, where it has none."""
+    """A forecaster with the history known when the run was submitted, and why it doesn't use the model ("" if it does)."""
     forecaster, note = Forecaster(), ""
     forecaster.restore(known_at(r, run.submit) for r in history)
     try:
@@ -214,7 +216,7 @@ def _forecaster(model_path: Path, history: list[Run], run: Run) -> tuple[Forecas
     except ModelError as error:
         raise click.ClickException(str(error)) from error
     if model is not None and model.trained_at > run.submit and run.finish is not None:
-        model, note = None, "not used: it was trained after this job's submission and may have seen its end"
+        model, note = None, "not used: trained after this job's submission, so it may include this job's runtime"
     forecaster.use(model)
     forecaster.submitted(run)
     if run.start is not None and run.finish is None:
@@ -222,32 +224,32 @@ def _forecaster(model_path: Path, history: list[Run], run: Run) -> tuple[Forecas
     return forecaster, note
 
 
-def _show(told: dict[str, Any], total: Forecast) -> str:
+def _show(body: dict[str, Any], total: Forecast) -> str:
     lines = [
-        f"{told['job']}  (uid {told['uid']})",
-        f"  forecast  {', '.join(f'{name} {age(value)}' for name, value in told['forecast'].items())}",
+        f"{body['job']}  (uid {body['uid']})",
+        f"  forecast  {', '.join(f'{name} {age(value)}' for name, value in body['forecast'].items())}",
         f"  source    {total.source}, {total.samples} runs",
     ]
-    if told["flavor"] or told["byFlavor"]:
-        lines.append(f"  flavor    {told['flavor'] or 'not known yet: this is for the average one'}")
-    for flavor, there in told["byFlavor"].items():
-        lines.append(f"  on {flavor:<6} {', '.join(f'{name} {age(value)}' for name, value in there.items())}")
-    if told["class"]:
-        of = told["class"]
+    if body["flavor"] or body["byFlavor"]:
+        lines.append(f"  flavor    {body['flavor'] or 'not known yet: forecast for a flavor of average speed'}")
+    for flavor, quantiles in body["byFlavor"].items():
+        lines.append(f"  on {flavor:<6} {', '.join(f'{name} {age(value)}' for name, value in quantiles.items())}")
+    if body["class"]:
+        of = body["class"]
         lines.append(f"  class     same {of['key']}: {of['finished']} finished, median {age(of['median'])}")
-    took = told["took"]
+    took = body["took"]
     lines.append(f"  took      {'not finished' if took is None else age(took)}")
-    return "\n".join([*lines, f"  model     {told['model']}"])
+    return "\n".join([*lines, f"  model     {body['model']}"])
 
 
 # --- report -----------------------------------------------------------------------------------------------------------
 
 
 def render(report: Report) -> str:
-    """What `eval` prints."""
+    """The report that `eval` prints."""
     window = report.window
     sources = ", ".join(f"{name} {count}" for name, count in report.sources.items())
-    often = f", trained anew {report.models - 1} times" if report.models > 1 else ""
+    often = f", retrained {report.models - 1} times" if report.models > 1 else ""
     return "\n".join(
         [
             f"trained on {report.trained_on} runs known at {_date(window.train_until)}{often}; "
@@ -311,11 +313,11 @@ def _date(seconds: float) -> str:
 
 
 def _open(db: str) -> HistoryStore:
-    return _told(HistoryStore)(db)
+    return _readable(HistoryStore)(db)
 
 
-def _told(call: Any) -> Any:
-    """The call, with the store's complaints as those of the command."""
+def _readable(call: Any) -> Any:
+    """`call`, with StoreError reported as click.ClickException."""
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -341,4 +343,4 @@ def _runs(file: Path | None, format_: str, db: str) -> list[Run]:
     if file is not None:
         return [from_trace(job) for job in _trace(file, format_).jobs]
     with _open(db) as store:
-        return _told(store.runs)()
+        return _readable(store.runs)()

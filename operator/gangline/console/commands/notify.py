@@ -1,4 +1,4 @@
-"""`gangline notify`: what people are told about their jobs, and whether that arrives."""
+"""`gangline notify`: tests the notification receivers of a QueuePolicy."""
 
 from __future__ import annotations
 
@@ -18,17 +18,22 @@ from gangline.kube.resources import QUEUE_POLICIES, SECRETS
 
 @click.group("notify")
 def command() -> None:
-    """What people are told about their jobs."""
+    """Notifications about jobs."""
 
 
 @command.command("test")
 @click.argument("policy", required=False)
-@click.option("--url", "urls", multiple=True, metavar="URL", help="An Apprise URL to try instead of those of a policy.")
-@click.option("--kind", type=click.Choice(KINDS), default="Finished", show_default=True, help="What the message says.")
+@click.option("--url", "urls", multiple=True, metavar="URL", help="An Apprise URL to test instead of a policy's.")
 @click.option(
-    "--to", default="", metavar="ADDRESS", help="For {to}, as a job's annotation gangline.io/notify-to says it."
+    "--kind", type=click.Choice(KINDS), default="Finished", show_default=True, help="Kind of the test notification."
 )
-@click.option("-v", "--verbose", is_flag=True, help="Show what Apprise says of it, which may hold parts of URLs.")
+@click.option(
+    "--to",
+    default="",
+    metavar="ADDRESS",
+    help="Value for {to} in URLs, as in a job's annotation gangline.io/notify-to.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Show Apprise's log, which may contain parts of URLs.")
 @access.cluster_options
 def test(
     policy: str | None,
@@ -42,7 +47,7 @@ def test(
 ) -> None:
     """Send a test message to the receivers of the QueuePolicy POLICY, or to --url.
 
-    Exit status 1 if one of them did not take it.
+    Exit status 1 if a receiver did not accept it.
     """
     if bool(policy) == bool(urls):
         raise click.UsageError("give the name of a QueuePolicy, or --url")
@@ -59,7 +64,7 @@ def test(
     for name, found, trouble in receivers:
         if trouble or not found:
             failed += 1
-            click.echo(f"{name}: {trouble or 'its URL asks for an address: give --to'}", err=True)
+            click.echo(f"{name}: {trouble or 'its URL has a placeholder for an address: give --to'}", err=True)
         for number, url in enumerate(found, 1):
             which = name if len(found) == 1 else f"{name}, URL {number}"
             try:
@@ -75,11 +80,11 @@ def test(
 async def _receivers(
     policy: str, to: str, kubeconfig: Path | None, context: str | None
 ) -> Sequence[tuple[str, list[str], str]]:
-    """Name, URLs and what is wrong, of every receiver of a policy."""
+    """Name, URLs and error ("" if none) of every receiver of a policy."""
     async with access.client(kubeconfig, context) as api:
         rules = (await api.get(QUEUE_POLICIES, None, policy))["spec"].get("notify") or []
         if not rules:
-            raise click.ClickException(f"QueuePolicy {policy} tells nobody: it has no spec.notify")
+            raise click.ClickException(f"QueuePolicy {policy} sends no notifications: it has no spec.notify")
         found: list[tuple[str, list[str], str]] = []
         for rule in rules:
             ref = rule["secretRef"]

@@ -1,4 +1,4 @@
-"""`gangline operator`: the process that decides."""
+"""`gangline operator`: runs the admission controller."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from gangline.control.visibility.aggregated_api import Options as VisibilityOptions
     from gangline.telemetry import Source
 
-#: of history and model, as `gangline forecast` has it
+#: default directory of the history and the model, the same as in `gangline forecast`
 DIRECTORY = Path("~/.local/share/gangline/forecast").expanduser()
 
 
 @click.command()
 @click.option(
-    "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Default: as kubectl, or in-cluster."
+    "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Default: as kubectl does, or in-cluster."
 )
 @click.option("--context", help="Context of the kubeconfig.")
 @click.option(
@@ -34,15 +34,17 @@ DIRECTORY = Path("~/.local/share/gangline/forecast").expanduser()
     help="Kueue's configuration file.",
 )
 @click.option("--leader-election/--no-leader-election", default=True, show_default=True)
-@click.option("--identity", help="Name in the lease. Default: host name and a random part.")
+@click.option("--identity", help="Holder name in the Lease. Default: host name and a random suffix.")
 @click.option("--listen", default="127.0.0.1:0", show_default=True, help="Address of /metrics, /healthz and /readyz.")
-@click.option("--ready-file", type=click.Path(path_type=Path), help="Written with pid and port once ready.")
+@click.option(
+    "--ready-file", type=click.Path(path_type=Path), help="Written with PID and port once the operator is ready."
+)
 @click.option(
     "--history",
     default=str(DIRECTORY / "history.db"),
     envvar="GANGLINE_HISTORY",
     show_envvar=True,
-    help="Finished runs are kept there: path of an SQLite file or any SQLAlchemy URL; empty = nothing is forecast.",
+    help="History of finished runs: path of an SQLite file or any SQLAlchemy URL. Empty: no forecasts.",
 )
 @click.option(
     "--model",
@@ -54,49 +56,55 @@ DIRECTORY = Path("~/.local/share/gangline/forecast").expanduser()
     help="The trained model. Default: model.gz beside an SQLite history.",
 )
 @click.option(
-    "--forecast", type=bool, default=True, show_default=True, help="false: no model, only hints, limits and history."
+    "--forecast",
+    type=bool,
+    default=True,
+    show_default=True,
+    help="false: forecast from hints, limits and history only, without the model.",
 )
 @click.option(
     "--audit",
     type=click.Path(dir_okay=False, path_type=Path),
     default=None,
-    help="Facts and decisions are recorded there, for `gangline audit`; at most 5 files of 64 MiB.",
+    help="Record facts and decisions in this file, for `gangline audit`; at most 5 files of 64 MiB.",
 )
 @click.option(
     "--telemetry",
     default="",
     metavar="URL|FILE",
-    help="What GPUs and logs of running pods do: a Prometheus, or a file with a JSON object a line. Evidence of stalls.",
+    help="GPU and log telemetry of pods, to detect stalls: a Prometheus URL, or a file with one JSON object per line.",
 )
 @click.option(
     "--telemetry-queries",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="YAML: Prometheus queries in place of the built-in ones, by name (gpu, kernelAge, power, logBytes, xid).",
+    help="YAML file with Prometheus queries that replace built-in ones, by name (gpu, kernelAge, power, logBytes, xid).",
 )
 @click.option(
     "--progress-url",
     default="",
     metavar="URL",
-    help="By which pods reach --listen, to report their progress, such as http://gangline-operator.gangline-system:8080.",
+    help="URL at which pods reach --listen to report progress, such as http://gangline-operator.gangline-system:8080.",
 )
 @click.option(
     "--visibility-listen",
     metavar="HOST:PORT",
     default=lambda: "0.0.0.0:8082" if os.environ.get("POD_IP") else "",
-    help="Kueue's visibility API is served there over TLS, for the API server to pass on. [default: 0.0.0.0:8082 where "
-    "POD_IP is set, else not at all]",
+    help="Serve Kueue's visibility API here over TLS, for the API server's aggregation layer. [default: 0.0.0.0:8082 if "
+    "POD_IP is set, else not served]",
 )
 @click.option(
     "--visibility-host",
     metavar="ADDRESS",
     envvar="POD_IP",
     default="",
-    help="Name or address by which API servers reach --visibility-listen. [default: $POD_IP, else the host listened on]",
+    help="Host at which API servers reach --visibility-listen. [default: $POD_IP, else the host in --visibility-listen]",
 )
 @click.option(
-    "--track-fields", is_flag=True, help="Leave metadata.managedFields on Workloads; dearer for the API server."
+    "--track-fields",
+    is_flag=True,
+    help="Keep metadata.managedFields on Workloads; this costs the API server more CPU and memory.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Log every step.")
+@click.option("-v", "--verbose", is_flag=True, help="Log at debug level.")
 def command(
     kubeconfig: Path | None,
     context: str | None,
@@ -117,7 +125,7 @@ def command(
     track_fields: bool,
     verbose: bool,
 ) -> None:
-    """Run the operator until SIGTERM. Several may run: one leads, the others stand by."""
+    """Run the operator until SIGTERM. Several replicas may run: one is the leader, the others are standbys."""
     from gangline.control.process import operator_process
     from gangline.kube.config import LoginError
 
@@ -149,7 +157,7 @@ def command(
         raise SystemExit(asyncio.run(operator_process.serve(options)))
     except LoginError as error:
         raise click.ClickException(str(error)) from error
-    except OSError as error:  # an address that is taken
+    except OSError as error:  # the address is already in use
         raise click.ClickException(error.strerror or str(error)) from error
 
 
@@ -167,7 +175,9 @@ def _visibility(listen: str, host: str) -> VisibilityOptions | None:
         return None
     address = _address(listen, "--visibility-listen")
     if not host and address[0] in ("0.0.0.0", "::"):
-        raise click.UsageError(f"--visibility-listen {listen} needs --visibility-host: what API servers reach it by")
+        raise click.UsageError(
+            f"--visibility-listen {listen} needs --visibility-host: the address at which API servers reach it"
+        )
     return Options(address, host.strip("[]") or address[0])
 
 
@@ -195,7 +205,7 @@ def _telemetry(where: str, queries: Path | None) -> Source | None:
 
 
 def _configuration(path: Path | None) -> Configuration:
-    """What the file says; the defaults without one. Tells of fields that have no effect."""
+    """The configuration in the file, or the defaults without a file. Logs a warning for fields that have no effect."""
     from gangline.api.read.configuration import ConfigurationError, load
 
     try:
@@ -203,5 +213,7 @@ def _configuration(path: Path | None) -> Configuration:
     except (ConfigurationError, yaml.YAMLError) as error:
         raise click.ClickException(f"{path}: {error}") from error
     if chosen.ignored:
-        logging.getLogger(__name__).warning("%s: without effect here: %s", path, ", ".join(chosen.ignored))
+        logging.getLogger(__name__).warning(
+            "%s: these fields have no effect in Gangline: %s", path, ", ".join(chosen.ignored)
+        )
     return chosen

@@ -1,4 +1,4 @@
-"""`gangline plan`: who runs when, as it looks now, drawn as bars over time."""
+"""`gangline plan`: draws running and expected workloads as bars over time."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from gangline.console.views.times import view_of
 from gangline.console.views.world import World
 from gangline.engine import Stretch, accelerators
 
-#: how the bars are drawn: what runs now, and what is to run
+#: characters of the bars: a running workload, an expected one, and one that goes beyond the right edge
 RUNS, WILL_RUN, PAST_EDGE = "█", "▒", "▶"
 LEAST_WIDTH: Final = 20
-#: so many rows are drawn; JSON has all
+#: maximum number of rows drawn; JSON has all
 MOST_ROWS: Final = 60
 
 
@@ -30,7 +30,7 @@ MOST_ROWS: Final = 60
 @access.cluster_options
 @click.option("-q", "--cluster-queue", default=None, help="Only this ClusterQueue.")
 @click.option(
-    "--horizon", type=Span(), default="24h", show_default=True, help="How far to look, such as 90m, 24h or 7d."
+    "--horizon", type=Span(), default="24h", show_default=True, help="How far to look ahead, such as 90m, 24h or 7d."
 )
 @click.option("-o", "--output", type=click.Choice(["json"]), default=None)
 def command(
@@ -41,7 +41,7 @@ def command(
     horizon: float,
     output: str | None,
 ) -> None:
-    """Draw who runs and who will run, if every run lasts as long as its median forecast and nobody submits anything more."""
+    """Draw which workloads run and when pending ones will, assuming median forecast runtimes and no further submissions."""
     here = access.run(_load(kubeconfig, context))
     seen = here.outlook(horizon=round(horizon * 1000), seconds=0.0)
     stretches = [s for s in seen.stretches if cluster_queue is None or s.cluster_queue == cluster_queue]
@@ -52,7 +52,7 @@ def command(
         click.echo(json.dumps([_as_json(stretch, views) for stretch in stretches], indent=2))
         return
     if not stretches:
-        click.echo("Nothing runs, and nothing will.", err=True)
+        click.echo("No workload is running or expected to start within the horizon.", err=True)
         return
     width = shutil.get_terminal_size((120, 24)).columns
     for line in draw(here, stretches, views, horizon, width):
@@ -67,7 +67,7 @@ async def _load(kubeconfig: Path | None, context: str | None) -> World:
 def draw(
     here: World, stretches: Sequence[Stretch], views: Mapping[str, WorkloadView], horizon: float, width: int
 ) -> list[str]:
-    """One line per run, by queue and start. The time shown is only as long as something happens in it."""
+    """One line per run, sorted by queue and start. The time axis ends with the last run or at `horizon` (seconds)."""
     now = here.now / 1000
     span = min(horizon, max(60.0, max(s.ended / 1000 for s in stretches) - now))
     names = [_label(stretch, views) for stretch in stretches]
@@ -100,7 +100,7 @@ def _bar(stretch: Stretch, now: float, span: float, columns: int) -> str:
 
 
 def _scale(span: float, columns: int) -> str:
-    """Times from now on, about every 15 columns."""
+    """The time axis: offsets from now, about every 15 columns."""
     ticks = max(1, columns // 15)
     line = ""
     for tick in range(ticks):

@@ -1,4 +1,4 @@
-"""`gangline queue`: who runs and who waits, as squeue shows it."""
+"""`gangline queue`: lists running and pending workloads, as squeue does."""
 
 from __future__ import annotations
 
@@ -24,9 +24,13 @@ if TYPE_CHECKING:  # what takes a second to load, for who asks for times
 @click.option("-A", "--all-namespaces", is_flag=True, help="Workloads of all namespaces.")
 @click.option("-q", "--cluster-queue", default=None, help="Only workloads of this ClusterQueue, of any namespace.")
 @click.option(
-    "-t", "--times", "with_times", is_flag=True, help="Also how long runs take and when those who wait will start."
+    "-t",
+    "--times",
+    "with_times",
+    is_flag=True,
+    help="Show forecast runtimes, and expected start times of pending workloads.",
 )
-@click.option("--finished", is_flag=True, help="Show what has ended as well.")
+@click.option("--finished", is_flag=True, help="Show finished workloads too.")
 @click.option("-o", "--output", type=click.Choice(["wide", "json"]), default=None, help="More columns, or JSON.")
 def command(
     kubeconfig: Path | None,
@@ -38,7 +42,7 @@ def command(
     finished: bool,
     output: str | None,
 ) -> None:
-    """Show running and pending workloads: place in line, GPUs, and why they wait."""
+    """Show running and pending workloads: position in the queue, GPUs, and why they are pending."""
     views, where, here = access.run(_views(kubeconfig, context, namespace, all_namespaces, cluster_queue, with_times))
     shown = [v for v in views if finished or v.state not in FINISHED]
     known = _known(here, views) if here is not None else None
@@ -89,7 +93,7 @@ async def _views(
 
 
 def show(views: Iterable[WorkloadView], now: float, *, wide: bool, known: Mapping[str, Times] | None = None) -> None:
-    """A coloured table on a terminal, aligned plain text in a pipe."""
+    """Print a coloured table on a terminal, aligned plain text in a pipe."""
     views = list(views)
     rows = table.workload_rows(views, now, wide=wide, brief=not wide)
     if known is not None:
@@ -104,7 +108,7 @@ def _known(here: World, views: Iterable[WorkloadView]) -> Mapping[str, Times]:
 
 
 def _times(view: WorkloadView, known: Mapping[str, Times], now: float) -> tuple[str, str, str]:
-    """How long it has run, how long it runs in all (p50 – p90), and when it starts (p50 – p90)."""
+    """Elapsed runtime, forecast total runtime (p50 – p90), and expected start (p50 – p90)."""
     from gangline.console.views import times
 
     mine = known.get(view.uid, times.Times())
@@ -118,5 +122,5 @@ def _times_json(view: WorkloadView, known: Mapping[str, Times] | None) -> dict[s
         return {}
     from gangline.console.views import times
 
-    told = times.as_json(view, known.get(view.uid, times.Times()))
-    return {field: told[field] for field in ("elapsedSeconds", "expectedStart", "because", "forecast")}
+    body = times.as_json(view, known.get(view.uid, times.Times()))
+    return {field: body[field] for field in ("elapsedSeconds", "expectedStart", "because", "forecast")}

@@ -1,4 +1,4 @@
-"""`gangline rbac`: the rights that operator and webhooks need on a cluster, as manifests."""
+"""`gangline rbac`: prints the RBAC manifests for the operator and the webhooks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
     "notify_secrets",
     multiple=True,
     metavar="[NAMESPACE/]NAME",
-    help="A Secret that QueuePolicies notify by: the operator may read it. May be given several times.",
+    help="A Secret with notification URLs of a QueuePolicy, which the operator may read. Repeatable.",
 )
 def command(notify_secrets: tuple[str, ...]) -> None:
     """Print namespace, service accounts, roles and bindings for operator and webhooks, as YAML for `kubectl apply -f -`."""

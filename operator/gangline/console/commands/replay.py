@@ -1,4 +1,4 @@
-"""`gangline replay`: a job trace through the production engine under several policies, with a report."""
+"""`gangline replay`: replays a job trace through the production engine under several policies and writes a report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gangline.replay.side_by_side import Tick, replay
 
 
 class _SpanOrNone(Span):
-    """A span, or `none`."""
+    """A duration, or `none` (infinity)."""
 
     name = "span|none"
 
@@ -35,33 +35,61 @@ class _SpanOrNone(Span):
 @click.argument("trace", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--format", "format_", type=click.Choice(traces.FORMATS), default="auto", show_default=True)
 @click.option("--gpus", type=int, required=True, help="GPUs (processors, for SWF) of the cluster.")
-@click.option("--gpus-per-node", type=int, default=8, show_default=True, help="0 = a flat pool without nodes.")
-@click.option("--policy", "names", default="besteffort,easy,gangline", show_default=True, help="Comma list; see below.")
-@click.option("--train-until", type=Instant(), default=None, help="Forecasts learn from before. [default: --from]")
+@click.option("--gpus-per-node", type=int, default=8, show_default=True, help="0: a flat pool without nodes.")
+@click.option(
+    "--policy",
+    "names",
+    default="besteffort,easy,gangline",
+    show_default=True,
+    help="Comma-separated policies; see below.",
+)
+@click.option(
+    "--train-until", type=Instant(), default=None, help="Forecasts learn from jobs before this time. [default: --from]"
+)
 @click.option(
     "--from", "first", type=Instant(), default=None, help="First submission. [default: --train-until, or the first]"
 )
-@click.option("--to", "last", type=Instant(), default=None, help="End of submissions. [default: the last]")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="For the report.")
+@click.option("--to", "last", type=Instant(), default=None, help="End of submissions. [default: the last one]")
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Directory for the report."
+)
 @click.option(
     "--predictor",
     type=click.Choice(PREDICTORS),
     default="model",
     show_default=True,
-    help="Whom forecasting policies ask.",
-)
-@click.option("--limit", type=Span(), default=None, help="Of jobs that request no time. [default: the longest before]")
-@click.option(
-    "--retrain-every", type=_SpanOrNone(), default="7d", show_default=True, help="Learn anew on the way, or none."
+    help="Source of runtime estimates for forecasting policies.",
 )
 @click.option(
-    "--checkpoint", type=_SpanOrNone(), default="30m", show_default=True, help="Jobs save their work so often, or none."
+    "--limit",
+    type=Span(),
+    default=None,
+    help="Time limit of jobs that request none. [default: the longest earlier job]",
 )
-@click.option("--restart", type=Span(), default="1m", show_default=True, help="What a restart costs an evicted job.")
-@click.option("--tenants", is_flag=True, help="A queue per tenant, in a cohort, with quotas by their past use.")
-@click.option("--jitter", type=click.IntRange(0), default=0, help="So many more runs with the input shaken by 1 %.")
+@click.option(
+    "--retrain-every",
+    type=_SpanOrNone(),
+    default="7d",
+    show_default=True,
+    help="Retrain the model at this interval, or none.",
+)
+@click.option(
+    "--checkpoint",
+    type=_SpanOrNone(),
+    default="30m",
+    show_default=True,
+    help="Jobs save a checkpoint at this interval, or none.",
+)
+@click.option("--restart", type=Span(), default="1m", show_default=True, help="Restart overhead of an evicted job.")
+@click.option("--tenants", is_flag=True, help="One queue per tenant, in one cohort, with quotas by past usage.")
+@click.option(
+    "--jitter",
+    type=click.IntRange(0),
+    default=0,
+    help="Additional runs per policy with submissions and runtimes shifted by up to 1 %.",
+)
 @click.option("--seed", type=int, default=1, show_default=True)
-@click.option("--workers", type=click.IntRange(1), default=None, help="Processes at a time. [default: one per CPU]")
+@click.option("--workers", type=click.IntRange(1), default=None, help="Parallel processes. [default: one per CPU]")
 @click.option("-o", "--output", type=click.Choice(["json"]), default=None)
 def command(
     trace: Path,
@@ -99,7 +127,7 @@ def command(
             workers=workers or os.cpu_count() or 1,
             **options,
         )
-        with console.status("Learning from the past …" if plan.needs("model") else "Reading …"):
+        with console.status("Training the model …" if plan.needs("model") else "Reading …"):
             prepared, notes = prepare(jobs, plan)
         out.mkdir(parents=True, exist_ok=True)
         with _bars(console) as bars:
@@ -108,10 +136,10 @@ def command(
         raise click.ClickException(str(error)) from error
     except OSError as error:
         raise click.ClickException(f"--out {out}: {error.strerror or error}") from error
-    told = done.as_json()
-    (out / "replay.json").write_text(json.dumps(told, indent=1, allow_nan=False) + "\n")
+    body = done.as_json()
+    (out / "replay.json").write_text(json.dumps(body, indent=1, allow_nan=False) + "\n")
     (out / "report.html").write_text(report.html(done, trace.name), encoding="utf-8")
-    click.echo(json.dumps(told, indent=1) if output == "json" else render(done))
+    click.echo(json.dumps(body, indent=1) if output == "json" else render(done))
     console.print(f"[dim]{out / 'report.html'}  {out / 'replay.json'}[/dim]")
 
 
@@ -127,7 +155,7 @@ def _bars(console: Console) -> Progress:
 
 
 class _Meter:
-    """A bar per policy; shaken copies of the input count towards their policy's."""
+    """One progress bar per policy; perturbed copies of the input count towards their policy's bar."""
 
     def __init__(self, bars: Progress, plan: Plan, jobs: int) -> None:
         self._bars = bars
@@ -143,7 +171,7 @@ class _Meter:
 
 
 def render(done: Replay) -> str:
-    """What is printed: a row per policy."""
+    """The printed report: one row per policy."""
     waits = ("WAIT", "P90", "P99", "MAX", ">8 GPUS", "<=8")
     header = ("POLICY", *waits, "SLOWDOWN", "USE", "EVICTED", "LOST", "HEAD DELAY", "SECONDS")
     rows: list[tuple[str, ...]] = []
@@ -165,13 +193,13 @@ def render(done: Replay) -> str:
             )
         )
     lines = [plain(Rows(header, tuple(rows), right=frozenset(header[1:])))]
-    lines.append("Waits in seconds. HEAD DELAY: reserved heads that could have started but for backfilled jobs.")
+    lines.append("Waits in seconds. HEAD DELAY: time that backfilled jobs delayed reserved heads.")
     if done.forecast:
-        told = done.forecast
-        cover = ", ".join(f"{name} {share:.3f}" for name, share in told["coverage"].items())
-        gain = told["gain_over_last_two"]
+        scores = done.forecast
+        cover = ", ".join(f"{name} {share:.3f}" for name, share in scores["coverage"].items())
+        gain = scores["gain_over_last_two"]
         better = "" if gain is None else f", last-two's is {1 / (1 - gain) - 1:.0%} higher"
-        lines.append(f"Forecasts: coverage {cover}; log error {told['mean_abs_log_error']:.3f}{better}")
+        lines.append(f"Forecasts: coverage {cover}; log error {scores['mean_abs_log_error']:.3f}{better}")
     return "\n".join([*lines, *(f"· {note}" for note in done.notes)])
 
 

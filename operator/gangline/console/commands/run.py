@@ -1,4 +1,4 @@
-"""`gangline run`: an example on a cluster of its own, watched live until all of it has run."""
+"""`gangline run`: runs an example on a cluster of its own and shows it live until all its jobs have finished."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from gangline.devcluster.progress import narrate
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import JOB_SETS
 
-LOOK_EVERY = 1.0  # seconds between two looks when nothing changes: ages move on
-SETTLE = 3.0  # seconds that the queues' statuses get to tell of the last job's end
+LOOK_EVERY = 1.0  # seconds between two refreshes without changes, because ages change
+SETTLE = 3.0  # seconds to wait until the queues' statuses reflect the end of the last job
 EXIT_INTERRUPTED = 130
 
 
 class RunError(Exception):
-    """The example did not do what it should; the message says which job and why."""
+    """A job of the example did not behave as expected; the message names the job and the cause."""
 
 
 @click.command("run")
@@ -43,17 +43,22 @@ class RunError(Exception):
     "name",
     default="quickstart",
     show_default=True,
-    help="Directory of manifests, or the name of an example that comes with Gangline.",
+    help="Directory of manifests, or the name of a bundled example.",
 )
-@click.option("--end", is_flag=True, help="End when all is done, on a terminal too.")
+@click.option("--end", is_flag=True, help="End when all jobs have finished, even on a terminal.")
 @click.option(
-    "--timeout", default=300, show_default=True, type=click.IntRange(min=1), help="Seconds for the jobs to end."
+    "--timeout",
+    default=300,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Seconds to wait for the jobs to finish.",
 )
 def command(name: str, end: bool, timeout: int) -> None:
     """Bring up a local cluster, run an example on it and show queues and workloads live.
 
-    On a terminal it stays up until Ctrl-C. In a pipe, or with --end, it ends when every job that can run has finished: exit
-    status 0, or 1 with the reason. Where a QueuePolicy backfills, that reserved jobs start when promised is part of it.
+    On a terminal the cluster stays up until Ctrl-C. In a pipe, or with --end, the command ends when every job that can run
+    has finished: exit status 0, or 1 with the reason. If a QueuePolicy backfills, the command also checks that reserved jobs
+    started by their promised time.
     """
     with readable_errors():
         try:
@@ -74,7 +79,7 @@ def _run(run: ExampleRun) -> None:
 
 
 class ExampleRun:
-    """One run of an example. `patience` is seconds for its jobs to end; `stay`: go on showing the cluster after that."""
+    """One run of an example. `patience`: seconds for its jobs to finish; `stay`: keep showing the cluster afterwards."""
 
     def __init__(self, example: Example, *, patience: float, stay: bool) -> None:
         self.settled = False
@@ -85,12 +90,12 @@ class ExampleRun:
         self._before: Snapshot | None = None
 
     def standing(self) -> AbstractContextManager[Stack]:
-        """What the example needs: JobSets need somebody who runs them."""
+        """The stack that the example needs, with the stand-in for JobSet if it has JobSets."""
         jobset = any(job.resource.kind == JOB_SETS.kind for job in self._example.jobs)
         return stack.standing(Choice(source="local"), say, Wishes(jobset=jobset))
 
     async def show(self, standing: Stack) -> None:
-        """Submits everything and shows what happens. Raises RunError, ExampleError or StartError."""
+        """Submit the example and show its progress. Raises RunError, ExampleError or StartError."""
         async with standing.connection.client() as api:
             await self._prepare(api)
             with screen() as shown:
@@ -112,7 +117,7 @@ class ExampleRun:
         say(f"✓ {len(self._example.settings)} objects of {self._example.directory.name}/: {kinds}\n")
 
     async def _follow(self, standing: Stack, api: ApiClient, watch: Watch, shown: Screen) -> float:
-        """Submits the jobs and shows what happens to them until all is settled; returns how many seconds that took."""
+        """Submit the jobs and show their progress until all are settled. Returns the elapsed seconds."""
         started = time.monotonic()
         submitting = asyncio.create_task(examples.submit(api, self._example.jobs, started), name="submit the jobs")
         try:
@@ -139,17 +144,17 @@ class ExampleRun:
         return seen
 
     async def _show_promises(self, standing: Stack, seen: Snapshot, shown: Screen) -> None:
-        """What was promised to reserved jobs, and what came of it. Raises RunError when a promise was broken."""
+        """Show promised and actual starts of reserved jobs. Raises RunError when a promise was broken."""
         await asyncio.sleep(2 * FLUSH_EVERY)
-        told = await asyncio.to_thread(promises.kept, stack.record(standing.services), seen.workloads)
-        for line in told.lines:
+        report = await asyncio.to_thread(promises.kept, stack.record(standing.services), seen.workloads)
+        for line in report.lines:
             shown.say(line)
-        if told.broken:
+        if report.broken:
             self.settled = False
-            raise RunError("a promise was broken:\n  " + "\n  ".join(told.broken))
+            raise RunError("a promise was broken:\n  " + "\n  ".join(report.broken))
 
     async def _conclude(self, standing: Stack, watch: Watch, shown: Screen, elapsed: float) -> None:
-        """The last table and the result. Raises RunError when a job failed."""
+        """Show the last table and the result. Raises RunError when a job failed."""
         deadline = time.monotonic() + SETTLE
         while any(f.used for q in watch.now().queues for f in q.flavors) and time.monotonic() < deadline:
             await watch.wait(0.5)
@@ -165,4 +170,4 @@ class ExampleRun:
         if promises.matter(self._example):
             await self._show_promises(standing, seen, shown)
         if self._stay:
-            shown.say("\nThe cluster stays up for you to look around; Ctrl-C ends it.")
+            shown.say("\nThe cluster stays up; Ctrl-C ends it.")

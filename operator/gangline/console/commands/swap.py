@@ -1,4 +1,4 @@
-"""`gangline swap`: which gangs lost nodes, what was done about it, and how long it took, from the records in the cluster."""
+"""`gangline swap`: lists node failures of gangs, the recovery and its duration, from the Workloads' records."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Entry:
 
 @click.group("swap")
 def command() -> None:
-    """Nodes that were replaced under running gangs."""
+    """Node failures of running gangs, and how the gangs recovered."""
 
 
 @command.command("list")
@@ -69,7 +69,7 @@ def list_command(
     only_open: bool,
     output: str | None,
 ) -> None:
-    """List what happened when nodes failed, latest first: how long each stage took, and where the pods went."""
+    """List recoveries from node failures, latest first: the time of each stage and the new nodes."""
     workloads, where = access.run(_workloads(kubeconfig, context, namespace, all_namespaces))
     found = [entry for entry in entries(workloads) if entry.swap.open or not only_open]
     if output == "json":
@@ -84,14 +84,14 @@ def list_command(
 @click.argument("job", metavar="JOB")
 @access.cluster_options
 def show_command(job: str, kubeconfig: Path | None, context: str | None, namespace: str | None) -> None:
-    """Tell all that is known of the swaps of JOB: a name, kind/name or a Workload's name."""
+    """Show every recorded recovery of JOB: a name, kind/name or a Workload's name."""
     workloads, where = access.run(_workloads(kubeconfig, context, namespace, False))
-    meant = [
+    matching = [
         workload for workload in workloads if job in (_job(workload), _job(workload).partition("/")[2], _name(workload))
     ]
-    if not meant:
+    if not matching:
         raise click.ClickException(f"no job {job!r} with a Workload in {where}")
-    for workload in meant:
+    for workload in matching:
         click.echo("\n".join(story(workload)))
 
 
@@ -109,7 +109,7 @@ async def _workloads(
 
 
 def entries(workloads: Iterable[Json]) -> list[Entry]:
-    """All swaps on record, latest first."""
+    """All recorded swaps, latest first."""
     found = [
         Entry(_meta(workload)["namespace"], _job(workload), _name(workload), _queue(workload), swap)
         for workload in workloads
@@ -133,10 +133,10 @@ def rows(found: Sequence[Entry], now: float) -> table.Rows:
 
 
 def story(workload: Json) -> list[str]:
-    """What happened to one gang, oldest first."""
+    """The recorded swaps of one gang as text lines, oldest first."""
     record: Record = swap_record.of(workload)
     lines = [f"{_job(workload)} in namespace {_meta(workload)['namespace']}, workload {_name(workload)}"]
-    lines.append(f"  {record.swaps} node(s) replaced under it, started anew {record.attempt} time(s)")
+    lines.append(f"  {record.swaps} node(s) replaced while it ran, restarted {record.attempt} time(s)")
     for swap in record.log:
         lines.append(f"  {_stamp(swap.detected)}  {swap.cause}: lost {', '.join(swap.lost) or 'pods'}")
         lines += [f"    {_WORDS[stage]} after {seconds:.3f} s" for stage, seconds in swap.stages().items()]
@@ -151,7 +151,7 @@ _WORDS = {
     "decided": "decided",
     "created": "all pods existed",
     "running": "all pods were ready",
-    "total": "in total recovered",
+    "total": "recovered",
 }
 
 

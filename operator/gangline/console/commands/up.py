@@ -1,4 +1,4 @@
-"""`gangline up`: a cluster with Gangline on it, for as long as the command runs (or in the background with --detach)."""
+"""`gangline up`: starts a cluster with Gangline for as long as the command runs (or in the background with --detach)."""
 
 from __future__ import annotations
 
@@ -21,23 +21,27 @@ from gangline.kube.config import LoginError
 
 
 @click.command("up")
-@click.option("--local", "source", flag_value="local", help="A real control plane on this machine, simulated nodes.")
+@click.option(
+    "--local", "source", flag_value="local", help="A real control plane on this machine with simulated nodes."
+)
 @click.option("--kind", "source", flag_value="kind", help="A kind cluster (needs Docker and kind).")
 @click.option(
     "--kubeconfig",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The cluster of this kubeconfig: it gets the kinds, the operator runs here.",
+    help="Use the cluster of this kubeconfig: the CRDs are installed on it, the operator runs on this machine.",
 )
 @click.option("--context", default=None, help="Context in the kubeconfig.")
-@click.option("--name", default=None, help="Local only: a control plane that is kept under this name.")
+@click.option("--name", default=None, help="Local only: name of a control plane whose data are kept.")
 @click.option(
-    "--webhook-url", default=None, help="With --kubeconfig: https://… under which the cluster reaches this machine."
+    "--webhook-url", default=None, help="With --kubeconfig: https://… URL at which the cluster reaches this machine."
 )
-@click.option("--no-jobset", is_flag=True, help="Local only: without the stand-in that runs JobSets.")
+@click.option("--no-jobset", is_flag=True, help="Local only: don't start the stand-in that runs JobSets.")
 @click.option(
-    "--track-fields", is_flag=True, help="Leave metadata.managedFields on Workloads; dearer for the API server."
+    "--track-fields",
+    is_flag=True,
+    help="Keep metadata.managedFields on Workloads; this costs the API server more CPU and memory.",
 )
-@click.option("--detach", is_flag=True, help="Local only: return when all is up; `gangline down` ends it.")
+@click.option("--detach", is_flag=True, help="Local only: return when everything is up; `gangline down` ends it.")
 def command(
     source: Source | None,
     kubeconfig: Path | None,
@@ -48,9 +52,9 @@ def command(
     track_fields: bool,
     detach: bool,
 ) -> None:
-    """Bring up a cluster with Gangline on it. Without an option: kind where Docker works, else --local.
+    """Start a cluster with Gangline on it. Without an option: kind if Docker works, else --local.
 
-    Stays until Ctrl-C or SIGTERM and then ends what it has started.
+    Runs until Ctrl-C or SIGTERM and then ends what it started.
     """
     remote = kubeconfig is not None or context is not None
     if remote and source is not None:
@@ -73,10 +77,10 @@ def command(
 
 
 @click.command("down")
-@click.option("--name", default=DEFAULT_NAME, show_default=True, help="The control plane's name.")
+@click.option("--name", default=DEFAULT_NAME, show_default=True, help="Name of the control plane.")
 @click.option("--keep-data", is_flag=True, help="Keep its objects for the next `up --name`.")
 def down(name: str, keep_data: bool) -> None:
-    """End what `gangline up --detach` left running, and remove its data."""
+    """End a cluster started by `gangline up --detach` and remove its data."""
     with readable_errors():
         cluster = NamedCluster(name)
         ended = end(cluster.directory / "services")
@@ -86,7 +90,7 @@ def down(name: str, keep_data: bool) -> None:
 
 def _check_webhook_url(url: str, remote: bool) -> None:
     if not remote:
-        raise click.UsageError("--webhook-url belongs to --kubeconfig: the other clusters find the way by themselves")
+        raise click.UsageError("--webhook-url needs --kubeconfig: for other clusters the address is known")
     try:
         stack.parse_webhook_url(url)
     except ValueError as error:
@@ -108,7 +112,7 @@ def _detached(name: str, wishes: Wishes) -> None:
 
 
 def _stay(bring_up: Callable[[], AbstractContextManager[Stack]]) -> None:
-    """Holds the stack up until Ctrl-C, or fails when one of its processes ends."""
+    """Keep the stack up until Ctrl-C; fail when one of its processes ends."""
     ready = False
     try:
         with stack.ended_by_signals(), bring_up() as standing:
@@ -134,7 +138,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def readable_errors() -> Iterator[None]:
-    """What went wrong as a sentence and exit status 1, not as a traceback."""
+    """Report errors as one message and exit status 1, without a traceback."""
     try:
         yield
     except (DevClusterError, InstallError, LoginError) as error:

@@ -1,4 +1,4 @@
-"""`gangline vectors`: run recorded scenarios through the engine and say where it decides otherwise than Kueue did."""
+"""`gangline vectors`: runs recorded scenarios through the engine and reports differences from Kueue's decisions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gangline.kube.resources import Json
 def command(files: tuple[Path, ...]) -> None:
     """Run recorded scenarios (scheduling or topology placement, .jsonl or .jsonl.gz) through the engine.
 
-    Prints per file how many scenarios agree in every recorded field, and for the others the first field that differs.
+    Prints per file how many scenarios agree in every recorded field, and the first differing field of each other scenario.
     """
     total = agreed = 0
     for file in files:
@@ -39,14 +39,14 @@ def command(files: tuple[Path, ...]) -> None:
 
 
 def compare(scenario: Json, result: Json) -> str | None:
-    """None if the engine agrees in every field, otherwise the first difference in words."""
+    """None if the engine agrees in every field, otherwise a description of the first difference."""
     if "levels" in scenario or "nodes" in scenario:
         return tas_vectors.compare(scenario, result)
     return compare_scheduling(scenario, result)
 
 
 def read(file: Path) -> Iterator[tuple[Json, Json]]:
-    """The scenarios of a file with what was recorded."""
+    """The scenarios of a file with their recorded results."""
     with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():

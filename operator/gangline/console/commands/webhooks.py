@@ -1,4 +1,4 @@
-"""`gangline webhooks`: run the admission and conversion webhooks."""
+"""`gangline webhooks`: runs the admission and conversion webhooks."""
 
 from __future__ import annotations
 
@@ -20,23 +20,31 @@ def _listen(context: click.Context, parameter: click.Parameter, value: str) -> t
 
 @click.command("webhooks")
 @click.option(
-    "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Default: as kubectl, or in-cluster."
+    "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Default: as kubectl does, or in-cluster."
 )
 @click.option("--context", "context_name", help="Context in the kubeconfig.")
-@click.option("--listen", default="0.0.0.0:9443", show_default=True, callback=_listen, help="Port 0: any that is free.")
+@click.option(
+    "--listen",
+    default="0.0.0.0:9443",
+    show_default=True,
+    callback=_listen,
+    help="Address to listen on. Port 0: any free port.",
+)
 @click.option(
     "--mode",
     type=click.Choice(MODES),
     default="service",
     show_default=True,
-    help="How API servers reach us: url (a local control plane), service (in the cluster), "
-    "cert-manager (service, with certificates that cert-manager keeps).",
+    help="How API servers reach the webhooks: url (a local control plane), service (in the cluster), "
+    "cert-manager (service, with certificates from cert-manager).",
 )
 @click.option("--url-host", default="127.0.0.1", show_default=True, help="Host in the registered URLs (mode url).")
-@click.option("--service", default="gangline-webhooks", show_default=True, help="Name of our Service.")
-@click.option("--namespace", default="gangline-system", show_default=True, help="Namespace of Service and Secret.")
+@click.option("--service", default="gangline-webhooks", show_default=True, help="Name of the webhooks' Service.")
 @click.option(
-    "--secret", default="gangline-webhook-cert", show_default=True, help="Secret that keeps the certificates."
+    "--namespace", default="gangline-system", show_default=True, help="Namespace of the Service and the Secret."
+)
+@click.option(
+    "--secret", default="gangline-webhook-cert", show_default=True, help="Secret that stores the certificates."
 )
 @click.option(
     "--cert-dir",
@@ -47,14 +55,16 @@ def _listen(context: click.Context, parameter: click.Parameter, value: str) -> t
 @click.option(
     "--ready-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help='Written as {"port": N} once everything is registered, removed at the end.',
+    help='Written as {"port": N} once the webhooks are registered; removed at shutdown.',
 )
-@click.option("--linger", type=click.FloatRange(min=0), default=0.0, help="Seconds to go on serving after SIGTERM.")
-@click.option("--unregister-on-exit", is_flag=True, help="Remove the webhook configurations at the end.")
+@click.option("--linger", type=click.FloatRange(min=0), default=0.0, help="Seconds to keep serving after SIGTERM.")
+@click.option("--unregister-on-exit", is_flag=True, help="Remove the webhook configurations at shutdown.")
 @click.option(
-    "--track-fields", is_flag=True, help="Leave metadata.managedFields on Workloads; dearer for the API server."
+    "--track-fields",
+    is_flag=True,
+    help="Keep metadata.managedFields on Workloads; this costs the API server more CPU and memory.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Log more.")
+@click.option("-v", "--verbose", is_flag=True, help="Log at debug level.")
 def command(
     kubeconfig: Path | None,
     context_name: str | None,
@@ -72,11 +82,11 @@ def command(
     track_fields: bool,
     verbose: bool,
 ) -> None:
-    """Serve admission and conversion for Kueue's kinds, Jobs and GPUJobs, and register for them.
+    """Serve admission and conversion webhooks for Kueue's kinds, Jobs and GPUJobs, and register them.
 
-    SIGTERM ends it after the requests in flight.
+    On SIGTERM the server finishes the requests in flight and ends.
     """
-    # imported late: the command line must answer at once
+    # imported here to keep the start-up of other commands short
     from gangline.kube.config import LoginError, load
     from gangline_webhooks.server import Options, run
 

@@ -1,4 +1,4 @@
-"""`gangline whatif -f JOB.yaml`: when this job would start, and what would let it start earlier. Nothing is submitted."""
+"""`gangline whatif -f JOB.yaml`: when a job would start, and which changes would start it earlier. Submits nothing."""
 
 from __future__ import annotations
 
@@ -33,41 +33,44 @@ from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError, Invalid
 from gangline.kube.resources import Json
 
-#: shares of the size, and of the runtime, that are tried
+#: fractions of the job's size and of its runtime that are tried
 SHARES: Final = (0.5, 0.25)
-#: what never fits as it is gets smaller by halves, so often at most, until it does
+#: a job that does not fit is halved at most this often, until it fits
 HALVES: Final = 10
-#: so many suggestions are made
+#: maximum number of suggestions
 BEST: Final = 3
 _UID: Final = "whatif"
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """The job, changed in one way."""
+    """The job with one change."""
 
     kind: str  # smaller | shorter | queue
-    change: str  # what to do, in words
+    change: str  # description of the change
     workload: Workload
     forecast: Forecast
-    #: flavor -> the same, where it makes a difference
-    there: Mapping[str, Forecast] = field(default_factory=dict[str, Forecast])
+    #: forecast by flavor; empty if all flavors have the same forecast
+    by_flavor: Mapping[str, Forecast] = field(default_factory=dict[str, Forecast])
 
     def scaled(self, factor: float) -> tuple[Forecast, Mapping[str, Forecast]]:
-        """What it is forecast if it takes so many times as long, on any flavor and on each."""
-        return self.forecast.scaled(factor), {flavor: each.scaled(factor) for flavor, each in self.there.items()}
+        """The forecasts for a runtime multiplied by `factor`: the general one and those by flavor."""
+        return self.forecast.scaled(factor), {flavor: each.scaled(factor) for flavor, each in self.by_flavor.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """When a variant would start, in seconds from now; None = not within sight. `gained` is against the job as it is."""
+    """Expected start of a variant, in seconds from now; None: not within the horizon.
+
+    `gained`: seconds earlier than the unchanged job.
+    """
 
     change: str
     p50: float | None
     p90: float | None
     gained: float
     runs: Forecast
-    flavor: str = ""  # for which that is, where it makes a difference
+    flavor: str = ""  # flavor of the forecast `runs`; "" if it makes no difference
 
 
 @click.command("whatif")
@@ -84,8 +87,8 @@ class Answer:
 def command(
     file: Path, kubeconfig: Path | None, context: str | None, namespace: str | None, output: str | None
 ) -> None:
-    """Say when the job in FILE would start if it were submitted now, and what would let it start earlier: smaller, shorter,
-    or in another queue.
+    """Show when the job in FILE would start if submitted now, and whether a smaller size, a shorter runtime or another queue
+    would start it earlier.
     """
     job, kind = read(file)
     here, job = access.run(_submitted(kubeconfig, context, namespace, job, kind))
@@ -93,8 +96,8 @@ def command(
         original = put(here, job, kind)
     except (JobError, parse.ParseError) as error:
         raise click.ClickException(f"{file}: {error}") from error
-    except (TypeError, ValueError, KeyError, AttributeError) as error:  # the API server would say what is wrong with it
-        raise click.ClickException(f"{file}: this is no {kind.kind} that can be read: {error}") from error
+    except (TypeError, ValueError, KeyError, AttributeError) as error:  # an invalid manifest
+        raise click.ClickException(f"{file}: not a valid {kind.kind}: {error}") from error
     base, because, flavor = _start(here, original)
     answers = best(_answers(here, original, base))
     first = _answer(here, original, base, base, flavor)
@@ -114,17 +117,17 @@ async def _submitted(
 
 
 async def accepted(api: ApiClient, job: Json, kind: JobKind) -> Json:
-    """The job as it would be stored: a dry run, which stores nothing. The job itself for users who may not create one.
+    """The job as the API server would store it, from a dry run; the job unchanged if the user may not create it.
 
-    Raises click.ClickException where the API server would refuse it, with its words.
+    Raises click.ClickException with the API server's message if it would reject the job.
     """
     namespace, rehearsal = job["metadata"]["namespace"], {"dryRun": "All", "fieldValidation": "Strict"}
     try:
         return await api.create(kind.resource, namespace, job, query=rehearsal)
     except ApiError as error:
         if isinstance(error, Invalid) or "denied the request" in error.message:
-            raise click.ClickException(f"it would be refused: {error.message}") from error
-        return job  # it may not be asked, or the job is there already
+            raise click.ClickException(f"the API server would reject the job: {error.message}") from error
+        return job  # the user may not create jobs, or the job exists already
 
 
 # --- from a manifest to a workload --------------------------------------------------------------------------------------
@@ -144,7 +147,7 @@ def read(file: Path) -> tuple[Json, JobKind]:
     ]
     if len(jobs) != 1:
         found = f"{len(jobs)} jobs" if jobs else "no job"
-        raise click.ClickException(f"{file}: there is {found} in it; one Job, JobSet or GPUJob is wanted")
+        raise click.ClickException(f"{file}: {found} in it; exactly one Job, JobSet or GPUJob is needed")
     job, kind = jobs[0]
     if not isinstance(job.get("metadata"), dict) or not isinstance(job.get("spec"), dict):
         raise click.ClickException(f"{file}: metadata or spec is missing")
@@ -152,7 +155,7 @@ def read(file: Path) -> tuple[Json, JobKind]:
 
 
 def put(here: World, job: Json, kind: JobKind) -> Variant:
-    """Submit the job to our copy of the cluster. Raises JobError, ParseError, click.ClickException."""
+    """Add the job to the local copy of the cluster. Raises JobError, ParseError, click.ClickException."""
     meta = job["metadata"]
     meta.setdefault("name", f"{meta.get('generateName', '')}{_UID}")
     meta |= {"uid": _UID, "resourceVersion": "0", "creationTimestamp": _stamp(here.now)}
@@ -169,7 +172,7 @@ def put(here: World, job: Json, kind: JobKind) -> Variant:
     here.forecasts.tell_all()
     value, estimate = here.mirror.workload_value(key), here.estimate(key)
     if value is None or estimate is None:
-        raise click.ClickException(f"{kind.kind} {meta['name']} can't be read as a workload")
+        raise click.ClickException(f"{kind.kind} {meta['name']} can't be converted to a Workload")
     return Variant("", "as it is", value, estimate, here.forecasts.by_flavor(key))
 
 
@@ -183,27 +186,27 @@ def _stamp(millis: int) -> str:
     return datetime.fromtimestamp(millis // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-# --- what could be changed ----------------------------------------------------------------------------------------------
+# --- variants of the job ------------------------------------------------------------------------------------------------
 
 
 def variants(here: World, original: Variant) -> Iterator[Variant]:
-    """The job smaller (and so much longer), shorter, and in each other queue of its namespace."""
+    """Variants of the job: smaller (with a proportionally longer runtime), shorter, and in each other queue of its namespace."""
     yield from filter(None, (_smaller(original, share) for share in SHARES))
     for share in SHARES:
-        forecast, there = original.scaled(share)
+        forecast, by_flavor = original.scaled(share)
         limit = original.workload.max_execution_seconds
         shorter = replace(original.workload, max_execution_seconds=max(1, round(limit * share)) if limit else None)
-        yield Variant("shorter", f"let it run for {runtime_text(forecast)} at a time", shorter, forecast, there)
+        yield Variant("shorter", f"let it run for {runtime_text(forecast)} at a time", shorter, forecast, by_flavor)
     for key, queue in sorted(here.mirror.objects[kube.LOCAL_QUEUES].items()):
         namespace, _, name = key.partition("/")
         if namespace == original.workload.namespace and name != original.workload.queue:
             elsewhere = replace(original.workload, queue=name)
             where = f"submit it to queue {name} (ClusterQueue {queue['spec'].get('clusterQueue', '')})"
-            yield Variant("queue", where, elsewhere, original.forecast, _there(here, elsewhere))
+            yield Variant("queue", where, elsewhere, original.forecast, _by_flavor(here, elsewhere))
 
 
-def _there(here: World, elsewhere: Workload) -> dict[str, Forecast]:
-    """What it is forecast on each flavor of another queue, as far as flavors are told apart."""
+def _by_flavor(here: World, elsewhere: Workload) -> dict[str, Forecast]:
+    """The forecast on each flavor of another queue; empty if the forecaster does not compare flavors."""
     forecaster = here.forecasts.forecaster
     if not forecaster.compares_flavors:
         return {}
@@ -214,7 +217,7 @@ def _there(here: World, elsewhere: Workload) -> dict[str, Forecast]:
 
 
 def _smaller(original: Variant, share: float) -> Variant | None:
-    """With so many of its pods; where there is one, with so much of its GPUs. The same work takes so much longer."""
+    """The job with `share` of its pods (with one pod: of its GPUs) and a proportionally longer runtime; None if not smaller."""
     pods = original.workload.pod_sets
     several = any(entry.count > 1 for entry in pods)
     reduced = tuple(_fewer(entry, share) if several else _thinner(entry, share) for entry in pods)
@@ -252,7 +255,7 @@ def _answers(here: World, original: Variant, base: ExpectedStart | None) -> Iter
 
 
 def best(answers: Iterable[tuple[str, Answer]]) -> list[Answer]:
-    """The most helpful of each kind, the most helpful first; those that gain less than a minute are no suggestion."""
+    """The variant of each kind that gains most, in order of gain; variants that gain less than a minute are left out."""
     helpful: dict[str, Answer] = {}
     for kind, answer in answers:
         known = helpful.get(kind)
@@ -262,17 +265,17 @@ def best(answers: Iterable[tuple[str, Answer]]) -> list[Answer]:
 
 
 def _start(here: World, variant: Variant) -> tuple[ExpectedStart | None, str, str]:
-    """When it starts, after whom, and on which flavor, where that makes a difference."""
+    """Expected start, the workloads it follows (""), and the flavor of the forecast ("" if it makes no difference)."""
     key = variant.workload.key
-    told: Sequence[Change] = [
+    changes: Sequence[Change] = [
         *here.engine.facts(),
         Gone(RuntimeForecast, key),
-        Put(fact(key, variant.forecast, variant.there)),
+        Put(fact(key, variant.forecast, variant.by_flavor)),
         Put(variant.workload),
     ]
-    seen = outlook(told, here.engine.settings, here.now, only=frozenset({key}), seconds=1.0, clock=time.perf_counter)
+    seen = outlook(changes, here.engine.settings, here.now, only=frozenset({key}), seconds=1.0, clock=time.perf_counter)
     start = seen.starts.get(key)
-    flavor = slowest(variant.there, admissions_of(seen).get(key))
+    flavor = slowest(variant.by_flavor, admissions_of(seen).get(key))
     return start, start.because if start is not None else "", flavor
 
 
@@ -285,7 +288,7 @@ def _answer(
         gained = 0.0
     else:
         gained = (base.p50 - start.p50) / 1000 if base is not None else float("inf")
-    return Answer(variant.change, p50, p90, gained, variant.there.get(flavor, variant.forecast), flavor)
+    return Answer(variant.change, p50, p90, gained, variant.by_flavor.get(flavor, variant.forecast), flavor)
 
 
 # --- showing ------------------------------------------------------------------------------------------------------------
@@ -295,12 +298,16 @@ def _show(here: World, original: Variant, first: Answer, because: str, answers: 
     value = original.workload
     jobs = {f"{view.namespace}/{view.name}": view.job_name for view in view_of(here).workloads}
     reason = f", {named(because, jobs)}" if because else ""
-    start = f"no start is in sight{_obstacle(here, value)}" if first.p50 is None else f"it would start {_span(first)}"
+    start = (
+        f"no start within the horizon{_obstacle(here, value)}"
+        if first.p50 is None
+        else f"it would start {_span(first)}"
+    )
     click.echo(f"Submitted now to queue {value.queue}, {start}{reason}")
-    source = f"{original.forecast.source}, {original.forecast.samples} finished runs behind it"
+    source = f"{original.forecast.source}, from {original.forecast.samples} finished runs"
     click.echo(f"and run for {runtime_text(first.runs, first.flavor)} ({source}).")
     if not answers:
-        click.echo("\nNeither smaller nor shorter nor in another queue would it start earlier.")
+        click.echo("\nNo smaller size, shorter runtime or other queue would start it earlier.")
         return
     cells = tuple(
         (str(rank), answer.change, _span(answer), _gained(answer), runtime_text(answer.runs, answer.flavor))
@@ -310,7 +317,7 @@ def _show(here: World, original: Variant, first: Answer, because: str, answers: 
 
 
 def _obstacle(here: World, value: Workload) -> str:
-    """Why it would not start, in the words of the engine once it has looked at it."""
+    """Why the job would not start: the engine's message after one decision round."""
     tried = here.engine.rebuilt()
     tried.decide(here.now)
     explanation = tried.explain(value.key)
@@ -319,7 +326,7 @@ def _obstacle(here: World, value: Workload) -> str:
 
 def _span(answer: Answer) -> str:
     if answer.p50 is None:
-        return "never, as far as can be seen"
+        return "not within the horizon"
     last = "?" if answer.p90 is None else age(answer.p90)
     return "at once" if answer.p90 is not None and answer.p90 < 1 else f"in {age(answer.p50)} – {last}"
 
@@ -329,7 +336,7 @@ def _gained(answer: Answer) -> str:
 
 
 def _as_json(first: Answer, because: str, answers: list[Answer]) -> dict[str, Any]:
-    def told(answer: Answer) -> dict[str, Any]:
+    def body(answer: Answer) -> dict[str, Any]:
         gained = answer.gained / 3600 if answer.gained != float("inf") else None
         return {
             "change": answer.change,
@@ -339,4 +346,4 @@ def _as_json(first: Answer, because: str, answers: list[Answer]) -> dict[str, An
             "flavor": answer.flavor or None,
         }
 
-    return {**told(first), "because": because, "suggestions": [told(answer) for answer in answers]}
+    return {**body(first), "because": because, "suggestions": [body(answer) for answer in answers]}

@@ -1,4 +1,4 @@
-"""`gangline why JOB`: why a job waits, who holds what it needs, and what would have to happen."""
+"""`gangline why JOB`: why a job is pending, which workloads hold the resources it needs, and what has to change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.text import Text
 from gangline.api import names
 from gangline.console.views import access, history, reach
 from gangline.console.views.json_rows import as_json
-from gangline.console.views.lookup import KINDS, find, is_meant, singular
+from gangline.console.views.lookup import KINDS, find, matches, singular
 from gangline.console.views.snapshot import Snapshot, WorkloadView
 from gangline.console.views.why_text import Line, explain
 from gangline.kube.client import ApiClient, NotFound
@@ -24,7 +24,7 @@ from gangline.kube.resources import WORKLOADS, Json, Resource
 @click.command("why")
 @click.argument("job", metavar="JOB")
 @access.cluster_options
-@click.option("--history", "with_history", is_flag=True, help="What has happened to it so far, and why.")
+@click.option("--history", "with_history", is_flag=True, help="Show the job's past state changes and their causes.")
 @click.option("-o", "--output", type=click.Choice(["json"]), default=None)
 def command(
     job: str,
@@ -34,7 +34,7 @@ def command(
     with_history: bool,
     output: str | None,
 ) -> None:
-    """Say why JOB waits (or what it does). JOB is a name, kind/name (job/x, gpujob/x) or a Workload's name."""
+    """Explain why JOB is pending (or its state). JOB is a name, kind/name (job/x, gpujob/x) or a Workload's name."""
     if with_history:
         _show_history(*access.run(_history(job, kubeconfig, context, namespace)), output)
         return
@@ -65,21 +65,21 @@ async def _looked_up(api: ApiClient, job: str, namespace: str | None) -> tuple[W
 async def _history(
     job: str, kubeconfig: Path | None, context: str | None, namespace: str | None
 ) -> tuple[WorkloadView, list[history.Event], str]:
-    """The workload, its story, and where that is from."""
+    """The workload, its history, and a description of the history's source."""
     async with access.client(kubeconfig, context) as api:
         view, _ = await _looked_up(api, job, namespace)
         answer = await reach.ask(api, f"/story/{view.namespace}/{view.name}")
         if answer is not None and answer.get("story"):
-            return view, history.of_answer(answer), "as the running operator remembers it"
-        why = "it remembers nothing of it" if answer is not None else "it could not be asked"
+            return view, history.of_answer(answer), "from the running operator"
+        why = "it has no history of this workload" if answer is not None else "it could not be reached"
         raw = await api.get(WORKLOADS, view.namespace, view.name)
-    return view, history.of_conditions(raw), f"from the Workload's conditions, not from the operator: {why}"
+    return view, history.of_conditions(raw), f"from the Workload's conditions and not from the operator: {why}"
 
 
 def _show_history(view: WorkloadView, events: list[history.Event], source: str, output: str | None) -> None:
     if output == "json":
-        told = {**as_json(view), "history": [event.as_json() for event in events], "source": source}
-        click.echo(json.dumps(told, indent=2))
+        body = {**as_json(view), "history": [event.as_json() for event in events], "source": source}
+        click.echo(json.dumps(body, indent=2))
         return
     click.echo(f"{view.job} in namespace {view.namespace}, workload {view.name}")
     click.echo(history.rendered(events))
@@ -87,14 +87,14 @@ def _show_history(view: WorkloadView, events: list[history.Event], source: str, 
 
 
 async def _no_workload(api: ApiClient, seen: Snapshot, namespace: str, job: str) -> str:
-    """Why there is nothing to explain: no such job, another namespace, or a job that names no queue."""
+    """Error message for a job without a Workload: no such job, another namespace, or no queue label."""
     kind, _, name = job.rpartition("/")
     for resource in [KINDS[k] for k in KINDS if singular(kind) in ("", k)]:
         try:
             return _unqueued(await api.get(resource, namespace, name), resource)
         except NotFound:
             continue
-    elsewhere = sorted({v.namespace for v in seen.workloads if is_meant(v, singular(kind), name)})
+    elsewhere = sorted({v.namespace for v in seen.workloads if matches(v, singular(kind), name)})
     if elsewhere:
         return f"no job {job!r} in namespace {namespace}; there is one in {', '.join(elsewhere)}: use -n {elsewhere[0]}"
     return f"no job {job!r} in namespace {namespace}"
@@ -105,24 +105,24 @@ def _unqueued(obj: Json, resource: Resource) -> str:
     named = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}.get(names.QUEUE_NAME)
     what = f"{resource.kind} {metadata['namespace']}/{metadata['name']}"
     if not named:
-        return f"{what} names no queue (label {names.QUEUE_NAME}), so Gangline leaves it alone"
+        return f"{what} names no queue (label {names.QUEUE_NAME}), so Gangline does not manage it"
     return f"{what} names queue {named!r} but has no Workload yet: is the operator running? (`gangline doctor`)"
 
 
 def show(view: WorkloadView, lines: list[Line]) -> None:
-    """Aligned lines; Kueue's own message last, for those who know it."""
-    told = [*lines, Line("message", view.message)] if view.message else lines
-    labels = ["" if i and told[i - 1].label == line.label else line.label for i, line in enumerate(told)]
+    """Print aligned lines, with Kueue's own message last."""
+    rows = [*lines, Line("message", view.message)] if view.message else lines
+    labels = ["" if i and rows[i - 1].label == line.label else line.label for i, line in enumerate(rows)]
     title = f"{view.job} in namespace {view.namespace}, workload {view.name}"
     console = Console(highlight=False)
-    if not console.is_terminal:  # a pipe gets one line per fact, never wrapped
+    if not console.is_terminal:  # in a pipe: one unwrapped line per fact
         width = max(map(len, labels))
-        facts = (f"  {label.ljust(width)}  {line.text}" for label, line in zip(labels, told, strict=True))
+        facts = (f"  {label.ljust(width)}  {line.text}" for label, line in zip(labels, rows, strict=True))
         click.echo("\n".join([title, *facts]))
         return
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column()
-    for label, line in zip(labels, told, strict=True):
+    for label, line in zip(labels, rows, strict=True):
         grid.add_row(f"  {label}", Text(line.text))
     console.print(Text(title, style="bold"), grid)

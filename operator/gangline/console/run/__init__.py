@@ -1,1 +1,1 @@
-"""An example on a cluster of its own: submitted, followed, and judged at its end."""
+"""Runs an example on a cluster of its own: submits it, shows its progress, and checks the result."""

@@ -1,7 +1,7 @@
-"""A directory of manifests to show Gangline at work: read, checked, and submitted in the order and at the times it says.
+"""Examples: directories of manifests that are read, checked and submitted in order, jobs at their simulated arrival times.
 
-Files are applied in the order of their names. A job may carry the annotation `gangline.io/simulated-arrival: 8s`: it is
-submitted that much later. `simulated/node-pools.yaml` says which nodes to simulate; kubectl does not look there.
+Files are applied in the order of their names. The annotation `gangline.io/simulated-arrival: 8s` on a job delays its
+submission. `simulated/node-pools.yaml` lists the nodes to simulate; `kubectl apply -f` on the directory ignores it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _JOB_KINDS = frozenset({JOBS.kind, GPU_JOBS.kind, JOB_SETS.kind})
 
 
 class ExampleError(Exception):
-    """The example is not usable; the message names the file and what is wrong."""
+    """The example is not usable; the message names the file and the error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Manifest:
 
     @property
     def job_id(self) -> tuple[str, str, str]:
-        """Kind, namespace and name: how its Workload speaks of it."""
+        """Kind, namespace and name, as the job's Workload identifies it."""
         return self.resource.kind, self.namespace or "", self.name
 
     def __str__(self) -> str:
@@ -67,16 +67,16 @@ class Example:
 
     @property
     def settings(self) -> list[Manifest]:
-        """What comes first: namespaces, flavors, queues."""
+        """The objects that are applied before the jobs: namespaces, flavors, queues."""
         return [m for m in self.manifests if not m.is_job]
 
     @property
     def jobs(self) -> list[Manifest]:
-        """The jobs, in the order of their arrival."""
+        """The jobs, in order of arrival."""
         return sorted((m for m in self.manifests if m.is_job), key=lambda m: m.arrival)
 
     def node_pools(self) -> list[NodePool]:
-        """The nodes to simulate, [] when the example says nothing of them. Raises ExampleError."""
+        """The node pools to simulate, [] without a pools file. Raises ExampleError."""
         path = self.directory / "simulated" / "node-pools.yaml"
         if not path.is_file():
             return []
@@ -87,7 +87,7 @@ class Example:
 
 
 def bundled(name: str = "quickstart") -> Path:
-    """Where an example lies: in the checkout, or in the installed package."""
+    """The directory of a bundled example: in the checkout, or in the installed package. Raises ExampleError."""
     package = Path(__file__).resolve().parents[2]
     for root in (package.parents[1] / "examples", package / "_data" / "examples"):
         if (root / name).is_dir():
@@ -96,7 +96,7 @@ def bundled(name: str = "quickstart") -> Path:
 
 
 def load(directory: Path) -> Example:
-    """Reads all manifests of a directory. Raises ExampleError."""
+    """Read all manifests of a directory. Raises ExampleError."""
     files = sorted([*directory.glob("*.yaml"), *directory.glob("*.yml")])
     if not files:
         raise ExampleError(f"{directory}: no *.yaml files there")
@@ -154,13 +154,13 @@ def _arrival(metadata: Json, source: str) -> float:
 
 
 async def apply(api: ApiClient, manifests: list[Manifest]) -> None:
-    """Server-side apply, in order. Raises ExampleError for what the server refuses for good."""
+    """Apply the manifests in order, with server-side apply. Raises ExampleError for a permanent error of the API server."""
     for manifest in manifests:
         await _apply(api, manifest)
 
 
 async def submit(api: ApiClient, jobs: list[Manifest], started: float) -> None:
-    """Applies every job at its time after `started` (time.monotonic())."""
+    """Apply every job at its arrival time after `started` (time.monotonic())."""
     for job in jobs:
         await asyncio.sleep(max(0.0, started + job.arrival - time.monotonic()))
         await _apply(api, job)
@@ -182,5 +182,5 @@ async def _apply(api: ApiClient, manifest: Manifest) -> None:
             return
         except ApiError as error:
             if not error.retryable or time.monotonic() > deadline:
-                raise ExampleError(f"{manifest.source}: {manifest} is refused: {error.message}") from error
+                raise ExampleError(f"{manifest.source}: the API server rejected {manifest}: {error.message}") from error
         await asyncio.sleep(0.5)

@@ -1,4 +1,4 @@
-"""How far an example has come: what has ended, what never will, how well the GPUs were used."""
+"""Progress of an example: which jobs have finished, which never fit, and how well the GPUs were used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ JobId = tuple[str, str, str]  # kind, namespace, name
 
 @dataclass(slots=True)
 class Tally:
-    """Follows the jobs of one run from snapshot to snapshot. Times are seconds since the run began."""
+    """Progress of the jobs of one run, updated by snapshot. Times are seconds since the run began."""
 
     expected: frozenset[JobId]
     preempted: set[str] = field(default_factory=set[str])
@@ -37,24 +37,24 @@ class Tally:
         return {job: found[job] for job in self.expected if job in found}
 
     def settled(self, seen: Snapshot) -> bool:
-        """Every job has ended or, as its condition says, can never fit."""
+        """Whether every job has finished or, by its condition, can never fit."""
         jobs = self.of(seen)
         return len(jobs) == len(self.expected) and all(v.state in FINISHED or v.never_fits for v in jobs.values())
 
     def problems(self, seen: Snapshot) -> list[str]:
-        """What keeps the run from being a success, one line per job; empty when all that can finish has."""
+        """One line per job that has not succeeded; empty when every job that can run has."""
         jobs = self.of(seen)
-        missing = [f"{kind} {ns}/{name}: no Workload was made for it" for kind, ns, name in self.expected - jobs.keys()]
+        missing = [f"{kind} {ns}/{name}: it has no Workload" for kind, ns, name in self.expected - jobs.keys()]
         failed = [_problem(v) for v in jobs.values() if v.state is not State.SUCCEEDED and not v.never_fits]
         return sorted(missing) + sorted(failed)
 
     def summary(self, seen: Snapshot, seconds: float) -> list[str]:
-        """The last lines of a run."""
+        """The summary lines at the end of a run."""
         jobs = self.of(seen).values()
         done = sum(v.state is State.SUCCEEDED for v in jobs)
         lines = [f"{done} of {len(self.expected)} jobs finished in {seconds:.0f} s"]
         if self.preempted:
-            lines[0] += f"; {len(self.preempted)} were preempted on the way and ran again"
+            lines[0] += f"; {len(self.preempted)} were preempted and ran again"
         if self.available:
             lines[0] += f"; GPUs were in use {self.gpu_seconds / self.available:.0%} of the time"
         return lines + [f"{v.job} never fits: {why(v)}" for v in _sorted(v for v in jobs if v.never_fits)]

@@ -1,4 +1,4 @@
-"""What was promised to reserved jobs in a run, and what came of it: read from the operator's own record, decided again."""
+"""Promised and actual starts of reserved jobs in a run, from a replay of the operator's audit record."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from gangline.kube.resources import QUEUE_POLICIES
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PromiseReport:
     lines: tuple[str, ...]
-    broken: tuple[str, ...]  # what should not have happened, in words
+    broken: tuple[str, ...]  # descriptions of broken promises
 
 
-#: why a reserved job waits for one that was started before it
+#: why a backfilled job delayed a reserved job
 _CAUSES: Final = {
-    BACKFILL: "while these overstayed",
+    BACKFILL: "while these overran",
     EARLY_END: "while these were within their time",
     STOPPING: "while these were ending",
 }
 
 
 def matter(example: Example) -> bool:
-    """Some queue of the example backfills, so that somebody is promised something."""
+    """Whether a queue of the example backfills, so that reserved jobs get promised starts."""
     specs = [m.obj.get("spec") or {} for m in example.manifests if m.resource == QUEUE_POLICIES]
     return any(spec.get("backfill") or spec.get("profile") == "Gangline" for spec in specs)
 
 
-def kept(record: Path, views: Iterable[WorkloadView]) -> Told:
-    """The operator's record, decided again and judged."""
+def kept(record: Path, views: Iterable[WorkloadView]) -> PromiseReport:
+    """Replay the operator's record and check the promises."""
     outcome = Outcome()
     try:
         audit_check.check(audit_check.read(audit_check.files(record), outcome), outcome)
     except (FactError, OSError) as error:
-        return Told((), (f"the operator's record cannot be read: {error}",))
+        return PromiseReport((), (f"the operator's record cannot be read: {error}",))
     jobs = {key_of(view): view.job for view in views}
-    return Told(tuple(_lines(outcome, jobs)), tuple(_broken(outcome, jobs)))
+    return PromiseReport(tuple(_lines(outcome, jobs)), tuple(_broken(outcome, jobs)))
 
 
 def _lines(outcome: Outcome, jobs: Mapping[str, str]) -> list[str]:
@@ -58,16 +58,16 @@ def _lines(outcome: Outcome, jobs: Mapping[str, str]) -> list[str]:
         early = promised - at
         word = f"{early:.1f} s earlier" if early >= 0 else f"{-early:.1f} s LATER"
         if early < 0 and not _passed(outcome, head):
-            word = f"{-early:.1f} s later, because what ran in its place lasted longer than forecast"
+            word = f"{-early:.1f} s later, because jobs that held its resources ran longer than forecast"
         lines.append(f"{name} was promised to start at {promised:.1f} s; it started at {at:.1f} s, {word}")
     lines.append(f"started before a reserved job: {_list((key for _, key in outcome.early), jobs) or 'none'}")
-    lines.append(f"had to make room because it overstayed: {_list(outcome.revocations, jobs) or 'none'}")
-    said = ", ".join(
+    lines.append(f"stopped because they overran: {_list(outcome.revocations, jobs) or 'none'}")
+    delays = ", ".join(
         f"{sum(causes.get(cause, 0.0) for causes in outcome.head_delay.values()):.1f} s {words}"
         for cause, words in _CAUSES.items()
     )
-    lines.append(f"reserved jobs were kept waiting by jobs that were started before them for {said}")
-    lines.append(f"decided again from the record: {outcome.rounds} rounds, {outcome.differing} came out otherwise")
+    lines.append(f"backfilled jobs delayed reserved jobs for {delays}")
+    lines.append(f"replayed from the record: {outcome.rounds} rounds, {outcome.differing} differ")
     return lines
 
 
@@ -78,18 +78,16 @@ def _broken(outcome: Outcome, jobs: Mapping[str, str]) -> list[str]:
         if _passed(outcome, head)
     ]
     if outcome.broken:
-        broken.append(
-            f"a reserved job waited {outcome.broken:.1f} s for jobs that its policy says it does not wait for"
-        )
+        broken.append(f"a reserved job was delayed for {outcome.broken:.1f} s against the policy of its queue")
     if outcome.differing:
-        broken.append(f"{outcome.differing} rounds of decisions came out otherwise when they were decided again")
+        broken.append(f"{outcome.differing} rounds of decisions differ in the replay")
     if not any(head.promised is not None for head in outcome.heads):
-        broken.append("no job was promised a start")
+        broken.append("no job had a promised start")
     return broken
 
 
 def _passed(outcome: Outcome, head: HeadStart) -> bool:
-    """Somebody was started before this one, after the one that was reserved before it had started."""
+    """Whether a job was backfilled while `head` was the reserved head: after the start of the previous head of its queue."""
     before = [h.started for h in outcome.heads if h.cluster_queue == head.cluster_queue and h.started < head.started]
     return any(max(before, default=0) <= at < head.started for at, _ in outcome.early)
 

@@ -1,4 +1,4 @@
-"""Where a run is shown: a live table on a terminal, lines and a table now and then in a pipe."""
+"""Output of a run: a live table on a terminal; lines and a periodic table in a pipe."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from gangline.console.views import table
 from gangline.console.views.snapshot import Snapshot, WorkloadView
 
 TABLE_EVERY = 15.0  # seconds between two tables in a pipe
-WIDE = 120  # columns of a terminal that has room for everything
+WIDE = 120  # terminal width in columns from which all columns are shown
 _NARROW_QUEUES = frozenset({"COHORT", "RESOURCE"})
 _NARROW_WORKLOADS = frozenset({"NAMESPACE", "KIND", "AGE"})
 
 
 class Screen(Protocol):
     def say(self, text: str) -> None:
-        """One line that stays."""
+        """Print one line that stays on the screen."""
         ...
 
     def show(self, seen: Snapshot, news: list[WorkloadView], elapsed: float) -> None:
-        """What is there now, and which of it is new."""
+        """Show the snapshot and the workloads that changed."""
         ...
 
 
 class LinesScreen:
-    """One line per change; the queues whenever that is due. Meant for logs: nothing is ever redrawn."""
+    """One line per change, and the queues every TABLE_EVERY seconds. For logs: nothing is redrawn."""
 
     def __init__(self) -> None:
         self._next_table = TABLE_EVERY
@@ -76,7 +76,7 @@ class LiveScreen:
 
 @contextmanager
 def screen() -> Iterator[Screen]:
-    """The screen that fits where stdout goes."""
+    """The screen for stdout: a LiveScreen on a terminal, else a LinesScreen."""
     if not sys.stdout.isatty():
         yield LinesScreen()
         return

@@ -1,1 +1,1 @@
-"""What `gangline up` brings up beside a cluster: kinds, rights, webhooks and operator as processes."""
+"""The parts that `gangline up` adds to a cluster: CRDs, RBAC, and the webhooks and the operator as processes."""

@@ -1,4 +1,4 @@
-"""Installs Gangline's kinds on a cluster, and waits until they are served."""
+"""Installs Gangline's CRDs on a cluster and waits until they are served."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ TIMEOUT = 60.0
 
 
 class InstallError(Exception):
-    """The cluster did not take Gangline's kinds."""
+    """The cluster did not establish Gangline's CRDs."""
 
 
 async def install_kinds(api: ApiClient, crds: Sequence[Json] | None = None) -> list[str]:
-    """Applies the CRDs (all, unless they are given) and the system namespace; returns their names once all are served.
+    """Apply the CRDs (default: all) and the system namespace. Returns the CRDs' names once all are served.
 
     Raises InstallError or ApiError.
     """
@@ -65,11 +65,11 @@ def _true(crd: Json, kind: str) -> bool:
 
 
 def _complaints(crds: list[Json]) -> str:
-    """What the server has to say against them."""
-    said = [
+    """The API server's messages about CRDs that are not established."""
+    messages = [
         f"{crd['metadata']['name']}: {c['message']}"
         for crd in crds
         for c in (crd.get("status") or {}).get("conditions") or []
         if c["type"] in ("NamesAccepted", "Established") and c["status"] == "False" and c.get("message")
     ]
-    return "; ".join(said)
+    return "; ".join(messages)

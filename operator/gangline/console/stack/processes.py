@@ -1,4 +1,4 @@
-"""Gangline's own processes beside a cluster: webhooks and operator as children with logs, each watched for its death."""
+"""Gangline's own processes beside a cluster: webhooks and operator as supervised child processes with logs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from gangline.devcluster.errors import StartError
 from gangline.devcluster.supervisor import Supervisor, end_leftovers
 
 GANGLINE = (sys.executable, "-m", "gangline.console.cli")
-#: in the order in which they are ended: nothing is decided any more before admission goes
+#: in the order in which they are stopped: the operator before the webhooks
 SERVICES = ("operator", "webhooks", "jobset")
 TAIL_LINES = 25
 READY_SECONDS = 60.0
-CHECK_EVERY = 1.0  # seconds between two looks at whether they live
-PATIENCE = 10.0  # seconds that a service gets to end by itself
+CHECK_EVERY = 1.0  # seconds between two checks that the processes are alive
+PATIENCE = 10.0  # seconds that a service has to end by itself
 
 
 class Services:
     """The child processes of one directory, which also holds their logs and pid files.
 
-    Unless `detached`, they die with this process, however it ends. `program` is what a service's name is put behind.
+    Unless `detached`, they end with this process, however it ends. `program`: command prefix before a service's name.
     """
 
     def __init__(self, directory: Path, *, detached: bool = False, program: Sequence[str] = GANGLINE) -> None:
@@ -39,52 +39,52 @@ class Services:
         return self._supervisor.log(name)
 
     def start(self, name: str, arguments: Sequence[str]) -> None:
-        """Runs `gangline NAME ARGUMENTS… --ready-file F` and returns once it is ready.
+        """Run `gangline NAME ARGUMENTS… --ready-file F` and return once the service is ready.
 
-        Raises StartError, with the end of its log, when it dies or takes too long.
+        Raises StartError, with the end of the service's log, when it dies or takes too long.
         """
         self.launch(name, [*self._program, name, *arguments])
         self.wait(name)
 
     def launch(self, name: str, command: Sequence[str]) -> None:
-        """Runs a command as the service NAME, with `--ready-file F`; `wait` waits until it is ready."""
+        """Run a command as the service NAME, with `--ready-file F`; `wait` waits until the service is ready."""
         self._ready(name).unlink(missing_ok=True)
         self._supervisor.spawn(name, [*command, "--ready-file", str(self._ready(name))], os.environ)
         self._started.append(name)
 
     def wait(self, name: str) -> None:
-        """Returns once the service is ready. Raises StartError as `start` does."""
+        """Wait until the service is ready. Raises StartError as `start` does."""
         self._supervisor.wait(name, self._ready(name).exists, READY_SECONDS)
 
     def _ready(self, name: str) -> Path:
         return self.directory / f"{name}.ready"
 
     def check(self) -> None:
-        """Raises StartError, with the end of its log, when one of them has ended."""
+        """Raise StartError, with the end of its log, if a service has ended."""
         for name in self._started:
             if self._supervisor.process(name) is None:
                 raise StartError(f"{name} has ended. The end of its log, {self.log(name)}:\n{tail(self.log(name))}")
 
     def hold(self) -> NoReturn:
-        """Blocks for ever. Raises StartError when one of them ends."""
+        """Block forever. Raises StartError when a service ends."""
         while True:
             time.sleep(CHECK_EVERY)
             self.check()
 
     def stop(self) -> None:
-        """Ends them, last started first."""
+        """Stop the services, last started first."""
         for name in reversed(self._started):
             self._supervisor.stop(name, patience=PATIENCE)
         self._started.clear()
         self._supervisor.close()
 
     def leave(self) -> None:
-        """Lets them live on (only when `detached`)."""
+        """Leave the services running (only when `detached`)."""
         self._supervisor.close()
 
 
 def end(directory: Path) -> list[str]:
-    """Ends what an earlier command left running in this directory; returns the names."""
+    """End services that an earlier command left running in this directory. Returns their names."""
     return end_leftovers(directory, SERVICES, patience=PATIENCE) if directory.is_dir() else []
 
 

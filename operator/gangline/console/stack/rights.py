@@ -1,7 +1,7 @@
-"""What operator and webhooks may do on a cluster, and no more: one table, and the RBAC manifests made of it.
+"""RBAC permissions of the operator and the webhooks: one table, and the manifests generated from it.
 
-A process that lacks a right says so in its log, with the API server's words. `tests/cluster` runs every operator and the webhooks
-with these rights alone.
+A process that lacks a permission logs the API server's message. `tests/cluster` runs every operator and the webhooks with
+exactly these permissions.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from gangline_webhooks.certificate_store import SECRET
 READ: Final = ("get", "list", "watch")
 _GROUP: Final = "rbac.authorization.k8s.io"
 _LABELS: Final = {"app.kubernetes.io/part-of": "gangline"}
-#: the Role of every cluster by which extension API servers learn whom to trust
+#: the Role, present in every cluster, that lets extension API servers read the front-proxy CA
 _TRUST: Final = f"{front_proxy.CONFIG_MAP}-reader"
 
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """Verbs on a kind, or on a subresource of it; with `names`, on the objects of these names alone."""
+    """Verbs on a kind or one of its subresources; with `names`, only on objects with these names."""
 
     resource: Resource
     verbs: tuple[str, ...]
@@ -46,7 +46,7 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A service account of `gangline-system`: its rights in all namespaces, and those in its own."""
+    """A service account in `gangline-system`: its permissions in all namespaces, and those in its own namespace."""
 
     name: str
     purpose: str
@@ -59,7 +59,7 @@ def _status(*resources: Resource) -> Iterable[Right]:
 
 
 def _owned_by(*resources: Resource) -> Iterable[Right]:
-    """Objects that hold up the deletion of their owner may be made: where the cluster asks for that right."""
+    """Permission to set blockOwnerDeletion, which clusters with OwnerReferencesPermissionEnforcement require."""
     return (Right(resource, ("update",), "finalizers") for resource in resources)
 
 
@@ -67,7 +67,7 @@ OPERATOR: Final = Account(
     "gangline-operator",
     "What `gangline operator` needs.",
     everywhere=(
-        # what decides, and what it decides on
+        # inputs of decisions
         Right(kube.COHORTS, READ),
         Right(kube.LOCAL_QUEUES, READ),
         Right(kube.ADMISSION_CHECKS, READ),
@@ -77,25 +77,25 @@ OPERATOR: Final = Account(
         Right(kube.PRIORITY_CLASSES, READ),
         Right(kube.NAMESPACES, READ),
         Right(kube.NODES, READ),
-        # … whose finalizers are taken off when nobody uses them any more
+        # patch: finalizers are removed once the object is unused
         Right(kube.CLUSTER_QUEUES, (*READ, "patch")),
         Right(kube.RESOURCE_FLAVORS, (*READ, "patch")),
         Right(kube.WORKLOADS, (*READ, "create", "patch", "delete")),
-        # jobs are held and let go; a GPUJob has Jobs and a Service of its own
+        # jobs are suspended and resumed; a GPUJob has Jobs and a Service of its own
         Right(kube.JOBS, (*READ, "create", "patch", "delete")),
         Right(kube.JOB_SETS, (*READ, "patch")),
         Right(kube.GPU_JOBS, (*READ, "patch")),
         Right(kube.SERVICES, (*READ, "create")),
-        # pods are let go to their places, and deleted when they are lost with their node
+        # pods are ungated with their node assignment, and deleted when they are lost with their node
         Right(kube.PODS, (*READ, "patch", "delete")),
         *_status(kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES, kube.WORKLOADS),
         *_status(kube.QUEUE_POLICIES, kube.GPU_JOBS, kube.JOBS),
         *_owned_by(kube.JOBS, kube.JOB_SETS, kube.GPU_JOBS),
         Right(kube.EVENTS, ("create", "patch")),
-        # whether the webhooks have made it
+        # checks whether the webhooks have created the policy
         Right(kube.MUTATING_POLICIES, ("get",), names=(field_tracking.NAME,)),
         Right(kube.MUTATING_POLICY_BINDINGS, ("get",), names=(field_tracking.NAME,)),
-        # Kueue's visibility API: who may see it, and how API servers find it
+        # Kueue's visibility API: access reviews, and registration with API servers
         Right(REVIEWS, ("create",)),
         Right(
             api_service.API_SERVICES,
@@ -104,7 +104,7 @@ OPERATOR: Final = Account(
         ),
     ),
     at_home=(
-        Right(kube.LEASES, ("create",)),  # nobody knows the name of what is still to be created
+        Right(kube.LEASES, ("create",)),  # RBAC can't restrict create by name
         Right(kube.LEASES, ("get", "update"), names=(LEASE,)),
         Right(kube.CONFIG_MAPS, ("create", "patch"), names=(leader_endpoint.CONFIG_MAP,)),
         Right(kube.SERVICES, ("create", "patch"), names=(api_service.SERVICE,)),
@@ -119,7 +119,7 @@ WEBHOOKS: Final = Account(
     everywhere=(
         Right(kube.LOCAL_QUEUES, ("get",)),
         Right(kube.WORKLOAD_PRIORITY_CLASSES, ("get",)),
-        # whether an owner of a job waits in a queue
+        # checks whether an owner of a job is itself queued
         *(Right(Resource(group, "", f"{kind.lower()}s"), ("get",)) for group, kind in sorted(QUEUED_OWNERS)),
         Right(kube.MUTATING_WEBHOOKS, ("create",)),
         Right(kube.MUTATING_WEBHOOKS, ("get", "update", "delete"), names=(registration.NAME,)),
@@ -144,10 +144,10 @@ ACCOUNTS: Final = (OPERATOR, WEBHOOKS)
 
 
 def manifests(notify_secrets: Sequence[str] = ()) -> list[Json]:
-    """The namespace, both accounts, their roles and bindings, in the order in which they can be applied.
+    """The namespace, both service accounts, their roles and bindings, in an order in which they can be applied.
 
     `notify_secrets`: the Secrets that QueuePolicies name, each as `namespace/name`, or `name` in Gangline's own namespace. The
-    operator can read these and no others: beside them may lie keys that nobody needs to know, those of the webhooks for one.
+    operator can read only these Secrets, because the namespace also holds private keys such as the webhooks'.
     """
     made: list[Json] = [{"apiVersion": "v1", **_head("Namespace", names.SYSTEM_NAMESPACE)}]
     for account in ACCOUNTS:
@@ -168,7 +168,7 @@ def manifests(notify_secrets: Sequence[str] = ()) -> list[Json]:
 
 
 def _granted(name: str, account: Account, rights: Iterable[Right], namespace: str = "") -> list[Json]:
-    """A role with these rights, in one namespace or (without) in all, and its binding to the account."""
+    """A Role in `namespace`, or a ClusterRole if `namespace` is "", with these permissions, and its binding to the account."""
     kind = "Role" if namespace else "ClusterRole"
     head = _head(kind, name, namespace)
     head["metadata"]["annotations"] = {"kubernetes.io/description": account.purpose}
@@ -186,7 +186,7 @@ def _binding(name: str, account: Account, kind: str, role: str, namespace: str =
 
 
 def _rules(rights: Iterable[Right]) -> list[Json]:
-    """Kinds of one group with the same verbs share a rule."""
+    """RBAC rules; kinds of one group with the same verbs share a rule."""
     grouped: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for right in rights:
         grouped.setdefault((right.resource.group, right.verbs, right.names), []).append(right.text)

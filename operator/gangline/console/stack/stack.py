@@ -1,4 +1,4 @@
-"""Everything that `up` and `run` bring up: a cluster, Gangline's kinds on it, the webhooks and the operator beside it."""
+"""The stack that `up` and `run` start: a cluster, Gangline's CRDs on it, and the webhooks and the operator as processes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from gangline.devcluster.progress import narrate
 
 Say = Callable[[str], None]
 
-NO_WEBHOOKS = """! no webhooks: a cluster elsewhere can't reach this machine unless you say how. Without them
+NO_WEBHOOKS = """! no webhooks: a remote cluster can't reach this machine without --webhook-url. Without webhooks
   - a job that names a queue may start before the operator suspends it, and defaults are not filled in;
   - v1beta1 manifests of ClusterQueue, LocalQueue and Workload lose fields: use v1beta2;
-  - mistakes in queues show as conditions, not as refusals.
-  With an address that the API server reaches: --webhook-url https://HOST:PORT"""
+  - invalid queues are reported by conditions instead of being rejected.
+  To run the webhooks, give an address that the API server reaches: --webhook-url https://HOST:PORT"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,17 @@ class Stack:
     services: Services
 
 
-#: plays JobSet's part where nobody installs JobSet itself
+#: runs JobSets on clusters without the JobSet controller
 JOBSET_STAND_IN = (sys.executable, "-m", "gangline.devcluster.jobset")
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What may be chosen of the stack. `webhook_url`: where a cluster elsewhere reaches the webhooks; `jobset`: with the
-    stand-in for JobSet; `track_fields`: Workloads keep their metadata.managedFields."""
+    """Options of the stack.
+
+    `webhook_url`: URL at which a remote cluster reaches the webhooks; `jobset`: start the stand-in for JobSet; `track_fields`:
+    Workloads keep their metadata.managedFields.
+    """
 
     webhook_url: str | None = None
     jobset: bool = False
@@ -48,9 +51,9 @@ class Wishes:
 
 @contextmanager
 def standing(choice: Choice, say: Say, wishes: Wishes) -> Iterator[Stack]:
-    """All of it up inside the block; what was started for it ends with the block.
+    """Run the stack inside the block; everything that was started for it ends with the block.
 
-    Raises DevClusterError, InstallError, LoginError or ApiError, each with words for the user.
+    Raises DevClusterError, InstallError, LoginError or ApiError, each with a message for the user.
     """
     with connect(choice) as connection:
         say(f"✓ {_where(connection)}")
@@ -63,7 +66,7 @@ def standing(choice: Choice, say: Say, wishes: Wishes) -> Iterator[Stack]:
 
 @contextmanager
 def named(name: str, say: Say, wishes: Wishes) -> Iterator[Stack]:
-    """As `standing`, on the local control plane of that name, whose data stay; it is ended only if it was down before."""
+    """Like `standing`, on the named local control plane. Its data are kept; it is stopped only if it was down before."""
     cluster = NamedCluster(name)
     was_up = cluster.status().up
     try:
@@ -79,19 +82,21 @@ def named(name: str, say: Say, wishes: Wishes) -> Iterator[Stack]:
 
 
 def start_named(cluster: NamedCluster, say: Say) -> Connection:
-    cluster.up(waiting=lambda pid: say(f"waiting for process {pid}, which is busy with the same control plane"))
+    cluster.up(
+        waiting=lambda pid: say(f"waiting for process {pid}, which is starting or stopping the same control plane")
+    )
     connection = Connection(cluster.kubeconfig, None, "local", "127.0.0.1")
     say(f"✓ {_where(connection)}")
     return connection
 
 
 def bring_up(connection: Connection, services: Services, say: Say, wishes: Wishes) -> Stack:
-    """Kinds, webhooks, operator, in this order: each needs the one before. The stand-in for JobSet starts beside them."""
+    """Start CRDs, webhooks and operator in this order, because each needs the one before; the stand-in for JobSet in parallel."""
     jobset = wishes.jobset and connection.source == "local"
     tracking = ["--track-fields"] if wishes.track_fields else []
     if jobset:
         services.launch("jobset", [*JOBSET_STAND_IN, *_login(connection)])
-    with narrate("Installing Gangline's kinds"):
+    with narrate("Installing Gangline's CRDs"):
         kinds = asyncio.run(_install(connection))
     say(f"✓ {len(kinds)} kinds are served")
     address = _webhook_address(connection, wishes.webhook_url)
@@ -99,13 +104,13 @@ def bring_up(connection: Connection, services: Services, say: Say, wishes: Wishe
         say(NO_WEBHOOKS)
     else:
         with narrate("Starting the webhooks"):
-            told = [*_login(connection), "--mode", "url", *address, "--unregister-on-exit", *tracking]
-            services.start("webhooks", told)
-        say("✓ the webhooks answer")
+            arguments = [*_login(connection), "--mode", "url", *address, "--unregister-on-exit", *tracking]
+            services.start("webhooks", arguments)
+        say("✓ the webhooks are ready")
     with narrate("Starting the operator"):
-        told = [*_election(connection), *_visibility(connection), *_kept(connection, services), *tracking]
-        services.start("operator", [*_login(connection), *told])
-    say("✓ the operator decides")
+        arguments = [*_election(connection), *_visibility(connection), *_storage(connection, services), *tracking]
+        services.start("operator", [*_login(connection), *arguments])
+    say("✓ the operator is ready")
     if jobset:
         services.wait("jobset")
         say("✓ JobSets are run by a stand-in for JobSet, until JobSet itself is installed")
@@ -123,31 +128,31 @@ def _login(connection: Connection) -> list[str]:
 
 
 def _election(connection: Connection) -> list[str]:
-    """On a cluster of our own there is no other operator to agree with, and no lease of a killed one to wait for."""
+    """Leader election only with --kubeconfig: our own clusters have one operator, which need not wait for a stale Lease."""
     return [] if connection.source == "kubeconfig" else ["--no-leader-election"]
 
 
 def _visibility(connection: Connection) -> list[str]:
-    """Where the API server reaches the operator, it passes on what is asked of Kueue's visibility API."""
+    """Arguments that serve Kueue's visibility API, if the API server can reach this machine."""
     if connection.host_address is None:
         return []
     listen = "127.0.0.1" if connection.source == "local" else "0.0.0.0"
     return ["--visibility-listen", f"{listen}:0", "--visibility-host", connection.host_address]
 
 
-def _kept(connection: Connection, services: Services) -> list[str]:
-    """What runs on this cluster is remembered with it, apart from what others have run; on one of our own, all is recorded."""
+def _storage(connection: Connection, services: Services) -> list[str]:
+    """Arguments for a history per cluster, and on a local cluster for an audit record."""
     audit = ["--audit", str(record(services))] if connection.source == "local" else []
     return ["--history", str(services.directory / "history.db"), *audit]
 
 
 def record(services: Services) -> Path:
-    """What the operator was told and what it decided, for `gangline audit`."""
+    """Path of the operator's audit record, for `gangline audit`."""
     return services.directory / "audit.jsonl"
 
 
 def _webhook_address(connection: Connection, url: str | None) -> list[str] | None:
-    """How the webhooks are told where the API server reaches them; None where that can't be known."""
+    """Arguments with the address at which the API server reaches the webhooks; None if it is unknown."""
     if url is not None:
         host, port = parse_webhook_url(url)
         return ["--url-host", host, "--listen", f"0.0.0.0:{port}"]
@@ -176,7 +181,7 @@ def _where(connection: Connection) -> str:
 
 
 def services_directory(connection: Connection) -> Path:
-    """Where logs and pid files of our processes are: with the control plane if it is ours, else in the user's state."""
+    """Directory of the processes' logs and pid files: beside a local control plane, else in the user's state directory."""
     if connection.source == "local":
         return connection.kubeconfig.parent / "services"
     return clusters_root().parent / "services" / (connection.context or "default").replace("/", "_")
@@ -184,7 +189,7 @@ def services_directory(connection: Connection) -> Path:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the block as Ctrl-C does: by KeyboardInterrupt, so that everything is cleaned up."""
+    """Raise KeyboardInterrupt on SIGTERM and SIGHUP inside the block, as on Ctrl-C, so that everything is cleaned up."""
     handled = (signal.SIGTERM, signal.SIGHUP)
     before = [signal.signal(number, signal.default_int_handler) for number in handled]
     try:

@@ -1,4 +1,4 @@
-"""What people look at: a cluster read once into plain values, and those as tables, lines and sentences.
+"""Views of a cluster: snapshots of its objects as plain values, rendered as tables, lines and sentences.
 
-In: a kubeconfig, or JSON of the cluster. Out: rows and text. Writes nothing.
+In: a kubeconfig, or JSON of the cluster's objects. Out: rows and text. Nothing is written to the cluster.
 """

@@ -1,4 +1,4 @@
-"""Reading a cluster for people: the options every reading command shares, and errors that say what to do."""
+"""Cluster access for commands that read a cluster: shared options, and error messages with a remedy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--kubeconfig`, `--context` and `-n`, as kubectl has them."""
+    """Add `--kubeconfig`, `--context` and `-n`, as in kubectl."""
     for option in (
         click.option("-n", "--namespace", default=None, help="Namespace (default: the context's)."),
         click.option("--context", default=None, help="Context in the kubeconfig."),
@@ -35,17 +35,17 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @asynccontextmanager
 async def client(kubeconfig: Path | None, context: str | None) -> AsyncIterator[ApiClient]:
-    """An open client. Raises click.ClickException for a kubeconfig that leads nowhere."""
+    """An open client. Raises click.ClickException for an unusable kubeconfig."""
     try:
         login = config.load(kubeconfig, context)
     except config.LoginError as error:
-        raise click.ClickException(f"{error}\nIs there a cluster? `gangline up` makes a local one.") from error
+        raise click.ClickException(f"{error}\nIs there a cluster? `gangline up` starts a local one.") from error
     async with ApiClient(login) as opened:
         yield opened
 
 
 def run(work: Awaitable[T]) -> T:
-    """Runs a command's coroutine; API errors become one readable line and exit status 1."""
+    """Run a command's coroutine; report an API error as one message and exit status 1."""
 
     async def guarded() -> T:
         try:
@@ -69,7 +69,7 @@ def _say(error: ApiError) -> str:
 
 
 async def look(api: ApiClient, namespace: str) -> Snapshot:
-    """All workloads and queues; only those of `namespace` where the user may not see more."""
+    """All workloads and queues; only those of `namespace` if the user may not list all namespaces."""
     workloads, local_queues, cluster_queues = await asyncio.gather(
         _visible(api, WORKLOADS, namespace), _visible(api, LOCAL_QUEUES, namespace), _visible(api, CLUSTER_QUEUES, None)
     )

@@ -1,4 +1,4 @@
-"""What has happened to a workload: from what the operator remembers, or from the Workload's own conditions. Pure."""
+"""The history of a workload, from the operator's memory or from the Workload's conditions. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gangline.api import names
 from gangline.api.read import conditions
 from gangline.kube.resources import Json
 
-#: what a condition that became true says of the state of its Workload
+#: condition type -> state of the Workload after the condition became true
 _STATES: Mapping[str, str] = {
     names.QUOTA_RESERVED: "QuotaReserved",
     names.ADMITTED: "Admitted",
@@ -22,7 +22,7 @@ _STATES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of a story. `at` is in seconds since the epoch, None for just now."""
+    """One state change. `at` is in seconds since the epoch, None for just now."""
 
     at: float | None
     state: str
@@ -34,7 +34,7 @@ class Event:
 
 
 def of_answer(answer: Json) -> list[Event]:
-    """From the operator's answer."""
+    """Events from the operator's answer."""
     return [
         Event(None if row["at"] is None else row["at"] / 1000, row["after"], row["cause"], row["decision"])
         for row in answer.get("story") or ()
@@ -42,7 +42,7 @@ def of_answer(answer: Json) -> list[Event]:
 
 
 def of_conditions(workload: Json) -> list[Event]:
-    """What the object itself tells: when it was created, and when each of its conditions changed last."""
+    """Events from the object: its creation, and the last change of each condition."""
     created = conditions.millis_of(workload["metadata"].get("creationTimestamp")) / 1000
     found = [Event(created, "Pending", "Created")]
     for row in (workload.get("status") or {}).get("conditions") or ():
@@ -56,7 +56,7 @@ def of_conditions(workload: Json) -> list[Event]:
 
 
 def rendered(events: Iterable[Event]) -> str:
-    """A line for each: when, its state from then on, and why."""
+    """One line per event: time, new state and cause."""
     rows = [(_clock(event.at), event.state, event.cause) for event in events]
     width = max((len(state) for _, state, _ in rows), default=0)
     return "\n".join(f"{at}  {state.ljust(width)}  {cause}".rstrip() for at, state, cause in rows)

@@ -1,4 +1,4 @@
-"""A workload as JSON, for scripts."""
+"""JSON output of workloads, for scripts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gangline.console.views.snapshot import State, WorkloadView
 
 
 def as_json(view: WorkloadView) -> dict[str, Any]:
-    """A workload for scripts: stable names, plain values; `position` counts from 0 as Kueue's visibility API does."""
+    """A workload as JSON with stable field names; `position` counts from 0, as in Kueue's visibility API."""
     fields = asdict(view) | {
         "state": str(view.state),
         "gpus": view.gpus,

@@ -1,7 +1,7 @@
-"""Finds the running operator with nothing but a kubeconfig, and asks it.
+"""Finds the running operator with only a kubeconfig, and queries it.
 
-The leader says in a ConfigMap where it listens. A process beside the cluster is asked directly; one in a pod through the API
-server's proxy. That it is the right one is told by the UID of the cluster's kube-system namespace, which it repeats.
+The leader publishes its endpoint in a ConfigMap. An operator on this machine is queried directly, one in a pod through the API
+server's proxy. The answer contains the UID of the kube-system namespace, which must be that of the kubeconfig's cluster.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from gangline.kube.errors import ApiError
 from gangline.kube.resources import Json
 from gangline.kube.transport import Call
 
-#: an operator that does not answer within this time is not waited for, in seconds
+#: timeout of a query, in seconds
 PATIENCE = 5.0
 _HERE = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 async def forecasts(api: ApiClient) -> Json | None:
-    """The operator's estimates by workload (`namespace/name`), and how flavors compare; None where it can't be reached."""
+    """The operator's forecasts by workload (`namespace/name`) and its flavor offsets; None if it can't be reached."""
     return await ask(api, "/forecasts")
 
 
 async def ask(api: ApiClient, path: str) -> Json | None:
-    """What the operator of this cluster answers; None where it can't be reached."""
+    """The operator's answer to a GET of `path`; None if it can't be reached."""
     try:
         where = (await api.get(kube.CONFIG_MAPS, names.SYSTEM_NAMESPACE, CONFIG_MAP)).get("data") or {}
         cluster = (await api.get(kube.NAMESPACES, None, "kube-system"))["metadata"]["uid"]
@@ -50,7 +50,7 @@ async def ask(api: ApiClient, path: str) -> Json | None:
 
 async def _directly(api: ApiClient, where: Json, path: str) -> Json | None:
     url = where.get("url") or ""
-    if urlsplit(url).hostname not in _HERE:  # what stands in a ConfigMap must not send people anywhere else
+    if urlsplit(url).hostname not in _HERE:  # a ConfigMap must not direct users to other hosts
         return None
     async with aiohttp.ClientSession() as session, session.get(url + path) as response:
         return json.loads(await response.text()) if response.status == 200 else None

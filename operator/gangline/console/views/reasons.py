@@ -1,7 +1,7 @@
-"""Kueue's pending messages, read back into data and put into words.
+"""Parses Kueue's pending messages and summarises them.
 
-The message of a Workload's QuotaReserved=False condition is a contract with Kueue's users and tools; this module reads
-it the same way everywhere, so that a table's cell and `gangline why` never disagree.
+The message of a Workload's QuotaReserved=False condition is part of the Kueue-compatible API. All views use this parser, so
+that tables and `gangline why` agree.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from gangline.api import quantity
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """One cause why one flavor (or the whole pod set, flavor "") can't be had.
+    """One reason why a flavor (or the whole pod set, flavor "") can't be assigned.
 
-    `kind`: short | too-big | affinity | taint | missing | undeclared | topology | other. `amount` is what is missing
-    (short) or the most that could ever be had (too-big), in the engine's units.
+    `kind`: short | too-big | affinity | taint | missing | undeclared | topology | other. `amount` is the missing
+    amount (short) or the maximum capacity (too-big), in the engine's units.
     """
 
     kind: str
@@ -67,7 +67,7 @@ class PendingMessage:
 
 
 def parse(message: str) -> PendingMessage:
-    """Reads a pending message; text that is not in Kueue's frame gives no obstacles."""
+    """Parse a pending message; text that does not have Kueue's format gives no obstacles."""
     suffix = _SUFFIX.search(message)
     body = message[: suffix.start()] if suffix else message
     preempting = int(suffix["pending"] or 0) if suffix else 0
@@ -114,7 +114,7 @@ def _amount(text: str | None, resource: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """Who a workload was preempted for, and why: `uid` is that of the other Workload."""
+    """Cause of a preemption; `uid` is that of the preemptor's Workload."""
 
     uid: str
     cause: str
@@ -126,24 +126,24 @@ _PREEMPTED = re.compile(
 
 
 def preemption(message: str) -> Preemption | None:
-    """Reads the message of a Preempted condition; None for any other text."""
+    """Parse the message of a Preempted condition; None for any other text."""
     found = _PREEMPTED.search(message)
     return Preemption(found["uid"], found["cause"]) if found else None
 
 
 def brief(reason: str, message: str) -> str:
-    """The cause in a few words, for a table's cell."""
+    """A short form of the cause, for a table cell."""
     parsed = parse(message)
     if parsed.preempting:
         return f"waits for {parsed.preempting} preempted workload{'s' if parsed.preempting > 1 else ''} to stop"
-    told = parsed.obstacles
-    if reason == "ExceedsMaxQuota":  # what else stands in the way does not matter then
-        told = tuple(o for o in told if o.kind == "too-big") or told
-    if not told:
+    obstacles = parsed.obstacles
+    if reason == "ExceedsMaxQuota":  # other obstacles don't matter then
+        obstacles = tuple(o for o in obstacles if o.kind == "too-big") or obstacles
+    if not obstacles:
         return message or reason
-    several = len({o.pod_set for o in told}) > 1
+    several = len({o.pod_set for o in obstacles}) > 1
     words: dict[str, list[str]] = {}
-    for o in told:
+    for o in obstacles:
         words.setdefault(o.pod_set if several else "", []).append(_brief_one(o))
     parts = {pod_set: "; ".join(dict.fromkeys(each)) for pod_set, each in words.items()}
     if len(set(parts.values())) == 1:
@@ -174,7 +174,7 @@ _UNITS = {"gpu": ("GPU", "GPUs"), "tpu": ("TPU", "TPUs")}
 
 
 def count(amount: int, resource: str, *, more: bool = False) -> str:
-    """An amount in a reader's words: `1 GPU`, `8 more GPUs`, `2Gi memory`."""
+    """An amount with its unit: `1 GPU`, `8 more GPUs`, `2Gi memory`."""
     words = [quantity.format(amount, resource), *(["more"] if more else [])]
     one, many = _UNITS.get(resource.rpartition("/")[2], (resource, resource))
     return " ".join([*words, one if amount == 1 else many])

@@ -1,6 +1,6 @@
-"""What people look at, as plain values: read once from the cluster's JSON, rendered by `table`, `lines` and `why`.
+"""Snapshots of workloads and queues as plain values, read from the cluster's JSON and rendered by the other views.
 
-Pure functions only. Objects are Workloads, ClusterQueues and LocalQueues as the API server serves them in v1beta2.
+Pure functions only. Inputs are Workloads, ClusterQueues and LocalQueues as the API server serves them in v1beta2.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class State(StrEnum):
     RESERVED = "Reserved"  # holds quota, waits for its admission checks
     STARTING = "Starting"  # admitted, its pods are not all ready yet
     RUNNING = "Running"
-    STOPPING = "Stopping"  # evicted, its pods are still going
+    STOPPING = "Stopping"  # evicted, its pods still exist
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     INACTIVE = "Inactive"  # spec.active=false: it will not be admitted
@@ -39,7 +39,7 @@ FINISHED = frozenset({State.SUCCEEDED, State.FAILED})
 
 @dataclass(frozen=True, slots=True)
 class WorkloadView:
-    """One Workload and the job it stands for. Times are seconds since the epoch."""
+    """One Workload and its job. Times are seconds since the epoch."""
 
     namespace: str
     name: str
@@ -51,7 +51,7 @@ class WorkloadView:
     cluster_queue: str  # "" when its LocalQueue does not exist
     priority: int
     pods: int
-    amounts: Amounts  # all that it asks for, or holds once it is admitted
+    amounts: Amounts  # total request, or total usage once admitted
     flavors: tuple[str, ...]
     held: Mapping[tuple[str, str], int]  # (flavor, resource) -> amount
     created: float
@@ -59,9 +59,9 @@ class WorkloadView:
     state: State
     reason: str
     message: str
-    evicted: str = ""  # why it is stopping, or lost its place while it waits for a new one
+    evicted: str = ""  # cause of its eviction while it is stopping or pending again
     position: int | None = None  # 0-based among the pending of its ClusterQueue
-    warnings: tuple[str, ...] = ()  # what is not as it should be with its run
+    warnings: tuple[str, ...] = ()  # messages of overruns and stalls
 
     @property
     def gpus(self) -> int:
@@ -69,7 +69,7 @@ class WorkloadView:
 
     @property
     def never_fits(self) -> bool:
-        """It asks for more than its queue could ever give, everything idle: waiting won't help."""
+        """Whether the request exceeds what its queue could ever provide, even with everything idle."""
         return self.state is State.PENDING and self.reason == EXCEEDS_MAX_QUOTA
 
     @property
@@ -115,7 +115,7 @@ class Snapshot:
         return next((queue for queue in self.queues if queue.name == name), None)
 
     def pending(self, cluster_queue: str) -> list[WorkloadView]:
-        """The pending workloads of a ClusterQueue, first in line first."""
+        """The pending workloads of a ClusterQueue, in queue order."""
         waiting = [w for w in self.workloads if w.cluster_queue == cluster_queue and w.position is not None]
         return sorted(waiting, key=lambda w: w.position or 0)
 
@@ -165,7 +165,7 @@ def workload_view(obj: Json, routes: Mapping[tuple[str, str], str]) -> WorkloadV
 
 
 def _warnings(obj: Json) -> tuple[str, ...]:
-    """It runs longer than forecast, hangs, or leaves its GPUs idle."""
+    """Messages of the Overrun and Stalled conditions: runs longer than forecast, hangs, or leaves its GPUs idle."""
     overrun, stalled = condition(obj, names.OVERRUN), condition(obj, names.STALLED)
     rows = [row for row in (overrun, stalled) if is_true(row)]
     if stalled.get("status") == "False" and stalled.get("reason") == "Idle":
@@ -187,7 +187,7 @@ def judge(obj: Json) -> tuple[State, str, str, float]:
     if is_true(reserved) and is_true(evicted):
         return State.STOPPING, *_words(evicted, created)
     if is_true(admitted):
-        running = is_true(ready) and _since(ready) >= _since(admitted)  # else it speaks of an earlier start
+        running = is_true(ready) and _since(ready) >= _since(admitted)  # else the condition is from an earlier start
         state = State.RUNNING if running else State.STARTING
         return state, *_words(ready if running else admitted, created)
     if is_true(reserved):
@@ -213,7 +213,7 @@ def is_true(cond: Json) -> bool:
 
 
 def requested(obj: Json) -> dict[str, int]:
-    """What the pods of a Workload ask for, by resource, in the engine's units."""
+    """Total request of a Workload's pods by resource, in the engine's units."""
     total: dict[str, int] = defaultdict(int)
     for pod_set in _at(obj, "spec.podSets", []):
         for resource, amount in pod_requests(_at(pod_set, "template.spec", {})).items():
@@ -222,7 +222,7 @@ def requested(obj: Json) -> dict[str, int]:
 
 
 def pod_requests(spec: Json) -> dict[str, int]:
-    """What one pod asks for: its containers together, or its largest init container where that is more."""
+    """Request of one pod: the sum of its containers, or its largest init container if that is more."""
     together: dict[str, int] = defaultdict(int)
     for container in spec.get("containers") or []:
         for resource, amount in _container_requests(container).items():
@@ -256,7 +256,7 @@ def _sum_by_resource(held: Mapping[tuple[str, str], int]) -> dict[str, int]:
 
 
 def _with_positions(views: list[WorkloadView]) -> list[WorkloadView]:
-    """Number the pending of each ClusterQueue in Kueue's order: priority, then age; sort all by queue and state."""
+    """Number the pending workloads of each ClusterQueue in Kueue's order (priority, then age); sort all by queue and state."""
     lines: dict[str, list[WorkloadView]] = defaultdict(list)
     for view in views:
         if view.state is State.PENDING and view.cluster_queue:
@@ -267,18 +267,19 @@ def _with_positions(views: list[WorkloadView]) -> list[WorkloadView]:
         for index, view in enumerate(sorted(line, key=lambda v: (-v.priority, v.created, v.uid)))
     }
     jobs = {view.uid: view.job for view in views}
-    told = [replace(view, position=positions.get(view.uid), evicted=_named(view.evicted, jobs)) for view in views]
-    return sorted(told, key=_display_order)
+    numbered = [replace(view, position=positions.get(view.uid), evicted=_named(view.evicted, jobs)) for view in views]
+
+    return sorted(numbered, key=_display_order)
 
 
 def _named(eviction: str, jobs: Mapping[str, str]) -> str:
-    """Says the job where Kueue's message says a UID."""
+    """The eviction message with the preemptor's job instead of the UID in Kueue's message."""
     found = preemption(eviction)
     return f"preempted for {jobs.get(found.uid, 'a job that is gone')} ({found.cause})" if found else eviction
 
 
 def _display_order(view: WorkloadView) -> tuple[int, str, int, float, str]:
-    """What runs first, then what waits, queue by queue and in line, then what has ended."""
+    """Sort key: running workloads first, then pending ones by queue and position, then finished ones."""
     if view.state in HOLDING:
         return (0, view.cluster_queue, -view.priority, view.since, view.uid)
     if view.state in FINISHED or view.state is State.INACTIVE:
@@ -327,7 +328,7 @@ def _flavor_views(obj: Json) -> Iterable[FlavorView]:
 
 
 def _amount(value: object, resource: str) -> int:
-    """0 for what is no quantity: one odd object must not hide all others."""
+    """The quantity in the engine's units; 0 if it can't be parsed, so that one invalid object does not hide the others."""
     try:
         return quantity.parse(str(value), resource)
     except quantity.QuantityError:

@@ -1,4 +1,4 @@
-"""Tables and lines of queues and workloads: pure functions from a snapshot to rows, from rows to what is drawn, and out."""
+"""Tables and lines of queues and workloads: pure functions from a snapshot to rows and to drawn tables, and their output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gangline.engine import is_accelerator
 
 Cells: TypeAlias = tuple[str, ...]
 
-_PADDING = 3  # blanks between two columns of a drawn table
+_PADDING = 3  # spaces between two columns of a drawn table
 
 _STYLES = {
     State.PENDING: "yellow",
@@ -35,7 +35,7 @@ _STYLES = {
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A table before it is drawn: what a test reads and a terminal or a log prints."""
+    """A table before it is drawn."""
 
     header: Cells
     cells: tuple[Cells, ...]
@@ -47,7 +47,7 @@ class Rows:
 
 
 def queue_rows(snapshot: Snapshot) -> Rows:
-    """One row per ClusterQueue and flavor: used of nominal, what is borrowed, who waits."""
+    """One row per ClusterQueue and flavor: used and nominal quota, borrowed quota, admitted and pending workloads."""
     cells: list[Cells] = []
     styles: list[str] = []
     for queue in snapshot.queues:
@@ -90,7 +90,7 @@ def workload_rows(workloads: Iterable[WorkloadView], now: float, *, wide: bool =
 
 
 def with_columns(rows: Rows, header: Sequence[str], cells: Sequence[Cells]) -> Rows:
-    """The rows with more columns before the last one, which may be cut."""
+    """The rows with more columns before the last one, because the last column may be cut."""
     return replace(
         rows,
         header=(*rows.header[:-1], *header, rows.header[-1]),
@@ -100,7 +100,7 @@ def with_columns(rows: Rows, header: Sequence[str], cells: Sequence[Cells]) -> R
 
 
 def why(view: WorkloadView) -> str:
-    """Why it is where it is, in a few words; empty where its state says it all."""
+    """A short explanation of the workload's state; empty if the state needs none."""
     if view.state is State.RUNNING:
         return f"on {', '.join(view.flavors)}" if view.flavors else ""
     if view.state is State.STARTING:
@@ -110,7 +110,7 @@ def why(view: WorkloadView) -> str:
     if view.evicted and (view.state is State.STOPPING or view.reason in ("", "PendingEvaluation")):
         return view.evicted
     if view.state is State.PENDING:
-        words = reasons.brief(view.reason, view.message) or "waits to be looked at"
+        words = reasons.brief(view.reason, view.message) or "not evaluated yet"
         return f"{view.reason}: {words}" if view.reason and words != view.reason else words
     return f"{view.reason}: {view.message}" if view.message else view.reason
 
@@ -136,7 +136,7 @@ _WIDE_COLUMNS: tuple[_Column, ...] = (
 
 
 def change_line(view: WorkloadView, elapsed: float) -> str:
-    """One line of a log: what has just happened to a workload."""
+    """A log line for a workload's state change."""
     gpus = f"{view.gpus} GPU{'s' if view.gpus != 1 else ''}" if view.gpus else f"{view.pods} pods"
     state = "Never fits" if view.never_fits else str(view.state)
     line = (
@@ -146,7 +146,7 @@ def change_line(view: WorkloadView, elapsed: float) -> str:
 
 
 def counts_line(snapshot: Snapshot, elapsed: float) -> str:
-    """One line of a log: how all of it stands."""
+    """A log line with the number of workloads by state and the GPU usage."""
     views = snapshot.workloads
     waiting = sum(v.state is State.PENDING for v in views)
     ended = sum(v.state in FINISHED for v in views)
@@ -156,7 +156,7 @@ def counts_line(snapshot: Snapshot, elapsed: float) -> str:
 
 
 def gpu_use(queues: Iterable[QueueView]) -> tuple[int, int]:
-    """GPUs held and GPUs of nominal quota over all queues."""
+    """GPUs in use and nominal GPU quota, over all queues."""
     flavors = [f for queue in queues for f in queue.flavors if is_accelerator(f.resource)]
     return sum(f.used for f in flavors), sum(f.nominal for f in flavors)
 
@@ -165,9 +165,9 @@ def gpu_use(queues: Iterable[QueueView]) -> tuple[int, int]:
 
 
 def draw(rows: Rows, width: int, *, limit: int | None = None, without: frozenset[str] = frozenset()) -> Table:
-    """A rich table for a terminal of `width` columns; with a `limit`, the last line tells how many rows are left out.
+    """A rich table for a terminal of `width` columns; with a `limit`, the last line has the number of omitted rows.
 
-    Only the last column gives way where it is narrow; columns named in `without` are not shown at all.
+    On a narrow terminal only the last column is cut; columns named in `without` are not shown.
     """
     kept = [i for i, name in enumerate(rows.header) if name not in without]
     shown = rows.cells if limit is None else rows.cells[:limit]
@@ -178,8 +178,8 @@ def draw(rows: Rows, width: int, *, limit: int | None = None, without: frozenset
         name = rows.header[i]
         table.add_column(name, justify="right" if name in rows.right else "left", no_wrap=True)
     for index, cells in enumerate(shown):
-        told = [*(cells[i] for i in kept[:-1]), _cut(cells[kept[-1]], room)]
-        table.add_row(*map(Text, told), style=rows.styles[index] if rows.styles else "")
+        row = [*(cells[i] for i in kept[:-1]), _cut(cells[kept[-1]], room)]
+        table.add_row(*map(Text, row), style=rows.styles[index] if rows.styles else "")
     if len(shown) < len(rows.cells):
         table.add_row("…", f"{len(rows.cells) - len(shown)} more", style="dim")
     return table
@@ -190,7 +190,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def echo(rows: Rows) -> None:
-    """A coloured table on a terminal, aligned plain text in a pipe."""
+    """Print a coloured table on a terminal, aligned plain text in a pipe."""
     console = Console()
     if console.is_terminal:
         console.print(draw(rows, console.size.width))
@@ -199,7 +199,7 @@ def echo(rows: Rows) -> None:
 
 
 def plain(rows: Rows) -> str:
-    """Aligned text without colour or boxes, for a pipe: columns are parted by two spaces, as kubectl does."""
+    """Aligned text without colour or boxes, for a pipe: columns are separated by two spaces."""
     widths = [max(len(row[i]) for row in (rows.header, *rows.cells)) for i in range(len(rows.header))]
     return "\n".join(_plain_line(row, rows, widths) for row in (rows.header, *rows.cells))
 
@@ -217,7 +217,7 @@ def amount(value: int, resource: str) -> str:
 
 
 def age(seconds: float) -> str:
-    """A span as kubectl prints it: 42s, 3m12s, 47m, 5h10m, 3d4h, 12d."""
+    """A duration as kubectl prints it: 42s, 3m12s, 47m, 5h10m, 3d4h, 12d."""
     s = max(0, int(seconds))
     minutes, hours, days = s // 60, s // 3600, s // 86400
     if s < 120:

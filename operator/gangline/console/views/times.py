@@ -1,4 +1,4 @@
-"""When workloads will start and how long they run: by the cluster's own engine, played forward here."""
+"""Forecast runtimes and expected starts of workloads, from a local simulation with the cluster's engine."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from gangline.kube import resources as kube
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """What is known of one workload's time, in seconds since the epoch and seconds."""
+    """Forecast and expected start of one workload; instants in seconds since the epoch, durations in seconds."""
 
-    forecast: Forecast | None = None  # of the whole run; of a running one, given that it runs for as long as it does
-    elapsed: float | None = None  # since its start
-    start: float | None = None  # it starts as likely before as after this
-    latest: float | None = None  # … and before this with a chance of nine in ten
+    forecast: Forecast | None = None  # of the total runtime; for a running workload conditional on its elapsed runtime
+    elapsed: float | None = None  # seconds since its start
+    start: float | None = None  # p50 of the start
+    latest: float | None = None  # p90 of the start
     because: str = ""
-    flavor: str = ""  # for which the forecast is; "" where it makes no difference or is not known
+    flavor: str = ""  # flavor of the forecast; "" if it makes no difference or is not known
 
 
 def view_of(here: World) -> Snapshot:
-    """The same cluster as every other command shows it."""
+    """The cluster as the snapshot that other commands show."""
     objects = here.mirror.objects
     return snapshot(
         objects[kube.WORKLOADS].values(), objects[kube.CLUSTER_QUEUES].values(), objects[kube.LOCAL_QUEUES].values()
@@ -41,7 +41,7 @@ def key_of(view: WorkloadView) -> str:
 
 
 def times(here: World, seen: Outlook, views: Iterable[WorkloadView]) -> dict[str, Times]:
-    """By the UID of the workload."""
+    """Times by the UID of the workload."""
     views = list(views)
     jobs = {key_of(view): view.job_name for view in views}
     admissions = admissions_of(seen)
@@ -52,7 +52,7 @@ def times(here: World, seen: Outlook, views: Iterable[WorkloadView]) -> dict[str
 
 
 def admissions_of(seen: Outlook) -> dict[str, Admission]:
-    """As what each workload will start next, by its key; those that run already are as they were admitted."""
+    """The admission of each workload's first run in the outlook, by the workload's key."""
     return {stretch.workload: stretch.admission for stretch in reversed(seen.stretches)}
 
 
@@ -77,7 +77,7 @@ def _times(
 
 
 def _given(value: Workload, forecast: Forecast, elapsed: float) -> Forecast:
-    """Given that it runs for as long as it does: by the engine's own arithmetic, so that what is shown is what is decided on."""
+    """The forecast conditional on the elapsed runtime, computed as the engine does for its decisions."""
     limit = value.max_execution_seconds
     left = None if limit is None else max(0, limit - value.past_execution_seconds) * 1000
     runtime = Runtime.of(fact(value.key, forecast), left)
@@ -88,14 +88,14 @@ def _given(value: Workload, forecast: Forecast, elapsed: float) -> Forecast:
 
 
 def named(because: str, jobs: Mapping[str, str]) -> str:
-    """Jobs instead of Workloads."""
+    """The text with the names of jobs in place of the keys of their Workloads."""
     for key in sorted(jobs, key=len, reverse=True):
         because = because.replace(key, jobs[key])
     return because
 
 
 def start_text(known: Times, now: float) -> str:
-    """`12m – 1h5m`, or `now`, or `?` where no start is in sight."""
+    """`12m – 1h5m`, or `now`, or `?` if no start is expected within the horizon."""
     if known.start is None:
         return "?"
     first, last = known.start - now, known.latest - now if known.latest is not None else None
@@ -105,14 +105,14 @@ def start_text(known: Times, now: float) -> str:
 
 
 def runtime_text(forecast: Forecast | None, flavor: str = "") -> str:
-    """`p50 – p90`, and on which flavor where that makes a difference."""
+    """`p50 – p90`, with the flavor if it makes a difference."""
     if forecast is None:
         return ""
     return f"{age(forecast.q50)} – {age(forecast.q90)}{f' on {flavor}' if flavor else ''}"
 
 
 def as_json(view: WorkloadView, known: Times) -> dict[str, Any]:
-    """For scripts: times as Unix seconds, null where nothing is known."""
+    """The times as JSON, for scripts: instants in Unix seconds, null if unknown."""
     forecast = known.forecast
     return {
         "namespace": view.namespace,

@@ -1,4 +1,4 @@
-"""Follows workloads and queues live: one snapshot whenever something has changed."""
+"""Watches workloads and queues: one snapshot per change."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gangline.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Jso
 
 Key: TypeAlias = tuple[Resource, str]
 
-#: changes that come together are shown together, seconds
+#: changes within this time are shown together, seconds
 COALESCE = 0.15
 
 
 class Watch:
-    """The latest JSON of every workload and queue."""
+    """The latest JSON of all workloads and queues."""
 
     def __init__(self) -> None:
         self._objects: dict[Resource, dict[str, Json]] = {r: {} for r in (WORKLOADS, CLUSTER_QUEUES, LOCAL_QUEUES)}
@@ -41,7 +41,7 @@ class Watch:
         return snapshot(workloads, cluster_queues, local_queues)
 
     async def wait(self, at_most: float) -> None:
-        """Returns shortly after something changed, or after `at_most` seconds."""
+        """Return shortly after a change, or after `at_most` seconds."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), at_most)
             await asyncio.sleep(COALESCE)
@@ -50,7 +50,7 @@ class Watch:
 
 @asynccontextmanager
 async def watching(api: ApiClient) -> AsyncIterator[Watch]:
-    """A Watch that is kept up to date while the block runs."""
+    """A Watch that receives watch events while the block runs."""
     watch = Watch()
     group = ReflectorGroup()
     for resource in (WORKLOADS, CLUSTER_QUEUES, LOCAL_QUEUES):
@@ -66,16 +66,16 @@ async def watching(api: ApiClient) -> AsyncIterator[Watch]:
 
 
 def changes(before: Snapshot | None, after: Snapshot) -> list[WorkloadView]:
-    """The workloads that a reader should hear about: new ones, and those in another state or waiting for another reason.
+    """The workloads to report: new ones, and those with another state or another pending reason.
 
-    Causes before effects: what ended or has to go first, then who waits, then who takes its place.
+    Causes come before effects: finished and stopping workloads first, then pending ones, then started ones.
     """
     known = {v.uid: v for v in before.workloads} if before else {}
     news = [v for v in after.workloads if _is_news(known.get(v.uid), v)]
-    return sorted(news, key=lambda v: _TOLD.index(v.state))
+    return sorted(news, key=lambda v: _REPORT_ORDER.index(v.state))
 
 
-_TOLD = (
+_REPORT_ORDER = (
     State.SUCCEEDED,
     State.FAILED,
     State.INACTIVE,

@@ -1,4 +1,4 @@
-"""Why a workload is where it is, in words: pure functions from a snapshot to the lines that `gangline why` prints."""
+"""The explanation of a workload's state that `gangline why` prints: pure functions from a snapshot to lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gangline.console.views.reasons import Obstacle, count, parse
 from gangline.console.views.snapshot import HOLDING, FlavorView, QueueView, Snapshot, State, WorkloadView
 from gangline.console.views.table import age, amount, why
 
-NAMED = 5  # workloads that are named in one line before "and n more"
+NAMED = 5  # workloads named in one line before "and n more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Line:
 
 
 def explain(view: WorkloadView, snapshot: Snapshot, now: float) -> list[Line]:
-    """What a user wants to know of one workload, most important first."""
+    """The explanation of one workload, most important lines first."""
     lines = [Line("state", _standing(view, snapshot, now)), Line("asks for", _asks(view))]
     if view.state is State.PENDING:
         lines += _pending(view, snapshot, now)
@@ -51,7 +51,7 @@ def _pending(view: WorkloadView, snapshot: Snapshot, now: float) -> Iterator[Lin
     queue = snapshot.queue(view.cluster_queue)
     yield Line("because", f"{why(view)}")
     if view.evicted:
-        yield Line("before", f"it ran and lost its place: {view.evicted}")
+        yield Line("before", f"it ran and was evicted: {view.evicted}")
     if queue:
         for flavor in _flavors_of_interest(queue, message.obstacles):
             yield Line("quota", _quota(flavor, queue, snapshot))
@@ -65,19 +65,19 @@ def _pending(view: WorkloadView, snapshot: Snapshot, now: float) -> Iterator[Lin
 # --- what would have to happen ----------------------------------------------------------------------------------------
 
 _REMEDIES = {
-    "AdmissionGated": "whoever set the annotation kueue.x-k8s.io/admission-gated-by has to take its name out of it",
+    "AdmissionGated": "the controller named in the annotation kueue.x-k8s.io/admission-gated-by has to remove its name from it",
     "Deactivated": "spec.active of its Workload has to be set to true again",
-    "OnHold": "whoever put it on hold has to let it go",
+    "OnHold": "the hold has to be removed",
     "Suspended": "the queue is stopped: an administrator has to set its stopPolicy back to None",
     "WaitingForPodsReady": "the workloads admitted before it have to have all their pods ready",
     "WaitingForPreemptedWorkloads": "the pods of the preempted workloads have to end; then it starts",
-    "TopologyPlacementFailed": "enough nodes that are close together have to become free",
-    "PendingEvaluation": "nothing: it is looked at as soon as its turn comes",
+    "TopologyPlacementFailed": "enough nodes within one topology domain have to become free",
+    "PendingEvaluation": "nothing: it is evaluated when it is next in its queue",
 }
 
 
 def needs(view: WorkloadView, snapshot: Snapshot) -> str:
-    """One sentence on what has to change before this pending workload starts."""
+    """One sentence: what has to change before this pending workload starts."""
     queue = snapshot.queue(view.cluster_queue)
     if queue is None:
         return _missing_queue(view)
@@ -91,7 +91,7 @@ def needs(view: WorkloadView, snapshot: Snapshot) -> str:
         return _releases(view, queue, snapshot, short)
     if view.reason == "NoMatchingFlavor":
         return "its node selector, affinity or tolerations have to match a flavor of its ClusterQueue"
-    return _REMEDIES.get(view.reason, "it is looked at again whenever something that it could use becomes free")
+    return _REMEDIES.get(view.reason, "it is evaluated again when resources that it could use become free")
 
 
 def _missing_queue(view: WorkloadView) -> str:
@@ -116,14 +116,14 @@ def _smaller(view: WorkloadView, queue: QueueView) -> str:
 
 
 def _releases(view: WorkloadView, queue: QueueView, snapshot: Snapshot, short: Sequence[Obstacle]) -> str:
-    """Any flavor will do for a pod set, but every pod set needs one."""
+    """What has to become free; each pod set needs one of its flavors."""
     ways: dict[str, list[str]] = {}
     for o in short:
         ways.setdefault(o.pod_set, []).append(_release(view, queue, snapshot, o))
-    told = {pod_set: " — or ".join(each) for pod_set, each in ways.items()}
-    if len(told) == 1:
-        return next(iter(told.values()))
-    return "; and ".join(f"for {pod_set}: {text}" for pod_set, text in told.items())
+    texts = {pod_set: " — or ".join(each) for pod_set, each in ways.items()}
+    if len(texts) == 1:
+        return next(iter(texts.values()))
+    return "; and ".join(f"for {pod_set}: {text}" for pod_set, text in texts.items())
 
 
 def _release(view: WorkloadView, queue: QueueView, snapshot: Snapshot, o: Obstacle) -> str:
@@ -132,19 +132,19 @@ def _release(view: WorkloadView, queue: QueueView, snapshot: Snapshot, o: Obstac
     enough = [w for w in holders if w.held[o.flavor, o.resource] >= o.amount]
     if enough:
         least = min(enough, key=lambda w: (w.held[o.flavor, o.resource], w.since))
-        return f"{missing}: the end of {least.job} ({amount(least.held[o.flavor, o.resource], o.resource)}) would do"
+        return f"{missing}: the end of {least.job} ({amount(least.held[o.flavor, o.resource], o.resource)}) is enough"
     together, freed = 0, 0
     for holder in holders:
         together, freed = together + 1, freed + holder.held[o.flavor, o.resource]
         if freed >= o.amount:
-            return f"{missing}: the end of its {together} largest holders would do"
+            return f"{missing}: the end of its {together} largest holders is enough"
     return missing
 
 
 def holding(view: WorkloadView, queue: QueueView, snapshot: Snapshot, flavor: str, resource: str) -> list[WorkloadView]:
-    """The workloads whose end could make room for this one in a flavor, largest first.
+    """The workloads whose end could free quota of a flavor for this one, largest first.
 
-    Those of its own queue always; those of the cohort unless it is the queue's borrowing limit that stands in the way.
+    Workloads of its own queue always count; those of the cohort unless the queue's borrowing limit is the obstacle.
     """
     own_only = _limit_binds(queue, snapshot, flavor, resource)
     queues = {queue.name} if own_only else {q.name for q in snapshot.cohort_of(queue)}
@@ -157,7 +157,7 @@ def holding(view: WorkloadView, queue: QueueView, snapshot: Snapshot, flavor: st
 
 
 def _limit_binds(queue: QueueView, snapshot: Snapshot, flavor: str, resource: str) -> bool:
-    """Whether the borrowing limit leaves the queue no more room than the cohort does."""
+    """Whether the borrowing limit leaves the queue no more quota than the cohort has free."""
     own = queue.flavor(flavor, resource)
     if own is None or own.borrowing_limit is None:
         return False
@@ -221,12 +221,12 @@ def _size(w: WorkloadView) -> str:
 
 
 def some(words: Iterable[str], limit: int = NAMED) -> str:
-    """The first few, and how many more."""
+    """The first `limit` words, and the number of further ones."""
     items = list(words)
     more = len(items) - limit
     return ", ".join(items[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
 def ordinal(n: int) -> str:
-    ending = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
-    return f"{n}{ending}"
+    suffix = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n}{suffix}"

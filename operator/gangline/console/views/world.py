@@ -1,7 +1,7 @@
-"""A cluster's own engine, here: everything is listed, read as the operator reads it, and asked what would come of it.
+"""A local copy of a cluster's engine: lists all objects, reads them as the operator does, and simulates what follows.
 
-Nothing is written, and nothing more is needed than a kubeconfig that may list. How long workloads run is asked of the operator,
-whose history is longer; where it can't be reached, what has finished on the cluster and what jobs say of themselves must do.
+Nothing is written to the cluster; the kubeconfig only needs permission to list. Runtime forecasts come from the operator, whose
+history is longer. If the operator can't be reached, they come from finished workloads in the cluster and the jobs' hints.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gangline.kube.client import ApiClient
 from gangline.kube.errors import Forbidden, NotFound
 from gangline.kube.resources import Json, Resource
 
-#: resources that tell nothing of time; what is not listed need not be allowed
+#: resources that don't affect start times and are not listed, so that no permission for them is needed
 _SKIPPED = frozenset({kube.SERVICES})
 
 
@@ -37,80 +37,81 @@ def wall_millis() -> int:
 
 @dataclass
 class World:
-    """The engine with all that is known, at the instant `now` (milliseconds)."""
+    """The engine with the cluster's state at the instant `now` (milliseconds since the epoch)."""
 
     now: int = field(default_factory=wall_millis)
     engine: Engine = field(default_factory=Engine)
-    #: the operator's own estimates are used
+    #: whether the operator's forecasts are used
     from_operator: bool = False
 
     def __post_init__(self) -> None:
         self.mirror = Mirror(observe=self._observe)
         self.forecasts = Forecasts(self.mirror, self.engine.observe, now=lambda: self.now)
-        self._told: dict[str, Forecast] = {}
 
     def _observe(self, change: model.Change) -> None:
         self.engine.observe(change)
         self.forecasts.note(change)
 
     def fill(self, objects: Mapping[Resource, list[Json]]) -> None:
-        """Take in everything there is; pods only if they were listed."""
+        """Add all objects to the mirror; pods only if they were listed."""
         pods = PodIndex(self.engine.observe, self.mirror.pod_counts)
         for pod in objects.get(kube.PODS, ()):
             pods.upsert(pod)
-        for resource in resources():  # policies before queues would be read again: the order does not matter
+        for resource in resources():  # in any order: the mirror reads queues again when policies change
             for obj in objects.get(resource, ()):
                 self.mirror.upsert(resource, obj)
         self.mirror.know_pods()
 
-    def forecast(self, told: Mapping[str, Any] | None, offsets: Mapping[str, float] | None = None) -> None:
-        """Use the operator's estimates, and make our own where it says nothing; with what it has learned of flavors."""
+    def forecast(self, answer: Mapping[str, Any] | None, offsets: Mapping[str, float] | None = None) -> None:
+        """Use the operator's forecasts and flavor offsets; make local forecasts for workloads that have none."""
         if offsets:
             self.forecasts.forecaster.compare_flavors(offsets)
         self.forecasts.tell_all()
-        self.from_operator = told is not None
-        for key, body in (told or {}).items():
+        self.from_operator = answer is not None
+        for key, body in (answer or {}).items():
             estimate = _estimate(body.get("quantiles"), body)
             if estimate is not None:
-                there = {flavor: _estimate(values, body) for flavor, values in (body.get("byFlavor") or {}).items()}
-                self.forecasts.take(key, estimate, {name: found for name, found in there.items() if found is not None})
+                by_flavor = {flavor: _estimate(values, body) for flavor, values in (body.get("byFlavor") or {}).items()}
+                self.forecasts.take(
+                    key, estimate, {name: found for name, found in by_flavor.items() if found is not None}
+                )
 
     def outlook(self, only: frozenset[str] | None = None, *, seconds: float = 3.0, horizon: int = HORIZON) -> Outlook:
-        """Who starts when, as it looks now; with `only`, no further than until these have started."""
+        """Simulate expected starts; with `only`, stop once these workloads have started."""
         facts = self.engine.facts()
         return outlook(
             facts, self.engine.settings, self.now, only=only, seconds=seconds, horizon=horizon, clock=time.perf_counter
         )
 
     def estimate(self, key: str) -> Forecast | None:
-        """Of a workload's whole runtime, wherever it runs."""
+        """The forecast of a workload's total runtime, independent of its flavor."""
         return self.forecasts.estimate(key)
 
     def expected(self, key: str, admission: model.Admission | None) -> tuple[Forecast | None, str]:
-        """Of a workload's whole runtime if it is admitted like this, and the flavor that tells; "" if none is told apart."""
-        there = self.forecasts.by_flavor(key)
-        flavor = slowest(there, admission)
-        return (there[flavor], flavor) if flavor else (self.estimate(key), "")
+        """The forecast of a workload's total runtime with this admission, and its flavor ("" if flavors are not compared)."""
+        by_flavor = self.forecasts.by_flavor(key)
+        flavor = slowest(by_flavor, admission)
+        return (by_flavor[flavor], flavor) if flavor else (self.estimate(key), "")
 
 
 def _estimate(quantiles: Sequence[float] | None, body: Mapping[str, Any]) -> Forecast | None:
-    """As the operator says it; None if it says something else."""
+    """The forecast in the operator's answer; None if it has another format."""
     if quantiles is None or len(quantiles) != len(LEVELS):
         return None
     return Forecast(*quantiles, source=body.get("source", ""), samples=body.get("samples", 0))
 
 
 async def load(api: ApiClient) -> World:
-    """The cluster as it is now. Raises click.ClickException where something may not be listed."""
-    told = asyncio.create_task(reach.forecasts(api))
+    """The cluster's current state. Raises click.ClickException if the user may not list a resource."""
+    request = asyncio.create_task(reach.forecasts(api))
     try:
         objects = await _list(api)
         world = World()
         world.fill(objects)
-        answer = await told or {}
+        answer = await request or {}
         world.forecast(answer.get("forecasts"), answer.get("flavorOffsets"))
     finally:
-        told.cancel()
+        request.cancel()
     return world
 
 
@@ -132,6 +133,6 @@ async def _objects(api: ApiClient, resource: Resource) -> list[Json]:
         raise
     except Forbidden as error:
         raise click.ClickException(
-            f"when something starts depends on all who wait; you may not list {resource} in all namespaces: "
+            f"expected starts depend on all pending workloads, but you may not list {resource} in all namespaces: "
             f"{error.message}"
         ) from error

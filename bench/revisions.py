@@ -16,9 +16,9 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from bench.official import BOOKMARK, OfficialClient, ReadError, key
-from bench.proof import READERS, Proof, Revision
-from gangline.kube.resources import Resource
+from bench.evidence import READERS, Revision
+from bench.official import BOOKMARK, Kind, OfficialClient, ReadError, key
+from bench.proof import Proof
 
 #: seconds before a stream that broke is opened again
 PAUSE = 0.2
@@ -28,7 +28,7 @@ PAUSE = 0.2
 class Stream:
     """One kind: where it stands, and the revision of every object that is known."""
 
-    resource: Resource
+    kind: Kind
     #: it has seen everything up to here
     number: int = 0
     known: dict[str, int] = field(default_factory=dict[str, int])
@@ -51,10 +51,10 @@ class Revisions:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def of(cls, client: OfficialClient, *kinds: Resource) -> AsyncIterator[Revisions]:
+    async def of(cls, client: OfficialClient, *kinds: Kind) -> AsyncIterator[Revisions]:
         """From now on, of these kinds; none: of all."""
         found = cls(client)
-        found._streams = [Stream(resource) for resource in kinds or READERS]
+        found._streams = [Stream(kind) for kind in kinds or READERS]
         for stream in found._streams:
             await found._list(stream)
         tasks = [asyncio.ensure_future(found._follow(stream)) for stream in found._streams]
@@ -77,7 +77,7 @@ class Revisions:
 
     async def _complete(self) -> bool:
         for stream in self._streams:
-            listing = await self.client.list(stream.resource)
+            listing = await self.client.list(stream.kind)
             if {key(obj): int(obj["metadata"]["resourceVersion"]) for obj in listing.items} != stream.known:
                 return False
             stream.number = max(stream.number, int(listing.version))
@@ -100,26 +100,26 @@ class Revisions:
 
     async def _list(self, stream: Stream) -> None:
         """All there is, unchecked."""
-        listing = await self.client.list(stream.resource)
+        listing = await self.client.list(stream.kind)
         number = int(listing.version)
         found = {key(obj): obj for obj in listing.items}
         for name in [name for name in stream.known if name not in found]:
-            self._put(Revision(number, stream.resource, name, None, time.monotonic(), gone=True))
+            self._put(Revision(number, stream.kind, name, None, time.monotonic(), gone=True))
             del stream.known[name]
         for name, obj in found.items():
             version = int(obj["metadata"]["resourceVersion"])
             if stream.known.get(name) != version:
                 stream.known[name] = version
-                self._put(Revision.of(stream.resource, obj, at=time.monotonic()))
+                self._put(Revision.of(stream.kind, obj, at=time.monotonic()))
         stream.number = number
         self._since = max(self._since, number)
 
     async def _watch(self, stream: Stream) -> None:
-        async for event in self.client.watch(stream.resource, str(stream.number)):
+        async for event in self.client.watch(stream.kind, str(stream.number)):
             number = int(event.object["metadata"]["resourceVersion"])
             if event.type != BOOKMARK:
                 name, gone = key(event.object), event.type == "DELETED"
-                self._put(Revision.of(stream.resource, event.object, gone=gone, at=time.monotonic()))
+                self._put(Revision.of(stream.kind, event.object, gone=gone, at=time.monotonic()))
                 if gone:
                     stream.known.pop(name, None)
                 else:

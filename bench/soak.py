@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from bench import evidence
 from bench.command import carried_out
 from bench.drivers import Workloads, finished_patch
 from bench.insisting import RETRY, insist
@@ -252,7 +253,7 @@ class Soak:
             await self._population.open()
             await client.create(kube.QUEUE_POLICIES, None, self._policy())
             await self._start_operator()
-            kinds = (kube.WORKLOADS, kube.CLUSTER_QUEUES, kube.COHORTS)
+            kinds = (evidence.WORKLOADS, evidence.CLUSTER_QUEUES, evidence.COHORTS)
             async with Revisions.of(self._official, *kinds) as self._revisions:
                 return await self._live()
 

@@ -20,7 +20,13 @@ WIDGETS = Kind("example.com", "v1", "widgets")
 COLLECTION = "/api/v1/namespaces/ns/things"
 ROOT = Path(__file__).parents[2]
 #: judges that share no code with what they judge
-INDEPENDENT = ("bench/official.py", "tests/cluster/witness.py")
+INDEPENDENT = (
+    "bench/official.py",
+    "bench/evidence.py",
+    "bench/proof.py",
+    "bench/revisions.py",
+    "tests/cluster/witness.py",
+)
 
 
 def imported(path: Path) -> set[str]:

@@ -8,146 +8,20 @@
 - A pod is bound to a node only while its gang is admitted, and never one more than admitted. When an admitted one is deleted, its
   job may start pods until it is stopped: what these hold must not have been granted to others.
 
-Amounts are in the engine's units. Limits on lending are not looked at: a tree of cohorts is checked as a whole.
+Limits on lending are not looked at: a tree of cohorts is checked as a whole.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast
+from typing import cast
 
-from gangline.api import names
-from gangline.api.read import conditions, parse, podspec
-from gangline.engine import model
-from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource, key_of
+from bench.evidence import CLUSTER_QUEUES, NODES, PODS, WORKLOADS, Budget, Grant, Ground, Member, Place, Revision, Usage
 
-#: (flavor, resource) -> amount
-Usage: TypeAlias = Counter[tuple[str, str]]
 #: owners of owners of cohorts are followed so far up
 MOST_PARENTS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """What a Workload holds. `flavors` and `counts` are by pod set, `lacks` says which of them it does not cover."""
-
-    queue: str
-    usage: Usage
-    flavors: Mapping[str, Mapping[str, str]]
-    counts: Mapping[str, int]
-    admitted: bool
-    lacks: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A pod of a gang. `live`: it was not told to go."""
-
-    uid: str
-    gang: str
-    pod_set: str
-    node: str
-    needs: Mapping[str, int]
-    live: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """A node. `answers`: what runs there can be told to end."""
-
-    answers: bool
-
-
-State: TypeAlias = Grant | Member | Ground | model.ClusterQueue | model.Cohort
-
-
-@dataclass(frozen=True, slots=True)
-class Revision:
-    """One object at one revision. `state` None: it holds nothing, or is gone. `at` is the time of its arrival, in seconds."""
-
-    number: int
-    resource: Resource
-    key: str
-    state: State | None
-    at: float = 0.0
-    gone: bool = False
-
-    @classmethod
-    def of(cls, resource: Resource, obj: Json, *, gone: bool = False, at: float = 0.0) -> Revision:
-        state = None if gone else READERS[resource](obj)
-        return cls(int(obj["metadata"]["resourceVersion"]), resource, key_of(obj), state, at, gone)
-
-
-def _grant(workload: Json) -> Grant | None:
-    status = workload.get("status") or {}
-    rows = status.get("conditions")
-    held = conditions.is_true(rows, names.QUOTA_RESERVED) and not conditions.is_true(rows, names.FINISHED)
-    if not held or "admission" not in status:
-        return None
-    admission = parse.admission(status["admission"])
-    # a gang that is admitted again after some of its pods have ended is granted the others
-    ended = {row["name"]: row["count"] for row in status.get("reclaimablePods") or ()}
-    still = {
-        row.get("name", "main"): row.get("count", 1) - ended.get(row.get("name", "main"), 0)
-        for row in _pod_sets(workload)
-    }
-    usage: Usage = Counter()
-    for each in admission.pod_sets:
-        left = max(0, min(each.count, still.get(each.name, each.count)))
-        for resource, flavor in each.flavors.items():
-            usage[flavor, resource] += each.usage.get(resource, 0) * left // max(1, each.count)
-    return Grant(
-        admission.cluster_queue,
-        usage,
-        {each.name: each.flavors for each in admission.pod_sets},
-        {each.name: each.count for each in admission.pod_sets},
-        conditions.is_true(rows, names.ADMITTED),
-        _uncovered(_pod_sets(workload), still, {each.name: each.count for each in admission.pod_sets}),
-    )
-
-
-def _pod_sets(workload: Json) -> Sequence[Json]:
-    return workload["spec"].get("podSets") or ()
-
-
-def _uncovered(pod_sets: Iterable[Json], still: Mapping[str, int], counts: Mapping[str, int]) -> str:
-    for pod_set in pod_sets:
-        name, count = pod_set.get("name", "main"), pod_set.get("count", 1)
-        least = min(pod_set.get("minCount", count), still[name])
-        if not least <= counts.get(name, -1) <= count:
-            return f"{counts.get(name, 0)} of {count} pods of pod set {name}"
-    return ""
-
-
-def _member(pod: Json) -> Member | None:
-    """None for a pod without a gang, a controller or a node, and for one that has ended."""
-    meta, spec = pod["metadata"], pod["spec"]
-    workload = (meta.get("annotations") or {}).get(names.WORKLOAD_ANNOTATION)
-    owned = any(ref.get("controller") for ref in meta.get("ownerReferences") or ())
-    ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-    if not workload or not owned or ended or not spec.get("nodeName"):
-        return None
-    pod_set = (meta.get("labels") or {}).get(names.PODSET, "main")
-    needs = podspec.requests(spec)
-    gang = f"{meta['namespace']}/{workload}"
-    return Member(meta["uid"], gang, pod_set, spec["nodeName"], needs, "deletionTimestamp" not in meta)
-
-
-def _ground(node: Json) -> Ground:
-    ready = conditions.find((node.get("status") or {}).get("conditions"), "Ready")
-    return Ground(ready is None or ready["status"] == "True")
-
-
-READERS: dict[Resource, Any] = {
-    kube.WORKLOADS: _grant,
-    kube.PODS: _member,
-    kube.NODES: _ground,
-    kube.CLUSTER_QUEUES: parse.cluster_queue,
-    kube.COHORTS: parse.cohort,
-}
 
 
 @dataclass(slots=True)
@@ -158,13 +32,13 @@ class Level:
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     _total: Counter[str] = field(default_factory=Counter[str])
 
-    def add(self, queue: str, usage: Mapping[tuple[str, str], int], sign: int = 1) -> None:
+    def add(self, queue: str, usage: Mapping[Place, int], sign: int = 1) -> None:
         here = self.by_queue.setdefault(queue, Counter())
         for place, amount in usage.items():
             here[place] += sign * amount
             self._total[place[1]] += sign * amount
 
-    def of(self, queues: Iterable[str], place: tuple[str, str]) -> int:
+    def of(self, queues: Iterable[str], place: Place) -> int:
         return sum(self.by_queue[queue][place] for queue in queues if queue in self.by_queue)
 
     def pass_time(self, seconds: float) -> None:
@@ -184,8 +58,8 @@ class Proof:
     reserved: Level = field(default_factory=Level)
     used: Level = field(default_factory=Level)
     beyond: Level = field(default_factory=Level)
-    _queues: dict[str, model.ClusterQueue] = field(default_factory=dict)
-    _cohorts: dict[str, model.Cohort] = field(default_factory=dict)
+    _queues: dict[str, Budget] = field(default_factory=dict)
+    _cohorts: dict[str, Budget] = field(default_factory=dict)
     _trees: dict[str, tuple[list[str], Usage]] = field(
         default_factory=dict
     )  # root -> its queues, and all that they have
@@ -205,11 +79,11 @@ class Proof:
         self.revisions += 1
         self._pass_time(revision.at)
         state, key = revision.state, revision.key
-        if revision.resource == kube.WORKLOADS:
+        if revision.kind == WORKLOADS:
             self._take_grant(revision, cast("Grant | None", state), check)
-        elif revision.resource == kube.PODS:
+        elif revision.kind == PODS:
             self._take_pod(revision, cast("Member | None", state), check)
-        elif revision.resource == kube.NODES:
+        elif revision.kind == NODES:
             answers = isinstance(state, Ground) and state.answers
             (self._answering.add if answers else self._answering.discard)(key)
             for gang in self._on.get(key, ()):
@@ -218,9 +92,9 @@ class Proof:
                     self._given_up.update(pod.uid for pod in pods if pod.node == key)
                 self._count(gang)
         else:
-            table: dict[str, Any] = self._queues if revision.resource == kube.CLUSTER_QUEUES else self._cohorts
+            table = self._queues if revision.kind == CLUSTER_QUEUES else self._cohorts
             table.pop(key, None)
-            if state is not None:
+            if isinstance(state, Budget):
                 table[key] = state
             self._trees.clear()
 
@@ -228,7 +102,7 @@ class Proof:
         """As things stand at this revision, after some that were not checked."""
         for name in self._queues:
             places = self.reserved.by_queue.get(name, Counter())
-            self._check_limits(Revision(number, kube.CLUSTER_QUEUES, name, None), name, places)
+            self._check_limits(Revision(number, CLUSTER_QUEUES, name, None), name, places)
 
     def _pass_time(self, at: float) -> None:
         if self._now and at > self._now:
@@ -250,7 +124,7 @@ class Proof:
         self._count(gang)
         if new is None or not check:
             return
-        before = old.usage if old is not None and old.queue == new.queue else Counter[tuple[str, str]]()
+        before = old.usage if old is not None and old.queue == new.queue else Counter[Place]()
         raised = [place for place, amount in new.usage.items() if amount > before[place]]
         if raised:
             self.checked += 1
@@ -258,27 +132,27 @@ class Proof:
                 self._blame(revision, f"{gang} has quota for {new.lacks}")
             self._check_limits(revision, new.queue, raised)
 
-    def _check_limits(self, revision: Revision, name: str, places: Iterable[tuple[str, str]]) -> None:
+    def _check_limits(self, revision: Revision, name: str, places: Iterable[Place]) -> None:
         queue = self._queues.get(name)
         if queue is None:
             return
         for place in places:
-            limit = _most(queue, place)
+            limit = queue.most(place)
             if limit is not None:
                 self._check(revision, f"ClusterQueue {name}", [name], place, limit)
-            if queue.cohort:
-                root = self._root(queue.cohort)
+            if queue.parent:
+                root = self._root(queue.parent)
                 names, total = self._tree(root)
                 self._check(revision, f"the tree of cohort {root}", names, place, total[place])
 
-    def _check(self, revision: Revision, what: str, queues: Iterable[str], place: tuple[str, str], limit: int) -> None:
+    def _check(self, revision: Revision, what: str, queues: Iterable[str], place: Place, limit: int) -> None:
         held, beyond = self.reserved.of(queues, place), self.beyond.of(queues, place)
         if held + beyond > limit:
             flavor, resource = place
             pods = f" and pods beyond their reservations {beyond} ({self._holders(queues, place)})" if beyond else ""
             self._blame(revision, f"{what} has {limit} of {resource} in {flavor}; reserved are {held}{pods}")
 
-    def _holders(self, queues: Iterable[str], place: tuple[str, str]) -> str:
+    def _holders(self, queues: Iterable[str], place: Place) -> str:
         """The pods of the gangs that hold more than their reservation, where they are, and which of them were told to go."""
         gangs = [gang for gang, (queue, _, beyond) in self._counted.items() if queue in queues and beyond[place]]
         pods = [(key, self._pods[key]) for gang in gangs for key in sorted(self._of[gang])]
@@ -294,12 +168,12 @@ class Proof:
 
     def _tree(self, root: str) -> tuple[list[str], Usage]:
         if root not in self._trees:
-            queues = [name for name, queue in self._queues.items() if queue.cohort and self._root(queue.cohort) == root]
-            groups = [self._queues[name].groups for name in queues]
-            groups += [cohort.groups for name, cohort in self._cohorts.items() if self._root(name) == root]
+            queues = [name for name, queue in self._queues.items() if queue.parent and self._root(queue.parent) == root]
+            budgets = [self._queues[name] for name in queues]
+            budgets += [cohort for name, cohort in self._cohorts.items() if self._root(name) == root]
             total: Usage = Counter()
-            for flavor, resource, quota in (found for each in groups for found in _quotas(each)):
-                total[flavor, resource] += quota.nominal
+            for budget in budgets:
+                total.update(budget.nominal)
             self._trees[root] = (queues, total)
         return self._trees[root]
 
@@ -356,18 +230,3 @@ class Proof:
 
     def _blame(self, revision: Revision, what: str) -> None:
         self.violations.append(f"revision {revision.number} ({revision.key}): {what}")
-
-
-def _most(queue: model.ClusterQueue, place: tuple[str, str]) -> int | None:
-    """What the queue may hold; None: as much as there is in its cohort."""
-    quota = next((q for flavor, resource, q in _quotas(queue.groups) if (flavor, resource) == place), model.Quota())
-    if not queue.cohort:
-        return quota.nominal
-    return None if quota.borrowing_limit is None else quota.nominal + quota.borrowing_limit
-
-
-def _quotas(groups: Iterable[model.ResourceGroup]) -> Iterable[tuple[str, str, model.Quota]]:
-    for group in groups:
-        for flavor in group.flavors:
-            for resource, quota in flavor.resources.items():
-                yield flavor.name, resource, quota

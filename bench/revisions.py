@@ -2,7 +2,8 @@
 
 Each kind is listed once and then watched from that resourceVersion on; a stream that breaks goes on where it broke. Revisions of
 several kinds are put in order by their number, so each waits until all streams have come as far. Where the server remembers less
-than a stream has missed (410 Gone, after a restart) there is a gap: it is counted, and only what it left is checked.
+than a stream has missed (410 Gone, after a restart) there is a gap: it is counted, and only what it left is checked. All is read
+with the official client.
 """
 
 from __future__ import annotations
@@ -15,10 +16,9 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from bench.proof import READERS, Proof, Revision
-from gangline.kube.client import ApiClient
-from gangline.kube.errors import ApiError, Gone
-from gangline.kube.resources import Resource, key_of
+from bench.evidence import READERS, Revision
+from bench.official import BOOKMARK, Kind, OfficialClient, ReadError, key
+from bench.proof import Proof
 
 #: seconds before a stream that broke is opened again
 PAUSE = 0.2
@@ -28,7 +28,7 @@ PAUSE = 0.2
 class Stream:
     """One kind: where it stands, and the revision of every object that is known."""
 
-    resource: Resource
+    kind: Kind
     #: it has seen everything up to here
     number: int = 0
     known: dict[str, int] = field(default_factory=dict[str, int])
@@ -38,7 +38,7 @@ class Stream:
 class Revisions:
     """`proof` takes what has been seen of all kinds."""
 
-    client: ApiClient
+    client: OfficialClient
     proof: Proof = field(default_factory=Proof)
     gaps: int = 0
     _streams: list[Stream] = field(default_factory=list)
@@ -51,10 +51,10 @@ class Revisions:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def of(cls, client: ApiClient, *kinds: Resource) -> AsyncIterator[Revisions]:
+    async def of(cls, client: OfficialClient, *kinds: Kind) -> AsyncIterator[Revisions]:
         """From now on, of these kinds; none: of all."""
         found = cls(client)
-        found._streams = [Stream(resource) for resource in kinds or READERS]
+        found._streams = [Stream(kind) for kind in kinds or READERS]
         for stream in found._streams:
             await found._list(stream)
         tasks = [asyncio.ensure_future(found._follow(stream)) for stream in found._streams]
@@ -77,10 +77,10 @@ class Revisions:
 
     async def _complete(self) -> bool:
         for stream in self._streams:
-            listing = await self.client.list(stream.resource)
-            if {key_of(obj): int(obj["metadata"]["resourceVersion"]) for obj in listing.items} != stream.known:
+            listing = await self.client.list(stream.kind)
+            if {key(obj): int(obj["metadata"]["resourceVersion"]) for obj in listing.items} != stream.known:
                 return False
-            stream.number = max(stream.number, int(listing.resource_version))
+            stream.number = max(stream.number, int(listing.version))
         return True
 
     # --- one kind -----------------------------------------------------------------------------------------------------
@@ -89,40 +89,41 @@ class Revisions:
         while True:
             try:
                 await self._watch(stream)
-            except Gone:
+            except ReadError as error:
+                if not error.gone:
+                    await asyncio.sleep(PAUSE)
+                    continue
                 self.gaps += 1
                 self._missed = True
-                with contextlib.suppress(ApiError):
+                with contextlib.suppress(ReadError):
                     await self._list(stream)
-            except ApiError:
-                await asyncio.sleep(PAUSE)
 
     async def _list(self, stream: Stream) -> None:
         """All there is, unchecked."""
-        listing = await self.client.list(stream.resource)
-        number = int(listing.resource_version)
-        found = {key_of(obj): obj for obj in listing.items}
-        for key in [key for key in stream.known if key not in found]:
-            self._put(Revision(number, stream.resource, key, None, time.monotonic(), gone=True))
-            del stream.known[key]
-        for key, obj in found.items():
+        listing = await self.client.list(stream.kind)
+        number = int(listing.version)
+        found = {key(obj): obj for obj in listing.items}
+        for name in [name for name in stream.known if name not in found]:
+            self._put(Revision(number, stream.kind, name, None, time.monotonic(), gone=True))
+            del stream.known[name]
+        for name, obj in found.items():
             version = int(obj["metadata"]["resourceVersion"])
-            if stream.known.get(key) != version:
-                stream.known[key] = version
-                self._put(Revision.of(stream.resource, obj, at=time.monotonic()))
+            if stream.known.get(name) != version:
+                stream.known[name] = version
+                self._put(Revision.of(stream.kind, obj, at=time.monotonic()))
         stream.number = number
         self._since = max(self._since, number)
 
     async def _watch(self, stream: Stream) -> None:
-        async for event in self.client.watch(stream.resource, resource_version=str(stream.number)):
+        async for event in self.client.watch(stream.kind, str(stream.number)):
             number = int(event.object["metadata"]["resourceVersion"])
-            if event.type != "BOOKMARK":
-                key, gone = key_of(event.object), event.type == "DELETED"
-                self._put(Revision.of(stream.resource, event.object, gone=gone, at=time.monotonic()))
+            if event.type != BOOKMARK:
+                name, gone = key(event.object), event.type == "DELETED"
+                self._put(Revision.of(stream.kind, event.object, gone=gone, at=time.monotonic()))
                 if gone:
-                    stream.known.pop(key, None)
+                    stream.known.pop(name, None)
                 else:
-                    stream.known[key] = number
+                    stream.known[name] = number
             stream.number = number
             self._hand_over(min(each.number for each in self._streams))
 

@@ -25,12 +25,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from bench import evidence
 from bench.command import carried_out
 from bench.drivers import Workloads, finished_patch
 from bench.insisting import RETRY, insist
 from bench.invariants import Ledger, differences
 from bench.load import quantile
 from bench.memory import MemoryTrend
+from bench.official import OfficialClient, ReadError
 from bench.parameters import FILE, Load, ParameterError, WorkloadClass, read
 from bench.proxy import CuttingProxy
 from bench.report import rounded
@@ -40,7 +42,7 @@ from gangline.api import names
 from gangline.kube import config
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
-from gangline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from gangline.kube.errors import AlreadyExists, Conflict, NotFound
 from gangline.kube.reflector import Event, Reflector, Removed, Upsert
 from gangline.kube.resources import Json, key_of
 
@@ -244,15 +246,15 @@ class Soak:
             ApiClient(config.load(self._stack.kubeconfig), user_agent="gangline-bench-load") as client,
             CuttingProxy(address.port or 443) as proxy,
         ):
+            self._official = OfficialClient(self._stack.kubeconfig)
             self._proxy = proxy
-            self._client = client
             self._stack.kubeconfig = self._through(proxy.port)
             self._population = Population(client, self._load, self._chance)
             await self._population.open()
             await client.create(kube.QUEUE_POLICIES, None, self._policy())
             await self._start_operator()
-            kinds = (kube.WORKLOADS, kube.CLUSTER_QUEUES, kube.COHORTS)
-            async with Revisions.of(client, *kinds) as self._revisions:
+            kinds = (evidence.WORKLOADS, evidence.CLUSTER_QUEUES, evidence.COHORTS)
+            async with Revisions.of(self._official, *kinds) as self._revisions:
                 return await self._live()
 
     def _policy(self) -> Json:
@@ -417,10 +419,10 @@ class Soak:
 
     async def _compare(self) -> list[str]:
         try:
-            cluster_queues = (await self._client.list(kube.CLUSTER_QUEUES)).items
-            local_queues = (await self._client.list(kube.LOCAL_QUEUES)).items
-            workloads = (await self._client.list(kube.WORKLOADS)).items
-        except ApiError as error:
+            cluster_queues = (await self._official.list(kube.CLUSTER_QUEUES)).items
+            local_queues = (await self._official.list(kube.LOCAL_QUEUES)).items
+            workloads = (await self._official.list(kube.WORKLOADS)).items
+        except ReadError as error:
             return [f"the queues can't be read: {error}"]
         where = {key_of(queue): queue["spec"]["clusterQueue"] for queue in local_queues}
         return differences(workloads, [*cluster_queues, *local_queues], where)

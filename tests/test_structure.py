@@ -104,6 +104,17 @@ def test_the_engine_reaches_nothing_outside_itself() -> None:
             assert not {name.partition(".")[0] for name in imports(path)} & OUTSIDE, module
 
 
+def test_the_official_client_is_loaded_in_a_process_of_its_own() -> None:
+    """Its import costs each process a tenth of a second and tens of megabytes (docs/architecture.md)."""
+    loading = {module for module, path in modules().items() for name in imports(path) if is_of("kubernetes", name)}
+    assert loading == {"gangline.kube.oidc"}
+    assert not [module for module, targets in graph().items() if "gangline.kube.oidc" in targets]
+
+
+def is_of(package: str, name: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
+
+
 # --- docs/architecture.md against the code ---
 
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"

@@ -5,10 +5,14 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from bench.proof import Proof, Revision
+from bench.evidence import Revision, requests
+from bench.official import Kind
+from bench.proof import Proof
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gangline.kube import resources as kube
-from gangline.kube.resources import Resource
+from bench import evidence
+from gangline.api.read import podspec
 
 Json = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -25,13 +29,12 @@ class Store:
         for name in ("n1", "n2"):
             self.node(name, "True")
 
-    def put(self, resource: Resource, name: str, *, gone: bool = False, namespace: str = "ns", **body: Any) -> None:
+    def put(self, kind: Kind, name: str, *, gone: bool = False, namespace: str = "ns", **body: Any) -> None:
         number = next(self.numbers)
         meta = {"namespace": namespace, **body.pop("metadata", {}), "name": name, "resourceVersion": str(number)}
-        if not resource.namespaced:
+        if kind not in (evidence.WORKLOADS, evidence.PODS):
             del meta["namespace"]
-        obj = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, **body}
-        self.proof.take(Revision.of(resource, obj, gone=gone, at=float(number)))
+        self.proof.take(Revision.of(kind, {"metadata": meta, **body}, gone=gone, at=float(number)))
 
     def queue(self, name: str, quota: int, cohort: str = "", borrowing: int | None = None) -> None:
         amount = {
@@ -41,20 +44,22 @@ class Store:
         }
         group = {"coveredResources": [GPU], "flavors": [{"name": "h100", "resources": [amount]}]}
         self.put(
-            kube.CLUSTER_QUEUES, name, spec={"resourceGroups": [group], **({"cohortName": cohort} if cohort else {})}
+            evidence.CLUSTER_QUEUES,
+            name,
+            spec={"resourceGroups": [group], **({"cohortName": cohort} if cohort else {})},
         )
 
     def node(self, name: str, ready: str) -> None:
-        self.put(kube.NODES, name, status={"conditions": [{"type": "Ready", "status": ready}]})
+        self.put(evidence.NODES, name, status={"conditions": [{"type": "Ready", "status": ready}]})
 
     def grant(self, name: str, gpus: int, *, queue: str = "a", pods: int = 2, asked: int = 2, **more: Any) -> None:
         row = {"name": "main", "count": pods, "flavors": {GPU: "h100"}, "resourceUsage": {GPU: str(gpus)}}
         rows = [{"type": kind, "status": "True"} for kind in ("QuotaReserved", "Admitted")]
         status = {"admission": {"clusterQueue": queue, "podSetAssignments": [row]}, "conditions": rows, **more}
-        self.put(kube.WORKLOADS, name, spec={"podSets": [{"name": "main", "count": asked}]}, status=status)
+        self.put(evidence.WORKLOADS, name, spec={"podSets": [{"name": "main", "count": asked}]}, status=status)
 
     def release(self, name: str) -> None:
-        self.put(kube.WORKLOADS, name, gone=True)
+        self.put(evidence.WORKLOADS, name, gone=True)
 
     def pod(self, name: str, gang: str, gpus: int = 4, node: str = "n1", **more: Any) -> None:
         meta = {
@@ -65,7 +70,7 @@ class Store:
         }
         meta.update(more.pop("metadata", {}))
         spec = {"nodeName": node, "containers": [{"name": "c", "resources": {"limits": {GPU: gpus}}}]}
-        self.put(kube.PODS, name, metadata=meta, spec=spec, **more)
+        self.put(evidence.PODS, name, metadata=meta, spec=spec, **more)
 
     def blamed(self) -> list[str]:
         """Without the revision."""
@@ -79,7 +84,7 @@ def test_a_life_as_it_should_be() -> None:
     store.pod("p0", "w")
     store.pod("p1", "w", node="n2")
     store.pod("p0", "w", status={"phase": "Succeeded"})
-    store.put(kube.PODS, "p1", gone=True)
+    store.put(evidence.PODS, "p1", gone=True)
     store.release("w")
     store.grant("v", 8)
     assert store.blamed() == []
@@ -202,7 +207,7 @@ def test_pods_without_or_beyond_an_admission_are_blamed() -> None:
     store.pod("p1", "w")
     store.pod("p2", "w")
     assert store.blamed() == ["ns/w has 3 pods of pod set main, and is admitted with 2"]
-    store.put(kube.PODS, "p", gone=True)
+    store.put(evidence.PODS, "p", gone=True)
     store.pod("p", "w", metadata={"uid": "anew"})
     assert store.blamed() == ["ns/w has 3 pods of pod set main, and is admitted with 2"]
 
@@ -213,8 +218,8 @@ def test_what_pods_hold_is_added_up_over_time() -> None:
     store.pod("p0", "w")
     store.pod("p1", "w")
     store.release("w")
-    store.put(kube.PODS, "p0", gone=True)
-    store.put(kube.PODS, "p1", gone=True)
+    store.put(evidence.PODS, "p0", gone=True)
+    store.put(evidence.PODS, "p1", gone=True)
     proof = store.proof
     assert [level.seconds[GPU] for level in (proof.reserved, proof.used, proof.beyond)] == [24.0, 24.0, 12.0]
 
@@ -227,10 +232,30 @@ def test_a_job_may_start_pods_until_it_is_stopped_when_its_workload_is_deleted_b
     store.release("w")
     store.pod("p0", "w")
     assert store.blamed() == []
-    store.put(kube.PODS, "p0", gone=True)
+    store.put(evidence.PODS, "p0", gone=True)
     store.grant("v", 8)
     store.pod("p1", "w")
     assert store.blamed() == [
         "ClusterQueue a has 8 of nvidia.com/gpu in h100; reserved are 8 and pods beyond their reservations 4"
         " (ns/p1 on n1)"
     ]
+
+
+# --- what pods request: the judge's reading against the operator's -----------------------------------------------------
+
+AMOUNTS = st.sampled_from(["0", "1", "2", "500m", "1500m", "1Gi", "1.5Gi", "100M", "1e3", 3, 0.5])
+RESOURCES = st.dictionaries(st.sampled_from(["cpu", "memory", GPU, "hugepages-2Mi"]), AMOUNTS, max_size=3)
+NEEDS = st.fixed_dictionaries({}, optional={"requests": RESOURCES, "limits": RESOURCES})
+CONTAINER = st.fixed_dictionaries(
+    {"name": st.just("c")}, optional={"resources": NEEDS, "restartPolicy": st.sampled_from(["Always"])}
+)
+SPECS = st.fixed_dictionaries(
+    {"containers": st.lists(CONTAINER, max_size=3)},
+    optional={"initContainers": st.lists(CONTAINER, max_size=3), "resources": NEEDS, "overhead": RESOURCES},
+)
+
+
+@given(SPECS)
+def test_the_judge_and_the_operator_read_the_same_requests(spec: Json) -> None:
+    ours = podspec.requests(spec)
+    assert {name: amount for name, amount in requests(spec).items() if amount} == {n: a for n, a in ours.items() if a}

@@ -15,15 +15,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.official import OfficialClient, ReadError
+
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.config import load
-from gangline.kube.errors import ApiError, NotFound
+from gangline.kube.errors import ApiError, NotFound, Unavailable, from_status
 from gangline.kube.resources import Resource
 
 Json = dict[str, Any]
@@ -149,9 +151,10 @@ def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None
 
 @dataclass
 class Api:
-    """The cluster as a test sees it."""
+    """The cluster as a test sees it: written with our client, read with the official one."""
 
     client: ApiClient
+    official: OfficialClient
 
     async def apply(self, *objects: Json) -> None:
         for obj in objects:
@@ -173,10 +176,12 @@ class Api:
         return created
 
     async def get(self, resource: Resource, name: str, namespace: str = "default") -> Json:
-        return await self.client.get(resource, namespace if resource.namespaced else None, name)
+        with as_api_error():
+            return await self.official.get(resource, namespace if resource.namespaced else None, name)
 
     async def all(self, resource: Resource, namespace: str | None = None, selector: str = "") -> list[Json]:
-        return (await self.client.list(resource, namespace, label_selector=selector)).items
+        with as_api_error():
+            return (await self.official.list(resource, namespace, selector)).items
 
     async def workload_of(self, job: str, namespace: str = "default") -> Json | None:
         for workload in await self.all(kube.WORKLOADS, namespace):
@@ -262,7 +267,19 @@ def _remarkable(node: Json) -> bool:
 @contextlib.asynccontextmanager
 async def connect(kubeconfig: Path) -> AsyncIterator[Api]:
     async with ApiClient(load(kubeconfig)) as client:
-        yield Api(client)
+        with contextlib.closing(OfficialClient(kubeconfig)) as official:
+            yield Api(client, official)
+
+
+@contextlib.contextmanager
+def as_api_error() -> Iterator[None]:
+    """Failures of the official client as the errors that tests expect of writes."""
+    try:
+        yield
+    except ReadError as error:
+        if not error.status:
+            raise Unavailable(0, error.reason, error.message) from error
+        raise from_status({"code": error.status, "reason": error.reason, "message": error.message}) from error
 
 
 def condition(obj: Json, kind: str) -> bool:

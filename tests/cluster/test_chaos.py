@@ -225,7 +225,7 @@ async def submit(api: Api, chance: random.Random, end: float) -> list[Json]:
 @pytest.mark.timeout(SECONDS + DRAINED + 160)
 async def test_no_gang_is_lost_torn_or_run_twice(system: System, api: Api, field_of_chaos: None) -> None:
     chaos = Chaos(system, api, random.Random(SEED))
-    async with Witness.at(api.client) as witness, Revisions.of(api.client) as revisions:
+    async with Witness.at(api.official) as witness, Revisions.of(api.official) as revisions:
         running = asyncio.ensure_future(chaos.run())
         gangs = await submit(api, random.Random(SEED), chaos.end)
         await running

@@ -35,7 +35,7 @@ async def _run(system: System, api: Api, moment: str, first: int, period: int = 
     )
     crashes = 0
     operator = system.operator(fault=f"{moment}:{first}")
-    async with Revisions.of(api.client) as revisions:
+    async with Revisions.of(api.official) as revisions:
         await api.create(job("low", "lq", pods=2, gpus=4, runtime="1s", priority="p10"))
         submitted = False
 

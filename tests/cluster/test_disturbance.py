@@ -55,7 +55,7 @@ async def test_only_the_leader_writes_and_the_standby_takes_over(system: System,
     await _queue(api)
 
     async def holder() -> str:
-        lease = await api.client.get(kube.LEASES, "gangline-system", "gangline-operator")
+        lease = await api.get(kube.LEASES, "gangline-operator", "gangline-system")
         return lease["spec"].get("holderIdentity") or ""
 
     await api.until(lambda: _is(holder, "one"), "the first one leads")
@@ -81,7 +81,7 @@ async def test_a_leader_that_was_asleep_writes_nothing_any_more(system: System, 
     await api.create(*(job(f"a{number}", "lq", gpus=4, runtime="300ms") for number in range(12)))
     await api.until(lambda: _some(api, "Finished"), "it works", period=0.02)
     two = system.operator("two", leader_election=True).wait_ready()
-    async with Revisions.of(api.client) as revisions:
+    async with Revisions.of(api.official) as revisions:
         os.kill(one.process.pid, signal.SIGSTOP)
         await api.finished(*(f"a{number}" for number in range(12)), seconds=60)
         await api.create(*(job(f"b{number}", "lq", gpus=4, runtime="300ms") for number in range(12)))
@@ -98,7 +98,7 @@ async def test_a_leader_that_was_asleep_writes_nothing_any_more(system: System, 
 
 async def _now(api: Api) -> int:
     """The revision of the store."""
-    return int((await api.client.list(kube.NODES, limit=1)).resource_version)
+    return int((await api.official.list(kube.NODES)).version)
 
 
 async def _some(api: Api, kind: str) -> bool:

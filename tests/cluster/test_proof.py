@@ -80,7 +80,7 @@ async def test_workloads_deleted_by_hand_under_load_free_nothing_that_runs(syste
         *(priority_class(name, value) for name, value in PRIORITIES.items()),
     )
     system.operator().wait_ready()
-    async with Revisions.of(api.client) as revisions:
+    async with Revisions.of(api.official) as revisions:
         end, number = time.monotonic() + SECONDS, 0
         while time.monotonic() < end:
             waiting = [w for w in await api.all(kube.WORKLOADS, "default") if not condition(w, "QuotaReserved")]

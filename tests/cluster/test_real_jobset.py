@@ -43,7 +43,7 @@ async def here(system: System, api: Api) -> AsyncIterator[Field]:
     system.operator().wait_ready()
     found = Field(api, system, pools)
     try:
-        async with Revisions.of(api.client) as revisions:
+        async with Revisions.of(api.official) as revisions:
             yield found
             proof = await revisions.settle()
         await withdraw(found, LOW, HIGH)

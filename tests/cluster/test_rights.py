@@ -48,7 +48,7 @@ async def test_the_rights_that_are_printed_are_enough(system: System, api: Api, 
         return condition(await api.get(kube.GPU_JOBS, "gang"), "Complete")
 
     await api.until(complete, "the GPUJob is complete")
-    where = await api.client.get(kube.CONFIG_MAPS, "gangline-system", "gangline-operator")
+    where = await api.get(kube.CONFIG_MAPS, "gangline-operator", "gangline-system")
     assert where["data"]["port"]
     assert any(event["reason"] == "Admitted" for event in await api.all(kube.EVENTS, "default"))
     assert operator.stop() == 0, operator.tail()  # that nothing was refused, every test's teardown looks at

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.cluster.witness import READY_GRACE, TRUSTED, WAITING_GRACE, Witness
-
-from gangline.kube.resources import NODES, PODS, WORKLOADS
+from tests.cluster.witness import NODES, PODS, READY_GRACE, TRUSTED, WAITING_GRACE, WORKLOADS, Witness
 
 Json = dict[str, Any]
 GPUS = {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "4"}}}]}

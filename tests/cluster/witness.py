@@ -1,31 +1,31 @@
 """Looks at a cluster all the time and notes whatever must never be: the judge of the chaos test.
 
 What may not be for an instant is checked at every event, in what that event has changed; what may not last is looked at twice
-a second.
+a second. Shares no code with what it judges: it reads with the official client, and understands the objects itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from tests.cluster.harness import condition
-
-from gangline.api.read import swap_record
-from gangline.devcluster.nodes import is_ready
-from gangline.kube.client import ApiClient
-from gangline.kube.reflector import Event, Reflector, ReflectorGroup, Removed, Upsert
-from gangline.kube.resources import NODES, PODS, WORKLOADS, Resource, key_of
+from bench.official import Kind, OfficialClient
 
 Json = dict[str, Any]
 Member = tuple[str, str]
+NODES, PODS = Kind("", "v1", "nodes"), Kind("", "v1", "pods")
+WORKLOADS = Kind("kueue.x-k8s.io", "v1beta2", "workloads")
 GPU = "nvidia.com/gpu"
 WORKLOAD = "kueue.x-k8s.io/workload"
+WHOLE_DOMAINS = "gangline.io/whole-domains"
+RECOVERY = "gangline.io/recovery"
 
 #: What may be untrue for a moment, since one write follows the other, in seconds: a gang is told to be ready that is not …
 READY_GRACE = 15.0
@@ -42,7 +42,7 @@ class Witness:
     """`quota` is how many GPUs all gangs together may hold; None: not looked at."""
 
     quota: int | None = None
-    objects: dict[Resource, dict[str, Json]] = field(default_factory=lambda: {NODES: {}, PODS: {}, WORKLOADS: {}})
+    objects: dict[Kind, dict[str, Json]] = field(default_factory=lambda: {NODES: {}, PODS: {}, WORKLOADS: {}})
     #: what went wrong, in words
     violations: list[str] = field(default_factory=list)
     #: … and how things stood when something had lasted for too long
@@ -59,28 +59,20 @@ class Witness:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def at(cls, client: ApiClient, quota: int | None = None) -> AsyncIterator[Witness]:
-        witness, group = cls(quota), ReflectorGroup()
+    async def at(cls, client: OfficialClient, quota: int | None = None) -> AsyncIterator[Witness]:
+        witness, tasks = cls(quota), list[asyncio.Task[None]]()
         for resource in witness.objects:
-            group.add(Reflector(client, resource), witness._sink(resource))
-        tasks = [asyncio.ensure_future(group.run())]
-        await group.wait_synced()
-        tasks.append(asyncio.ensure_future(witness._look_on()))
+            listed = asyncio.Event()
+            tasks.append(asyncio.create_task(client.follow(resource, partial(witness.see, resource), listed)))
+            await listed.wait()
+        tasks.append(asyncio.create_task(witness._look_on()))
         try:
             yield witness
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _sink(self, resource: Resource) -> Callable[[Event], None]:
-        def take(event: Event) -> None:
-            if isinstance(event, Upsert):
-                self.see(resource, key_of(event.obj), event.obj)
-            elif isinstance(event, Removed):
-                self.see(resource, event.key, None)
-
-        return take
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            witness.violations += [f"the witness itself failed: {error!r}" for error in ended if _is_failure(error)]
 
     async def _look_on(self) -> None:
         while True:
@@ -89,7 +81,7 @@ class Witness:
 
     # --- what must not be for an instant ------------------------------------------------------------------------------
 
-    def see(self, resource: Resource, key: str, new: Json | None, now: float | None = None) -> None:
+    def see(self, resource: Kind, key: str, new: Json | None, now: float | None = None) -> None:
         """An object is like this now; None: it is gone."""
         self.events += 1
         old = self.objects[resource].pop(key, None)
@@ -239,7 +231,7 @@ class Witness:
             "workload": name,
             "at": time.strftime("%H:%M:%S", time.gmtime()),
             "conditions": {r["type"]: (r["status"], r["reason"], r["message"], r["lastTransitionTime"]) for r in rows},
-            "record": str(swap_record.of(workload)),
+            "record": (workload["metadata"].get("annotations") or {}).get(RECOVERY),
             "pods": {
                 pod["metadata"]["name"]: (
                     node_of(pod),
@@ -260,6 +252,19 @@ def _seat(free: dict[str, int], each: int, count: int) -> bool:
         free[name] -= taken * each
         count -= taken
     return count <= 0
+
+
+def _is_failure(ended: object) -> bool:
+    return isinstance(ended, Exception)
+
+
+def condition(obj: Json, kind: str) -> bool:
+    rows = (obj.get("status") or {}).get("conditions") or ()
+    return any(row["type"] == kind and row["status"] == "True" for row in rows)
+
+
+def is_ready(node: Json) -> bool:
+    return condition(node, "Ready")
 
 
 # --- pods -------------------------------------------------------------------------------------------------------------
@@ -330,7 +335,9 @@ def held(workload: Json) -> int:
 
 
 def whole_domains(workload: Json) -> dict[str, tuple[str, int]]:
-    return swap_record.whole_domains(workload["metadata"].get("annotations") or {})
+    """Pod set -> the node label of which it has domains for itself alone, and how many."""
+    rows = json.loads((workload["metadata"].get("annotations") or {}).get(WHOLE_DOMAINS, "{}"))
+    return {name: (row["by"], row["count"]) for name, row in rows.items()}
 
 
 def over(workload: Json) -> bool:

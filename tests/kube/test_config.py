@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import base64
-import json
 import ssl
-import stat
-import sys
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from tests.kube.kubeconfigs import kubeconfig
 
 from gangline.kube import config
 from gangline.kube.config import LoginError
@@ -42,22 +39,6 @@ def pair() -> tuple[bytes, bytes]:
     pem = serialization.Encoding.PEM
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return certificate.public_bytes(pem), private
-
-
-def kubeconfig(tmp_path: Path, user: dict[str, Any], file: str = "config", **cluster: Any) -> Path:
-    document = {
-        "current-context": "main",
-        "contexts": [
-            {"name": "main", "context": {"cluster": "c", "user": "u", "namespace": "team"}},
-            {"name": "bare", "context": {"cluster": "c"}},
-            {"name": "lost", "context": {"cluster": "nowhere", "user": "u"}},
-        ],
-        "clusters": [{"name": "c", "cluster": {"server": "https://example.test:6443/", **cluster}}],
-        "users": [{"name": "u", "user": user}],
-    }
-    path = tmp_path / file
-    path.write_text(yaml.safe_dump(document))
-    return path
 
 
 async def test_token(tmp_path: Path) -> None:
@@ -109,6 +90,12 @@ def test_several_files_are_merged_the_first_wins(tmp_path: Path, monkeypatch: py
     assert config.load(context="main").tokens == config.FixedToken("first")
 
 
+async def test_a_token_file_comes_before_a_token(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("rotated")
+    login = config.load(kubeconfig(tmp_path, {"token": "old", "tokenFile": "token"}))
+    assert await login.headers() == {"Authorization": "Bearer rotated"}
+
+
 V1 = "client.authentication.k8s.io/v1"
 BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"exec": {}}, {}, "exec.command"),
@@ -117,7 +104,9 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"token": 5}, {}, "token: a string is wanted"),
     ({}, {"certificate-authority-data": "%%%"}, "certificate-authority-data"),
     ({}, {"certificate-authority-data": base64.b64encode(b"nonsense").decode()}, "certificate-authority"),
-    ({"auth-provider": {"name": "gcp"}}, {}, "auth-provider"),
+    ({"auth-provider": {"name": "gcp", "config": {}}}, {}, "auth-provider gcp is gone"),
+    ({"auth-provider": {"name": "oidc"}}, {}, "auth-provider: name and config"),
+    ({"auth-provider": {"name": "oidc", "config": {"client-id": "c"}}}, {}, "u: auth-provider oidc: idp-issuer-url"),
     ({"exec": {"command": "x", "apiVersion": V1, "env": [{"name": "A"}]}}, {}, "exec.env"),
     ({}, {"server": "example.test"}, "server: a https:// address"),
 ]
@@ -160,82 +149,6 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(LoginError, match="no cluster"):
         config.load()
-
-
-# --- exec plugins -----------------------------------------------------------------------------------------------------
-
-
-def plugin(tmp_path: Path, body: str) -> dict[str, Any]:
-    """An exec plugin that counts its calls in a file and then does `body`."""
-    path = tmp_path / "plugin"
-    count = tmp_path / "count"
-    head = f"#!{sys.executable}\nimport json, os, sys\nopen({str(count)!r}, 'a').write('x')\n"
-    path.write_text(head + body)
-    path.chmod(path.stat().st_mode | stat.S_IEXEC)
-    return {"exec": {"command": "./plugin", "apiVersion": "client.authentication.k8s.io/v1", "args": ["arg"]}}
-
-
-def calls(tmp_path: Path) -> int:
-    return len((tmp_path / "count").read_text())
-
-
-def answer(**status: Any) -> str:
-    return f"print(json.dumps({{'kind': 'ExecCredential', 'status': {status!r}}}))"
-
-
-async def test_exec_token_is_kept_until_rejected(tmp_path: Path) -> None:
-    login = config.load(kubeconfig(tmp_path, plugin(tmp_path, answer(token="t"))))
-    assert await login.headers() == await login.headers() == {"Authorization": "Bearer t"}
-    assert calls(tmp_path) == 1
-    assert login.reject()
-    await login.headers()
-    assert calls(tmp_path) == 2
-
-
-async def test_exec_token_is_renewed_before_it_expires(tmp_path: Path) -> None:
-    for seconds, expected in ((30, 2), (3600, 1)):
-        (tmp_path / "count").unlink(missing_ok=True)
-        expiry = datetime.fromtimestamp(time.time() + seconds, UTC).isoformat().replace("+00:00", "Z")
-        login = config.load(kubeconfig(tmp_path, plugin(tmp_path, answer(token="t", expirationTimestamp=expiry))))
-        await login.headers()
-        await login.headers()
-        assert calls(tmp_path) == expected
-
-
-async def test_exec_plugin_is_told_what_it_needs(tmp_path: Path) -> None:
-    user = plugin(
-        tmp_path, "print(json.dumps({'status': {'token': os.environ['KUBERNETES_EXEC_INFO'] + sys.argv[1]}}))"
-    )
-    user["exec"] |= {"provideClusterInfo": True, "env": [{"name": "A", "value": "b"}], "interactiveMode": "Never"}
-    login = config.load(kubeconfig(tmp_path, user))
-    token = (await login.headers())["Authorization"].removeprefix("Bearer ")
-    info = json.loads(token.removesuffix("arg"))
-    assert info["apiVersion"] == "client.authentication.k8s.io/v1"
-    assert info["spec"] == {"interactive": False, "cluster": {"server": "https://example.test:6443/"}}
-
-
-async def test_exec_plugin_may_give_a_certificate(tmp_path: Path, pair: tuple[bytes, bytes]) -> None:
-    body = answer(clientCertificateData=pair[0].decode(), clientKeyData=pair[1].decode())
-    login = config.load(kubeconfig(tmp_path, plugin(tmp_path, body)))
-    assert await login.headers() == {}
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [("sys.exit(3)", "exit status 3"), ("print('x')", "not JSON"), ("print('{}')", "no status.token")],
-)
-async def test_exec_plugin_that_fails_is_named(tmp_path: Path, body: str, message: str) -> None:
-    login = config.load(kubeconfig(tmp_path, plugin(tmp_path, body)))
-    with pytest.raises(LoginError, match=f"plugin.*{message}"):
-        await login.headers()
-
-
-async def test_exec_plugin_that_is_absent_gives_its_hint(tmp_path: Path) -> None:
-    user = {"exec": {"command": "no-such-plugin-here", "apiVersion": "client.authentication.k8s.io/v1beta1"}}
-    user["exec"]["installHint"] = "install it"
-    login = config.load(kubeconfig(tmp_path, user))
-    with pytest.raises(LoginError, match=r"no-such-plugin-here.*install it"):
-        await login.headers()
 
 
 # --- inside a pod -----------------------------------------------------------------------------------------------------

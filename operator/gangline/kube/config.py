@@ -1,50 +1,34 @@
 """How to log in to an API server: from a kubeconfig, or from the service account of the pod that we run in.
 
-Own code rather than lightkube's loader, because that one knows neither `client.authentication.k8s.io/v1` nor the expiry
-of exec credentials nor client certificates from them, no `tls-server-name`, no merged `KUBECONFIG`, and costs the
-import of a second HTTP stack.
+docs/architecture.md says what the loader of the official client lacks for exec plugins, and where it is used.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
-import json
 import os
 import ssl
-import sys
-import tempfile
-import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import yaml
 
+from gangline.kube.tokens import (
+    ExecToken,
+    FileToken,
+    FixedToken,
+    LoginError,
+    OidcToken,
+    TokenSource,
+    load_certificate,
+)
+
+__all__ = ["FixedToken", "Login", "LoginError", "TokenSource", "in_cluster", "in_cluster_available", "load"]
+
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-#: seconds between two looks at a token file; the kubelet rotates it well before it expires
-TOKEN_FILE_PERIOD = 60.0
-#: seconds before its expiry at which an exec credential is renewed
-EXEC_EARLY = 60.0
-EXEC_TIMEOUT = 60.0
 _EXEC_VERSIONS = tuple(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1"))
-
-
-class LoginError(Exception):
-    """The configuration does not lead to a login; the message names the file and the field."""
-
-
-class TokenSource(Protocol):
-    """Where a bearer token comes from. `token()` is cheap while the last one holds; empty means: send none."""
-
-    async def token(self) -> str: ...
-
-    def reject(self) -> None:
-        """The server did not accept the last token: fetch a new one next time."""
-        ...
 
 
 @dataclass(slots=True)
@@ -72,109 +56,6 @@ class Login:
             return False
         self.tokens.reject()
         return True
-
-
-@dataclass(slots=True)
-class FixedToken:
-    value: str
-
-    async def token(self) -> str:
-        return self.value
-
-    def reject(self) -> None:
-        return
-
-
-class FileToken:
-    """A token in a file that someone else rotates."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._value = ""
-        self._read_at = -TOKEN_FILE_PERIOD
-
-    async def token(self) -> str:
-        if time.monotonic() - self._read_at >= TOKEN_FILE_PERIOD:
-            try:
-                self._value = self._path.read_text().strip()
-            except OSError as error:
-                if not self._value:  # a rotation in progress must not throw away a token that may still hold
-                    raise LoginError(f"token file {self._path}: {error.strerror}") from error
-            self._read_at = time.monotonic()
-        return self._value
-
-    def reject(self) -> None:
-        self._read_at = -TOKEN_FILE_PERIOD
-
-
-class ExecToken:
-    """Credentials from an exec plugin (gke-gcloud-auth-plugin, aws eks get-token, …), renewed before they expire."""
-
-    def __init__(self, spec: Mapping[str, Any], cluster: Mapping[str, Any], ssl_context: ssl.SSLContext | None) -> None:
-        self._spec = spec
-        self._cluster = cluster
-        self._ssl_context = ssl_context
-        self._value = ""
-        self._renew_at = 0.0  # seconds since the epoch: plugins give wall-clock expiry
-        self._lock = asyncio.Lock()
-
-    async def token(self) -> str:
-        if time.time() >= self._renew_at:
-            async with self._lock:
-                if time.time() >= self._renew_at:
-                    await self._renew()
-        return self._value
-
-    def reject(self) -> None:
-        self._renew_at = 0.0
-
-    async def _renew(self) -> None:
-        status = (await self._run_plugin()).get("status") or {}
-        self._value = str(status.get("token") or "")
-        certificate, key = status.get("clientCertificateData"), status.get("clientKeyData")
-        if certificate and key and self._ssl_context:
-            _load_certificate(self._ssl_context, certificate.encode(), key.encode())
-        elif not self._value:
-            raise LoginError(f"exec plugin {self._spec['command']}: its answer has no status.token")
-        expiry = status.get("expirationTimestamp")
-        self._renew_at = _epoch(expiry) - EXEC_EARLY if expiry else float("inf")
-
-    async def _run_plugin(self) -> dict[str, Any]:
-        command = self._spec["command"]
-        environment = dict(os.environ)
-        environment.update({item["name"]: item["value"] for item in self._spec.get("env") or ()})
-        environment["KUBERNETES_EXEC_INFO"] = json.dumps(self._exec_info())
-        try:
-            process = await asyncio.create_subprocess_exec(
-                command,
-                *(self._spec.get("args") or ()),
-                env=environment,
-                stdin=None if self._interactive() else asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-            )
-        except OSError as error:
-            hint = self._spec.get("installHint") or ""
-            raise LoginError(f"exec plugin {command}: {error.strerror}. {hint}".rstrip(". ")) from error
-        try:
-            output, _ = await asyncio.wait_for(process.communicate(), EXEC_TIMEOUT)
-        except TimeoutError:
-            process.kill()
-            raise LoginError(f"exec plugin {command}: no answer within {EXEC_TIMEOUT:g} s") from None
-        if process.returncode:
-            raise LoginError(f"exec plugin {command}: exit status {process.returncode}")
-        try:
-            return json.loads(output)
-        except ValueError as error:
-            raise LoginError(f"exec plugin {command}: its answer is not JSON: {error}") from error
-
-    def _interactive(self) -> bool:
-        return self._spec.get("interactiveMode", "IfAvailable") != "Never" and sys.stdin.isatty()
-
-    def _exec_info(self) -> dict[str, Any]:
-        spec: dict[str, Any] = {"interactive": self._interactive()}
-        if self._spec.get("provideClusterInfo"):
-            spec["cluster"] = {k: v for k, v in self._cluster.items() if k != "certificate-authority"}
-        return {"apiVersion": self._spec["apiVersion"], "kind": "ExecCredential", "spec": spec}
 
 
 def load(kubeconfig: str | Path | None = None, context: str | None = None) -> Login:
@@ -223,6 +104,7 @@ class _Entry:
 
     value: dict[str, Any]
     file: Path
+    name: str = ""
 
     def text(self, name: str) -> str:
         value = self.value.get(name)
@@ -282,7 +164,7 @@ class _Kubeconfig:
                 value = item.get(section[:-1]) if isinstance(item, dict) else None
                 if not isinstance(item, dict) or "name" not in item or not isinstance(value or {}, dict):
                     raise LoginError(f"{path}: {section}[{index}]: name and {section[:-1]} are wanted")
-                entries.setdefault(item["name"], _Entry(value or {}, path))
+                entries.setdefault(item["name"], _Entry(value or {}, path, item["name"]))
 
     def entry(self, section: str, name: str) -> _Entry:
         if name in self.sections[section]:
@@ -326,19 +208,19 @@ def _ssl_context(cluster: _Entry, user: _Entry) -> ssl.SSLContext:
     certificate, key = user.content("client-certificate"), user.content("client-key")
     if certificate and key:
         try:
-            _load_certificate(context, certificate, key)
+            load_certificate(context, certificate, key)
         except ssl.SSLError as error:
             raise LoginError(f"{user.file}: client-certificate and client-key don't fit: {error}") from error
     return context
 
 
 def _token_source(cluster: _Entry, user: _Entry, ssl_context: ssl.SSLContext | None) -> TokenSource | None:
-    if token := user.text("token"):
-        return FixedToken(token)
     if path := user.path("tokenFile"):
         return FileToken(path)
-    if user.value.get("auth-provider"):
-        raise LoginError(f"{user.file}: users: auth-provider is gone from Kubernetes; use an exec plugin")
+    if token := user.text("token"):
+        return FixedToken(token)
+    if (provider := user.value.get("auth-provider")) is not None:
+        return _auth_provider(user, provider)
     spec = user.value.get("exec")
     if spec is None:
         return None
@@ -358,6 +240,15 @@ def _token_source(cluster: _Entry, user: _Entry, ssl_context: ssl.SSLContext | N
     return ExecToken(spec, cluster.value, ssl_context)
 
 
+def _auth_provider(user: _Entry, provider: Any) -> TokenSource:
+    settings = provider.get("config") if isinstance(provider, dict) else None
+    if not isinstance(settings, dict):
+        raise LoginError(f"{user.file}: users: auth-provider: name and config are wanted")
+    if provider.get("name") != "oidc":
+        raise LoginError(f"{user.file}: users: auth-provider {provider.get('name')} is gone; use an exec plugin")
+    return OidcToken(settings, user.file, user.name)
+
+
 def _fixed_headers(user: _Entry) -> dict[str, str]:
     headers: dict[str, str] = {}
     if user.text("username") and user.text("password"):
@@ -366,15 +257,3 @@ def _fixed_headers(user: _Entry) -> dict[str, str]:
     if user.text("as"):
         headers["Impersonate-User"] = user.text("as")
     return headers
-
-
-def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    # the ssl module only reads files; this one is private to us and gone at once
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(certificate + b"\n" + key)
-        file.flush()
-        context.load_cert_chain(file.name)
-
-
-def _epoch(timestamp: str) -> float:
-    return datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()

@@ -1,0 +1,303 @@
+"""Bearer tokens: where they come from, how long they hold, and how a new one is fetched.
+
+A token in a file is read again, an exec plugin is run again, and an OIDC id-token is refreshed: before it expires and after
+the server answers 401. What a plugin or an issuer says is never logged and never part of an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import signal
+import ssl
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import yaml
+
+from gangline import files
+
+#: seconds between two looks at a token file; the kubelet rotates it well before it expires
+TOKEN_FILE_PERIOD = 60.0
+#: seconds before its expiry at which a token is renewed
+EARLY = 60.0
+#: seconds that an exec plugin may take, and one that asks a person at a terminal
+EXEC_TIMEOUT = 60.0
+INTERACTIVE_TIMEOUT = 300.0
+#: seconds that the issuer of an OIDC token may take
+OIDC_TIMEOUT = 60.0
+#: seconds for which a failure is repeated before the plugin or the issuer is tried again
+PAUSE = 1.0
+
+
+class LoginError(Exception):
+    """The configuration does not lead to a login; the message names the file and the field."""
+
+
+class TokenSource(Protocol):
+    """Where a bearer token comes from. `token()` is cheap while the last one holds; empty means: send none."""
+
+    async def token(self) -> str: ...
+
+    def reject(self) -> None:
+        """The server did not accept the last token: fetch a new one next time."""
+        ...
+
+
+@dataclass(slots=True)
+class FixedToken:
+    value: str
+
+    async def token(self) -> str:
+        return self.value
+
+    def reject(self) -> None:
+        return
+
+
+class FileToken:
+    """A token in a file that another process rotates."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._value = ""
+        self._read_at = -TOKEN_FILE_PERIOD
+
+    async def token(self) -> str:
+        if time.monotonic() - self._read_at >= TOKEN_FILE_PERIOD:
+            try:
+                self._value = self._path.read_text().strip()
+            except OSError as error:
+                if not self._value:  # a rotation in progress must not throw away a token that may still hold
+                    raise LoginError(f"token file {self._path}: {error.strerror}") from error
+            self._read_at = time.monotonic()
+        return self._value
+
+    def reject(self) -> None:
+        self._read_at = -TOKEN_FILE_PERIOD
+
+
+class _Renewed:
+    """A token that `_renew` fetches with its expiry. Tasks that need it at the same time wait for one renewal."""
+
+    def __init__(self) -> None:
+        self._value = ""
+        self._renew_at = 0.0  # seconds since the epoch: plugins and issuers give wall-clock expiry
+        self._lock = asyncio.Lock()
+        self._failure: tuple[float, str] | None = None
+
+    async def token(self) -> str:
+        if time.time() >= self._renew_at:
+            async with self._lock:
+                if time.time() >= self._renew_at:
+                    await self._try()
+        return self._value
+
+    def reject(self) -> None:
+        self._renew_at = 0.0
+
+    async def _try(self) -> None:
+        if self._failure is not None and time.monotonic() - self._failure[0] < PAUSE:
+            raise LoginError(self._failure[1])
+        try:
+            self._value, expiry = await self._renew()
+        except LoginError as error:
+            self._failure = (time.monotonic(), str(error))
+            raise
+        self._failure = None
+        self._renew_at = expiry - EARLY
+
+    async def _renew(self) -> tuple[str, float]:
+        """The token, empty where the login is by certificate, and its expiry in seconds since the epoch."""
+        raise NotImplementedError
+
+
+class ExecToken(_Renewed):
+    """Credentials from an exec plugin (gke-gcloud-auth-plugin, aws eks get-token, …), renewed before they expire."""
+
+    def __init__(self, spec: Mapping[str, Any], cluster: Mapping[str, Any], ssl_context: ssl.SSLContext | None) -> None:
+        super().__init__()
+        self._spec = spec
+        self._cluster = cluster
+        self._ssl_context = ssl_context
+        self._name = f"exec plugin {spec['command']}"
+
+    async def _renew(self) -> tuple[str, float]:
+        status = _object(_object(await self._run_plugin(), self._name).get("status") or {}, self._name)
+        token = status.get("token") or ""
+        if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+            raise LoginError(f"{self._name}: its status.token can't be sent in a header")
+        certificate, key = status.get("clientCertificateData"), status.get("clientKeyData")
+        if certificate and key and self._ssl_context:
+            try:
+                load_certificate(self._ssl_context, str(certificate).encode(), str(key).encode())
+            except ssl.SSLError as error:
+                raise LoginError(f"{self._name}: its client certificate and key don't fit") from error
+        elif not token:
+            raise LoginError(f"{self._name}: its answer has no status.token")
+        expiry = status.get("expirationTimestamp")
+        try:
+            return token, _epoch(expiry) if expiry else float("inf")
+        except (ValueError, AttributeError) as error:
+            raise LoginError(f"{self._name}: its status.expirationTimestamp is not a time") from error
+
+    async def _run_plugin(self) -> Any:
+        environment = dict(os.environ)
+        environment.update({item["name"]: item["value"] for item in self._spec.get("env") or ()})
+        environment["KUBERNETES_EXEC_INFO"] = json.dumps(self._exec_info())
+        command = [self._spec["command"], *(self._spec.get("args") or ())]
+        try:
+            if self._interactive():
+                output = await _run(self._name, command, environment, INTERACTIVE_TIMEOUT)
+            else:
+                output = await _run(self._name, command, environment, EXEC_TIMEOUT, b"")
+        except OSError as error:
+            hint = self._spec.get("installHint") or ""
+            raise LoginError(f"{self._name}: {error.strerror}. {hint}".rstrip(". ")) from error
+        try:
+            return json.loads(output)
+        except (ValueError, RecursionError):
+            raise LoginError(f"{self._name}: its answer is not JSON") from None
+
+    def _interactive(self) -> bool:
+        return self._spec.get("interactiveMode", "IfAvailable") != "Never" and sys.stdin.isatty()
+
+    def _exec_info(self) -> dict[str, Any]:
+        spec: dict[str, Any] = {"interactive": self._interactive()}
+        if self._spec.get("provideClusterInfo"):
+            spec["cluster"] = {k: v for k, v in self._cluster.items() if k != "certificate-authority"}
+        return {"apiVersion": self._spec["apiVersion"], "kind": "ExecCredential", "spec": spec}
+
+
+class OidcToken(_Renewed):
+    """The id-token of `auth-provider: oidc`, refreshed at its issuer and kept in the kubeconfig, as kubectl does.
+
+    The official client speaks to the issuer, in a process of its own (`gangline.kube.oidc`), which a time limit can end.
+    `user` is the name of the user in `file`.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], file: Path, user: str) -> None:
+        super().__init__()
+        self._settings = dict(settings)
+        self._file = file
+        self._user = user
+        self._name = f"{file}: users: {user}: auth-provider oidc"
+        for name in ("idp-issuer-url", "client-id"):
+            if not isinstance(settings.get(name), str):
+                raise LoginError(f"{self._name}: {name} is not set")
+
+    async def _renew(self) -> tuple[str, float]:
+        self._settings |= self._stored()
+        token = self._settings.get("id-token")
+        # kubectl or another process of ours may have refreshed it
+        if isinstance(token, str) and token != self._value and _jwt_expiry(token) - EARLY > time.time():
+            return token, _jwt_expiry(token)
+        if not self._settings.get("refresh-token"):
+            raise LoginError(f"{self._name}: the id-token holds no longer, and there is no refresh-token")
+        new = await self._refresh()
+        self._settings |= new
+        self._store(new)
+        return new["id-token"], _jwt_expiry(new["id-token"])
+
+    async def _refresh(self) -> dict[str, str]:
+        # `-m` finds modules where this process finds them, `-P` none in the current directory
+        command = [sys.executable, "-P", "-m", "gangline.kube.oidc"]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        answer = json.loads(await _run(self._name, command, environment, OIDC_TIMEOUT, self._given()))
+        if "error" in answer:
+            raise LoginError(f"{self._name}: {self._settings['idp-issuer-url']}: {answer['error']}")
+        return answer
+
+    def _given(self) -> bytes:
+        settings = dict(self._settings)
+        if authority := settings.get("idp-certificate-authority"):
+            settings["idp-certificate-authority"] = str(self._file.parent / Path(str(authority)).expanduser())
+        return json.dumps(settings, default=str).encode()
+
+    def _stored(self) -> dict[str, Any]:
+        """What the kubeconfig says now; nothing where it can't be read."""
+        try:
+            return self._section(yaml.safe_load(self._file.read_text()))
+        except (OSError, yaml.YAMLError, LookupError, TypeError, ValueError):
+            return {}
+
+    def _store(self, new: Mapping[str, str]) -> None:
+        """An issuer may take back the refresh-token that was used, so the file needs the new one; it may be read-only."""
+        with suppress(OSError, yaml.YAMLError, LookupError, TypeError, ValueError):
+            document = yaml.safe_load(self._file.read_text())
+            self._section(document).update(new)
+            files.write(self._file.resolve(), yaml.safe_dump(document, sort_keys=False))
+
+    def _section(self, document: Any) -> dict[str, Any]:
+        """The settings of this user within a kubeconfig."""
+        user = next((item["user"] for item in document["users"] if item["name"] == self._user), {})
+        return user["auth-provider"]["config"]
+
+
+async def _run(
+    name: str,
+    command: list[str],
+    environment: Mapping[str, str],
+    seconds: float,
+    given: bytes | None = None,
+) -> bytes:
+    """What a program prints when it is given this; None: it shares the terminal. What it says beside that is for people only.
+
+    Raises LoginError for a failure or when it takes longer, OSError where it can't be started. The program ends with this call.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env=environment,
+        stdin=None if given is None else asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=None if sys.stderr.isatty() else asyncio.subprocess.DEVNULL,  # elsewhere it would end in a log
+        start_new_session=given is not None,  # to end its children as well
+    )
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(given), seconds)
+    except TimeoutError:
+        raise LoginError(f"{name}: no answer within {seconds:g} s") from None
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill() if given is None else os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode:
+        raise LoginError(f"{name}: exit status {process.returncode}")
+    return output
+
+
+def load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    # the ssl module only reads files; this one is private to us and gone at once
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(certificate + b"\n" + key)
+        file.flush()
+        context.load_cert_chain(file.name)
+
+
+def _object(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise LoginError(f"{name}: its answer is not an ExecCredential")
+    return cast("dict[str, Any]", value)
+
+
+def _epoch(timestamp: str) -> float:
+    return datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()
+
+
+def _jwt_expiry(token: str) -> float:
+    """When it expires, in seconds since the epoch; at once where that can't be read, never where it does not say."""
+    try:
+        payload = token.split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        return float(claims.get("exp", "inf"))
+    except (ValueError, IndexError, AttributeError, TypeError, RecursionError):
+        return 0.0

@@ -215,10 +215,10 @@ def command(copy: Path, python: str) -> str:
     As on CI, hypothesis draws the same examples each time and remembers none.
     """
     files = sorted(
-        (ROOT / TESTS).glob("test_*.py"),
+        (copy / TESTS).glob("test_*.py"),
         key=lambda file: ("histories" not in file.stem, "propert" in file.stem, "vectors" in file.stem, file),
     )
-    tests = shlex.join(str(file.relative_to(ROOT)) for file in files)
+    tests = shlex.join(str(file.relative_to(copy)) for file in files)
     pytest = f"{shlex.quote(python)} -m pytest -x -q -p no:cacheprovider --timeout {MOST_SECONDS_PER_TEST} {tests}"
     inside = f"cd {shlex.quote(str(copy))} && CI=true PYTHONPATH=operator:webhooks exec {pytest}"
     return f"bash -c {shlex.quote(inside)}"

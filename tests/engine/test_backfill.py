@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.engine.world import World, cluster_queue, gang
+from tests.engine.world import World, cluster_queue, gang, reported_pending
 
-from gangline.engine.model import Backfill, Put, RuntimeForecast
+from gangline.engine.model import Backfill, PreemptionPolicy, Put, RuntimeForecast
 
 
 def forecast(name: str, seconds: int) -> RuntimeForecast:
@@ -51,3 +51,20 @@ def test_candidates_are_tried_up_to_the_limit() -> None:
             world.put(gang(f"w{number}", number - 1))
         world.decide()
         assert ("w4" in world.running()) == starts, most
+
+
+def test_a_shape_is_told_a_reason_once_though_its_numbers_change() -> None:
+    """All of one shape wait for the same reason; when one is tried again with other numbers, the others are not told."""
+    tried = PreemptionPolicy("LowerPriority")
+    world = World(cluster_queue("q", 8, backfill=Backfill(), preemption=tried), gang("w0", 5), gang("w1", 2))
+    world.decide()
+    for number in range(2, 6):
+        world.put(gang(f"w{number}", 8))
+    told = reported_pending(world.decide())
+    assert set(told) == {"w2", "w3", "w4", "w5"}
+    world.now += 600_000
+    world.finish("w1")
+    again = reported_pending(world.decide())
+    assert again["w2"].explanation.reason == told["w2"].explanation.reason
+    assert again["w2"].explanation.message != told["w2"].explanation.message
+    assert set(again) == {"w2"}

@@ -301,3 +301,9 @@ def test_spare_domains() -> None:
     assert (
         f"1 free domains of {POOL} needed for pod set slice, 0 available, 1 held back as spare" in why(world, "w2")[1]
     )
+
+
+def test_pod_sets_without_pods_ask_for_no_room() -> None:
+    capacity = NodeWorld(*pools(1), queue(16)).engine._store.capacity
+    asks = [(PodSet("none", 0, {TPU: 4}), 0, (FLAVOR.name,)), (PodSet("some", 1, {TPU: 4}), 1, (FLAVOR.name,))]
+    assert [member.name for member in capacity.grounds.members(asks)] == ["some"]

@@ -12,9 +12,11 @@ from tests.engine.world import GPU, World, cluster_queue, gang
 from gangline.api import quantity as api_quantity
 from gangline.engine.flavors import partial_admission
 from gangline.engine.flavors.flavor_match import obstacle
-from gangline.engine.model import Cohort, Expression, Flavor, PodSet, Put, Quota, Taint, Toleration
+from gangline.engine.model import ClusterQueue, Cohort, Expression, Flavor, PodSet, Put, Quota, Taint, Toleration
+from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.workload_state import Demand
 from gangline.engine.quota.dominant_share import NO_SHARE, Share, standing
+from gangline.engine.quota.quota_ledger import Node, reset, settle
 from gangline.engine.text import quantity_text
 
 SPOT = Flavor("spot", {"pool": "spot", "zone": "z1"}, (Taint("spot", "true"),))
@@ -129,3 +131,15 @@ def test_the_dominant_resource_decides_and_weights_divide() -> None:
     assert world.engine.queue_status("q").weighted_share == 125
     world.engine.observe(Put(cluster_queue("q", cohort="pool", groups=(group(quotas),), weight=0.0)))
     assert world.engine.queue_status("q").weighted_share == 2**63 - 1
+
+
+def test_a_share_counts_a_single_lendable_unit() -> None:
+    queue = ClusterQueueState(ClusterQueue("q"))
+    parent = Node("cohort")
+    reset(parent, {("a100", "gpu"): Quota(1)})
+    reset(queue, {("a100", "gpu"): Quota(0)})
+    queue.parent = parent
+    parent.queues.append(queue)
+    settle(parent)
+    queue.cells["a100", "gpu"].add(1)
+    assert standing(queue).share == Share(False, 1000.0)

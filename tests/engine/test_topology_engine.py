@@ -228,3 +228,17 @@ def test_placement_waits_for_nodes_that_a_check_provides() -> None:
     assert assigned.topology is not None
     assert assigned.topology.domains == (Domain(("h1",), 2),)
     assert of(decisions, CompleteAdmission) == ["w1"]
+
+
+def test_a_topology_may_arrive_after_its_flavor_nodes_and_workloads() -> None:
+    queue = cluster_queue("q", groups=(group({"tas": {GPU: 16}}),))
+    world = World(TAS, *NODES, queue, placed("a", 4))
+    world.decide()
+    assert world.running() == []
+    world.put(TOPOLOGY)
+    world.decide()
+    assert domains(world, "a") == {"h1": 4}
+    world.engine.observe(Gone(Topology, TOPOLOGY.name))
+    world.put(placed("b", 4))
+    world.decide()
+    assert world.running() == ["a"]

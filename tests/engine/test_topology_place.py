@@ -297,3 +297,18 @@ def test_an_incomplete_slice_is_mended_in_its_own_domain() -> None:
     asked = ask(8, slices=[(RACK, 4)], preferred=BLOCK)
     answer = replace_node(made, [ReplacementRequest(asked, existing)], "h12")
     assert pods(answer.assignments["main"]) == {"h11": 2, "h13": 2, "h21": 2, "h22": 2}
+
+
+@pytest.mark.parametrize(("leader", "fits"), [(1000, True), (2000, False)])
+def test_a_leader_leaves_whole_inner_slices_on_its_host(leader: int, fits: bool) -> None:
+    """Beside a leader of 2 cpu a host of 3 has room for one worker, which is no slice of two."""
+    hosts = ledger([node("b/r/h1", 3000), node("b/r/h2", 3000)])
+    layers = [(RACK, 4), (HOST, 2)]
+    asked = [
+        ask(1, leader, "leader", required=RACK, group="g"),
+        ask(4, 1000, "workers", required=RACK, slices=layers, group="g"),
+    ]
+    answer = place(hosts, asked)
+    assert answer.ok == fits
+    if fits:
+        assert pods(answer.assignments["workers"]) == {"h1": 2, "h2": 2}

@@ -1,1 +1,1 @@
-"""How fast Gangline admits: the loads of Kueue's own scalability benchmark, and what they cost."""
+"""Benchmarks of admission: the loads of Kueue's own scalability benchmark, and their cost."""

@@ -1,4 +1,4 @@
-"""How a benchmark's `main` ends."""
+"""The end of a benchmark's `main`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from gangline.console.stack.stack import ended_by_signals
 
 
 def carried_out(run: Callable[[], int]) -> int:
-    """What `run` returns; 2, and a line that says why, where its parameters or its control plane are at fault.
+    """The result of `run`; 2, and a line that says why, if its parameters or its control plane are at fault.
 
-    A signal ends whatever was started; 130 then.
+    A signal ends every started process; 130 then.
     """
     try:
         with ended_by_signals():

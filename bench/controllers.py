@@ -1,4 +1,4 @@
-"""Whom a load is run against, and which driver the load process needs for it."""
+"""The controllers that a load is run against, and the driver that the load process needs for each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.stack import Stack
 class Controller(Protocol):
     @property
     def jobs(self) -> bool:
-        """The load is real Jobs, not Workloads alone."""
+        """The load is real Jobs, not only Workloads."""
         ...
 
     @property
@@ -44,7 +44,7 @@ class Gangline:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """The least that has to be done: the null controller, or for Jobs nobody at all."""
+    """The least possible work: the null controller, or for Jobs no controller at all."""
 
     jobs: bool = False
 

@@ -1,4 +1,4 @@
-"""How the load process deals with one kind: what it creates, how it reads progress, whether it has to end things itself."""
+"""Drivers of the load process, one per kind: what to create, how to read progress, and whether the load ends objects itself."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Driver(Protocol):
     def phase(self, obj: Json) -> Phase: ...
 
     def release(self, obj: Json, now: int) -> Json | None:
-        """The status patch that ends an eviction, where it is up to the load process to do that (`now` in ms)."""
+        """The status patch that ends an eviction, if the load process has to do that (`now` in ms)."""
         ...
 
 
 class Workloads:
-    """Workload objects without jobs, as Kueue's benchmark has them."""
+    """Workload objects without jobs, as in Kueue's benchmark."""
 
     resource = kube.WORKLOADS
     finishes = True
@@ -57,7 +57,7 @@ class Workloads:
 
 
 class Jobs:
-    """Real Jobs, which Kubernetes finishes; not `queued`: without any queue, the floor that Kubernetes itself sets."""
+    """Real Jobs, which Kubernetes finishes; not `queued`: without any queue, Kubernetes' own floor."""
 
     resource = kube.JOBS
     finishes = False

@@ -22,7 +22,7 @@ from gangline.kube.errors import ApiError
 from gangline.kube.reflector import Event, Reflector, Upsert
 from gangline.kube.resources import Json
 
-#: As many writes at once as the operator makes at most.
+#: As many concurrent writes as the operator at most.
 CONCURRENCY = 24
 
 

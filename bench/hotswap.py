@@ -33,9 +33,9 @@ from gangline.console.stack import stack
 from gangline.devcluster.connect import Choice
 from gangline.devcluster.errors import DevClusterError
 
-#: goals, in seconds: with a spare, and beyond the victims' grace period where somebody has to make room
+#: goals, in seconds: with a spare, and beyond the victims' grace period if a victim has to stop
 GOAL_SPARE, GOAL_BEYOND_GRACE = 5.0, 10.0
-#: the recipe says nothing of a grace period: Kubernetes' own
+#: the recipe sets no grace period: Kubernetes' own
 GRACE = 30.0
 SEED = 6
 
@@ -57,7 +57,7 @@ def summary(trials: Sequence[Trial]) -> Json:
 
 
 async def measure(watched: Watched, trials: int, defaults: int) -> Json:
-    """All trials. Raises FieldError when one does not come to its end."""
+    """Run all trials. Raises FieldError when one does not finish."""
     chance = random.Random(SEED)
     slow = [Field(watched, f"default{number}", slices=3, recovery=False, low=False) for number in range(defaults)]
     waiting = asyncio.gather(*(_one(field, random.Random(SEED + number)) for number, field in enumerate(slow)))

@@ -1,4 +1,4 @@
-"""One field of trials: pools, queues and JobSets of the published recipe under names of their own, and what a watch sees."""
+"""One field of trials: pools, queues and JobSets of the published recipe under names of their own, and the watches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAMESPACE = "default"
 GANG = 8  # pods of a JobSet
 #: a trial that takes longer than this has failed, in seconds: twice what Kubernetes takes
 PATIENCE = 900.0
-#: a node that came back is used again after this long; each failure before doubles that, up to so many times
+#: a recovered node is used again after this long; each failure before doubles that, up to this factor
 SOAK = 1.0
 LONGEST_SOAK = 16
 #: for the operator to see that a node is back, in seconds
@@ -38,7 +38,7 @@ MARGIN = 2.0
 
 
 class FieldError(Exception):
-    """A trial did not come to its end; the message says where it hangs."""
+    """A trial did not finish; the message says where it hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Trial:
 
 @dataclass
 class Watched:
-    """Nodes and pods as two watches show them, with the times at which they did."""
+    """Nodes and pods as two watches show them, with the times of arrival."""
 
     client: ApiClient
     objects: dict[Resource, dict[str, Json]] = field(default_factory=lambda: {NODES: {}, PODS: {}})
@@ -121,7 +121,7 @@ class Field:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            return  # the cluster ends with the bench
+            return  # the cluster ends with the benchmark
         for job in self._jobs:
             await self._client.delete(JOB_SETS, NAMESPACE, self._job_set(job), propagation="Background")
         with suppress(NotFound):
@@ -131,7 +131,7 @@ class Field:
             await delete_pool(self._client, pool.name)
 
     async def trial(self, chance: random.Random) -> Trial:
-        """A node under the gang of high priority fails; then it is repaired, and all is as before."""
+        """A node under the gang of high priority fails; then it is repaired, and the initial state returns."""
         low = {pod["metadata"]["uid"] for pod in self._up("low")}
         before = {pod["metadata"]["uid"] for pod in self._up("high")}
         node = self._victim(chance)
@@ -156,7 +156,7 @@ class Field:
         return Trial(created - failed, running - failed, disturbed)
 
     def _victim(self, chance: random.Random) -> str:
-        """A node of the gang that failed least often so far: flapping ones are watched for longer when they return."""
+        """A node of the gang with the fewest failures so far: flapping nodes soak longer when they return."""
         nodes = sorted(pod["spec"]["nodeName"] for pod in self._up("high"))
         fewest = min(self._failures[node] for node in nodes)
         node = chance.choice([node for node in nodes if self._failures[node] == fewest])
@@ -219,7 +219,7 @@ class Field:
         return own
 
     def _policy(self) -> Json:
-        """Every trial costs a swap, and nobody waits for a repaired node to prove itself."""
+        """Every trial costs a swap, and repaired nodes need no soak."""
         recovery = {"enabled": self._recovery, "soak": f"{SOAK:g}s", "swapBudget": 10_000, "breaker": "1"}
         return {
             "apiVersion": "gangline.io/v1alpha1",
@@ -238,7 +238,7 @@ class Field:
 
 
 def _is_sound(node: Json) -> bool:
-    """Ready, and rid of the taints that Kubernetes takes away some seconds later."""
+    """Ready, and without the taints that Kubernetes removes some seconds later."""
     return is_ready(node) and not node["spec"].get("taints")
 
 

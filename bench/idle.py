@@ -22,9 +22,9 @@ from bench.report import rounded
 from bench.stack import Stack
 from bench.usage import requests, total
 
-#: How long the operator may take to say why 15,000 workloads wait, in seconds.
+#: How long the operator may take to report why 15,000 workloads wait, in seconds.
 PATIENCE = 400.0
-#: Where others keep the machine busy it may look idle for a moment, so it has to be so for this many windows in a row.
+#: On a busy machine it may look idle for a moment, so it has to be idle for this many windows in a row.
 WINDOWS = 5
 
 

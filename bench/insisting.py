@@ -1,4 +1,4 @@
-"""Requests that are repeated until the API server takes them."""
+"""Requests that are repeated until the API server accepts them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from gangline.kube.errors import ApiError
 
-#: seconds between two tries, unless the server asks for more
+#: seconds between two attempts, unless the server asks for more
 RETRY: Final = 0.05
 
 
 async def insist(send: Callable[[], Awaitable[Any]], *fine: type[ApiError]) -> None:
-    """Returns once it is taken, or refused with an error that is `fine`. Raises what no repetition helps against."""
+    """Returns once it is accepted, or refused with an error that is `fine`. Raises errors that no repetition helps against."""
     while True:
         try:
             await send()

@@ -35,7 +35,7 @@ from gangline.replay.simulator import Simulator
 from gangline.traces import Trace
 
 LIAR: Final = "liar"
-#: what is told in the place of the honest hint, in seconds
+#: declared in place of the honest hint, in seconds
 Told: TypeAlias = Callable[[float], float | None]
 
 
@@ -65,8 +65,8 @@ LIES: Final[Mapping[str, Lie]] = {
 
 
 def with_authors(trace: Trace, share: float, *, everyone: bool, spread: float, seed: int) -> Trace:
-    """The liar-to-be has a name and owns so large a share of the jobs, drawn at random; who the others are is not known. Where
-    `everyone` gives hints, they are the true duration times an error of standard deviation `spread` in logs.
+    """The future liar has a name and this share of the jobs, drawn at random; the other authors are unknown. If `everyone`
+    gives hints, they are the true duration times an error of standard deviation `spread` in logs.
     """
 
     def told(job: traces.TraceJob) -> traces.TraceJob:
@@ -85,7 +85,7 @@ def lying(job: Job, lie: Lie) -> Job:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """How one side fared: mean wait in seconds, GPU-hours lost to evictions."""
+    """The outcome of one side: mean wait in seconds, GPU-hours lost to evictions."""
 
     wait: float
     lost: float
@@ -99,7 +99,7 @@ class Fate:
 
 
 def fates(plan: Plan, prepared: Prepared, lie: Lie | None, copy: int) -> tuple[Fate, Fate]:
-    """Of the liar and of the others; `lie` None: all say the truth. `copy` > 0 numbers a shaken copy of the input."""
+    """The outcomes of the liar and of the others; `lie` None: all are honest. `copy` > 0 numbers a shaken copy of the input."""
     fresh: Prepared = pickle.loads(pickle.dumps(prepared))  # a forecaster learns on the way
     [policy] = plan.policies
     jobs: Sequence[Job] = shake(fresh.jobs, plan.seed + copy) if copy else fresh.jobs

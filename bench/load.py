@@ -34,9 +34,9 @@ from gangline.kube.resources import Json, key_of
 
 log = logging.getLogger(__name__)
 
-#: Requests under way at once: creations, and as many again for finishing.
+#: Concurrent requests: creations, and as many again for finishing.
 CONCURRENCY = 24
-#: Without anything finishing for so long, in seconds, the run is given up.
+#: If no object finishes for this long, in seconds, the run is given up.
 PATIENCE = 45.0
 
 
@@ -72,7 +72,7 @@ class LoadProcess:
         self._failure: BaseException | None = None
 
     async def run(self) -> Json:
-        """The results, also where not all finished (then "finished" is below "workloads")."""
+        """The results, even if not all finished (then "finished" is below "workloads")."""
         reflector = Reflector(self._client, self._driver.resource)
         watching = self._spawn(reflector.run(self._take))
         await reflector.synced.wait()
@@ -95,7 +95,7 @@ class LoadProcess:
         }
 
     async def _all_finished(self) -> None:
-        """Returns when all is done, or when nothing has finished for too long."""
+        """Returns when all have finished, or when none has finished for too long."""
         while self._finished < self._load.workloads:
             self._progress.clear()
             try:
@@ -108,7 +108,7 @@ class LoadProcess:
                 raise self._failure
 
     def _unfinished(self, most: int = 10) -> list[Json]:
-        """Some that did not finish, with their last status: where to look when a run stalls."""
+        """Some unfinished objects, with their last status: the start of a diagnosis when a run stalls."""
         waiting = ((key, record) for key, record in self._records.items() if not record.finished)
         return [
             {"key": key, "running": record.running, "status": record.latest.get("status")}
@@ -116,7 +116,7 @@ class LoadProcess:
         ]
 
     async def _create(self, kind: WorkloadClass, queue: str, start: float) -> None:
-        """One class in one queue, in order, each when it is due or as soon after as the server takes it."""
+        """One class in one queue, in order, each when it is due or as soon after as the server accepts it."""
         for number in range(kind.count):
             await asyncio.sleep(start + number * kind.every - time.monotonic())
             body = self._driver.build(kind, queue, number)
@@ -162,7 +162,7 @@ class LoadProcess:
         await asyncio.sleep(admitted + record.kind.runtime - time.monotonic())
         while True:
             async with self._ending:
-                if not record.running or record.admitted != admitted:  # also if that happened while it waited its turn
+                if not record.running or record.admitted != admitted:  # or while it waited for a slot
                     return
                 metadata = record.latest["metadata"]
                 try:
@@ -199,7 +199,7 @@ class LoadProcess:
 
 
 def summary(load: Load, records: Sequence[Record], wall: float) -> Json:
-    """What the records say: waits by class, and how much of the quota was in use."""
+    """Figures from the records: waits by class, and the used share of the quota."""
     core_seconds = sum(record.held * record.kind.cores for record in records)
     return {
         "workloads": load.workloads,

@@ -1,4 +1,4 @@
-"""One measured run of a load against one controller, and the figures that come of it."""
+"""One measured run of a load against one controller, and its figures."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from bench.usage import Usage, requests, total
 from gangline.kube.resources import Json
 
 _WRITES = ("create", "patch", "apply", "replace", "delete")
-#: After the last workload the operator may still write what it throttled; it is given so long to come to rest, seconds.
+#: After the last workload the operator may still write throttled statuses; it gets this long to come to rest, in seconds.
 SETTLE = 20.0
-#: It rests when it used less than this share of a core over a window of so many seconds.
+#: It is at rest when it used less than this share of a core over a window of this many seconds.
 AT_REST, REST_WINDOW = 0.02, 2.0
 
 
@@ -51,16 +51,16 @@ def measured(
 
 
 def _add_usage(results: Json, before: dict[str, Usage], after: dict[str, Usage]) -> None:
-    """CPU and memory by process; the load process has measured itself."""
+    """CPU and memory by process; the load process measures itself."""
     spent = {name: after[name].since(before[name]) for name in before}
     results["cpu_seconds"] = {name: used.cpu_seconds for name, used in spent.items()} | {"load": results["cpu_seconds"]}
     results["peak_memory_mb"] = {name: used.peak_mb for name, used in spent.items()} | {"load": results.pop("peak_mb")}
 
 
 def rest(stack: Stack, patience: float, windows: int = 1) -> float:
-    """Seconds until the operator uses almost no CPU any more, for so many windows in a row, or until patience ends.
+    """Seconds until the operator uses almost no CPU, for this many windows in a row, or until patience ends.
 
-    Not asked by HTTP: with many queues its metrics are themselves a noticeable piece of work.
+    Not asked by HTTP: with many queues its metrics are themselves noticeable work.
     """
     start = since = time.monotonic()
     spent = stack.usage()["operator"].cpu_seconds
@@ -77,7 +77,7 @@ def rest(stack: Stack, patience: float, windows: int = 1) -> float:
 
 
 def _add_operator(results: Json, stack: Stack, before: Counter[str], workloads: int) -> None:
-    """What the operator says of itself."""
+    """The operator's own figures."""
     text = stack.operator_metrics()
     asked = requests(text, "gangline_api_requests_total") - before
     writes = {key: count for key, count in asked.items() if key.split(" ", 1)[0] in _WRITES}
@@ -91,6 +91,6 @@ def _add_operator(results: Json, stack: Stack, before: Counter[str], workloads: 
 
 
 def _per(counts: Counter[str], workloads: int) -> dict[str, float]:
-    """Per workload, most frequent first; what happened less than once in a thousand workloads is left out."""
+    """Per workload, most frequent first; requests less frequent than one per thousand workloads are left out."""
     rows = {key: count / workloads for key, count in counts.most_common() if key.strip()}
     return {key: rate for key, rate in rows.items() if rate >= 0.001}

@@ -1,4 +1,4 @@
-"""Does a process grow? Resident memory over its lives, and the slope of it."""
+"""Memory growth of a process: resident memory over its runs, and its slope."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 from gangline.kube.resources import Json
 
-#: Seconds of each life that don't count: events, caches and the first model still come.
+#: Seconds of each run that do not count: caches and the first model are still filled.
 WARM_UP = 180.0
 _RESIDENT = re.compile(r"^VmRSS:\s+(\d+) kB", re.MULTILINE)
 
 
 @dataclass(slots=True)
 class MemoryTrend:
-    """Samples (seconds, MB) of one life after the other. Each life has a level of its own, all share one slope."""
+    """Samples (seconds, MB) of one run of the process after the other. Each run has a level of its own, all share one slope."""
 
     lives: list[list[tuple[float, float]]] = field(default_factory=list[list[tuple[float, float]]])
 
@@ -23,7 +23,7 @@ class MemoryTrend:
         self.lives.append([])
 
     def note(self, seconds: float, pid: int) -> None:
-        """Look at a process; one that has just ended is passed over."""
+        """Sample a process; one that has just ended is skipped."""
         try:
             found = _RESIDENT.search(Path(f"/proc/{pid}/status").read_text())
         except OSError:
@@ -32,7 +32,7 @@ class MemoryTrend:
             self.lives[-1].append((seconds, int(found.group(1)) * 1024 / 1e6))
 
     def summary(self) -> Json:
-        """Slopes are None where no life outlasted its warm-up; the late one is of the second half of each life."""
+        """Slopes are None if no run outlasted its warm-up; the late one is of the second half of each run."""
         all_samples = [megabytes for life in self.lives for _, megabytes in life]
         spans = [life[-1][0] - life[0][0] for life in self.lives if life]
         return {
@@ -45,7 +45,9 @@ class MemoryTrend:
         }
 
     def slope(self, from_share: float = 0.0) -> float | None:
-        """Least squares over all lives, in MB per hour, each life seen from its own mean, without this share of its beginning."""
+        """Least squares over all runs, in MB per hour, each run relative to its own mean, without this share of its
+        beginning.
+        """
         covariance = variance = 0.0
         for life in self.lives:
             if not life:

@@ -19,7 +19,7 @@ PRIORITY_CLASS = "bench-{}"
 
 
 def setup(load: Load) -> Iterator[Json]:
-    """What has to be there before the first workload, in the order in which to create it."""
+    """The objects needed before the first workload, in the order of creation."""
     if load.topology:
         levels = [{"nodeLabel": RACK}, {"nodeLabel": HOSTNAME}]
         yield _object("Topology", TOPOLOGY, {"levels": levels})
@@ -57,7 +57,7 @@ def _cluster_queue(load: Load, cohort: str, name: str) -> Json:
 
 
 def nodes(shape: Nodes) -> Iterator[Json]:
-    """Ready nodes that nobody keeps alive: for control planes without node controllers."""
+    """Ready nodes without heartbeats: for control planes without node controllers."""
     resources = {"cpu": str(shape.cpu), "memory": "1Ti", "pods": "110"}
     for rack in range(shape.racks):
         for number in range(shape.per_rack):

@@ -1,4 +1,4 @@
-"""What a benchmark run is made of, read from YAML. Times are in seconds, CPU in whole cores."""
+"""Parameters of a benchmark run, read from YAML. Times are in seconds, CPU in whole cores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ParameterError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class WorkloadClass:
-    """Workloads alike: every queue gets `count` of them, one each `every` seconds."""
+    """Equal workloads: every queue gets `count` of them, one each `every` seconds."""
 
     name: str
     count: int

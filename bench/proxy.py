@@ -1,4 +1,4 @@
-"""A TCP proxy that can cut what runs through it: how an operator loses its watches without anybody dying."""
+"""A TCP proxy that can cut its connections: an operator loses its watches without any process dying."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CuttingProxy:
         self.cut()
 
     def cut(self) -> int:
-        """Reset every connection; returns how many there were."""
+        """Reset every connection. Returns how many there were."""
         count = len(self._open)
         for writer in self._open:
             writer.transport.abort()
@@ -47,7 +47,7 @@ class CuttingProxy:
             return
         self._open |= {writer, far_writer}
         try:
-            # cancelled at the end, of which the streams' own callback would complain
+            # cancelled at the end, about which the streams' own callback would complain
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
         finally:
@@ -57,7 +57,7 @@ class CuttingProxy:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Until this direction ends; then the other end is told."""
+    """Forward until this direction ends; then close the other end."""
     with contextlib.suppress(OSError):
         while data := await reader.read(CHUNK):
             writer.write(data)

@@ -40,7 +40,7 @@ def combine(load: Load, run: Json, floor: Json | None = None, kueue: Json | None
 
 
 def rounded(value: Any) -> Any:
-    """Three decimals are more than these measurements hold."""
+    """Three decimals are more than these measurements are precise to."""
     if isinstance(value, float):
         return round(value, 3)
     if isinstance(value, dict):

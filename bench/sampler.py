@@ -1,9 +1,9 @@
-"""Where a process spends its CPU: its Python stack, sampled while it computes.
+"""A CPU profiler: a process's Python stack, sampled while it computes.
 
     python -m bench.sampler STACKS -- operator --kubeconfig …
 
-runs `gangline operator …` and at the end writes one line per distinct stack, outermost frame first, and how often it
-was seen: `file:function:line;…  count`. One sample per 5 ms of CPU; time spent waiting does not count.
+runs `gangline operator …` and at the end writes one line per distinct stack, outermost frame first, and how often it was seen:
+`file:function:line;…  count`. One sample per 5 ms of CPU; time spent waiting does not count.
 """
 
 from __future__ import annotations

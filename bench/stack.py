@@ -1,4 +1,4 @@
-"""What a run needs around it: a control plane with the load's queues, and the processes that are measured."""
+"""The environment of a run: a control plane with the load's queues, and the measured processes."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from gangline.kube.errors import AlreadyExists, ApiError
 from gangline.kube.resources import Json
 
 ROOT = Path(__file__).parents[1]
-#: What Kueue's benchmark does without: only etcd and the API server stay, so that nothing else takes their CPU.
+#: Unused in Kueue's benchmark: only etcd and the API server run, so that nothing else takes their CPU.
 SIMULATION: tuple[Component, ...] = ("kwok", "kube-scheduler", "kube-controller-manager")
 READY = 60.0
 
 
 class BenchError(Exception):
-    """The run can't go on; the message says why."""
+    """The run cannot continue; the message says why."""
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Process:
                 self.child.wait()
 
     def kill(self) -> None:
-        """kill -9; returns when it is gone."""
+        """kill -9. Returns when the process is gone."""
         if self.child is not None:
             self.child.kill()
             self.child.wait()
@@ -99,18 +99,18 @@ class Process:
 
 @dataclass
 class Stack:
-    """As a context manager: a fresh control plane with this load's objects, and nothing left of it afterwards.
+    """As a context manager: a fresh control plane with this load's objects, fully removed afterwards.
 
-    That holds for a benchmark that is asked to end, too, if its `main` is within `ended_by_signals`.
-    `simulate` keeps scheduler, controllers and kwok, and makes nodes that run pods.
+    This also holds for a benchmark that is interrupted, if its `main` is within `ended_by_signals`. `simulate` keeps scheduler,
+    controllers and kwok, and creates nodes that run pods.
     """
 
     load: Load
     simulate: bool = False
-    #: the API server keeps account of the fields of Workloads, as it does without Gangline
+    #: the API server tracks the fields of Workloads, as it does without Gangline
     track_fields: bool = False
     parameters: Path = FILE
-    #: which the operator logs in with; the control plane's own unless it is changed
+    #: the operator's login; the control plane's own unless it is changed
     kubeconfig: Path = field(init=False)
     processes: dict[str, Process] = field(default_factory=dict[str, Process])
 
@@ -157,7 +157,7 @@ class Stack:
         return self._start("operator", arguments, ready)
 
     def kueue(self, binary: Path) -> Process:
-        """Returns once it has taken up all queues. Raises BenchError."""
+        """Returns once it has observed all queues. Raises BenchError."""
         process = Process("operator", [str(binary), "--kubeconfig", str(self._plane.kubeconfig)], self._log("operator"))
         self.processes["operator"] = process
         try:
@@ -208,7 +208,7 @@ class Stack:
             await _until(active, "its ClusterQueues are not active")
 
     def usage(self) -> dict[str, Usage]:
-        """Of every process that lives now."""
+        """The usage of every running process."""
         pids = {name: process.pid for name, process in self.processes.items() if process.alive()}
         components: list[Component] = ["etcd", "kube-apiserver", *(reversed(SIMULATION) if self.simulate else ())]
         for component in components:
@@ -289,7 +289,7 @@ async def _served(client: ApiClient) -> bool:
 
 
 async def _takes_untracked(client: ApiClient, load: Load) -> bool:
-    """The policy about fields is in force, and does not keep anybody from creating Workloads any more."""
+    """The policy about fields is in force, and no longer delays the creation of Workloads."""
     _, queue = load.queues[0]
     probe = objects.workload(load.classes[0], queue, 0)
     probe["metadata"]["name"] = "probe"
@@ -321,14 +321,14 @@ async def _create_all(client: ApiClient, bodies: Iterable[Json], at_once: int = 
 
 
 async def _untaint(client: ApiClient) -> None:
-    """New nodes are tainted until a node controller has looked at them; here is none."""
+    """New nodes are tainted until a node controller has processed them; there is none here."""
     for node in (await client.list(kube.NODES)).items:
         await client.patch(kube.NODES, None, node["metadata"]["name"], {"spec": {"taints": None}})
 
 
 @contextlib.contextmanager
 def machine() -> Iterator[Json]:
-    """Fills in what else the machine did meanwhile: how busy all cores were, and the load averages."""
+    """Adds the machine's state meanwhile: how busy all cores were, and the load averages."""
     told: Json = {"cores": os.cpu_count(), "load_average_before": os.getloadavg()[0]}
     busy, whole = _cpu_times()
     yield told

@@ -1,4 +1,4 @@
-"""What processes and the API server spent: read from /proc and from /metrics."""
+"""Usage of processes and the API server: read from /proc and from /metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """CPU seconds so far and the highest resident memory ever, in MB (10⁶ bytes)."""
+    """CPU seconds so far and the highest resident memory, in MB (10⁶ bytes)."""
 
     cpu_seconds: float
     peak_mb: float
@@ -26,7 +26,7 @@ class Usage:
 
 
 def usage(pid: int) -> Usage:
-    """Of one process, its ended children not counted. Raises OSError when it is gone."""
+    """The usage of one process, without its ended children. Raises OSError when it is gone."""
     process = Path(f"/proc/{pid}")
     fields = (process / "stat").read_text().rpartition(")")[2].split()
     status = (process / "status").read_text()

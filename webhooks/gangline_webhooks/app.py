@@ -1,6 +1,6 @@
-"""The HTTP face: two admission endpoints, one for conversion, two for probes.
+"""The HTTP endpoints: two for admission, one for conversion, two for probes.
 
-`/mutate` and `/validate` take any kind that has rules; which kinds are sent here is `registration`'s affair.
+`/mutate` and `/validate` take any kind with rules; `registration` decides which kinds are sent here.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from gangline_webhooks.facts import Facts
 
 log = logging.getLogger(__name__)
 
-#: seconds in which the body of a review has to be there
+#: seconds in which the body of a review has to arrive
 BODY_WITHIN = 10.0
 
 
 @dataclass(slots=True)
 class Readiness:
-    """Whether to send requests here; `waiting_for` says what is missing until then."""
+    """Whether requests may be sent here; `waiting_for` says what is missing until then."""
 
     waiting_for: list[str] = field(default_factory=list[str])
 
@@ -49,7 +49,7 @@ class Readiness:
 
 
 class _RefusedError(Exception):
-    """A request that gets an error of HTTP and a plain sentence."""
+    """A request that gets an HTTP error and a plain sentence."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -60,7 +60,7 @@ Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 class _Reviews:
-    """The endpoints that API servers call, answered without the layers that FastAPI has around a route.
+    """The endpoints that API servers call, without the layers that FastAPI puts around a route.
 
     Each write of a Workload is converted four times, and these layers cost five times what the conversion itself does.
     """
@@ -116,7 +116,7 @@ def create_app(facts: Facts, readiness: Readiness, convert: conversions.Convert 
 
 
 def _isolated(judge: Callable[[review.Review], Awaitable[Json]]) -> Callable[[bytes], Awaitable[bytes]]:
-    """Whatever goes wrong with one object costs that object alone: it is refused, and its author reads why."""
+    """Any failure with one object only affects that object: it is refused, with the reason."""
 
     async def answer(body: bytes) -> bytes:
         asked = review.parse(body)
@@ -133,7 +133,7 @@ def _isolated(judge: Callable[[review.Review], Awaitable[Json]]) -> Callable[[by
 
 
 def _unqueueable(asked: review.Review) -> list[admission.FieldError]:
-    """What only the module of the job's kind knows: it could not make a gang of this job, so say it at once."""
+    """Errors that only the module of the job's kind finds: it could not make a gang of this job, so refuse it at once."""
     kind = kind_of(str(asked.obj.get("apiVersion")), asked.kind)
     if kind is None or not (kind.owns_children or jobs.queue_name(asked.obj)):
         return []
@@ -148,7 +148,7 @@ def _unqueueable(asked: review.Review) -> list[admission.FieldError]:
         AttributeError,
         LookupError,
         ValueError,
-    ) as error:  # the API server itself lets no such job through
+    ) as error:  # the API server itself refuses such a job
         what = f"is not of the shape that a {asked.kind} has ({type(error).__name__})"
         return [admission.FieldError("spec", admission.NOTHING, what)]
     return []

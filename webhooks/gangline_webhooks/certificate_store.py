@@ -1,4 +1,4 @@
-"""Where certificates come from: a Secret that all replicas share, or files that cert-manager keeps."""
+"""Sources of certificates: a Secret that all replicas share, or files that cert-manager updates."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from gangline.tls.issuing import KeyPair
 log = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 8
-#: the name of the Secret, unless another is chosen
+#: the name of the Secret, unless another one is set
 SECRET: Final = "gangline-webhook-cert"
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What to serve, and what API servers should trust. No bundle: somebody else publishes it."""
+    """The serving certificate, and the CA for API servers. No bundle: another controller publishes it."""
 
     pair: KeyPair
     bundle: bytes | None
@@ -34,9 +34,9 @@ class Served:
 
 class Source(Protocol):
     async def fetch(self) -> Served:
-        """The certificates as of now, renewed where that is due and ours to do.
+        """The present certificates, renewed if that is due and up to us.
 
-        Raises ApiError (the API server does not answer) or CertificateError (what is there can't be used).
+        Raises ApiError (the API server does not answer) or CertificateError (the stored ones cannot be used).
         """
         ...
 
@@ -46,7 +46,9 @@ def utc_now() -> datetime:
 
 
 class SecretSource:
-    """Built-in mode. Replicas agree through the Secret's resourceVersion: whoever comes second adopts."""
+    """Built-in mode. Replicas agree through the Secret's resourceVersion: the second one adopts the first one's
+    certificates.
+    """
 
     def __init__(
         self,
@@ -66,13 +68,13 @@ class SecretSource:
         for _ in range(ATTEMPTS):
             try:
                 held = await self._settle()
-            except (AlreadyExists, Conflict):  # another replica was faster: see what it wrote
+            except (AlreadyExists, Conflict):  # another replica was faster: read what it wrote
                 continue
             return Served(held.serving, held.bundle)
         raise CertificateError(f"secret {self._namespace}/{self._name}: changed by others {ATTEMPTS} times in a row")
 
     async def _settle(self) -> Certificates:
-        """Read, renew if due, write back under the version that was read."""
+        """Read, renew if due, write back on the version that was read."""
         try:
             secret = await self._client.get(SECRETS, self._namespace, self._name)
         except NotFound:
@@ -120,7 +122,7 @@ class SecretSource:
 
 
 class DirectorySource:
-    """cert-manager mode: `tls.crt` and `tls.key` in a directory that a mounted Secret keeps up to date."""
+    """cert-manager mode: `tls.crt` and `tls.key` in a directory that a mounted Secret updates."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -148,7 +150,7 @@ def _data(held: Certificates) -> Json:
 
 
 def _read(secret: Json) -> Certificates | None:
-    """The certificates in a Secret; None where they are damaged or missing."""
+    """The certificates in a Secret; None if they are damaged or missing."""
     data = secret.get("data") or {}
     try:
         ca, ca_key, served, served_key = (base64.b64decode(data[name], validate=True) for name in _FIELDS)

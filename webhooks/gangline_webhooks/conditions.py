@@ -1,7 +1,7 @@
-"""CEL expressions that decide, inside the API server, whether a request is worth a call.
+"""CEL expressions that decide, inside the API server, whether a request is sent to a webhook.
 
 They are evaluated on the object as sent, whose optional parts may be missing: hence `.?field` and `[?key]` everywhere. An
-expression that failed would reject a request (or skip a check), so each must hold up against any object its schema allows.
+expression that fails would reject a request (or skip a check), so each must evaluate for any object that its schema allows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from gangline.api import names
 from gangline.api.admission import jobs
 
-#: annotations of a job that rules look at; others, such as what kubectl keeps, change without a call
+#: annotations of a job that rules read; others, such as kubectl's own, change without a call
 _JOB_ANNOTATIONS: Final = (
     names.QUEUE_NAME,
     names.PREBUILT_WORKLOAD,
@@ -27,7 +27,7 @@ SPEC_CHANGED: Final = f"{IS_NEW} || object.?spec != oldObject.?spec"
 
 
 def all_of(*expressions: str) -> str:
-    """One expression, cheapest part first. As several conditions the API server would evaluate all, whatever the first says."""
+    """One expression, cheapest part first. Several conditions would all be evaluated, whatever the first one yields."""
     return " && ".join(f"({expression})" for expression in expressions)
 
 
@@ -52,7 +52,7 @@ NEITHER_NAMES_NOR_NAMED_QUEUE: Final = f"!({NAMES_OR_NAMED_QUEUE})"
 
 #: new, or its queue is still named by annotation alone
 LACKS_DEFAULTS: Final = f"{IS_NEW} || !{_label('object', names.QUEUE_NAME)}.hasValue()"
-#: a running job whose size changes: one that grew is held
+#: a running job whose size changes: one that grew is suspended
 _SIZE_CHANGED: Final = " || ".join(
     f"object.spec.?{field} != oldObject.spec.?{field}" for field in ("parallelism", "completions", "replicatedJobs")
 )
@@ -63,7 +63,7 @@ def _listed(values: Iterable[str]) -> str:
     return "[" + ", ".join(f"'{value}'" for value in values) + "]"
 
 
-#: no controller that may wait in a queue itself; the children of a GPUJob, above all, are the operator's own
+#: no controller that may wait in a queue itself; above all, children of a GPUJob are the operator's own
 STANDS_ALONE: Final = (
     "!object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && "
     f"o.kind in {_listed(sorted({kind for _, kind in jobs.QUEUED_OWNERS}))})"
@@ -73,8 +73,8 @@ _LABELS_CHANGED: Final = "object.metadata.?labels != oldObject.metadata.?labels"
 _ANNOTATIONS_CHANGED: Final = (
     f"{_listed(_JOB_ANNOTATIONS)}.exists(k, object.metadata.?annotations[?k] != oldObject.metadata.?annotations[?k])"
 )
-#: Unsuspending a job with its admission in the template, and restoring the template after a stop, are the operator's
-#: most frequent writes: neither is a call.
+#: Unsuspending a job with its admission in the template, and restoring the template after a stop, are the operator's most
+#: frequent writes: neither causes a call.
 _JOB_SIZE_CHANGED: Final = (
     "object.spec.?parallelism != oldObject.spec.?parallelism || object.spec.?completions != oldObject.spec.?completions"
 )
@@ -97,14 +97,14 @@ _GPU_JOB_SPEC_CHANGED: Final = (
 )
 GPU_JOB_CHANGED: Final = f"{_JOB_META_CHANGED} || {_GPU_JOB_SPEC_CHANGED}"
 
-#: made by hand or by a tool; those that belong to a job were derived from a job that has been checked
+#: created by hand or by a tool; those of a job were derived from a job that was checked
 HAS_NO_JOB: Final = "!object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))"
 WORKLOAD_CHANGED: Final = (
     f"{IS_NEW} || object.spec.?podSets != oldObject.spec.?podSets || "
     f"{_annotation('object', names.PRIORITY_BOOST)} != {_annotation('oldObject', names.PRIORITY_BOOST)}"
 )
-#: Templates are open in the schema, so each step makes sure that it stands on what it expects: CEL that fails on an odd
-#: object would reject it with words that help nobody.
+#: Templates are open in the schema, so each step checks the type of what it reads: CEL that fails on an odd object would
+#: reject it with an unhelpful message.
 _COUNTABLE: Final = (
     "k != 'pods' && (type(r[k]) == string || type(r[k]) == int || type(r[k]) == double) && isQuantity(string(r[k])) && "
     "!string(r[k]).startsWith('-') && quantity(string(r[k])).isLessThan(quantity('1E'))"
@@ -120,8 +120,7 @@ _NOTHING_SPECIAL: Final = (
     "object.spec.?podSets.orValue([]).all(p, !has(p.minCount) && !p.?template.?spec.?overhead.hasValue() && "
     "!p.?template.?spec.?resources.hasValue())"
 )
-#: Almost every workload asks for plain amounts, which CEL sees as well as we do; only the others come here to be told
-#: what is wrong with them.
+#: Almost every workload requests plain amounts, which CEL can check; only the others cause a call, for the error message.
 WORKLOAD_IS_UNUSUAL: Final = (
     f"{_annotation('object', names.PRIORITY_BOOST)}.hasValue() || !({_PLAIN_CONTAINERS}) || !({_NOTHING_SPECIAL})"
 )

@@ -20,8 +20,9 @@ KIND: Final = "ConversionReview"
 
 
 def answer(body: bytes, convert: Convert) -> Json:
-    """The ConversionReview to send back. One object that can't be converted fails the review, as the API demands, with
-    a message that names the object. Raises BadReviewError for a body that is no review."""
+    """The ConversionReview to return. One object that cannot be converted fails the review, as the API demands, with a message
+    that names the object. Raises BadReviewError for a body that is no review.
+    """
     request = envelope.request_of(body, KIND, API_VERSION)
     uid, version, objects = envelope.uid_of(request), request.get("desiredAPIVersion"), request.get("objects")
     if not isinstance(version, str) or not version:
@@ -46,7 +47,7 @@ def _converted(obj: object, version: str, convert: Convert) -> Json:
         raise _FailedError("an entry of request.objects is not an object")
     try:
         return convert(obj, version)
-    except Exception as error:  # whatever is wrong with one object must come back as words, not as a dead connection
+    except Exception as error:  # an error of one object must be returned in words, not as a closed connection
         meta = obj.get("metadata")
         name = meta.get("name") if isinstance(meta, dict) else None
         raise _FailedError(

@@ -1,4 +1,4 @@
-"""What API servers post to webhooks of every sort: a review document with a request in it, answered by one with a response."""
+"""The common form of all reviews: a document with a request in it, answered by one with a response."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import orjson
 from gangline import bounded
 from gangline.kube.resources import Json
 
-#: bytes; the API server itself takes no request larger than 3 MiB, and a review carries the object twice
+#: bytes; the API server itself accepts no request larger than 3 MiB, and a review has the object twice
 MAX_BODY: Final = 16 * 2**20
 
 
 class BadReviewError(ValueError):
-    """The body is no review that can be answered; the text says which part is wrong."""
+    """The body is no review that can be answered; the text names the wrong part."""
 
 
 def request_of(body: bytes, kind: str, api_version: str) -> Json:
@@ -34,7 +34,7 @@ def request_of(body: bytes, kind: str, api_version: str) -> Json:
 
 
 def uid_of(request: Json) -> str:
-    """By which the API server knows its question. Raises BadReviewError."""
+    """The review's uid, which the answer repeats. Raises BadReviewError."""
     uid = request.get("uid")
     if not isinstance(uid, str) or not uid:
         raise BadReviewError("request.uid is missing")

@@ -1,7 +1,7 @@
-"""What admission rules may ask of the cluster, answered by reads that are cached for a moment.
+"""Facts of the cluster for admission rules, read and cached for a moment.
 
-Rules are plain functions, reading is not. So a rule is run, and where it asks what is not known yet it is stopped, the
-question is answered, and it is run again: rules are pure and short, and most ask nothing.
+Rules are plain functions, while reading is asynchronous. So a rule is run, and when it asks for an unknown fact it is stopped,
+the fact is read, and the rule is run again: rules are pure and short, and most ask nothing.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ log = logging.getLogger(__name__)
 
 #: seconds: the API server waits for us, and gives up after 2 at the earliest
 READ_TIMEOUT: Final = 1.0
-#: seconds that a yes and a no are believed; a queue that was just made must work at once
+#: seconds for which a yes and a no are cached; a new queue must work at once
 YES_LASTS: Final = 10.0
 NO_LASTS: Final = 1.0
-#: seconds after a failed read in which no other is tried, so that jobs are not slowed down by an unreachable server
+#: seconds after a failed read without another attempt, so that an unreachable server does not slow jobs down
 FAILURE_LASTS: Final = 2.0
 MAX_DEPTH: Final = 10
 MAX_CACHED: Final = 10_000
@@ -53,14 +53,14 @@ class _Exists:
 
 @dataclass(frozen=True, slots=True)
 class _Queued:
-    """Is this owner, or an ancestor of it, in a queue?"""
+    """Whether this owner, or an ancestor of it, is in a queue."""
 
     namespace: str
     api_version: str
     kind: str
     name: str
     uid: str
-    #: of the object that names it: what tells whether the owner really makes it, as JSON
+    #: the owner's reference to it: shows whether the owner really creates it, as JSON
     child: bytes
 
 
@@ -84,7 +84,7 @@ class Facts:
         self._resting_until = float("-inf")
 
     async def run(self, rule: Callable[[Context], T]) -> T:
-        """What `rule` returns, once all its questions are answered."""
+        """The result of `rule`, once all its questions are answered."""
         known: dict[_Question, bool] = {}
         while True:
             try:
@@ -99,7 +99,7 @@ class Facts:
         if self._reader is None or self._clock() < self._resting_until:
             return _safe(question)
         task = self._asking.get(question)
-        if task is None:  # many jobs ask the same at once: one read answers all
+        if task is None:  # many jobs ask the same question at once: one read answers all
             task = self._asking[question] = asyncio.create_task(self._ask(self._reader, question))
             task.add_done_callback(lambda _: self._asking.pop(question, None))
         return await asyncio.shield(task)
@@ -118,7 +118,7 @@ class Facts:
 
 
 def _safe(question: _Question) -> bool:
-    """The answer that leaves a job as its author wrote it; the operator repairs what slips through."""
+    """The answer that leaves a job as its author wrote it; the operator corrects jobs that pass wrongly."""
     return isinstance(question, _Queued)
 
 
@@ -133,7 +133,7 @@ async def _read(reader: Reader, question: _Question) -> bool:
 
 
 async def _is_queued(reader: Reader, question: _Queued) -> bool:
-    """Walk up the owners until one names a queue."""
+    """Follow the owners until one names a queue."""
     reference: Json | None = {
         "apiVersion": question.api_version,
         "kind": question.kind,
@@ -160,13 +160,13 @@ async def _is_queued(reader: Reader, question: _Queued) -> bool:
 
 
 def _resource_of(reference: Json) -> Resource:
-    """All kinds that can own jobs form their plural the plain way."""
+    """All kinds that can own jobs have regular plurals."""
     group, _, version = reference["apiVersion"].rpartition("/")
     return Resource(group, version, f"{reference['kind'].lower()}s", kind=reference["kind"])
 
 
 def _told(child: Json) -> bytes:
-    """Kind, name and size of a job: what `owners.creates` looks at."""
+    """Kind, name and size of a job, for `owners.creates`."""
     meta, spec = child.get("metadata"), child.get("spec")
     name = meta.get("name") if isinstance(meta, dict) else None
     pods = spec.get("parallelism") if isinstance(spec, dict) else None

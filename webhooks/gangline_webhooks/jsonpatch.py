@@ -1,4 +1,4 @@
-"""JSON patches (RFC 6902): from an object and its completed copy to the operations between them."""
+"""JSON patches (RFC 6902): the operations between an object and its completed copy."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from gangline.kube.resources import Json
 
 
 def diff(before: Json, after: Json) -> list[Json]:
-    """Operations that turn `before` into `after`; empty if they are the same.
+    """Operations that turn `before` into `after`; empty if they are equal.
 
-    An operation's parent always exists when its turn comes: what is missing is added whole, at the highest place.
+    An operation's parent always exists at its turn: missing parts are added whole, at the highest place.
     """
     operations: list[Json] = []
     _objects("", before, after, operations)
@@ -39,7 +39,7 @@ def _values(path: str, before: object, after: object, operations: list[Json]) ->
 
 
 def _same(before: object, after: object) -> bool:
-    """Equality of what is no pair of objects or equally long lists; in JSON, other than in Python, true is not 1."""
+    """Equality of values other than two objects or equally long lists; in JSON, unlike in Python, true is not 1."""
     return type(before) is type(after) and before == after
 
 

@@ -1,4 +1,4 @@
-"""Keeps the API server's idea of us right: reads what is registered, and writes only where it differs."""
+"""Keeps the registration at the API server correct: reads it, and writes only differences."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Registrar:
-    """`inject_from` (cert-manager's `namespace/name` of a Certificate) means: CA bundles are somebody else's."""
+    """Registers the webhooks. `inject_from` (cert-manager's `namespace/name` of a Certificate): CA bundles are injected by
+    cert-manager.
+    """
 
     client: ApiClient
     endpoint: Endpoint
     inject_from: str = ""
 
     async def ensure(self, bundle: bytes | None) -> list[str]:
-        """Register, or mend what is registered. Returns the CRDs that are not installed (yet). Raises ApiError."""
+        """Register, or correct the registration. Returns the CRDs that are not installed (yet). Raises ApiError."""
         for resource, wanted in registration.configurations(self.endpoint, bundle, self.inject_from).items():
             await self._ensure_configuration(resource, wanted)
         wanted = registration.conversion(self.endpoint, bundle)
@@ -38,7 +40,7 @@ class Registrar:
         return [name for name in names if not await self._ensure_conversion(name, wanted)]
 
     async def remove(self) -> None:
-        """Take the webhooks off the API server's paths; conversion stays, without it stored objects can't be read."""
+        """Remove the webhooks; conversion stays, since stored objects cannot be read without it."""
         for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
             try:
                 await self.client.delete(resource, None, registration.NAME)
@@ -51,7 +53,7 @@ class Registrar:
         except NotFound:
             try:
                 await self.client.create(resource, None, wanted)
-            except Conflict:  # another replica made it; the next round looks at it
+            except Conflict:  # another replica created it; the next round checks it
                 return
             log.info("registered %s", resource)
             return
@@ -94,7 +96,7 @@ class Registrar:
 
 
 def contains(live: object, wanted: object) -> bool:
-    """Whether `live` says all that `wanted` says; what the API server has filled in beyond that does not matter."""
+    """Whether `live` has all values of `wanted`; additions of the API server do not matter."""
     if isinstance(wanted, dict):
         if not isinstance(live, dict):
             return False
@@ -108,7 +110,7 @@ def contains(live: object, wanted: object) -> bool:
 
 
 def _keep_bundles(live: Json, wanted: Json) -> None:
-    """Where we publish no bundle, the one that was injected must survive our write."""
+    """If we publish no bundle, the injected one must survive our write."""
     held = {
         webhook["name"]: webhook["clientConfig"]["caBundle"]
         for webhook in live.get("webhooks") or []

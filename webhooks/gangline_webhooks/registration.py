@@ -20,7 +20,7 @@ from gangline.kube.resources import Json, Resource
 from gangline_webhooks import conditions
 
 NAME: Final = "gangline"
-#: seconds; the first where we are asked to decide, the second where nobody should have to wait for us
+#: seconds; the first where a decision is required, the second where no request should wait for us
 PATIENT: Final = 5
 BRIEF: Final = 2
 
@@ -31,7 +31,7 @@ _BOTH_VERSIONS: Final = ("v1beta1", "v1beta2")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """How API servers reach us: by URL (local control plane) or through a service."""
+    """How API servers reach the webhooks: by URL (local control plane) or through a service."""
 
     url: str = ""
     service: str = ""
@@ -53,7 +53,7 @@ class Endpoint:
 class _Rule:
     operations: tuple[str, ...]
     resources: tuple[Resource, ...]  # of one group
-    versions: tuple[str, ...] = ()  # default: the one that the resources have
+    versions: tuple[str, ...] = ()  # default: the versions of the resources
 
     def json(self) -> Json:
         return {
@@ -70,7 +70,7 @@ class _Webhook:
     name: str
     rules: tuple[_Rule, ...]
     when: tuple[str, ...]  # CEL; all must hold
-    required: bool = True  # requests fail while we are down
+    required: bool = True  # requests fail while the webhooks are down
 
     def json(self, client_config: Json) -> Json:
         body: Json = {
@@ -185,6 +185,6 @@ def _configuration(resource: Resource, webhooks: tuple[_Webhook, ...], client_co
         meta["annotations"] = {"cert-manager.io/inject-ca-from": inject_from}
     bodies = [webhook.json(client_config) for webhook in webhooks]
     if resource is resources.MUTATING_WEBHOOKS:
-        for body in bodies:  # another webhook may name the queue after us
+        for body in bodies:  # another webhook may name the queue after ours
             body["reinvocationPolicy"] = "IfNeeded"
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, "webhooks": bodies}

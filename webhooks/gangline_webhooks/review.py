@@ -1,4 +1,4 @@
-"""AdmissionReview v1: what the API server asks, and what it is answered."""
+"""AdmissionReview v1: the API server's request, and the answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gangline_webhooks.envelope import BadReviewError
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
-#: as many causes as a person reads; the message counts the rest
+#: number of causes in an answer; the message counts the rest
 MAX_CAUSES: Final = 32
 
 
@@ -51,14 +51,14 @@ def parse(body: bytes) -> Review:
 
 
 def _place(obj: Json, request: Json) -> None:
-    """A new object may leave its namespace to the URL it was posted to."""
+    """A new object may have its namespace only in the URL."""
     meta = obj.get("metadata")
     if isinstance(meta, dict) and not meta.get("namespace") and isinstance(request.get("namespace"), str):
         meta["namespace"] = request["namespace"]
 
 
 def allowed(review: Review, operations: Sequence[Json] = (), warnings: Sequence[str] = ()) -> Json:
-    """Yes, with these changes."""
+    """Allowed, with these changes."""
     response: Json = {"uid": review.uid, "allowed": True}
     if operations:
         response["patchType"] = "JSONPatch"
@@ -69,7 +69,7 @@ def allowed(review: Review, operations: Sequence[Json] = (), warnings: Sequence[
 
 
 def denied(review: Review, errors: Sequence[FieldError]) -> Json:
-    """No, because of these fields."""
+    """Denied, because of these fields."""
     shown = errors[:MAX_CAUSES]
     message = "; ".join(str(error) for error in shown)
     if len(errors) > MAX_CAUSES:
@@ -81,13 +81,13 @@ def denied(review: Review, errors: Sequence[FieldError]) -> Json:
         "name": str(meta.get("name", "")) if isinstance(meta, dict) else "",
         "causes": [{"reason": error.reason, "message": error.detail, "field": error.path} for error in shown],
     }
-    # as the webhooks of Kueue answer, whose validators return plain errors: forbidden, and the field errors as the message
+    # as Kueue's webhooks, whose validators return plain errors: Forbidden, with the field errors as the message
     status: Json = {"status": "Failure", "code": 403, "reason": "Forbidden", "message": message, "details": details}
     return _answer({"uid": review.uid, "allowed": False, "status": status})
 
 
 def failed(review: Review, error: Exception) -> Json:
-    """No, because this object could not be dealt with: others are, and its author is told."""
+    """Denied, because this object could not be processed; others are, and its author gets the reason."""
     meta = review.obj.get("metadata")
     name = meta.get("name", "") if isinstance(meta, dict) else ""
     what = f"{review.kind[:SHOWN]} {str(name)[:SHOWN]}".strip()

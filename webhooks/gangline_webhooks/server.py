@@ -33,16 +33,16 @@ from gangline_webhooks.registration import Endpoint
 
 log = logging.getLogger(__name__)
 
-#: seconds between two looks at certificates and registration
+#: seconds between two checks of certificates and registration
 PERIOD = 30.0
-#: seconds between attempts while nothing can be served yet, or CRDs are still missing
+#: seconds between attempts while there is no certificate yet, or CRDs are still missing
 RETRY = 1.0
-#: seconds that an idle connection is kept; longer than the API server keeps its own, so that it closes first
+#: seconds for which an idle connection is kept; longer than the API server keeps its own, so that it closes first
 KEEP_ALIVE = 120
-#: seconds that requests in flight get to finish, and a registration that is under way
+#: seconds that requests in progress get to finish, and a registration in progress
 DRAIN = 10
 UPKEEP_ENDS = 5.0
-#: an API server may quote all that it was sent
+#: an API server's error may quote everything that was sent
 LONGEST_LINE = 1000
 
 CERTIFICATES = "certificates"
@@ -51,10 +51,10 @@ REGISTRATION = "registration"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How the webhooks run. `cert_dir` selects cert-manager's mode, `url_host` registration by URL."""
+    """Options of the webhooks. `cert_dir` selects cert-manager's mode, `url_host` registration by URL."""
 
     host: str
-    port: int  # 0 = any that is free
+    port: int  # 0 = any free port
     url_host: str = ""  # the host in the registered URLs; "" = registered by service
     service: str = "gangline-webhooks"
     namespace: str = "gangline-system"
@@ -65,12 +65,12 @@ class Options:
     unregister_on_exit: bool = False
     #: leave managedFields on Workloads
     track_fields: bool = False
-    #: seconds between SIGTERM and the end of accepting: time for endpoints to forget us
+    #: seconds between SIGTERM and the end of accepting: time for endpoints to be removed
     linger: float = 0.0
 
 
 async def run(login: Login, options: Options) -> None:
-    """Serve until SIGTERM or SIGINT. Raises OSError where the address is taken."""
+    """Serve until SIGTERM or SIGINT. Raises OSError if the address is in use."""
     listener = bound(options.host, options.port)
     port: int = listener.getsockname()[1]
     async with ApiClient(login, observe=tell_refusals(log.warning)) as client:
@@ -79,7 +79,7 @@ async def run(login: Login, options: Options) -> None:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn that leaves signals to us (it would stop accepting at once) and says when it listens."""
+    """uvicorn without signal handlers (they would stop accepting at once), and with a callback when it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -129,10 +129,10 @@ class _Process:
         await self._drain(server, serving)
         for task in (serving, upkeep):
             if task.done() and not task.cancelled():
-                task.result()  # a crash must show
+                task.result()  # a crash must be visible
 
     async def _first_certificates(self) -> Served | None:
-        """Wait until there is something to serve; None if we were told to stop before."""
+        """Wait for the first certificate; None if the process was told to stop before."""
         while not self._stop.is_set():
             served = await self._refresh()
             if served is not None:
@@ -141,7 +141,7 @@ class _Process:
         return None
 
     async def _refresh(self) -> Served | None:
-        """Fetch and load certificates. On failure what is loaded stays."""
+        """Fetch and load certificates. On failure the loaded ones stay."""
         try:
             served = await self._source.fetch()
             if self._tls.load(served.pair):
@@ -153,8 +153,8 @@ class _Process:
         return served
 
     async def _upkeep(self, server: _Server, served: Served) -> None:
-        """Keep registration and certificates right, until we are told to stop."""
-        await server.listening.wait()  # before that nobody may be sent to us
+        """Keep registration and certificates up to date, until told to stop."""
+        await server.listening.wait()  # before that no request may be sent here
         while not self._stop.is_set():
             registered = await self._register(served)
             await self._pause(PERIOD if registered else RETRY)
@@ -181,7 +181,7 @@ class _Process:
         return True
 
     def _complain(self, trouble: str) -> None:
-        """Log what we wait for, once: we try again every second."""
+        """Log what is missing, once: attempts are repeated every second."""
         if trouble != self._trouble:
             log.warning("%s", trouble[:LONGEST_LINE])
         self._trouble = trouble
@@ -196,7 +196,7 @@ class _Process:
             await asyncio.wait_for(self._stop.wait(), seconds)
 
     async def _drain(self, server: _Server, serving: asyncio.Task[None]) -> None:
-        """Say that we go, let endpoints forget us, then answer what is in flight and end."""
+        """Report not ready, let endpoints be removed, then answer requests in progress and end."""
         self._readiness.waiting_for.append("the end")
         if self._options.unregister_on_exit:
             try:

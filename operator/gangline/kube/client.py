@@ -1,7 +1,7 @@
-"""The one HTTP client of Gangline: get, list, watch and write JSON objects on a Kubernetes API server.
+"""Gangline's HTTP client of the Kubernetes API: get, list, watch and write JSON objects.
 
 Plain dictionaries in and out, typed errors, no caching, and no retries (but see `transport`): the writer and the reflector
-know better what to repeat and when.
+decide what to repeat and when.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class WatchEvent(NamedTuple):
 
 
 class ApiClient(Transport):
-    """The verbs. See `Transport` for its making and its counters."""
+    """The verbs of the API. See `Transport` for its construction and its counters."""
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class ApiClient(Transport):
         resource_version: str | None = None,
         limit: int = PAGE_SIZE,
     ) -> Listing:
-        """All objects, fetched in pages of `limit` (0 = in one answer). Raises Gone where paging took too long."""
+        """All objects, fetched in pages of `limit` (0 = in one answer). Raises Gone if paging took too long."""
         items: list[Json] = []
         version = ""
         async for page in self.pages(
@@ -122,7 +122,7 @@ class ApiClient(Transport):
         resource_version: str | None = None,
         limit: int = PAGE_SIZE,
     ) -> AsyncGenerator[Listing]:
-        """The list page by page. Without a `resource_version` it is the newest there is; "0" takes what a cache has."""
+        """The list page by page. Without a `resource_version` it is the newest; "0" accepts a cached one."""
         query = _selectors(label_selector, field_selector)
         if limit:
             query["limit"] = str(limit)
@@ -134,7 +134,7 @@ class ApiClient(Transport):
             if "resourceVersion" not in metadata:
                 raise Unavailable(0, "BadAnswer", f"{path}: the answer is not a list of objects")
             items = answer.get("items") or []
-            for item in items:  # lists of built-in kinds leave these out, watches don't
+            for item in items:  # lists of built-in kinds leave these out, watches do not
                 item.setdefault("apiVersion", answer["apiVersion"])
                 item.setdefault("kind", answer["kind"].removesuffix("List"))
             yield Listing(items, metadata["resourceVersion"])
@@ -155,11 +155,11 @@ class ApiClient(Transport):
         silence: float = 90.0,
         on_open: Callable[[], None] | None = None,
     ) -> AsyncGenerator[WatchEvent]:
-        """What happens after `resource_version`, until the server ends the stream after `timeout_seconds`.
+        """The events after `resource_version`, until the server ends the stream after `timeout_seconds`.
 
-        Raises Gone where that version is too old, Unavailable where the stream breaks or `silence` seconds bring
-        nothing, not even a bookmark (one comes about every minute while objects of the kind change anywhere).
-        `on_open` is called once the stream stands.
+        Raises Gone if that version is too old, Unavailable if the stream breaks or is silent for `silence` seconds, without
+        even a bookmark (one arrives about every minute while objects of the kind change anywhere). `on_open` is called once the
+        stream is open.
         """
         query = _selectors(label_selector, field_selector)
         query |= {

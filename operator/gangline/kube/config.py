@@ -1,4 +1,4 @@
-"""How to log in to an API server: from a kubeconfig, or from the service account of the pod that we run in.
+"""Logins to an API server: from a kubeconfig, or from the service account of the pod.
 
 docs/architecture.md says what the loader of the official client lacks for exec plugins, and where it is used.
 """
@@ -33,13 +33,13 @@ _EXEC_VERSIONS = tuple(f"client.authentication.k8s.io/{version}" for version in 
 
 @dataclass(slots=True)
 class Login:
-    """All that a client needs to talk to one API server."""
+    """Everything that a client needs to connect to one API server."""
 
     server: str
     ssl_context: ssl.SSLContext | None = None
     namespace: str = "default"
     tokens: TokenSource | None = None
-    #: the name to expect in the server's certificate where it differs from the host in `server`
+    #: the expected name in the server's certificate if it differs from the host in `server`
     server_hostname: str | None = None
     #: URL of an HTTP proxy on the way to the server
     proxy: str | None = None
@@ -51,7 +51,7 @@ class Login:
         return {**self.fixed_headers, "Authorization": f"Bearer {token}"} if token else self.fixed_headers
 
     def reject(self) -> bool:
-        """The server said 401. True where a second try with fresh credentials makes sense."""
+        """The server answered 401. True if a second attempt with fresh credentials makes sense."""
         if self.tokens is None:
             return False
         self.tokens.reject()
@@ -100,7 +100,7 @@ def _default_paths() -> list[Path]:
 
 @dataclass(slots=True)
 class _Entry:
-    """A named cluster, user or context, and the file that its relative paths start from."""
+    """A named cluster, user or context, and the file to which its relative paths refer."""
 
     value: dict[str, Any]
     file: Path
@@ -117,7 +117,7 @@ class _Entry:
         return self.file.parent / Path(text).expanduser() if text else None
 
     def content(self, name: str) -> bytes:
-        """The bytes of `name`-data (base64), else of the file that `name` points at, else nothing."""
+        """The bytes of `name`-data (base64), else of the file named by `name`, else nothing."""
         if data := self.text(f"{name}-data"):
             try:
                 return base64.b64decode(data, validate=True)
@@ -131,7 +131,7 @@ class _Entry:
 
 
 class _Kubeconfig:
-    """One or several files, merged as kubectl does: the first to name something wins."""
+    """One or several files, merged as in kubectl: the first one to name an entry wins."""
 
     def __init__(self) -> None:
         self.current = ""

@@ -1,5 +1,5 @@
 # ruff: noqa: N818 — named after the answers, as in client-go
-"""What an API server answers when it does not do as asked, as types that say what the caller can do about it."""
+"""Errors of an API server, as types that say what the caller can do about them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import orjson
 class ApiError(Exception):
     """A refused or failed request.
 
-    `status` is the HTTP status, 0 where no answer came. `reason` is the machine-readable word of the server's `Status`
-    object, `causes` its list of `{reason, message, field}`.
+    `status` is the HTTP status, 0 without an answer. `reason` is the machine-readable word of the server's `Status` object,
+    `causes` its list of `{reason, message, field}`.
     """
 
-    #: the same request may well succeed later, unchanged
+    #: the same request may succeed later, unchanged
     retryable: ClassVar[bool] = False
 
     def __init__(
@@ -38,7 +38,7 @@ class ApiError(Exception):
 
 
 class NotFound(ApiError):
-    """The object, its namespace or its whole kind is not there."""
+    """The object, its namespace or its whole kind does not exist."""
 
 
 class Conflict(ApiError):
@@ -58,7 +58,7 @@ class Invalid(ApiError):
 
 
 class Forbidden(ApiError):
-    """RBAC, a quota or an admission plugin said no."""
+    """RBAC, a quota or an admission plugin refused the request."""
 
 
 class Unauthorized(ApiError):
@@ -68,7 +68,7 @@ class Unauthorized(ApiError):
 
 
 class TooManyRequests(ApiError):
-    """The server sheds load; wait `retry_after` seconds."""
+    """The server sheds load; wait for `retry_after` seconds."""
 
     retryable = True
 
@@ -110,7 +110,7 @@ def from_response(status: int, body: bytes, retry_after: str | None = None) -> A
 
 
 def from_status(answer: Mapping[str, Any], retry_after: str | None = None) -> ApiError:
-    """The error of a `Status` object, as it also comes inside a watch stream."""
+    """The error of a `Status` object, which also occurs inside a watch stream."""
     code = int(answer.get("code") or 500)
     reason = str(answer.get("reason") or "")
     details = answer.get("details") or {}
@@ -133,5 +133,5 @@ def from_status(answer: Mapping[str, Any], retry_after: str | None = None) -> Ap
 def _seconds(value: object) -> float | None:
     try:
         return max(0.0, float(str(value))) if value else None
-    except ValueError:  # an HTTP date: the API server never sends one
+    except ValueError:  # an HTTP date, which the API server never sends
         return None

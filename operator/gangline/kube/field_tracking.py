@@ -1,11 +1,11 @@
-"""Spares the API server from keeping account of who owns which field of a Workload.
+"""Spares the API server from tracking the owner of each field of a Workload.
 
-With every write of an object it works out anew which of its fields each writer owns (`metadata.managedFields`): a third of all
-that a Workload costs it, and half of the object. An object without that record gets none, until somebody applies it on the
-server's side. So a MutatingAdmissionPolicy takes it off new Workloads: controllers write them, and none asks for it. One that is
-created by server-side apply keeps it, since whoever applies it counts on it.
+With every write of an object the server computes which of its fields each writer owns (`metadata.managedFields`): a third of
+the cost of a Workload, and half of the object. An object without that record gets none until it is written by server-side
+apply. So a MutatingAdmissionPolicy removes it from new Workloads: controllers write them, and none of them reads it. A Workload
+that is created by server-side apply keeps it, since its author relies on it.
 
-API servers have such policies from 1.36 on; on others all stays as it is.
+API servers have such policies from 1.36 on; on others nothing changes.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ log = logging.getLogger(__name__)
 
 
 NAME: Final = "untracked-workloads.gangline.io"
-#: what a process may do itself, it may always ask
+#: rights that a process has itself can always be checked
 SELF_REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False, kind="SelfSubjectAccessReview"
 )
-#: An API server looks every five seconds for the schemas of kinds that policies are about, and answers 503 to whoever creates one
-#: that it does not know yet, whatever the failure policy says. So kinds that have just been installed are given so many seconds.
+#: An API server looks every five seconds for the schemas of kinds that policies are about, and answers 503 to a create of a
+#: kind that it does not know yet, whatever the failure policy is. So newly installed kinds get this many seconds.
 SETTLED: Final = 15.0
 #: seconds until an API server that could not answer is asked again
 RETRY: Final = 5.0
 
 
 def manifests() -> dict[Resource, Json]:
-    """The policy, and the binding that puts it in force."""
+    """The policy, and its binding."""
     rule = {
         "apiGroups": [WORKLOADS.group],
         "apiVersions": ["*"],
@@ -59,8 +59,9 @@ def manifests() -> dict[Resource, Json]:
 
 
 async def end(client: ApiClient, *, after: float = SETTLED) -> None:
-    """Make the policy, `after` so many seconds, where that is possible and allowed, unless it is there. An API server that is
-    away is asked again; all else is logged: nothing depends on it."""
+    """Create the policy after this many seconds, if that is possible and allowed and it does not exist. An unreachable API
+    server is asked again; all other errors are logged: nothing depends on the policy.
+    """
     await asyncio.sleep(after)
     while True:
         try:
@@ -78,7 +79,7 @@ async def _make(client: ApiClient) -> None:
         try:
             await client.get(resource, None, NAME)
         except NotFound:
-            if await _may_create(client, resource):  # mostly the webhooks alone may, and do
+            if await _may_create(client, resource):  # usually only the webhooks may, and do
                 await _create(client, resource, body)
 
 

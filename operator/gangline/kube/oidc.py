@@ -22,7 +22,7 @@ TOKENS = ("id-token", "refresh-token")
 
 
 def main() -> None:
-    logging.disable()  # the official client logs what a server says
+    logging.disable()  # the official client logs server responses
     try:
         answer = refreshed(json.load(sys.stdin))
     except Exception as error:
@@ -31,11 +31,11 @@ def main() -> None:
 
 
 def refreshed(settings: dict[str, Any]) -> dict[str, str]:
-    """The tokens that the issuer gives for the refresh-token. Raises whatever the official client raises."""
+    """The tokens that the issuer returns for the refresh token. Raises any exception of the official client."""
     from kubernetes.client import Configuration
     from kubernetes.config.kube_config import KubeConfigLoader
 
-    expired = _expired()  # makes the loader refresh, which it does for no other reason
+    expired = _expired()  # makes the loader refresh, which it does only for an expired token
     provider = {"client-secret": "", **settings, "id-token": expired}
     if not any(provider.get(f"idp-certificate-authority{suffix}") for suffix in ("", "-data")):
         provider["idp-certificate-authority"] = _trusted()  # without one the loader verifies nothing
@@ -65,7 +65,7 @@ def _trusted() -> str:
 
 
 def _words(error: Exception) -> str:
-    """What went wrong, without anything that could be a credential."""
+    """The error in words, without anything that could be a credential."""
     code = getattr(error, "error", None)  # OAuth's own, such as invalid_grant
     return f"{type(error).__name__} ({bounded.shown(code)})" if isinstance(code, str) and code else type(error).__name__
 

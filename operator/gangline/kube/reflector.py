@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 #: seconds after which a stream counts as good, so that its end starts a new count of failures
 STOOD_WELL = 5.0
-#: versions that are remembered as told, so that a slower observer's report is not taken for a missing event
+#: versions that are remembered as reported, so that a slower observer's report is not taken for a missing event
 RECENT = 2048
 
 T = TypeVar("T")
@@ -41,14 +41,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Upsert(Generic[T]):
-    """The object is there, new or changed."""
+    """The object exists, new or changed."""
 
     obj: T
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The object is gone. `obj` is its last state as the server sent it, None where only a list showed its absence."""
+    """The object was deleted. `obj` is its last state as the server sent it, None if only a list showed its absence."""
 
     key: str
     uid: str
@@ -57,7 +57,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """A full list has been told: everything that exists is known."""
+    """A full list was delivered: every existing object is known."""
 
 
 Event: TypeAlias = Upsert[Any] | Removed | Synced
@@ -101,11 +101,11 @@ class Counters:
 
 
 class Reflector:
-    """Follows one kind. `decode` turns the server's JSON into what `Upsert` carries (by default: the JSON itself).
+    """Follows one kind. `decode` turns the server's JSON into the value of `Upsert` (by default: the JSON itself).
 
-    An object that `decode` fails on is logged and counted, and its last good state stands: one odd object must not stop
-    the others, nor look as if it had been deleted. `optional`: a kind that the server does not serve counts as empty
-    (and is asked for again every `absent_retry` seconds). Times are in seconds.
+    An object that `decode` fails on is logged and counted, and its last good state stands: one invalid object must not stop the
+    others, nor look deleted. `optional`: a kind that the server does not serve counts as empty (and is asked for again every
+    `absent_retry` seconds). Times are in seconds.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Reflector:
         self.synced = asyncio.Event()
         #: time.monotonic() of the last sign of life (list page, event or bookmark)
         self.last_heard = 0.0
-        #: the server did not serve the kind when it was last asked
+        #: the server did not serve the kind at the last request
         self.absent = False
         self._client = client
         self._namespace = namespace
@@ -157,35 +157,36 @@ class Reflector:
         return len(self._known)
 
     def version_of(self, key: str) -> str | None:
-        """The resourceVersion at which the sink knows this object."""
+        """The resourceVersion of this object that the sink got last."""
         known = self._known.get(key)
         return known[1] if known else None
 
     # --- the watchdog's side ------------------------------------------------------------------------------------------
 
     def restart(self, reason: str = "asked", *, relist: bool = False) -> None:
-        """Drop the stream at once and open another: an observer has reason to think that it is dead."""
+        """Drop the stream at once and open another: an observer has reason to consider it dead."""
         self.counters.restarted(reason)
         if relist:
             self._version = None
-        self._restarting = True  # also where nothing is there to be interrupted: between a step and its pause
+        self._restarting = True  # also while nothing can be interrupted: between a step and its pause
         if self._interrupt is not None:
             self._interrupt.cancel()
 
     def expect(self, key: str, resource_version: str, within: float = 10.0) -> None:
-        """Someone else knows of this version (a write of ours made it, or another watch showed it): it is owed to us.
+        """Another source knows this version (a write of ours created it, or another watch showed it), so the stream must
+        deliver it.
 
-        The stream has `within` seconds. Any event of the object pays, for the stream may be ahead of the observer, and a
-        list skips versions. `check()` acts on what is not paid; the group calls that every second.
+        The stream has `within` seconds. Any event of the object counts, since the stream may be ahead of the observer, and a
+        list skips versions. `check()` acts on overdue events; the group calls it every second.
         """
         known = self._known.get(key)
         if (key, resource_version) in self._recent or (known and known[1] == resource_version):
             return
-        self._expected.pop(key, None)  # to the end: the dictionary stays in the order of deadlines
+        self._expected.pop(key, None)  # moved to the end: the dictionary stays in the order of deadlines
         self._expected[key] = (known, time.monotonic() + within)
 
     def check(self) -> bool:
-        """Restart where an expected event is overdue; the second time running without a sign of life, list again."""
+        """Restart if an expected event is overdue; the second time in a row without any event, list again."""
         if not self._overdue():
             return False
         relist = self._heard_at_overdue == self.last_heard
@@ -209,7 +210,7 @@ class Reflector:
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     async def run(self, sink: Sink) -> None:
-        """Tell `sink` all, for ever. Ends only by cancellation or by an exception of the sink."""
+        """Deliver all events to `sink`, for ever. Ends only by cancellation or by an exception of the sink."""
         self._sink = sink
         while True:
             self._restarting = False
@@ -218,7 +219,7 @@ class Reflector:
                 await self._interruptible(asyncio.sleep(delay))
 
     async def _interruptible(self, work: Any) -> float:
-        """Run in a task of its own, so that `restart()` can cancel just that; returns the seconds to wait next."""
+        """Run in a task of its own, so that `restart()` can cancel just that. Returns the seconds to wait next."""
         task = asyncio.ensure_future(work)
         self._interrupt = task
         try:
@@ -234,7 +235,7 @@ class Reflector:
             self._interrupt = None
 
     async def _step(self) -> float:
-        """List if one is due, then watch until the stream ends; returns the seconds to wait before the next step."""
+        """List if one is due, then watch until the stream ends. Returns the seconds to wait before the next step."""
         try:
             if self._version is None:
                 await self._list()
@@ -250,17 +251,19 @@ class Reflector:
             return self._absent(error)
         except ApiError as error:
             delay = self._backoff.next()
-            if error.retry_after:  # the server knows best, and does not come sooner because we wait longer
+            if error.retry_after:  # the server's own wait; waiting longer does not help
                 delay = error.retry_after * random.uniform(1.0, 1.2)
             self.counters.restarted("error")
-            # a stream that breaks is daily bread; a server that stays away is not
+            # a stream that breaks is normal; an unreachable server is not
             level = logging.WARNING if self._backoff.failures > 2 else logging.INFO
             logger.log(level, "%s: %s; again in %.1f s", self.resource, error, delay)
             return delay
         return 0.0
 
     def _absent(self, error: NotFound) -> float:
-        """The kind is not served: not yet, after a restart of the server, or not at all. Never a reason to forget."""
+        """The kind is not served: not yet, after a restart of the server, or not at all. Known objects are never forgotten for
+        it.
+        """
         if self._optional and not self.synced.is_set():
             self._tell_synced()
         self.absent = True
@@ -326,7 +329,7 @@ class Reflector:
                 raise
             self._fell_silent(heard)
             return
-        if not heard and time.monotonic() - opened[0] < 1.0:  # a server that ends streams at once must not make us spin
+        if not heard and time.monotonic() - opened[0] < 1.0:  # ended at once: no busy loop
             raise Unavailable(0, "EmptyStream", "the watch ended before it brought anything")
         self._reset_backoff_after(opened)
 
@@ -335,10 +338,10 @@ class Reflector:
             self._backoff.reset()
 
     def _fell_silent(self, heard: bool) -> None:
-        """An open stream without a word for long; it is opened again without delay.
+        """An open stream was silent for long; it is opened again without delay.
 
-        Mostly harmless: a server sends no bookmarks for a kind that does not change at all. But where the stream brought
-        nothing from the start, our version may lie in the future of a restored server: list, once until something moves.
+        Usually harmless: a server sends no bookmarks for a kind that does not change at all. But if the stream was silent from
+        the start, our version may lie in the future of a restored server: list, once until something changes.
         """
         self.counters.restarted("silent")
         if not heard and not self._relisted_for_silence:
@@ -394,7 +397,7 @@ class Reflector:
 class ReflectorGroup:
     """Several reflectors with one barrier: `wait_synced()` returns when every kind has been listed once.
 
-    Also the watchdog: every second it restarts a stream that owes an expected event.
+    Also the watchdog: every second it restarts a stream with an overdue event.
     """
 
     def __init__(self) -> None:

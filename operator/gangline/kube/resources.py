@@ -1,4 +1,4 @@
-"""What can be addressed on an API server: a kind's place in the URL space, and the kinds that Gangline speaks of."""
+"""Addresses on an API server: a kind's place in the URL space, and the kinds that Gangline uses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 class Resource(NamedTuple):
-    """One served kind. `group` is empty for the core API; `kind` is what manifests call it.
+    """One served kind. `group` is empty for the core API; `kind` is the name in manifests.
 
     A tuple because it is part of nearly every key: a dataclass's hash cost 3 % of a busy operator's CPU.
     """
@@ -27,7 +27,7 @@ class Resource(NamedTuple):
     def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
         """The URL path of a collection (no name) or of one object; `namespace=None` means all namespaces.
 
-        Raises ValueError where the parts don't address anything: an object of a namespaced kind needs its namespace.
+        Raises ValueError for an incomplete address: an object of a namespaced kind needs its namespace.
         """
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if self.namespaced and namespace:
@@ -70,7 +70,7 @@ class ObjectKey(NamedTuple):
 
 
 def deleting(obj: Json) -> bool:
-    """It was told to go, and is not gone yet."""
+    """It is being deleted, and not gone yet."""
     return "deletionTimestamp" in obj["metadata"]
 
 
@@ -81,13 +81,13 @@ def condition_of(obj: Json, kind: str) -> Json | None:
 
 
 def true_condition(obj: Json, kind: str) -> Json | None:
-    """The same, if it says that it is so."""
+    """The condition of this type if its status is True."""
     row = condition_of(obj, kind)
     return row if row is not None and row.get("status") == "True" else None
 
 
 def controller_of(obj: Json) -> Json | None:
-    """The reference to the object's controller: its owner that manages it, of which there is one at most."""
+    """The reference to the object's controller: its managing owner, of which there is at most one."""
     return next((ref for ref in obj["metadata"].get("ownerReferences") or () if ref.get("controller")), None)
 
 
@@ -104,8 +104,9 @@ def key_of(obj: Json) -> str:
 
 
 def revision(obj: Json | None) -> int:
-    """The resourceVersion as a number: of one kind's objects, the greater one is the newer (Kubernetes says so since 1.35, and
-    every API server on etcd has kept to it). 0 for no object, and for a version that is no number."""
+    """The resourceVersion as a number: of one kind's objects, the greater one is the newer (Kubernetes guarantees it since
+    1.35, and every API server on etcd has kept to it). 0 for no object, and for a version that is no number.
+    """
     version = obj["metadata"].get("resourceVersion", "") if obj is not None else ""
     return int(version) if version.isdecimal() else 0
 

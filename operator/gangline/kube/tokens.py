@@ -1,7 +1,7 @@
-"""Bearer tokens: where they come from, how long they hold, and how a new one is fetched.
+"""Bearer tokens: their sources, their expiry, and their renewal.
 
-A token in a file is read again, an exec plugin is run again, and an OIDC id-token is refreshed: before it expires and after
-the server answers 401. What a plugin or an issuer says is never logged and never part of an error.
+A token in a file is read again, an exec plugin is run again, and an OIDC id-token is refreshed: before it expires and after the
+server answers 401. The output of a plugin or an issuer is never logged and never part of an error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import yaml
 
 from gangline import files
 
-#: seconds between two looks at a token file; the kubelet rotates it well before it expires
+#: seconds between two reads of a token file; the kubelet rotates it well before it expires
 TOKEN_FILE_PERIOD = 60.0
 #: seconds before its expiry at which a token is renewed
 EARLY = 60.0
@@ -44,7 +44,7 @@ class LoginError(Exception):
 
 
 class TokenSource(Protocol):
-    """Where a bearer token comes from. `token()` is cheap while the last one holds; empty means: send none."""
+    """The source of a bearer token. `token()` is cheap while the last one is valid; empty means: send none."""
 
     async def token(self) -> str: ...
 
@@ -77,7 +77,7 @@ class FileToken:
             try:
                 self._value = self._path.read_text().strip()
             except OSError as error:
-                if not self._value:  # a rotation in progress must not throw away a token that may still hold
+                if not self._value:  # a rotation in progress must not discard a token that may still be valid
                     raise LoginError(f"token file {self._path}: {error.strerror}") from error
             self._read_at = time.monotonic()
         return self._value
@@ -117,7 +117,7 @@ class _Renewed:
         self._renew_at = expiry - EARLY
 
     async def _renew(self) -> tuple[str, float]:
-        """The token, empty where the login is by certificate, and its expiry in seconds since the epoch."""
+        """The token, empty if the login is by certificate, and its expiry in seconds since the epoch."""
         raise NotImplementedError
 
 
@@ -179,9 +179,9 @@ class ExecToken(_Renewed):
 
 
 class OidcToken(_Renewed):
-    """The id-token of `auth-provider: oidc`, refreshed at its issuer and kept in the kubeconfig, as kubectl does.
+    """The id-token of `auth-provider: oidc`, refreshed at its issuer and stored in the kubeconfig, as in kubectl.
 
-    The official client speaks to the issuer, in a process of its own (`gangline.kube.oidc`), which a time limit can end.
+    The official client connects to the issuer, in a process of its own (`gangline.kube.oidc`), which a time limit can end.
     `user` is the name of the user in `file`.
     """
 
@@ -224,14 +224,14 @@ class OidcToken(_Renewed):
         return json.dumps(settings, default=str).encode()
 
     def _stored(self) -> dict[str, Any]:
-        """What the kubeconfig says now; nothing where it can't be read."""
+        """The present content of the kubeconfig; nothing if it cannot be read."""
         try:
             return self._section(yaml.safe_load(self._file.read_text()))
         except (OSError, yaml.YAMLError, LookupError, TypeError, ValueError):
             return {}
 
     def _store(self, new: Mapping[str, str]) -> None:
-        """An issuer may take back the refresh-token that was used, so the file needs the new one; it may be read-only."""
+        """An issuer may revoke the refresh token that was used, so the file needs the new one; it may be read-only."""
         with suppress(OSError, yaml.YAMLError, LookupError, TypeError, ValueError):
             document = yaml.safe_load(self._file.read_text())
             self._section(document).update(new)
@@ -250,16 +250,16 @@ async def _run(
     seconds: float,
     given: bytes | None = None,
 ) -> bytes:
-    """What a program prints when it is given this; None: it shares the terminal. What it says beside that is for people only.
+    """The output of a program for this input; None: it shares the terminal. Its stderr is for people only.
 
-    Raises LoginError for a failure or when it takes longer, OSError where it can't be started. The program ends with this call.
+    Raises LoginError for a failure or when it takes longer, OSError if it cannot be started. The program ends with this call.
     """
     process = await asyncio.create_subprocess_exec(
         *command,
         env=environment,
         stdin=None if given is None else asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        stderr=None if sys.stderr.isatty() else asyncio.subprocess.DEVNULL,  # elsewhere it would end in a log
+        stderr=None if sys.stderr.isatty() else asyncio.subprocess.DEVNULL,  # elsewhere it would be logged
         start_new_session=given is not None,  # to end its children as well
     )
     try:
@@ -276,7 +276,7 @@ async def _run(
 
 
 def load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    # the ssl module only reads files; this one is private to us and gone at once
+    # the ssl module only reads files; this one is private to this process and deleted at once
     with tempfile.NamedTemporaryFile() as file:
         file.write(certificate + b"\n" + key)
         file.flush()
@@ -294,7 +294,7 @@ def _epoch(timestamp: str) -> float:
 
 
 def _jwt_expiry(token: str) -> float:
-    """When it expires, in seconds since the epoch; at once where that can't be read, never where it does not say."""
+    """Its expiry in seconds since the epoch; now if it cannot be read, never if it has none."""
     try:
         payload = token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))

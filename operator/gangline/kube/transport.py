@@ -1,6 +1,6 @@
-"""One request on the wire: credentials, timeouts, counting, and every failure as a typed error.
+"""One HTTP request: credentials, timeouts, counting, and every failure as a typed error.
 
-No retries, but for one: after a 401 the credentials are renewed and the request is sent once more.
+No retries, except one: after a 401 the credentials are renewed and the request is sent once more.
 
 Measured: a PATCH of 0.5 KB over TLS costs 5 to 10 % more CPU than with bare aiohttp on the same machine.
 """
@@ -24,7 +24,7 @@ from gangline.kube.config import Login, LoginError
 from gangline.kube.errors import ApiError, Unauthorized, Unavailable, from_response
 from gangline.kube.resources import Json, Resource
 
-#: a request body: JSON as text already, or something to serialise
+#: a request body: JSON as text already, or a value to serialise
 Body: TypeAlias = bytes | Mapping[str, Any] | list[Any]
 Query: TypeAlias = Mapping[str, str]
 #: called after every answer that is an error, with verb, resource and the error
@@ -32,7 +32,7 @@ Observer: TypeAlias = Callable[[str, Resource, ApiError], None]
 
 
 class Call(NamedTuple):
-    """One request, before it is dressed for the wire; `within` is its timeout in seconds."""
+    """One request, before headers and URL are added; `within` is its timeout in seconds."""
 
     verb: str
     resource: Resource
@@ -52,8 +52,8 @@ class Call(NamedTuple):
 class Transport:
     """Async context manager; one connection pool. Safe to share between any number of tasks of one event loop.
 
-    `connections` bounds the sockets, watches included (0 = no bound); `timeout` is seconds for a whole request unless
-    the call says otherwise. `requests` counts by (verb, plural[/subresource]).
+    `connections` bounds the sockets, watches included (0 = no bound); `timeout` is seconds for a whole request unless the call
+    overrides it. `requests` counts by (verb, plural[/subresource]).
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class Transport:
             self._session = None
 
     async def json(self, call: Call) -> Json:
-        """The object that the server answers with."""
+        """The object in the server's answer."""
         answer = await self.exchange(call)
         try:
             return bounded.load_shallow(answer)
-        except bounded.BadJsonError as error:  # something on the way speaks for the server
+        except bounded.BadJsonError as error:  # a proxy answers in the server's place
             raise Unavailable(0, "BadAnswer", f"the answer is not JSON: {error}") from error
 
     async def exchange(self, call: Call) -> bytes:
@@ -112,13 +112,13 @@ class Transport:
             return await _read(response)
 
     async def send(self, call: Call, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:  # noqa: ASYNC109
-        """An answer of 2xx with its body still to be read; anything else is raised."""
+        """An answer of 2xx with its body still to be read; any other answer is raised."""
         url = URL(f"{self.login.server}{call.path}{'?' + urlencode(call.query) if call.query else ''}", encoded=True)
         data = call.body if call.body is None or isinstance(call.body, bytes) else orjson.dumps(call.body)
         for last_try in (False, True):
             try:
                 headers = await self.login.headers()
-            except LoginError as error:  # an exec plugin or a token file that may come back
+            except LoginError as error:  # an exec plugin or a token file that may return
                 raise Unauthorized(0, "LoginFailed", str(error)) from error
             if data is not None:
                 headers = {**headers, "Content-Type": call.content_type}
@@ -168,7 +168,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 
 
 async def lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """The lines of a stream, however long (readline() has a limit that a large object breaks)."""
+    """The lines of a stream, however long (readline() has a limit that a large object exceeds)."""
     rest: list[bytes] = []
     async for chunk in response.content.iter_any():
         head, newline, tail = chunk.rpartition(b"\n")
@@ -195,12 +195,13 @@ def unavailable(error: BaseException) -> Unavailable:
     return Unavailable(0, name, str(error) or name, timeout=timeout)
 
 
-#: how the API server says that the user has no right to what it asked for
+#: the words of an API server whose RBAC refuses a request
 _NOT_GRANTED: Final = "is forbidden: User "
 
 
 def tell_refusals(say: Callable[..., object]) -> Observer:
-    """Says, once for each kind and verb, what RBAC does not grant. Webhooks and quotas refuse with 403, too, but single objects.
+    """Reports, once for each kind and verb, what RBAC does not grant. Webhooks and quotas refuse with 403, too, but single
+    objects.
 
     While it starts, an API server that does not know its roles yet refuses everything; that passes.
     """

@@ -1,1 +1,1 @@
-"""What users write: one model per kind and version, the CRD generator, conversion, quantities, names."""
+"""The API: one model per kind and version, the CRD generator, readers, conversion, admission rules, quantities, names."""

@@ -1,4 +1,4 @@
-"""Names on the wire: groups, labels, annotations, conditions, reasons. One place, so that a typo is one typo."""
+"""Names in the API: groups, labels, annotations, conditions, reasons."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ OWN_GROUP: Final = "gangline.io"
 V1ALPHA1: Final = f"{OWN_GROUP}/v1alpha1"
 
 # labels and annotations of Kueue
-#: label on jobs: the LocalQueue they wait in; in older manifests an annotation
+#: label on jobs: their LocalQueue; in older manifests an annotation
 QUEUE_NAME: Final = f"{GROUP}/queue-name"
 #: label on jobs: a WorkloadPriorityClass
 PRIORITY_CLASS: Final = f"{GROUP}/priority-class"
-#: label on jobs, seconds: they are stopped for good after running so long
+#: label on jobs, seconds: they are stopped for good after this runtime
 MAX_EXEC_TIME: Final = f"{GROUP}/max-exec-time-seconds"
 #: label or annotation on jobs: the name of a Workload that exists already
 PREBUILT_WORKLOAD: Final = f"{GROUP}/prebuilt-workload-name"
@@ -35,11 +35,11 @@ STOPPING: Final = f"{GROUP}/stopping"
 MIN_PARALLELISM: Final = f"{GROUP}/job-min-parallelism"
 #: annotation on Jobs, "true": completions follow parallelism when the job starts with fewer pods
 COMPLETIONS_EQUAL_PARALLELISM: Final = f"{GROUP}/job-completions-equal-parallelism"
-#: annotation on jobs and Workloads, comma-separated: nothing is admitted while a gate is named here
+#: annotation on jobs and Workloads, comma-separated: not admitted while a gate is listed here
 ADMISSION_GATED_BY: Final = f"{GROUP}/admission-gated-by"
 #: annotation on jobs and Workloads, a number: added to the priority
 PRIORITY_BOOST: Final = f"{GROUP}/priority-boost"
-#: annotation on Workloads: of Kueue, without effect here
+#: annotation on Workloads: Kueue's, without effect here
 ALLOWED_FLAVORS: Final = f"{GROUP}/workload-allowed-resource-flavors"
 #: finalizer on Workloads, ClusterQueues and ResourceFlavors: they are in use
 IN_USE_FINALIZER: Final = f"{GROUP}/resource-in-use"
@@ -64,61 +64,61 @@ TAS_LABEL: Final = f"{GROUP}/tas"
 TOPOLOGY_GATE: Final = f"{GROUP}/topology"
 
 # our own
-#: label on child Jobs, Services and pods: the GPUJob they belong to
+#: label on child Jobs, Services and pods: their GPUJob
 GPUJOB_LABEL: Final = f"{OWN_GROUP}/gpujob"
-#: label on child Jobs and pods: the role of the GPUJob that they are part of
+#: label on child Jobs and pods: their role of the GPUJob
 ROLE_LABEL: Final = f"{OWN_GROUP}/role"
-#: annotation on child Jobs: the admission and attempt that they run for
+#: annotation on child Jobs: their admission and attempt
 ADMISSION_DIGEST: Final = f"{OWN_GROUP}/admission"
 #: annotation on pods, duration: kwok completes the pod after that
 SIMULATED_RUNTIME: Final = f"{OWN_GROUP}/simulated-runtime"
 #: annotation on pods: kwok fails the pod with this exit code instead
 SIMULATED_EXIT_CODE: Final = f"{OWN_GROUP}/simulated-exit-code"
-#: annotation on nodes and pods: simulated failure, kwok stops playing them
+#: annotation on nodes and pods: simulated failure, kwok stops updating them
 SIMULATED_FAILURE: Final = f"{OWN_GROUP}/simulated-failure"
-#: annotation on pods: how long they take to stop
+#: annotation on pods: the time that they take to stop
 SIMULATED_SHUTDOWN: Final = f"{OWN_GROUP}/simulated-shutdown"
-#: annotation on jobs, duration: `gangline run` submits the job that much later
+#: annotation on jobs, duration: `gangline run` submits the job this much later
 SIMULATED_ARRIVAL: Final = f"{OWN_GROUP}/simulated-arrival"
-#: annotation on jobs, duration: how long their author expects them to run
+#: annotation on jobs, duration: their author's expected runtime
 EXPECTED_RUNTIME: Final = f"{OWN_GROUP}/expected-runtime"
-#: label on jobs: who submitted them, for forecasts where users share a namespace
+#: label on jobs: their user, for forecasts where users share a namespace
 USER: Final = f"{OWN_GROUP}/user"
 #: annotation on JobSets: each child Job runs alone in a domain of this node label
 EXCLUSIVE_TOPOLOGY: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-#: annotation on ResourceFlavors, "true": nodes are added when pods need them
+#: annotation on ResourceFlavors, "true": an autoscaler adds nodes when pods need them
 AUTOSCALED: Final = f"{OWN_GROUP}/autoscaled"
-#: scheduling gate of pods until it is known which domain they belong in
+#: scheduling gate of pods until their domain is known
 DOMAIN_GATE: Final = f"{OWN_GROUP}/domain"
 #: annotation on Workloads, JSON: {pod set: {"by": node label, "count": n}}: pod sets that take whole domains
 WHOLE_DOMAINS: Final = f"{OWN_GROUP}/whole-domains"
-#: annotation on jobs and Workloads, duration: how often the job saves its work
+#: annotation on jobs and Workloads, duration: the job's checkpoint interval
 CHECKPOINT_INTERVAL: Final = f"{OWN_GROUP}/checkpoint-interval"
-#: annotation on jobs and Workloads: "Restart" where a lost pod means that all pods must start anew, "Replace" where not
+#: annotation on jobs and Workloads: "Restart" if a lost pod means that all pods must start again, "Replace" if not
 NODE_LOSS: Final = f"{OWN_GROUP}/node-loss"
-#: annotation on Workloads, JSON: what was done when nodes failed (`gangline.api.read.swap_record`)
+#: annotation on Workloads, JSON: the record of swaps after node failures (`gangline.api.read.swap_record`)
 RECOVERY: Final = f"{OWN_GROUP}/recovery"
 #: annotation on pods: how often their gang was restarted before, within its admission
 ATTEMPT: Final = f"{OWN_GROUP}/attempt"
 #: annotation on jobs and pods: progress, such as `step=120 total=5000`
 PROGRESS: Final = f"{OWN_GROUP}/progress"
-#: annotation on pods: where `gangline.progress` reports to
+#: annotation on pods: the URL to which `gangline.progress` reports
 PROGRESS_URL: Final = f"{OWN_GROUP}/progress-url"
 #: annotation on jobs, duration: the job reports progress at least this often
 HEARTBEAT: Final = f"{OWN_GROUP}/heartbeat"
 #: annotation on jobs: "none" turns stall detection off
 STALL: Final = f"{OWN_GROUP}/stall"
-#: annotation on jobs: "none", or the only kinds of notifications that are sent about the job, comma-separated
+#: annotation on jobs: "none", or the kinds of notifications that are sent about the job, comma-separated
 NOTIFY: Final = f"{OWN_GROUP}/notify"
 #: annotation on jobs: the address for receivers whose URL contains {to}
 NOTIFY_TO: Final = f"{OWN_GROUP}/notify-to"
-#: annotation on pods that cannot be ended: the Workload that goes on without them
+#: annotation on pods that cannot end: the Workload that continues without them
 LEFT_BEHIND: Final = f"{OWN_GROUP}/left-behind"
 #: annotation on ClusterQueues: keeps v1beta1's reclaimOutOfCohort through conversion
 LEGACY_RECLAIM: Final = f"{OWN_GROUP}/reclaim-out-of-cohort"
-#: annotation on objects in v1beta2, JSON: what only v1beta1 has fields for
+#: annotation on objects in v1beta2, JSON: values for which only v1beta1 has fields
 V1BETA1_FIELDS: Final = f"{OWN_GROUP}/v1beta1-fields"
-#: annotation on objects in v1beta1, JSON: what only v1beta2 has fields for
+#: annotation on objects in v1beta1, JSON: values for which only v1beta2 has fields
 V1BETA2_FIELDS: Final = f"{OWN_GROUP}/v1beta2-fields"
 
 # condition types of a Workload
@@ -128,11 +128,11 @@ QUOTA_RESERVED: Final = "QuotaReserved"
 ADMITTED: Final = "Admitted"
 #: all pods are ready or have succeeded
 PODS_READY: Final = "PodsReady"
-#: the workload was stopped, or never started, and gives its quota back
+#: the workload was stopped, or never started, and releases its quota
 EVICTED: Final = "Evicted"
 #: it was evicted to make room for another one; the reason says by which rule
 PREEMPTED: Final = "Preempted"
-#: it is back in its queue after an eviction; False while it has to wait for that
+#: it is requeued after an eviction; False while it backs off
 REQUEUED: Final = "Requeued"
 #: the job has ended
 FINISHED: Final = "Finished"
@@ -141,14 +141,14 @@ RECOVERED: Final = "Recovered"
 DEACTIVATION_TARGET: Final = "DeactivationTarget"
 #: a queue takes workloads, a policy is in force
 ACTIVE: Final = "Active"
-#: the workload was started before one that goes first and has a reservation; Gangline only
+#: the workload was backfilled: started before one that precedes it and has a reservation; Gangline only
 BACKFILLED: Final = "Backfilled"
 #: it runs longer than forecast; the reason says by how much; Gangline only
 OVERRUN: Final = "Overrun"
-#: it hangs; the reason says what is done about it, or how it is known that it does not; Gangline only
+#: it hangs; the reason is the action, or how it is known that it does not; Gangline only
 STALLED: Final = "Stalled"
 
 LOCAL_QUEUE_DEFAULT: Final = "default"
 SYSTEM_NAMESPACE: Final = "gangline-system"
-#: namespaces whose objects Gangline never touches
+#: namespaces whose objects Gangline never changes
 EXCLUDED_NAMESPACES: Final = ("kube-system", SYSTEM_NAMESPACE)

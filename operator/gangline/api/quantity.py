@@ -1,4 +1,4 @@
-"""Kubernetes quantities and Go durations, strict, in the integers and seconds that Gangline counts in.
+"""Kubernetes quantities and Go durations, parsed strictly, as the integers and seconds that Gangline uses.
 
 `parse` and `format` are inverse on canonical text: `format(parse(t, r), r)` is what Kubernetes itself would print.
 """
@@ -12,7 +12,7 @@ from typing import Final
 from gangline import bounded
 from gangline.engine.model import UNLIMITED
 
-#: What a quantity looks like; also the `pattern` of every quantity field in the CRDs.
+#: The syntax of a quantity; also the `pattern` of every quantity field in the CRDs.
 PATTERN: Final = (
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
     r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
@@ -39,9 +39,9 @@ class QuantityError(ValueError):
 
 
 def parse(value: str | int | float, resource: str = "") -> int:
-    """The amount in engine units: milli-units for cpu, whole units for all else; rounded away from zero.
+    """The amount in engine units: milli-units for cpu, whole units for all others; rounded away from zero.
 
-    Saturates at ±`UNLIMITED`. Raises QuantityError for anything Kubernetes would not accept.
+    Saturates at ±`UNLIMITED`. Raises QuantityError for a text that Kubernetes would not accept.
     """
     if isinstance(value, str):
         return _parse_text(value, resource == "cpu")
@@ -69,7 +69,7 @@ def format(amount: int, resource: str = "") -> str:
 
 
 def is_bytes(resource: str) -> bool:
-    """Whether Kubernetes counts this resource in bytes and so prints it with binary suffixes."""
+    """Whether Kubernetes counts this resource in bytes and therefore prints it with binary suffixes."""
     return resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
 
 

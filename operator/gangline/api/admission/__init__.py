@@ -1,7 +1,7 @@
-"""Defaulting and validation of everything that users write: pure functions on JSON.
+"""Defaulting and validation of all objects that users write: pure functions on JSON.
 
-`default` completes an object as it is stored, `validate` says what is wrong with it; both look the kind up in `KINDS`.
-What a rule must know of the rest of the cluster it asks the `Context`.
+`default` completes an object as it is stored, `validate` reports its errors; both look the kind up in `KINDS`. A rule asks the
+`Context` for facts of the cluster.
 
 More than a dozen modules: one for each kind, and one for each rule that several kinds share.
 """
@@ -64,7 +64,7 @@ class UnknownKindError(LookupError):
 def default(obj: Json, old: Json | None, context: Context) -> Result:
     """A completed copy of `obj` and warnings for its author. `old` is None at creation. Raises UnknownKindError.
 
-    Defaulting twice is defaulting once.
+    Idempotent.
     """
     rules = _rules(obj)
     if _is_leaving(obj):
@@ -75,7 +75,7 @@ def default(obj: Json, old: Json | None, context: Context) -> Result:
 
 
 def validate(obj: Json, old: Json | None, context: Context) -> list[FieldError]:
-    """What is wrong with `obj`, as a new object (`old` is None) or as a change of `old`. Raises UnknownKindError."""
+    """The errors of `obj`, as a new object (`old` is None) or as a change of `old`. Raises UnknownKindError."""
     rules = _rules(obj)
     return [] if _is_leaving(obj) else rules.validate(obj, old, context)
 
@@ -91,5 +91,5 @@ def _rules(obj: Json) -> Rules:
 
 
 def _is_leaving(obj: Json) -> bool:
-    """An object that is being deleted can only lose its finalizers, and nothing may stand in the way of that."""
+    """An object that is being deleted can only lose its finalizers, and no rule may prevent that."""
     return metadata(obj).get("deletionTimestamp") is not None

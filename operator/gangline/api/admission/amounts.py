@@ -14,7 +14,7 @@ LARGEST: Final = 2**63 - 1
 
 _FORM: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _TOO_LARGE: Final = "must be less than 2^63 in the units that quota is counted in"
-#: no honest quantity is longer; parsing an arbitrarily long number would cost time
+#: longer than any meaningful quantity; parsing an arbitrarily long number would cost time
 _LONGEST: Final = 64
 
 _NUMBER: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?")
@@ -28,7 +28,7 @@ _SUFFIXES: Final = {
 
 
 class BadAmountError(ValueError):
-    """A quantity that can't be counted; the text says why."""
+    """A quantity that cannot be counted; the text says why."""
 
 
 def amount(value: object, resource: str) -> int:
@@ -42,7 +42,7 @@ def amount(value: object, resource: str) -> int:
 
 
 def exact(value: object) -> Fraction:
-    """The quantity as a number, unrounded, of either sign: before any unit is chosen."""
+    """The quantity as a number, unrounded, of either sign, before conversion to a unit."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)) or len(str(value)) > _LONGEST:
         raise BadAmountError(_FORM)
     match = _NUMBER.fullmatch(str(value))
@@ -62,7 +62,7 @@ def amount_or_none(value: object, resource: str) -> int | None:
 
 
 def check(path: str, value: object, resource: str) -> list[FieldError]:
-    """A quantity that must be there and be valid."""
+    """A required, valid quantity."""
     if value is None:
         return [required(path)]
     try:

@@ -26,7 +26,7 @@ TEMPLATE_PATH: Final = "spec.template"
 
 
 def pods_count(job: Json) -> int:
-    """How many pods run at once: the size of the gang."""
+    """The number of concurrent pods: the size of the gang."""
     parallelism = whole(spec(job).get("parallelism"), 1)
     return min(parallelism, whole(spec(job).get("completions"), parallelism))
 
@@ -39,7 +39,7 @@ def _check(job: Json, old: Json | None) -> list[FieldError]:
         errors += _minimum(job)
     if old is None or template != spec(old).get("template"):
         errors += pods.check_template(TEMPLATE_PATH, template)
-    if old is None or jobs.SPEC_SUSPEND.read(job):  # a started job may run with fewer pods than it was written for
+    if old is None or jobs.SPEC_SUSPEND.read(job):  # a started job may run with fewer pods than its user wrote
         errors += topology_request.check_template(TEMPLATE_PATH, template, pods_count(job))
     errors += _elastic(job, template)
     return errors if old is None else errors + _update(job, old)
@@ -50,7 +50,7 @@ def _annotation(job: Json, name: str) -> object:
 
 
 def _gang(job: Json, old: Json | None) -> list[FieldError]:
-    """A queued job must start some pod; zero completions are fine, such a job is complete at once."""
+    """A queued job must start some pod; zero completions are valid, since such a job is complete at once."""
     body = spec(job)
     unchanged = old is not None and spec(old).get("parallelism") == body.get("parallelism")
     running = not jobs.SPEC_SUSPEND.read(job)
@@ -122,7 +122,7 @@ def _update(job: Json, old: Json) -> list[FieldError]:
 
 
 def _grown(job: Json, old: Json) -> bool:
-    """More pods run at once than before. With partial admission the change is refused instead."""
+    """More concurrent pods than before. With partial admission the change is refused instead."""
     return names.MIN_PARALLELISM not in annotations_of(old) and pods_count(job) > pods_count(old)
 
 

@@ -83,7 +83,7 @@ def _fungibility(fungibility: Json) -> list[FieldError]:
 
 
 def _checks(queue: Json, old: Json | None) -> list[FieldError]:
-    """`onFlavors` must name flavors of this queue; what was already stored so may stay while the flavors stay."""
+    """`onFlavors` must name flavors of this queue; stored names may stay while the flavors do."""
     flavors = dict.fromkeys(quotas.flavor_names(spec(queue).get("resourceGroups")))
     kept: set[str] = set()
     if old is not None and set(flavors) == set(quotas.flavor_names(spec(old).get("resourceGroups"))):

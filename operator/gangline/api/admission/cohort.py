@@ -1,4 +1,4 @@
-"""Cohort. A cycle among cohorts is not rejected here: it makes the tree inactive, as in Kueue."""
+"""Cohort. A cycle among cohorts is not refused here: it makes the tree inactive, as in Kueue."""
 
 from __future__ import annotations
 

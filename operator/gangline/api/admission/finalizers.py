@@ -1,4 +1,4 @@
-"""The finalizer that keeps a ClusterQueue or ResourceFlavor until nobody uses it any more."""
+"""The finalizer that keeps a ClusterQueue or ResourceFlavor while it is in use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gangline.api.admission.findings import Json, fill, listing
 
 
 def keep_while_in_use(obj: Json, old: Json | None) -> None:
-    """Set the finalizer at creation; who removes it later has a reason to."""
+    """Set the finalizer at creation; a later removal is respected."""
     if old is not None:
         return
     meta = fill(obj, "metadata")

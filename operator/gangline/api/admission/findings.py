@@ -1,8 +1,7 @@
-"""The words of admission: what a rule is given, what it finds, and how it reads JSON that nobody has checked yet.
+"""The common types of admission rules: their inputs, their findings, and accessors for unchecked JSON.
 
-Defaulting runs before the API server has validated an object against its schema, so a rule may meet any JSON at any
-place. The accessors here turn what has the wrong shape into an empty value: the schema reports the shape, the rules
-report the sense.
+Defaulting runs before the API server has validated an object against its schema, so a rule may meet any JSON at any place. The
+accessors here turn a value of the wrong type into an empty one: the schema reports the type, the rules report the content.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ NOT_FOUND: Final = "FieldValueNotFound"
 TOO_MANY: Final = "FieldValueTooMany"
 WRONG_TYPE: Final = "FieldValueTypeInvalid"
 
-#: what a field error's text starts with, as Kubernetes writes it
+#: the beginning of a field error's text, as in Kubernetes
 _TITLES: Final = {
     INVALID: "Invalid value",
     REQUIRED: "Required value",
@@ -40,11 +39,11 @@ _TITLES: Final = {
 IMMUTABLE: Final = "field is immutable"
 NEGATIVE: Final = "must be greater than or equal to 0"
 
-#: stands for "no value to show": objects and lists that would only clutter the message
+#: stands for "no value to show": objects and lists would only clutter the message
 NOTHING: Final = object()
-#: longer values are cut in messages, so that a megabyte of annotation does not come back in an error
+#: longer values are cut in messages, so that an error does not repeat a megabyte of annotation
 _SHOWN: Final = 256
-#: so many supported values are named in a message
+#: number of supported values that a message lists
 _MOST_CHOICES: Final = 32
 
 
@@ -59,7 +58,7 @@ class FieldError:
 
     @property
     def detail(self) -> str:
-        """The message without the path: a StatusCause carries the path apart."""
+        """The message without the path, which a StatusCause has separately."""
         parts = [_TITLES[self.reason]]
         if self.value is not NOTHING:
             parts.append(_shown(self.value))
@@ -95,7 +94,7 @@ def forbidden(path: str, message: str) -> FieldError:
 
 
 def not_supported(path: str, value: object, choices: Collection[str]) -> FieldError:
-    """Of very many choices the first ones are named: they are the user's own, and so may be the errors."""
+    """Of many choices the first ones are listed: choices are the user's own, and so may be numerous."""
     named = ", ".join(f'"{choice}"' for choice in islice(choices, _MOST_CHOICES))
     more = f" and {len(choices) - _MOST_CHOICES} more" if len(choices) > _MOST_CHOICES else ""
     return FieldError(path, value, f"supported values: {named}{more}", NOT_SUPPORTED)
@@ -132,19 +131,19 @@ def _no_owner(namespace: str, reference: Json, child: Json) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a rule may ask of the cluster. The answers come from outside, so that the rules stay pure."""
+    """The facts of the cluster that a rule may ask for. The answers come from outside, so that the rules stay pure."""
 
-    #: is there a LocalQueue of this (namespace, name)?
+    #: whether there is a LocalQueue of this (namespace, name)
     local_queue_exists: Callable[[str, str], bool] = _no_local_queue
-    #: is there a WorkloadPriorityClass of this name?
+    #: whether there is a WorkloadPriorityClass of this name
     priority_class_exists: Callable[[str], bool] = _no_priority_class
-    #: does the owner behind this (namespace, owner reference), or an ancestor of it, wait in a queue, and make this child?
+    #: whether the owner in this (namespace, owner reference), or an ancestor of it, is in a queue, and creates this child
     owner_is_queued: Callable[[str, Json, Json], bool] = _no_owner
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A defaulted object and what its author should be told."""
+    """A defaulted object and warnings for its author."""
 
     obj: Json
     warnings: tuple[str, ...] = ()
@@ -171,7 +170,7 @@ class Rules:
 
 
 def mapping(value: object) -> Json:
-    """`value` if it is an object, else an empty one. Never to be written to."""
+    """`value` if it is an object, else an empty one. Not to be modified."""
     return cast(Json, value) if isinstance(value, dict) else {}
 
 
@@ -180,7 +179,7 @@ def listing(value: object) -> list[Any]:
 
 
 def objects(value: object) -> list[Json]:
-    """The entries of a list as objects; indices stay true because a wrong entry reads as an empty object."""
+    """The entries of a list as objects; a wrong entry reads as an empty object, so indices stay correct."""
     return [mapping(entry) for entry in listing(value)]
 
 
@@ -189,7 +188,7 @@ def text(value: object) -> str:
 
 
 def whole(value: object, default: int) -> int:
-    """An integer field, or `default` where it is missing or no integer."""
+    """An integer field, or `default` if it is missing or not an integer."""
     return value if isinstance(value, int) and not isinstance(value, bool) else default
 
 
@@ -210,7 +209,7 @@ def annotations_of(obj: Json | None) -> Json:
 
 
 def fill(parent: Json, key: str) -> Json | None:
-    """The object at `key`, made if it is missing, to be written to; None where something else is in its place."""
+    """The object at `key`, created if it is missing, to be modified; None if another value is there."""
     if parent.get(key) is None:
         parent[key] = {}
     child: object = parent[key]

@@ -1,6 +1,6 @@
-"""GPUJob: a gang of roles. What the user wrote stays as it is; the short form is read, not expanded.
+"""GPUJob: a gang of roles. The user's spec is not changed; the short form is read, not expanded.
 
-Enumerations and plain patterns are left to the schema; here is what it can't say.
+The schema checks enumerations and plain patterns; the rules here check the rest.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from gangline.api.admission.findings import (
     whole,
 )
 
-MAX_ROLES: Final = 18  # as many pod sets as a Workload has room for
+MAX_ROLES: Final = 18  # the most pod sets of a Workload
 MAX_REPLICAS: Final = 100_000
 
 #: the short form: one role called "worker"
 SHORT_FORM: Final = ("workers", "minWorkers", "gpusPerWorker", "template")
-#: what a running gang can't change under its own feet
+#: fields that cannot change while the gang runs
 _SHAPE: Final = ("roles", *SHORT_FORM, "framework", "gpuResource", "topology")
 
 
 @dataclass(frozen=True, slots=True)
 class _Role:
-    """One role with the places its fields are written at."""
+    """One role with the paths of its fields."""
 
     path: str
     replicas_path: str
@@ -154,7 +154,7 @@ def _count(path: str, value: object, *, lowest: int, highest: int) -> list[Field
 
 
 def _partial(roles: list[_Role]) -> list[FieldError]:
-    """A Workload can shrink one pod set only."""
+    """Only one pod set of a Workload can shrink."""
     shrinking = [role for role in roles if role.minimum is not None]
     if len(shrinking) <= 1:
         return []
@@ -167,7 +167,7 @@ def _resource(body: Json) -> list[FieldError]:
 
 
 def _runtime(runtime: Json) -> list[FieldError]:
-    """Hints that contradict the limit, or are only half given, help nobody."""
+    """Hints that contradict the limit, or are incomplete, are refused."""
     errors: list[FieldError] = []
     for field in ("expected", "limit", "checkpointInterval"):
         errors += syntax.duration(f"spec.runtime.{field}", runtime.get(field))

@@ -1,7 +1,7 @@
-"""What every job kind has in common: queue name, priority class, suspension, gates.
+"""Rules of all job kinds: queue name, priority class, suspension, gates.
 
-A kind's module builds its `Rules` with `job_rules`, giving only what differs. To Gangline a job is held while
-`spec.suspend` is true; a kind that keeps it elsewhere passes its own `Suspension`.
+A kind's module builds its `Rules` with `job_rules`, passing only what differs. A job is suspended while `spec.suspend` is true;
+a kind that keeps it elsewhere passes its own `Suspension`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ELASTIC: Final = f"{names.GROUP}/elastic-job"
 LONGEST_GATE: Final = 63
 WORKLOAD_PRIORITY_DEFAULT: Final = "default"
 
-#: kinds whose objects may wait in a queue and then own others: a child of a queued one is never queued itself
+#: kinds whose objects may wait in a queue and own others: a child of a queued one is never queued itself
 QUEUED_OWNERS: Final = frozenset(
     {
         (names.OWN_GROUP, "GPUJob"),
@@ -74,7 +74,7 @@ GATED_PATH: Final = annotation_path(names.ADMISSION_GATED_BY)
 
 
 def queue_name(job: Json | None) -> str:
-    """The LocalQueue a job asks for; the label wins over the annotation of older manifests. "" = none."""
+    """The LocalQueue of a job; the label has precedence over the annotation of older manifests. "" = none."""
     return text(labels_of(job).get(names.QUEUE_NAME)) or text(annotations_of(job).get(names.QUEUE_NAME))
 
 
@@ -96,7 +96,7 @@ def could_be_queued(owner: Json) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """Where a kind keeps its switch."""
+    """Where a kind keeps its suspend field."""
 
     read: Callable[[Json], bool]
     hold: Callable[[Json], None]
@@ -129,7 +129,7 @@ def job_rules(
     grown: Grown | None = None,
     checked_without_queue: bool = False,
 ) -> Rules:
-    """The rules of a job kind. A job that names no queue is nobody's business, unless the kind is our own.
+    """The rules of a job kind. A job without a queue is not managed, unless the kind is our own.
 
     `grown` is given for a kind whose size may change while it runs.
     """
@@ -164,9 +164,9 @@ def _default(job: Json, context: Context, suspension: Suspension) -> list[str]:
 
 
 def _hold_what_grew(job: Json, old: Json, suspension: Suspension, grown: Grown) -> list[str]:
-    """A running job that asks for more pods is held in the same write, so that none of them starts without quota.
+    """A running job that asks for more pods is suspended in the same write, so that none of them starts without quota.
 
-    The operator would hold it all the same, as Kueue does, but only after the pods of the new size have started.
+    The operator would suspend it too, as Kueue does, but only after the pods of the new size have started.
     """
     if not queue_name(job) or suspension.read(job) or not grown(job, old):
         return []
@@ -177,13 +177,13 @@ def _hold_what_grew(job: Json, old: Json, suspension: Suspension, grown: Grown) 
 
 
 def _normalise_queue(job: Json) -> list[str]:
-    """Copy the queue named by annotation to the label, from where everybody reads it."""
+    """Copy the queue named by annotation to the label, which all other code reads."""
     label, annotation = text(labels_of(job).get(names.QUEUE_NAME)), text(annotations_of(job).get(names.QUEUE_NAME))
     if not annotation or annotation == label:
         return []
     if label:
         return [f'the {names.QUEUE_NAME} annotation "{annotation[:63]}" is ignored: the label says "{label}"']
-    if not syntax.label_value_faults(annotation):  # else validation names what is wrong with the annotation
+    if not syntax.label_value_faults(annotation):  # else validation reports the error in the annotation
         _set_label(job, names.QUEUE_NAME, annotation)
     return []
 

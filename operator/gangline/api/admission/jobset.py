@@ -1,6 +1,6 @@
 """JobSet: replicated Jobs, each of which becomes a pod set.
 
-What a JobSet may look like otherwise, and that it does not change while it runs, is for JobSet's own webhook to say.
+JobSet's own webhook checks its other fields, and that it does not change while it runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gangline.api.admission.findings import (
 )
 
 LIST_PATH: Final = "spec.replicatedJobs"
-MAX_GROUPS: Final = 18  # as many pod sets as a Workload has room for
+MAX_GROUPS: Final = 18  # the most pod sets of a Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,9 @@ def _pod_set_names(groups: list[_Group]) -> list[FieldError]:
 
 
 def _grown(job: Json, old: Json) -> bool:
-    """Some group has more pods than before, or is new. JobSet's own webhook refuses that; where it is missing, we hold."""
+    """Some group has more pods than before, or is new. JobSet's own webhook refuses that; without it, the JobSet is
+    suspended.
+    """
     before = {group.name: group.count for group in _groups(old)}
     return any(group.count > before.get(group.name, 0) for group in _groups(job))
 
@@ -100,7 +102,7 @@ _COMMON: Final[Rules] = jobs.job_rules(_check, grown=_grown)
 
 
 def _default(job: Json, old: Json | None, context: Context) -> list[str]:
-    """As every job; but where the pods' label names a priority class, the default one must not take its place."""
+    """As for every job; but if the pods' label names a priority class, the default one must not replace it."""
     if any(labels_of(group.template).get(names.PRIORITY_CLASS) for group in _groups(job)):
         context = replace(context, priority_class_exists=_no_class)
     return _COMMON.default(job, old, context)

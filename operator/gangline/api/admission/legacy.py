@@ -1,8 +1,8 @@
 """The recipe form of a v1beta1 ClusterQueue.
 
-Published GKE recipes carry ClusterQueues that Kueue's own schema rejects: resource groups without `coveredResources`,
-no `namespaceSelector`, and `preemption.reclaimOutOfCohort`. What they mean is plain, so it is filled in, and the author
-is told. Nothing here touches a ClusterQueue that is written in full.
+Published GKE recipes have ClusterQueues that Kueue's own schema refuses: resource groups without `coveredResources`, no
+`namespaceSelector`, and `preemption.reclaimOutOfCohort`. Their meaning is clear, so it is filled in, with a warning to the
+author. A complete ClusterQueue is not changed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gangline.api.admission.findings import Json, fill, listing, mapping, object
 #: the API server cuts a longer warning
 _LONGEST_WARNING: Final = 256
 
-#: The schema fills in Never before a webhook sees the object, so Never can't be told from nothing: both give way.
+#: The schema sets Never before a webhook sees the object, so Never cannot be distinguished from absent: both are replaced.
 _UNSET: Final = (None, "", "Never")
 
 
@@ -29,7 +29,7 @@ def is_legacy(queue: Json) -> bool:
 
 
 def complete(queue: Json) -> list[str]:
-    """Fill in what the recipe form leaves out. Returns at most one warning; doing it twice changes nothing."""
+    """Fill in what the recipe form leaves out. Returns at most one warning. Idempotent."""
     if not is_legacy(queue):
         return []
     done = [*_resources(spec(queue)), *_selector(spec(queue)), *_preemption(spec(queue))]
@@ -41,7 +41,7 @@ def _lacks_resources(group: Json) -> bool:
 
 
 def _resources(body: Json) -> list[str]:
-    """Each group covers what its flavors list, in the order of the first flavor."""
+    """Each group covers the resources of its flavors, in the order of the first flavor."""
     taken: list[str] = []
     for group in objects(body.get("resourceGroups")):
         if not _lacks_resources(group):

@@ -1,4 +1,4 @@
-"""Pod templates, as far as queueing depends on them: somebody must run, and what they ask for must be countable."""
+"""Pod templates, as far as queueing depends on them: there must be a pod, and its requests must be countable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONTAINER_LISTS: Final = ("initContainers", "containers")
 def check_requests(path: str, template: Json) -> list[FieldError]:
     """Requests, limits and overhead of a template's pod: valid, not negative, no reserved name.
 
-    Schemas leave templates open, so the shape of what is read here is checked here too.
+    Schemas leave templates open, so the types of the values read here are checked here too.
     """
     body = mapping(template.get("spec"))
     errors: list[FieldError] = []
@@ -48,7 +48,7 @@ def _resources(path: str, value: object) -> list[FieldError]:
 
 
 def _amounts(path: str, value: object, *, reserved: bool) -> list[FieldError]:
-    """A map of resource name to quantity; `reserved` also rejects the name of what we count ourselves."""
+    """A map of resource name to quantity; `reserved` also refuses the name of the resource that we count ourselves."""
     if not isinstance(value, dict | None):
         return [wrong_type(path, value, "must be an object of quantities by resource")]
     errors: list[FieldError] = []
@@ -60,7 +60,7 @@ def _amounts(path: str, value: object, *, reserved: bool) -> list[FieldError]:
 
 
 def check_template(path: str, template: Json) -> list[FieldError]:
-    """A template that a job brings: it also needs a container."""
+    """The template of a job: it also needs a container."""
     errors = check_requests(path, template)
     if not objects(mapping(template.get("spec")).get("containers")):
         errors.append(required(f"{path}.spec.containers", "a pod needs at least one container"))

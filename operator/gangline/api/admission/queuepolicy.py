@@ -1,4 +1,4 @@
-"""QueuePolicy: what a ClusterQueue can't say. Types, enumerations and patterns are the schema's; here is the rest."""
+"""QueuePolicy: the schema checks types, enumerations and patterns; the rules here check the rest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gangline.api.admission.findings import (
 )
 from gangline.engine import HOLD_QUOTA
 
-#: chances that make no sense at their ends: a runtime that is exceeded always, or never
+#: probabilities that are invalid at their ends: a runtime that is exceeded always, or never
 CHANCES: Final = (("backfill", "quantiles", "running"), ("backfill", "quantiles", "candidate"), ("overrun", "warnAt"))
 #: of a forecast, or of one over the other
 FACTORS: Final = (("order", "ageWeight"), ("backfill", "overdueFactor"), ("overrun", "overdueFactor"))
@@ -56,7 +56,7 @@ def validate(policy: Json, old: Json | None, context: Context) -> list[FieldErro
 
 
 def _factor(path: str, value: object) -> list[FieldError]:
-    """Nothing is overdue before its forecast is over."""
+    """No run is overdue before its forecast is over."""
     if value is None:
         return []
     try:
@@ -98,7 +98,7 @@ def _fixes(fixes: Json) -> list[FieldError]:
 
 
 def _hold_quota(preemption: Json, fixes: Json) -> list[FieldError]:
-    """The field and the fix are two words for one thing."""
+    """The field and the fix are two names for one setting."""
     if preemption.get("holdQuota") is False and HOLD_QUOTA in listing(fixes.get("enable")):
         return [invalid("spec.preemption.holdQuota", False, f"can't be false with {HOLD_QUOTA} in spec.fixes.enable")]
     return []

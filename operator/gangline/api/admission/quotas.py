@@ -1,4 +1,4 @@
-"""Resource groups and fair-sharing weights: what ClusterQueues and Cohorts have in common."""
+"""Resource groups and fair-sharing weights: shared by ClusterQueues and Cohorts."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class QuotaRules:
     """How strict the limits are for the kind at hand."""
 
     has_parent: bool
-    parent_word: str  # what the parent is called in messages
+    parent_word: str  # the parent's name in messages
     lending_within_nominal: bool
 
 
 def check_groups(path: str, value: object, rules: QuotaRules) -> list[FieldError]:
-    """`spec.resourceGroups`: each resource and each flavor once, quotas and limits that make sense."""
+    """`spec.resourceGroups`: each resource and each flavor once, consistent quotas and limits."""
     groups = objects(value)
     errors: list[FieldError] = []
     resources: set[str] = set()
@@ -134,7 +134,7 @@ def _totals(path: str, groups: list[Json]) -> list[FieldError]:
 
 
 def check_weight(path: str, value: object) -> list[FieldError]:
-    """`spec.fairSharing.weight`: 0, or large enough to be told from 0. A missing one is 1."""
+    """`spec.fairSharing.weight`: 0, or large enough to be distinguished from 0. A missing one is 1."""
     if value is None:
         return []
     try:

@@ -1,4 +1,4 @@
-"""What Kubernetes accepts as a name, a label, a selector, a taint or a toleration, with its own error texts."""
+"""Kubernetes' rules for names, labels, selectors, taints and tolerations, with its own error texts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PATH: Final = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
 
 #: characters of the longest `domain/path`
 _LONGEST_PATH: Final = 1024
-#: characters of the longest number that is looked at
+#: characters of the longest number that is parsed
 _LONGEST_INT: Final = 100
 
 _LABEL_RULE: Final = (
@@ -64,7 +64,7 @@ def _too_long(limit: int) -> str:
 
 
 def dns_label_faults(value: str) -> list[str]:
-    """Why `value` is no RFC 1123 label; empty if it is one."""
+    """Why `value` is not an RFC 1123 label; empty if it is one."""
     faults = [_too_long(63)] if len(value) > 63 else []
     if not _LABEL.fullmatch(value):
         faults.append(_LABEL_RULE)
@@ -243,7 +243,7 @@ def go_bool(value: str) -> bool:
 
 
 def duration(path: str, value: object) -> list[FieldError]:
-    """A Go duration that is not negative, such as `90s` or `1h30m`. A missing one is fine."""
+    """A Go duration that is not negative, such as `90s` or `1h30m`. A missing one is valid."""
     if value is None:
         return []
     try:

@@ -1,4 +1,4 @@
-"""The topology annotations on a pod template: which may stand together, and what they may say."""
+"""The topology annotations of a pod template: allowed combinations and values."""
 
 from __future__ import annotations
 

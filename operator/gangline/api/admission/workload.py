@@ -1,4 +1,4 @@
-"""Workload: the gang as the queue sees it. Its defaults (a pod set is called main, …) are all in the schema."""
+"""Workload: the gang in the queue. Its defaults (a pod set is called main, …) are all in the schema."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _counts(path: str, pod_set: Json) -> list[FieldError]:
 
 
 def _update(workload: Json, old: Json) -> list[FieldError]:
-    """What holds quota keeps its shape, its queue and the source of its priority."""
+    """A workload with quota keeps its shape, its queue and the source of its priority."""
     if not workload_status.has_quota(old):
         return []
     new_spec, old_spec = spec(workload), spec(old)
@@ -95,7 +95,7 @@ def _update(workload: Json, old: Json) -> list[FieldError]:
 
 
 def _only_scales_down(old_spec: Json, new_spec: Json) -> bool:
-    """An elastic job may give pods back: the same pod sets, each with no more pods than before."""
+    """An elastic job may release pods: the same pod sets, each with at most as many pods as before."""
     before, after = objects(old_spec.get("podSets")), objects(new_spec.get("podSets"))
     if len(before) != len(after):
         return False

@@ -1,7 +1,7 @@
-"""The status of a Workload: the rules that admission, reclaiming and admission checks must keep.
+"""The status of a Workload: rules for admission, reclaiming and admission checks.
 
-The operator's own status writes obey them by construction and pass through no webhook; the rules are for those of
-others.
+The operator's own status writes obey them by construction and pass through no webhook; the rules are for writes of other
+clients.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gangline.api.admission.findings import (
     whole,
 )
 
-#: parts of a pod set assignment that may be filled in or moved after admission
+#: parts of a pod set assignment that may be set or changed after admission
 _MOVABLE = ("topologyAssignment", "delayedTopologyRequest")
 
 
@@ -110,7 +110,7 @@ def _cluster(state: Json) -> list[FieldError]:
 
 
 def _admission_update(workload: Json, old: Json) -> list[FieldError]:
-    """An admission is set or cleared as a whole; only placements may move within it."""
+    """An admission is set or cleared as a whole; only placements may change within it."""
     new_admission, old_admission = status(workload).get("admission"), status(old).get("admission")
     if not new_admission or not old_admission or _settled(new_admission) == _settled(old_admission):
         return []
@@ -126,7 +126,7 @@ def _settled(admission: object) -> Json:
 
 
 def _reclaimable_update(workload: Json, old: Json) -> list[FieldError]:
-    """While quota is held, pods given back stay given back."""
+    """While quota is held, released pods stay released."""
     if not (has_quota(workload) and has_quota(old)):
         return []
     after = {
@@ -145,7 +145,7 @@ def _reclaimable_update(workload: Json, old: Json) -> list[FieldError]:
 
 
 def _checks_update(workload: Json, old: Json) -> list[FieldError]:
-    """What a ready check has told the job stays told."""
+    """The updates of a ready check stay the same."""
     before = {text(check.get("name")): check for check in objects(status(old).get("admissionChecks"))}
     errors: list[FieldError] = []
     for i, check in enumerate(objects(status(workload).get("admissionChecks"))):

@@ -1,1 +1,1 @@
-"""How each kind changes between v1beta1 and v1beta2: one module per kind, used by `gangline.api.convert.conversion`."""
+"""The differences of each kind between v1beta1 and v1beta2: one module per kind, used by `gangline.api.convert.conversion`."""

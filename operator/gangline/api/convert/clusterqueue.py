@@ -1,8 +1,7 @@
 """ClusterQueue between versions, the legacy recipe form included.
 
-A recipe leaves out what v1beta2 requires: it is derived here, and what was derived is noted, so that reading the object in
-v1beta1 shows what was written. A note counts only while the derived value still stands: whoever changes it in v1beta2
-has the last word.
+A recipe leaves out fields that v1beta2 requires: they are derived here and noted, so that reading the object in v1beta1 shows
+what was written. A note counts only while the derived value is unchanged: a change in v1beta2 has precedence.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, Final
 from gangline.api.convert.fields import Json, items, listing, make, mapping, move, own, own_items, rename
 from gangline.api.convert.notes import Shape, is_time
 
-#: where the notes keep what v1beta2 has no field for
+#: the key of the notes on fields that v1beta2 lacks
 RECLAIM: Final = "reclaimOutOfCohort"
 _COVERED: Final = "derivedCoveredResources"
 _SELECTOR: Final = "derivedNamespaceSelector"
@@ -41,7 +40,7 @@ _PREEMPTS: Final = "LowerPriority"
 
 
 def upgrade(queue: Json, restored: Json) -> Json:
-    """Turns a v1beta1 queue into v1beta2, in place; returns the notes. `restored` is what `downgrade` noted."""
+    """Turn a v1beta1 queue into v1beta2, in place. Returns the notes. `restored` are the notes of `downgrade`."""
     notes: Json = {}
     spec = own(queue, "spec")
     if spec is not None:
@@ -59,7 +58,7 @@ def upgrade(queue: Json, restored: Json) -> Json:
 
 
 def downgrade(queue: Json, restored: Json) -> Json:
-    """Turns a v1beta2 queue into v1beta1, in place; returns the notes. `restored` is what `upgrade` noted."""
+    """Turn a v1beta2 queue into v1beta1, in place. Returns the notes. `restored` are the notes of `upgrade`."""
     notes: Json = {}
     spec = own(queue, "spec")
     if spec is not None:
@@ -79,7 +78,7 @@ def downgrade(queue: Json, restored: Json) -> Json:
 
 
 def listed_resources(group: Json) -> list[str]:
-    """The resources that a group's flavors list, in the order of their first appearance."""
+    """The resources of a group's flavors, in the order of their first occurrence."""
     named = (
         resource.get("name") for flavor in items(group.get("flavors")) for resource in items(flavor.get("resources"))
     )
@@ -101,7 +100,7 @@ def _restore_resources(spec: Json, restored: Json) -> None:
 
 
 def _derive_selector(spec: Json, notes: Json) -> None:
-    """Only recipes mean every namespace by saying nothing; others mean no namespace."""
+    """Only in recipes an absent selector means every namespace; in others it means no namespace."""
     if spec.get("namespaceSelector") is None and (RECLAIM in notes or _COVERED in notes):
         spec["namespaceSelector"] = {}
         notes[_SELECTOR] = True

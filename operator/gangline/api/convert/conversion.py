@@ -1,9 +1,9 @@
-"""Conversion between v1beta1 and v1beta2: a pure function that loses nothing either way.
+"""Conversion between v1beta1 and v1beta2: a pure function without losses in either direction.
 
-What one version says and the other has no field for is noted in an annotation (`names.V1BETA1_FIELDS` on v1beta2 objects,
-`names.V1BETA2_FIELDS` on v1beta1 objects) and put back on the way back. All other annotations are left alone. Topology
-assignments come back with the same domains in the same order, though perhaps cut into other slices. A note is left out only where
-an object's own annotations leave no room for it: who then writes it in the other version writes it without those fields.
+Values for which the other version has no field are noted in an annotation (`names.V1BETA1_FIELDS` on v1beta2 objects,
+`names.V1BETA2_FIELDS` on v1beta1 objects) and restored on the way back. All other annotations are unchanged. Topology
+assignments return with the same domains in the same order, though perhaps divided into other slices. A note is omitted only if
+an object's own annotations leave no room for it: a write in the other version then loses those fields.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from gangline.api.convert import clusterqueue, notes, small, workload
 from gangline.api.convert.fields import Json
 from gangline.api.read.topology_slices import SlicesError
 
-#: Changes an object in place and returns what the new version has no field for; its second argument is what the
-#: opposite step returned when the object last came the other way.
+#: Changes an object in place and returns the values for which the new version has no field; its second argument is the result
+#: of the opposite step when the object was last converted the other way.
 _Step = Callable[[Json, Json], Json]
 
 
 class ConversionError(ValueError):
-    """This object can't be converted; the message says why and names the field."""
+    """This object cannot be converted; the message says why and names the field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def convert(obj: Json, to_version: str) -> Json:
 
 def _upgraded(obj: Json, steps: _Steps) -> Json:
     out = {**obj, "apiVersion": names.V1BETA2}
-    # these speak of v1beta2 objects
+    # these annotations are about v1beta2 objects
     notes.take(out, names.V1BETA1_FIELDS, steps.notes)
     notes.take(out, names.LEGACY_RECLAIM, clusterqueue.RECLAIM_NOTES)
     noted = steps.upgrade(out, notes.take(out, names.V1BETA2_FIELDS, steps.notes))
@@ -85,9 +85,9 @@ def _upgraded(obj: Json, steps: _Steps) -> Json:
 
 
 def _downgraded(obj: Json, steps: _Steps) -> Json:
-    """It never fails for an object that is stored: its kind could not be listed any more."""
+    """It never fails for a stored object: its kind could not be listed any more."""
     out = {**obj, "apiVersion": names.V1BETA1}
-    notes.take(out, names.V1BETA2_FIELDS, steps.notes)  # it speaks of v1beta1 objects
+    notes.take(out, names.V1BETA2_FIELDS, steps.notes)  # it is about v1beta1 objects
     restored = notes.take(out, names.V1BETA1_FIELDS, steps.notes)
     if reclaim := notes.take(out, names.LEGACY_RECLAIM, clusterqueue.RECLAIM_NOTES):
         restored[clusterqueue.RECLAIM] = reclaim

@@ -1,7 +1,7 @@
-"""Copy-on-write steps into a JSON object: what is not touched is shared with the original, what is touched is a copy.
+"""Copy-on-write access to a JSON object: unchanged parts are shared with the original, changed parts are copies.
 
-Values of the wrong type are passed over: conversion may see an object before the API server has checked it, and it is the
-schema's task to say what is wrong.
+Values of the wrong type are skipped: conversion may see an object before the API server has validated it, and the schema
+reports type errors.
 """
 
 from __future__ import annotations
@@ -60,6 +60,6 @@ def rename(parent: Json | None, old: str, new: str) -> None:
 
 
 def move(source: Json | None, key: str, target: Json, name: str = "") -> None:
-    """Takes `key` out of `source` and keeps it in `target`."""
+    """Move `key` from `source` to `target`."""
     if source is not None and source.get(key) is not None:
         target[name or key] = source.pop(key)

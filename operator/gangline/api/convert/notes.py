@@ -1,7 +1,7 @@
-"""What one version says and the other has no field for: a JSON object in an annotation, put back on the way back.
+"""Notes: values for which the other version has no field, as a JSON object in an annotation, restored on the way back.
 
-Whoever may write the object may write its annotations, and what the API server reads from its store it does not check: one
-object that no client can decode would spoil every list that it is in. So only what fits its field is put back.
+Any writer of the object may write its annotations, and the API server does not validate what it reads from its store: one
+object that no client can decode would spoil every list that contains it. So only values that fit their field are restored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gangline.api.read.reading import parse_time
 #: a type; a list with the shape of its items; an object with the shapes of its fields, "*" being all others; or a test
 Shape: TypeAlias = "type | list[Any] | Mapping[str, Any] | Callable[[Any], bool]"
 
-#: bytes of all annotations of an object together: an API server takes no answer with more
+#: bytes of all annotations of an object together: an API server accepts no conversion result with more
 MOST_BYTES: Final = 256 * 1024
 #: levels: a topology assignment has nine
 _MOST_DEPTH: Final = 16
@@ -28,7 +28,7 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d
 
 
 def take(obj: Json, annotation: str, shapes: Mapping[str, Shape]) -> Json:
-    """Takes the annotation off and returns of it what has these shapes; text that is not ours is left where it is."""
+    """Remove the annotation and return its values with these shapes; a text that is not ours stays."""
     metadata = own(obj, "metadata")
     annotations = own(metadata, "annotations")
     if metadata is None or annotations is None:
@@ -44,7 +44,7 @@ def take(obj: Json, annotation: str, shapes: Mapping[str, Shape]) -> Json:
 
 
 def write(obj: Json, annotation: str, notes: Json) -> None:
-    """Nothing where there is nothing to note, or where an API server would not take the annotations: then it is done without."""
+    """Write the notes, if there are any and an API server would accept the annotations; else omit them."""
     if not notes:
         return
     metadata = mapping(obj.get("metadata"))

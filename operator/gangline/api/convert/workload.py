@@ -40,7 +40,7 @@ NOTES: Final[Mapping[str, Shape]] = {
 
 
 def upgrade(workload: Json, restored: Json) -> Json:
-    """Turns a v1beta1 workload into v1beta2, in place; returns the notes. `restored` is what `downgrade` noted.
+    """Turn a v1beta1 workload into v1beta2, in place. Returns the notes. `restored` are the notes of `downgrade`.
 
     Raises topology_slices.SlicesError.
     """
@@ -59,7 +59,7 @@ def upgrade(workload: Json, restored: Json) -> Json:
 
 
 def downgrade(workload: Json, restored: Json) -> Json:
-    """Turns a v1beta2 workload into v1beta1, in place; returns the notes. `restored` is what `upgrade` noted."""
+    """Turn a v1beta2 workload into v1beta1, in place. Returns the notes. `restored` are the notes of `upgrade`."""
     notes: Json = {}
     spec = own(workload, "spec")
     if spec is not None:
@@ -116,7 +116,7 @@ def _restore_constraints(spec: Json, noted: Any) -> None:
 
 
 def _restore_topologies(status: Json, noted: Json) -> None:
-    """Domains become slices; where there are none, what was noted comes back. Raises topology_slices.SlicesError."""
+    """Domains become slices; without domains, the noted slices are restored. Raises topology_slices.SlicesError."""
     for i, holder in enumerate(own_items(own(status, "admission"), "podSetAssignments")):
         assignment = own(holder, _TOPOLOGY)
         if assignment is not None:
@@ -128,7 +128,7 @@ def _restore_topologies(status: Json, noted: Json) -> None:
 
 
 def _note_topologies(status: Json, notes: Json) -> None:
-    """Slices become domains, and those that contradict themselves a note: the schema lets them in."""
+    """Slices become domains, and inconsistent ones a note: the schema lets them in."""
     for holder in own_items(own(status, "admission"), "podSetAssignments"):
         assignment = own(holder, _TOPOLOGY)
         if assignment is None:

@@ -13,7 +13,7 @@ from gangline.kube.resources import Json
 
 Conditions = list[Json]
 
-#: The API rejects longer messages; what is cut is marked.
+#: The API refuses longer messages; a cut is marked.
 MAX_MESSAGE = 32_768
 
 
@@ -55,7 +55,7 @@ def put(
     now: int,
     generation: int | None = None,
 ) -> bool:
-    """Set one condition in place; returns whether anything but its observed generation changed."""
+    """Set one condition in place. Returns whether anything but its observed generation changed."""
     wanted = "True" if status else "False"
     if len(message) > MAX_MESSAGE:
         message = message[: MAX_MESSAGE - 4] + " ..."

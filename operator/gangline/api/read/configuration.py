@@ -1,9 +1,8 @@
 """Kueue's configuration file (`config.kueue.x-k8s.io/v1beta1` or v1beta2) → the engine's settings.
 
-The file that runs Kueue today runs Gangline unchanged. What is decided here: fair sharing, usage-based fair sharing,
-waitForPodsReady, feature gates, undeclared resources, and which labels are copied to Workloads. A section of our own, `gangline`,
-says what node conditions mean. Fields that Kueue knows and
-Gangline has no use for are accepted and listed, so that nobody believes them to be in force; unknown ones are errors.
+The file that configures Kueue configures Gangline unchanged: fair sharing, usage-based fair sharing, waitForPodsReady, feature
+gates, undeclared resources, and the labels copied to Workloads. A section of our own, `gangline`, classifies node conditions.
+Fields of Kueue without effect in Gangline are accepted and listed, so that users know; unknown ones are errors.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from gangline.engine import DEGRADED, HEALTH_SIGNALS, IGNORE, LEAVING, LOST, SUS
 from gangline.kube.resources import Json
 
 GROUP = "config.kueue.x-k8s.io"
-#: known to Kueue, without meaning here
+#: known to Kueue, without effect here
 _ACCEPTED = frozenset(
     {
         *(
@@ -36,7 +35,7 @@ _ACCEPTED = frozenset(
         *("manager", "pprofBindAddress", "gracefulShutDown"),
     }
 )
-#: accepted above, and in force through other means (flags of the commands), so not worth a word
+#: accepted above, and set by other means (flags of the commands), so not listed
 _SILENT = frozenset({"apiVersion", "kind", "metadata", "leaderElection", "health", "webhook", "internalCertManagement"})
 
 
@@ -47,7 +46,7 @@ class ConfigurationError(ValueError):
 @dataclass(frozen=True, slots=True)
 class Configuration:
     settings: model.Settings
-    #: labels of jobs that their Workloads get too
+    #: labels of jobs that are copied to their Workloads
     labels_to_copy: tuple[str, ...] = ()
     #: fields that are set and have no effect
     ignored: tuple[str, ...] = ()
@@ -94,7 +93,7 @@ def load(body: Any) -> Configuration:
 
 
 def _fair_sharing(body: Any) -> model.FairSharing | None:
-    """Its presence turns it on (v1beta1: `enable`)."""
+    """Fair sharing is on if the section exists (v1beta1: `enable`)."""
     if body is None:
         return None
     fair = _map(body, "fairSharing")

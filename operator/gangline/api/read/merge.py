@@ -1,4 +1,4 @@
-"""JSON merge patches (RFC 7396), as API servers take them."""
+"""JSON merge patches (RFC 7396), as API servers apply them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from gangline.kube.resources import Json
 
 
 def difference(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
-    """The patch that turns `current` into `wanted`; empty when they are equal.
+    """The patch that turns `current` into `wanted`; empty if they are equal.
 
-    Keys that have to go are nulled (null and no key are the same), lists that differ are replaced as a whole.
+    Keys to be removed are null (null and no key are equal), lists that differ are replaced as a whole.
     """
     patch: Json = {key: None for key in current if wanted.get(key) is None and current[key] is not None}
     for key, value in wanted.items():

@@ -1,6 +1,6 @@
-"""Kinds that change rarely are read with the models that make their CRDs.
+"""Reads rarely changing kinds with the models that make their CRDs.
 
-A model says what a field may be, once: for the API server and for us. What does not fit is a ParseError that names the field.
+Each field is declared once: for the API server and for us. A value that does not fit is a ParseError that names the field.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gangline.kube.resources import Json
 
 M = TypeVar("M", bound=Model)
 
-#: what pydantic calls an error -> what is wrong, in the words of the other readers
+#: pydantic's error type -> the words of the other readers
 _WORDS: Final[Mapping[str, str]] = {
     "missing": "is required",
     "model_type": "must be an object",
@@ -32,7 +32,7 @@ _WORDS: Final[Mapping[str, str]] = {
 
 
 def read(kind: type[M], value: Json, path: str) -> M:
-    """The JSON object at `path` as this model; what is null in it is absent. Raises ParseError."""
+    """The JSON object at `path` as this model; null values count as absent. Raises ParseError."""
     said = _without_nulls(value, path, bounded.MOST_DEPTH)
     try:
         return kind.model_validate(said, strict=True, by_alias=True, by_name=False)
@@ -53,7 +53,7 @@ def _without_nulls(value: Any, path: str, levels: int) -> Any:
 
 def _refusal(kind: type[Model], error: ErrorDetails, path: str) -> ParseError:
     steps, wanted = _place(kind, error["loc"])
-    place = f"{path}{steps}".removeprefix(".")  # where the whole object is read
+    place = f"{path}{steps}".removeprefix(".")  # path of an error when the whole object is read
     return ParseError(place, "must be a whole number or a string" if wanted == int | str else _words(error))
 
 
@@ -70,9 +70,8 @@ def _words(error: ErrorDetails) -> str:
 
 
 def _place(kind: Any, location: tuple[int | str, ...]) -> tuple[str, Any]:
-    """The way from a model to a field, such as .taints[0].key or .labels[zone]; and the type that was wanted.
-
-    That is None unless the field may be of several types.
+    """The path from a model to a field, such as .taints[0].key or .labels[zone]; and its type if it may have several, else
+    None.
     """
     path = ""
     for step in location:
@@ -89,7 +88,7 @@ def _place(kind: Any, location: tuple[int | str, ...]) -> tuple[str, Any]:
 
 
 def _bare(kind: Any) -> Any:
-    """Without what is said of the type, and without None."""
+    """The type without annotations, and without None."""
     while True:
         if get_origin(kind) is Annotated:
             kind = get_args(kind)[0]

@@ -1,8 +1,8 @@
-"""From objects as the API server gives them (JSON, v1beta2) to the engine's facts.
+"""From objects as the API server delivers them (JSON, v1beta2) to the engine's facts.
 
-Kinds that change rarely are read with the models of their CRDs, see `models`; nodes, pods and namespaces by hand, since there are
-many of them and few of their fields matter. Pure functions; a malformed object raises ParseError and nothing else. Values that
-live long share what is equal: pod templates are read once per content (see `podspec`).
+Kinds that change rarely are read with the models of their CRDs, see `models`; nodes, pods and namespaces by hand, since there
+are many of them and few of their fields matter. Pure functions; an invalid object raises ParseError and nothing else. Equal
+long-lived values are shared: pod templates are read once per content (see `podspec`).
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def topology(obj: Any) -> model.Topology:
 
 
 def priority_class(obj: Any) -> int:
-    """What a WorkloadPriorityClass is worth; or a PriorityClass, which has the same field."""
+    """The value of a WorkloadPriorityClass; or of a PriorityClass, which has the same field."""
     return models.read(config.WorkloadPriorityClass, {"value": root(obj).get("value")}, "").value
 
 
@@ -214,7 +214,7 @@ def namespace(obj: Any) -> model.Namespace:
 
 
 def node(obj: Any) -> model.Node:
-    """Heartbeats are left out, and annotations that Kubernetes' own parts keep: they change and decide nothing."""
+    """Heartbeats are left out, and annotations of Kubernetes' own components: they change often and decide nothing."""
     metadata, spec, status = child(root(obj), "metadata", ""), child(obj, "spec", ""), child(obj, "status", "")
     found = conditions(status)
     return model.Node(
@@ -235,7 +235,7 @@ def node(obj: Any) -> model.Node:
     )
 
 
-#: whose annotations of nodes say nothing of their health
+#: writers of node annotations without relevance for health
 _KUBERNETES_OWN = (".kubernetes.io", "kwok.x-k8s.io")
 
 
@@ -245,7 +245,7 @@ def _observed(condition: Json, kind: str) -> tuple[str, int]:
 
 
 def foreign_pod(obj: Any) -> model.ForeignPod | None:
-    """The pod as a taker of node capacity; None while it is on no node or when it has ended."""
+    """The pod's use of node capacity; None while it is not bound, or when it has ended."""
     spec = child(root(obj), "spec", "")
     node_name = text(spec, "nodeName", "spec")
     if not node_name or text(child(obj, "status", ""), "phase", "status") in ("Succeeded", "Failed"):

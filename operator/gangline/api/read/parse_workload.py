@@ -101,9 +101,9 @@ def workload(obj: Any) -> model.Workload:
 
 
 def holding(obj: Any) -> model.Workload | None:
-    """What it takes to count the quota of a workload that can't be read otherwise; None for one that holds none.
+    """The facts needed to count the quota of a workload that cannot be read otherwise; None if it holds none.
 
-    Its pod sets are those of its admission. Raises ParseError where not even that can be read.
+    Its pod sets are those of its admission. Raises ParseError if not even that can be read.
     """
     metadata, status = child(root(obj), "metadata", ""), child(obj, "status", "")
     found = conditions(status)
@@ -135,7 +135,7 @@ def _of_assignment(assignment: model.PodSetAssignment) -> model.PodSet:
 
 
 def _checkpoint(written: str) -> float | None:
-    """What is no duration does not count, see `_boost`."""
+    """A value that is no duration is ignored, see `_boost`."""
     try:
         return max(0.0, quantity.parse_duration(written)) or None if written else None
     except quantity.QuantityError:
@@ -143,7 +143,7 @@ def _checkpoint(written: str) -> float | None:
 
 
 def _boost(written: str) -> int:
-    """What is not a number does not count: a wrong annotation must not hide a workload that holds quota."""
+    """A value that is not a number is ignored: a wrong annotation must not hide a workload that holds quota."""
     size = bounded.whole(written[1:] if written[:1] in ("+", "-") else written)
     if size is None or size > _MOST_BOOST:
         return 0
@@ -152,12 +152,12 @@ def _boost(written: str) -> int:
 
 @bounded.parser(65_536, instead=("(too long a list)",), worst=(",", " ,", "a,", "a/b,"))
 def _gates(written: str) -> tuple[str, ...]:
-    """The controllers that hold it back. Of too long a list nothing is known but that it is one: it stays held back."""
+    """The controllers that gate it. Of too long a list only its existence is known: the workload stays gated."""
     return tuple(gate.strip() for gate in written.split(",") if gate.strip()) if written else ()
 
 
 def _pod_sets(spec: Json, whole: Mapping[str, tuple[str, int]]) -> tuple[model.PodSet, ...]:
-    """Equal pod sets are read once, and are one value afterwards, which makes comparing them cheap as well."""
+    """Equal pod sets are read once, and are one object afterwards, which makes comparing them cheap as well."""
     bodies = items(spec, "podSets", "spec")
     try:
         content = orjson.dumps([bodies, whole])
@@ -174,7 +174,7 @@ def _pod_sets(spec: Json, whole: Mapping[str, tuple[str, int]]) -> tuple[model.P
 
 
 def _within_64_bits(pod_sets: Sequence[model.PodSet]) -> tuple[model.PodSet, ...]:
-    """What one pod requests, so that all pods of the workload together request at most UNLIMITED."""
+    """The requests of one pod, such that all pods of the workload together request at most UNLIMITED."""
     pods = sum(pod_set.count for pod_set in pod_sets)
     most = model.UNLIMITED // max(1, pods)
     return tuple(
@@ -209,7 +209,7 @@ def _pod_set(body: Json, path: str, whole: Mapping[str, tuple[str, int]]) -> mod
 
 
 def needs(spec: Json, path: str) -> podspec.PodNeeds:
-    """What pods with this spec need; `path` is where the spec stands."""
+    """The needs of pods with this spec; `path` is the path of the spec."""
     try:
         return podspec.needs(spec)
     except ParseError as error:
@@ -277,7 +277,7 @@ def _counts(status: Json, key: str) -> dict[str, int]:
 
 
 def _preemptions(status: Json) -> int:
-    """How often it was preempted, whatever for: what Kueue counts in the statistics of its evictions."""
+    """The number of its preemptions, as Kueue counts them in the statistics of its evictions."""
     path = "status.schedulingStats"
     rows = items(child(status, "schedulingStats", "status"), "evictions", path)
     return sum(
@@ -312,7 +312,7 @@ def _held(status: Json, pod_sets: Iterable[model.PodSet]) -> model.Admission | N
 
 
 def admission(body: Json, counts: dict[str, int] | None = None, path: str = "status.admission") -> model.Admission:
-    """`status.admission` as the engine's value. `counts` are used where an assignment does not say how many pods.
+    """`status.admission` as the engine's value. `counts` are used if an assignment has no number of pods.
 
     The inverse of `render.admission`. Raises ParseError.
     """

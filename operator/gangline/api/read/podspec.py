@@ -1,4 +1,4 @@
-"""What a pod asks of its node, read from its spec the way Kubernetes reads it."""
+"""A pod's requirements of its node, read from its spec as Kubernetes reads it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import orjson
 from gangline.api.read.reading import Json, ParseError, amounts, at, child, items, labels, number, root, text, texts
 from gangline.engine.model import UNLIMITED, Affinity, Expression, PreferredTerm, Taint, Toleration
 
-#: Resources that a pod may ask for as a whole, beside its containers.
+#: Resources that a pod may request as a whole, besides its containers.
 _POD_LEVEL: Final = ("cpu", "memory")
 _HUGE_PAGES: Final = "hugepages-"
 SELECTOR_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 _NODE_OPERATORS: Final = SELECTOR_OPERATORS | {"Gt", "Lt"}
-#: Fields of a pod's spec that decide where it can run and have no place of their own in the engine's words.
+#: Fields of a pod's spec that decide where it can run and have no counterpart in the engine's model.
 _SHAPING: Final = ("hostNetwork", "resourceClaims", "runtimeClassName", "schedulerName", "topologySpreadConstraints")
 #: Known templates; a queue of 15,000 workloads has a few hundred different ones.
 _KNOWN: Final = 4096
-#: A template of more bytes is read each time: nobody can fill the memory with what is known.
+#: A template of more bytes is read each time, so that the cache cannot fill the memory.
 MOST_KEPT: Final = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class PodNeeds:
-    """What decides where a pod can run: shared by all pod sets with an equal template."""
+    """The requirements of a pod: shared by all pod sets with an equal template."""
 
     requests: dict[str, int]
     node_selector: dict[str, str]
@@ -42,7 +42,7 @@ def needs(spec: Json) -> PodNeeds:
     """The needs of a pod with this spec. Equal specs are read once. Raises ParseError, its path relative to the spec."""
     try:
         raw = orjson.dumps(spec)
-    except orjson.JSONEncodeError as error:  # nested too deeply, or text that is no UTF-8
+    except orjson.JSONEncodeError as error:  # nested too deeply, or text that is not UTF-8
         raise ParseError("", f"is not JSON: {error}") from None
     return _known(raw) if len(raw) <= MOST_KEPT else _needs(spec)
 
@@ -69,10 +69,10 @@ def _needs(spec: Json) -> PodNeeds:
 
 
 def requests(spec: Json) -> dict[str, int]:
-    """What one pod requests, per resource, in engine units.
+    """The requests of one pod, per resource, in engine units.
 
-    The larger of what its containers and sidecars need together and what its init containers need at their highest;
-    resources given for the pod as a whole replace that; overhead comes on top. Requests default to limits.
+    The larger of what its containers and sidecars need together and the peak of its init containers; resources of the pod as a
+    whole replace that; overhead is added. Requests default to limits.
     """
     running: dict[str, int] = {}
     for i, container in enumerate(items(spec, "containers", "")):
@@ -85,7 +85,7 @@ def requests(spec: Json) -> dict[str, int]:
         if text(container, "restartPolicy", path) == "Always":
             _add(running, needed)
             _add(sidecars, needed)
-        else:  # beside the sidecars that run by then
+        else:  # besides the sidecars that run by then
             _raise_to(starting, {name: min(UNLIMITED, size + sidecars.get(name, 0)) for name, size in needed.items()})
     _raise_to(running, starting)
     running.update(_pod_level(spec, running))
@@ -102,7 +102,7 @@ def _container(container: Json, path: str) -> dict[str, int]:
 
 
 def _pod_level(spec: Json, aggregated: dict[str, int]) -> dict[str, int]:
-    """Resources of the pod as a whole; a limit counts only where nobody has a request."""
+    """Resources of the pod as a whole; a limit counts only without any request."""
     resources = child(spec, "resources", "")
     limits = amounts(resources, "limits", "resources")
     found = {resource: limit for resource, limit in limits.items() if resource not in aggregated}
@@ -192,7 +192,7 @@ def _term(term: Json, path: str) -> tuple[Expression, ...]:
 
 
 def _shape(spec: Json, affinity: Json) -> str:
-    """A digest of what else decides where the pod can run; "" if nothing does."""
+    """A digest of all other fields that decide where the pod can run; "" if there are none."""
     facts = {key: spec[key] for key in _SHAPING if spec.get(key)}
     facts |= {key: affinity[key] for key in ("podAffinity", "podAntiAffinity") if affinity.get(key)}
     facts |= dict(_container_facts(spec, "containers")) | dict(_container_facts(spec, "initContainers"))

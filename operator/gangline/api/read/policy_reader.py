@@ -1,7 +1,7 @@
-"""Which QueuePolicy is in force for which ClusterQueue, and what it says to the engine. Pure.
+"""The QueuePolicy in force for each ClusterQueue, and its settings for the engine. Pure.
 
-A policy is read with the model of its CRD, so what it leaves out is what the schema fills in. Raises ParseError for one that the
-schema would not have let through.
+A policy is read with the model of its CRD, so absent fields have the schema's defaults. Raises ParseError for a policy that the
+schema would have refused.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from gangline.api.schema.v1alpha1.queuepolicy import QueuePolicySpec
 from gangline.engine import FIXES, HOLD_QUOTA, STILL_HELD, model
 from gangline.kube.resources import Json, key_of
 
-#: The correction that is on without a policy: what others still hold is granted to nobody.
+#: The fix that is on without a policy: quota that others still hold is not granted.
 ALWAYS: Final = frozenset({STILL_HELD})
-#: the part that says for whom a policy is
+#: the part that selects the queues of a policy
 _SELECTION: Final = ("clusterQueues", "precedence")
-#: policies that are read once per content; one is asked for each queue that it may be in force for
+#: policies cached by content; one is read for each queue that it may select
 _KNOWN: Final = 1024
 
 
@@ -47,14 +47,14 @@ class StallPolicy:
 def in_force(policies: Iterable[Json], queue: Json) -> Json | None:
     """The policy for `queue`: of those that select it the one with the highest precedence, then the first by name.
 
-    Only the part that selects has to make sense: what is wrong elsewhere concerns the queues that a policy is in force for.
+    Only the selecting part has to be valid: errors elsewhere concern the queues for which the policy is in force.
     """
     matching = [policy for policy in policies if selects(policy, queue)]
     return min(matching, key=lambda policy: (-_selection(policy).precedence, key_of(policy)), default=None)
 
 
 def selects(policy: Json, queue: Json) -> bool:
-    """By name or by labels. A policy that names neither selects nothing."""
+    """By name or by labels. A policy with neither selects nothing."""
     which = _selection(policy).cluster_queues
     if key_of(queue) in (which.names or ()):
         return True
@@ -88,7 +88,7 @@ def _known(raw: bytes) -> QueuePolicySpec:
 
 
 def with_policy(queue: model.ClusterQueue, policy: Json | None) -> model.ClusterQueue:
-    """The queue with all that its policy says to the engine."""
+    """The queue with all settings of its policy."""
     return replace(
         queue,
         fixes=fixes(policy),
@@ -101,8 +101,9 @@ def with_policy(queue: model.ClusterQueue, policy: Json | None) -> model.Cluster
 
 
 def fixes(policy: Json | None) -> frozenset[str]:
-    """The corrections of Kueue's behaviour that are on: no quota is granted twice, those of the profile,
-    `preemption.holdQuota` where there is such a part, those enabled, less those disabled."""
+    """The fixes that are on: no quota is granted twice, those of the profile, `preemption.holdQuota` if there is such a part,
+    enabled ones, without disabled ones.
+    """
     spec = _spec(policy)
     if spec is None:
         return ALWAYS
@@ -114,7 +115,7 @@ def fixes(policy: Json | None) -> frozenset[str]:
 
 
 def recovery(policy: Json | None) -> model.Recovery | None:
-    """What a policy says of failing nodes; None where it says nothing."""
+    """The policy for failing nodes; None without one."""
     spec = _spec(policy)
     if spec is None or spec.recovery is None:
         return None
@@ -136,7 +137,7 @@ def recovery(policy: Json | None) -> model.Recovery | None:
 
 
 def overrun(policy: Json | None) -> model.Overrun | None:
-    """What a policy says of runs that outlast their forecast; None where it says nothing."""
+    """The policy for runs that outlast their forecast; None without one."""
     spec = _spec(policy)
     if spec is None or spec.overrun is None:
         return None
@@ -149,7 +150,7 @@ def overrun(policy: Json | None) -> model.Overrun | None:
 
 
 def victims(policy: Json | None) -> model.VictimPolicy | None:
-    """What a policy says of who is stopped to make room; None where it leaves that to Kueue."""
+    """The policy for the choice and protection of victims; None for Kueue's."""
     spec = _spec(policy)
     if spec is None or spec.preemption is None:
         return None
@@ -165,7 +166,7 @@ def victims(policy: Json | None) -> model.VictimPolicy | None:
 
 
 def ordering(policy: Json | None) -> model.Ordering | None:
-    """What a policy says of who goes first; None where it leaves that to Kueue."""
+    """The policy for the order of workloads; None for Kueue's."""
     spec = _spec(policy)
     if spec is None or spec.order is None:
         return None
@@ -183,7 +184,7 @@ def ordering(policy: Json | None) -> model.Ordering | None:
 
 
 def backfill(policy: Json | None) -> model.Backfill | None:
-    """What a policy says of reservations and backfill; the profile Gangline turns it on by itself."""
+    """The policy for reservations and backfill; the profile Gangline turns it on by itself."""
     spec = _spec(policy)
     if spec is None:
         return None
@@ -215,7 +216,7 @@ def _give_way(said: queuepolicy.GiveWay) -> model.CheckpointPreemption:
 
 
 def stall(policy: Json | None) -> StallPolicy | None:
-    """What a policy says of runs that hang; None where it says nothing, or that nothing is to be done."""
+    """The policy for stalled runs; None without one, or without an action."""
     spec = _spec(policy)
     if spec is None or spec.stall is None or spec.stall.action == "None":
         return None

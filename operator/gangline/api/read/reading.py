@@ -1,6 +1,6 @@
-"""Steps into a JSON object from the API server that say where they stumble.
+"""Accessors for JSON of the API server that report the path of an error.
 
-A missing field and an explicit null are the same. A value of the wrong type is a ParseError with the field's path.
+A missing field and an explicit null are equal. A value of the wrong type is a ParseError with the field's path.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _NOTHING: Final[Json] = {}
 _NO_ITEMS: Final[list[Any]] = []
 #: characters of a resource's name, as the API server limits it
 _LONGEST_NAME: Final = 317
-#: characters of a path or a message that an error keeps: both can hold names that somebody chose
+#: characters of a path or a message that an error keeps: both can contain names chosen by users
 _KEPT: Final = 1024
 #: characters of a timestamp, fractions of a second included
 _LONGEST_TIME: Final = 64
 
 
 class ParseError(ValueError):
-    """An object can't be understood: `path` is the field, such as spec.podSets[0].count, `message` what is wrong."""
+    """An object cannot be read: `path` is the field, such as spec.podSets[0].count, `message` says why."""
 
     def __init__(self, path: str, message: str) -> None:
         self.path = path if len(path) <= _KEPT else f"{path[:_KEPT]}..."
@@ -45,7 +45,7 @@ def root(obj: Any) -> Json:
 
 
 def child(parent: Json, key: str, path: str) -> Json:
-    """The object at `key`; empty if it is missing. `path` is that of the parent. Not to be changed."""
+    """The object at `key`; empty if it is missing. `path` is that of the parent. Not to be modified."""
     value = parent.get(key)
     if value is None:
         return _NOTHING
@@ -55,7 +55,7 @@ def child(parent: Json, key: str, path: str) -> Json:
 
 
 def items(parent: Json, key: str, path: str) -> list[Json]:
-    """The list of objects at `key`; empty if it is missing. Not to be changed."""
+    """The list of objects at `key`; empty if it is missing. Not to be modified."""
     found = values(parent, key, path)
     for i, item in enumerate(found):
         if not isinstance(item, dict):
@@ -82,7 +82,7 @@ def text(parent: Json, key: str, path: str, default: str = "") -> str:
 
 
 def needed(parent: Json, key: str, path: str) -> str:
-    """A string that must be there and not be empty."""
+    """A required, non-empty string."""
     found = text(parent, key, path)
     if not found:
         raise ParseError(at(path, key), "is required")
@@ -151,14 +151,14 @@ def amounts(parent: Json, key: str, path: str) -> dict[str, int]:
 
 
 def all_amounts(found: Mapping[str, Any], path: str) -> dict[str, int]:
-    """The map of resources to quantities that stands at `path`."""
+    """The map of resources to quantities at `path`."""
     if any(len(resource) > _LONGEST_NAME for resource in found):
         raise ParseError(path, f"the name of a resource has at most {_LONGEST_NAME} characters")
     return {resource: amount(value, resource, f"{path}[{resource}]") for resource, value in found.items()}
 
 
 def weight(value: int | str, path: str) -> float:
-    """`fairSharing.weight` of zero or more; `path` is where it stands."""
+    """`fairSharing.weight` of zero or more; `path` is its path."""
     try:
         found = quantity.parse_number(value)
     except quantity.QuantityError as error:

@@ -1,8 +1,8 @@
-"""What became of a gang when nodes failed under it: the record that its Workload carries as an annotation.
+"""The swap record: what became of a gang when nodes failed under it, as an annotation of its Workload.
 
-The record is the truth about a swap, also for the process that has to finish it after a crash: which attempt the gang has to be
-in, which nodes it lost, and when what happened. Conditions, events and metrics are told from it. Times are milliseconds
-since the epoch.
+The record is the source of truth on a swap, also for the process that has to finish it after a crash: the attempt that the gang
+has to be in, the nodes that it lost, and the time of each stage. Conditions, events and metrics follow from it. Times are
+milliseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -22,47 +22,47 @@ from gangline.kube.resources import Json
 log = logging.getLogger(__name__)
 
 
-#: characters of an annotation of ours: what the API server allows for all of an object's together
+#: characters of our annotation: the API server's limit for all of an object's annotations together
 _LONGEST: Final = 256 * 1024
 #: levels of objects and lists in a record
 _DEEPEST: Final = 6
 _MOST_TIME: Final = 253_402_300_800_000
 
-#: only the lost pods are made anew; the whole gang starts anew within its admission; it lost its admission and queues again
+#: only the lost pods are replaced; the whole gang starts again within its admission; it lost its admission and is requeued
 REPLACE: Final = "Replace"
 RESTART: Final = "Restart"
 REQUEUE: Final = "Requeue"
-#: what a job may say of lost nodes beside these: it fails with them
+#: a job may also ask for this on lost nodes: it fails with them
 FAIL: Final = "Fail"
-#: so many swaps are remembered, and so many nodes of each …
+#: number of swaps that are kept, and of nodes of each …
 MOST_SWAPS: Final = 8
 MOST_NODES: Final = 64
-#: … and of the one that is under way, of which none may be forgotten
+#: … and of the one in progress, of which none may be dropped
 MOST_OPEN: Final = 1024
-#: so many dates of replacements are remembered; where there are more within a window the oldest are counted as one
+#: number of replacement times that are kept; of more within a window the oldest are counted as one
 MOST_DATES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """One loss of nodes and what came of it."""
+    """One loss of nodes and its outcome."""
 
     how: str
     cause: str
     lost: tuple[str, ...]
     detected: int
     decided: int
-    #: all pods of the gang exist again, on nodes that live
+    #: all pods of the gang exist again, on live nodes
     created: int | None = None
     #: all pods of the gang are ready again
     running: int | None = None
-    #: nodes that it has come to, known once it runs
+    #: its new nodes, known once it runs
     to: tuple[str, ...] = ()
     #: nodes that it had and did not lose; kept until it runs
     kept: tuple[str, ...] = ()
-    #: when it was decided to leave each of `lost`, where that was later than `decided`
+    #: when the move off each of `lost` was decided, if that was later than `decided`
     later: tuple[tuple[str, int], ...] = ()
-    #: of a Requeue, the admission that it loses: when that began, 0 = unknown
+    #: of a Requeue, the start of the admission that it loses, 0 = unknown
     admitted: int = 0
 
     @property
@@ -70,11 +70,11 @@ class Swap:
         return self.running is None
 
     def left_at(self, node: str) -> int | None:
-        """When it was decided to leave the node; None for one that is not lost."""
+        """When the move off the node was decided; None for one that is not lost."""
         return dict(self.later).get(node, self.decided) if node in self.lost else None
 
     def stages(self) -> dict[str, float]:
-        """Seconds from one stage to the next that is known, and `total` from detected to running."""
+        """Seconds from each known stage to the next, and `total` from detected to running."""
         times = {"decided": self.decided, "created": self.created, "running": self.running}
         found: dict[str, float] = {}
         before = self.detected
@@ -89,33 +89,33 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """`attempt` counts the starts of the whole gang after its first one, `swaps` the nodes that were replaced, ever."""
+    """`attempt` counts the starts of the whole gang after its first one, `swaps` all replaced nodes."""
 
     attempt: int = 0
     swaps: int = 0
-    at: int = 0  # the last decision that is in here
+    at: int = 0  # the last decision that is recorded here
     log: tuple[Swap, ...] = ()  # oldest first
-    #: when nodes were replaced under it, and how many, as far back as budgets count; oldest first
+    #: when nodes were replaced under it, and how many, within the window of budgets; oldest first
     replaced: tuple[tuple[int, int], ...] = ()
 
     @property
     def current(self) -> Swap | None:
-        """The swap that is under way."""
+        """The swap in progress."""
         return self.log[-1] if self.log and self.log[-1].open else None
 
     @property
     def avoid(self) -> tuple[str, ...]:
-        """Nodes that failed it since it last ran: its retry must do without them."""
+        """Nodes that failed it since it last ran: its retry must avoid them."""
         current = self.current
         return current.lost if current is not None else ()
 
     def with_loss(self, swap: Swap) -> Record:
-        """Another loss. One that comes while the gang has not recovered from the last is the same swap, grown."""
+        """Another loss. While the gang has not recovered from the last one it extends the same swap."""
         if self._knows(swap):
             return self
         current = self.current
         if current is not None and current.how == RESTART and swap.how == REPLACE:
-            swap = replace(swap, how=RESTART)  # all of it is starting: it can't be mended in between
+            swap = replace(swap, how=RESTART)  # the whole gang is starting: single pods cannot be replaced meanwhile
         fresh = [node for node in swap.lost if current is None or node not in current.lost]
         count = len(fresh) if swap.lost else 1
         return Record(
@@ -127,7 +127,9 @@ class Record:
         )
 
     def _knows(self, swap: Swap) -> bool:
-        """The decision is in here already. Decisions may come late, and from clocks that differ, so what it says counts."""
+        """The decision is recorded already. Decisions may arrive late, and from clocks that differ, so their content is
+        compared.
+        """
         if swap.decided > self.at:
             return False
         known = {
@@ -136,13 +138,13 @@ class Record:
         return known.issuperset(swap.lost)
 
     def with_current(self, swap: Swap) -> Record:
-        """The swap under way as it is now; of one that is over less is remembered."""
+        """The record with the present state of the swap in progress; completed ones are kept in brief."""
         known = swap if swap.open else replace(swap, lost=swap.lost[:MOST_NODES], kept=(), later=())
         return replace(self, log=(*self.log[:-1], known))
 
 
 def _grown(current: Swap, swap: Swap) -> Swap:
-    """More nodes are lost before the gang has recovered. What is done about them is what the newer loss says."""
+    """More nodes are lost before the gang has recovered. The newer loss decides what is done."""
     how = current.how if (current.how, swap.how) == (REQUEUE, REPLACE) else swap.how
     fresh = [node for node in swap.lost if node not in current.lost]
     kept = tuple(node for node in current.kept if node not in swap.lost)
@@ -180,7 +182,7 @@ def _latest(log: Iterable[Swap]) -> tuple[Swap, ...]:
 
 
 def read(annotations: Mapping[str, str]) -> Record:
-    """The record of a Workload. What can't be read is no record: a spoilt annotation must not hide a gang that runs."""
+    """The record of a Workload. An unreadable record counts as none: a broken annotation must not hide a running gang."""
     text = annotations.get(names.RECOVERY)
     return _read(text) if text else Record()
 
@@ -242,7 +244,7 @@ def _time(value: Any) -> int | None:
 
 
 def _whole(value: Any) -> int:
-    """A count, or a time before the year 10000: what is calculated from it stays within 64 bits."""
+    """A count, or a time before the year 10000: results computed from it stay within 64 bits."""
     if type(value) is not int or not 0 <= value < _MOST_TIME:
         raise ValueError(f"{bounded.shown(value)} is no count and no time")
     return value

@@ -1,7 +1,7 @@
-"""The compact form in which v1beta2 writes topology assignments, and back.
+"""The compact form of topology assignments in v1beta2, and back.
 
-Domains are written as one slice: per level either the one value that all share, or prefix + root + suffix for each; and
-either one pod count or one for each. The order of the domains is kept.
+Domains are written as one slice: per level either one value for all, or prefix + root + suffix for each; and either one pod
+count or one for each. The order of the domains is kept.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any, Final, TypeAlias, cast
 
 from gangline.kube.resources import Json
 
-#: values of the levels' labels, and how many pods go there
+#: values of the levels' labels, and the number of pods there
 Domain: TypeAlias = tuple[tuple[str, ...], int]
 
-#: What the schema allows for prefix and suffix.
+#: The schema's limits for prefix and suffix.
 _LONGEST_AFFIX: Final = 63
-#: What the schema allows for one slice, and here for all together: a few bytes can stand for many domains.
+#: The schema's limit for one slice, and here for all together: a few bytes can stand for many domains.
 MOST_DOMAINS: Final = 100_000
 _MOST_LEVELS: Final = 16
 _MOST_PODS: Final = 2**31 - 1
 
 
 class SlicesError(ValueError):
-    """The slices contradict themselves; `path` says where, relative to the assignment."""
+    """The slices are inconsistent; `path` says where, relative to the assignment."""
 
     def __init__(self, path: str, message: str) -> None:
         super().__init__(f"{path}: {message}")

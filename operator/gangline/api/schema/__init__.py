@@ -1,4 +1,4 @@
-"""The kinds as pydantic models, and the custom resource definitions made of them.
+"""The kinds as pydantic models, and the custom resource definitions generated from them.
 
 In: the models. Out: CRDs, JSON schemas.
 """

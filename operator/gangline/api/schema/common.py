@@ -1,4 +1,4 @@
-"""Pieces that several kinds share: names, quantities, times, conditions, selectors, tolerations."""
+"""Types shared by several kinds: names, quantities, times, conditions, selectors, tolerations."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Duration: TypeAlias = Annotated[
 ]
 #: A number between 0 and 1, written as a string because Kubernetes discourages floats.
 Fraction: TypeAlias = Annotated[str, Field(max_length=16, pattern=r"^(0(\.[0-9]+)?|1(\.0+)?)$")]
-#: An object whose inside is not checked: pod templates, which the API server checks where pods are made from them.
+#: An object of any content: pod templates, which the API server validates when pods are created from them.
 Opaque: TypeAlias = Annotated[
     dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
 ]
@@ -69,13 +69,13 @@ ObjectMeta: TypeAlias = Annotated[dict[str, Any], WithJsonSchema({"type": "objec
 
 
 class KubeObject(Model):
-    """What every object starts with."""
+    """The fields at the top of every object."""
 
     api_version: str | None = None
     """Group and version of this representation of the object, such as kueue.x-k8s.io/v1beta2."""
     kind: str | None = None
     """Which kind of object this is, in CamelCase."""
-    metadata: ObjectMeta | None = None  # undescribed: the API server has its own schema for it and accepts no other
+    metadata: ObjectMeta | None = None  # undescribed: the API server accepts no schema but its own
 
 
 class Condition(Model):

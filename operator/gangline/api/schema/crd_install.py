@@ -1,4 +1,4 @@
-"""What an installer applies: the CRDs, straight from the models."""
+"""The CRDs for an installer, straight from the models."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from gangline.api.schema.kinds import CONVERTED, KINDS
 def crds(conversion: Json | None = None) -> list[Json]:
     """All CRDs as JSON objects.
 
-    `conversion` is the clientConfig of the conversion webhook (caBundle plus `service` or `url`). Without it the kinds
-    whose versions differ are not converted either: good for checking schemas, wrong for serving both versions.
+    `conversion` is the clientConfig of the conversion webhook (caBundle plus `service` or `url`). Without it kinds with two
+    differing versions are not converted: good for checking schemas, wrong for serving both versions.
     """
     return [
         crdgen.with_conversion(kind.crd(), conversion) if conversion and kind in CONVERTED else kind.crd()

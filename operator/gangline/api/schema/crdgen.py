@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions from models: what a kind is called, which versions it has, what `kubectl get` prints."""
+"""CustomResourceDefinitions from models: names, versions, columns of `kubectl get`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Version:
     deprecated: str = ""
 
     def older(self, name: str, model: type[Model], deprecated: str, **changes: Any) -> Version:
-        """An older served version that differs from this one in what is named."""
+        """An older served version that differs from this one in the given fields."""
         return replace(self, name=name, model=model, deprecated=deprecated, storage=False, **changes)
 
     def to_json(self, status: bool) -> Json:
@@ -78,9 +78,9 @@ class Kind:
         return f"{self.plural}.{self.group}"
 
     def crd(self) -> Json:
-        """The CustomResourceDefinition, without `spec.conversion`: the webhooks fill it in when they start.
+        """The CustomResourceDefinition, without `spec.conversion`: the webhooks set it when they start.
 
-        Their word stands when the manifest is applied again. Without them API servers take it for strategy None.
+        Their value stays when the manifest is applied again. Without it API servers assume strategy None.
         """
         names: Json = {
             "kind": self.kind,

@@ -1,7 +1,7 @@
 """From pydantic models to the structural schemas that a kube-apiserver accepts.
 
-A model's literal default is the API server's default; a field without one is required; `X | None = None` is optional.
-Markers (used inside `Annotated`) add what pydantic has no word for: list types, CEL rules, opaque objects.
+A model's literal default is the API server's default; a field without one is required; `X | None = None` is optional. Markers
+(inside `Annotated`) add what pydantic cannot express: list types, CEL rules, opaque objects.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gangline.kube.resources import Json
 
 
 class Model(BaseModel):
-    """What all API objects share: camelCase on the wire, docstrings as descriptions, unknown fields pruned."""
+    """The base of all API objects: camelCase in JSON, docstrings as descriptions, unknown fields pruned."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, validate_by_name=True, use_attribute_docstrings=True, extra="ignore", frozen=True
@@ -39,7 +39,7 @@ class Keywords:
 
 
 def list_map(*keys: str) -> Keywords:
-    """A list whose items are known by these fields: server-side apply merges item by item."""
+    """A list whose items are identified by these fields: server-side apply merges item by item."""
     return Keywords(**{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)})
 
 
@@ -51,7 +51,7 @@ INT64: Final = Keywords(format="int64")
 
 @dataclass(frozen=True)
 class Cel:
-    """A rule that the API server evaluates on each write of the value it stands on: use few.
+    """A rule that the API server evaluates on each write of the value that it belongs to: use few.
 
     A rule that mentions `oldSelf` is a transition rule: it is skipped on creation.
     """
@@ -77,14 +77,14 @@ def rules(*rules: Cel) -> ConfigDict:
 
 
 class _Generator(GenerateJsonSchema):
-    """Optional is written by not being required, never as a union with null."""
+    """Optional fields are not required, and never a union with null."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
 
 
 _DROPPED: Final = frozenset({"title", "examples", "$defs", "discriminator"})
-#: keywords under which names, not keywords, are found
+#: keywords whose content is names, not keywords
 _NAMED: Final = frozenset({"properties"})
 
 

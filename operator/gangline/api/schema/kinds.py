@@ -1,4 +1,4 @@
-"""The kinds that Gangline serves: names, versions, and what `kubectl get` prints of them."""
+"""The kinds that Gangline serves: names, versions, and columns of `kubectl get`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _QUEUE_POLICY_COLUMNS: Final = (
 
 
 def _both(new: Version, old: type[KubeObject] | None = None, **changes: object) -> tuple[Version, Version]:
-    """v1beta1 beside v1beta2; it has the same model unless `old` says otherwise."""
+    """v1beta1 beside v1beta2; with the same model unless `old` is given."""
     return new.older("v1beta1", old or new.model, _DEPRECATED, **changes), new
 
 

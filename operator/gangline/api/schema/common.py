@@ -122,7 +122,7 @@ AtomicLabelSelector: TypeAlias = Annotated[LabelSelector, ATOMIC_MAP]
 
 
 class Taint(Model):
-    """A taint as nodes carry it: pods that do not tolerate it stay away."""
+    """A taint of a node: pods that do not tolerate it are kept away."""
 
     key: Annotated[str, Field(min_length=1, max_length=317)]
     """The taint's key."""
@@ -135,7 +135,7 @@ class Taint(Model):
 
 
 class Toleration(Model):
-    """Lets pods run on nodes that carry a matching taint."""
+    """Lets pods run on nodes with a matching taint."""
 
     key: Annotated[str, Field(max_length=317)] | None = None
     """The taint's key; left out (with operator Exists) it matches every taint."""
@@ -150,7 +150,7 @@ class Toleration(Model):
 
 
 class FairSharing(Model):
-    """How much this member counts when unused quota is shared out."""
+    """The member's weight when unused quota is shared."""
 
     weight: Quantity = "1"
     """A member with weight 2 may borrow twice as much as one with weight 1 before it is the one that must wait or
@@ -158,7 +158,7 @@ class FairSharing(Model):
 
 
 class FairSharingStatus(Model):
-    """Where this member stands in fair sharing."""
+    """The member's status in fair sharing."""
 
     weighted_share: Int64
     """The largest share, over all resources, of what it borrows against what its cohort can lend, in thousandths and

@@ -1,4 +1,4 @@
-"""GPUJob: a gang of workers with GPUs, as short to write as it can be."""
+"""GPUJob: a gang of workers with GPUs, in a short form."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _IMMUTABLE = checked(Cel("self == oldSelf", "field is immutable"))
 
 
 class Role(Model):
-    """Workers that are all alike."""
+    """Equal workers."""
 
     model_config = rules(
         Cel("!has(self.minReplicas) || self.minReplicas <= self.replicas", "minReplicas must not exceed replicas")
@@ -34,51 +34,50 @@ class Role(Model):
     name: PodSetName
     """The role's name, such as worker, launcher, ps or master. It becomes the pod set's name."""
     replicas: PositiveInt32 = 1
-    """How many pods."""
+    """The number of pods."""
     min_replicas: PositiveInt32 | None = None
-    """The job may also start with fewer pods of this role, down to this many. Only one role can say so."""
+    """The job may start with fewer pods of this role, down to this number. Only one role can have it."""
     gpus: Count = 0
-    """GPUs per pod. They are added to the requests of the template's first container, unless it names them itself."""
+    """GPUs per pod. They are added to the requests of the template's first container, unless it requests them itself."""
     template: PodTemplate
-    """What each pod looks like."""
+    """The template of each pod."""
 
 
 class Runtime(Model):
-    """How long the job runs."""
+    """The job's runtime."""
 
     expected: Duration | None = None
-    """What the author expects, such as 3h. Only a hint: it is used until history knows better."""
+    """The author's expected runtime, such as 3h. Only a hint: finished jobs correct it."""
     limit: Duration | None = None
-    """The job is stopped for good after it has run this long in total. Backfill counts on it."""
+    """The job is stopped for good after this total runtime. Backfill relies on it."""
     checkpoint_interval: Duration | None = None
-    """How often it saves its work: what stopping it costs at most."""
+    """The interval between checkpoints: the most work that is lost when it is stopped."""
     steps: Annotated[int, Field(ge=1)] | None = None
-    """How many steps it does: with secondsPerStep another way to say what is expected."""
+    """The number of steps: with secondsPerStep another form of the expected runtime."""
     seconds_per_step: Annotated[Quantity, Field()] | None = None
-    """How long a step takes, in seconds, such as 1500m."""
+    """The seconds per step, such as 1500m."""
 
 
 class Restart(Model):
-    """What happens when something breaks."""
+    """What happens after failures."""
 
     max_restarts: Count = 3
-    """How often the gang may be restarted before the job fails."""
+    """The number of restarts of the gang before the job fails."""
     on_node_failure: Literal["Swap", "Restart", "Fail"] = "Swap"
-    """Swap: replace the dead node, keep the quota and the healthy nodes. Restart: stop and queue again. Fail: give
-    up."""
+    """Swap: replace the failed node, keep the quota and the healthy nodes. Restart: stop and requeue. Fail: the job fails."""
     on_pod_failure: Literal["RestartGang", "RestartPod", "Fail"] = "RestartGang"
-    """RestartGang: all pods start anew together. RestartPod: only the failed one. Fail: give up."""
+    """RestartGang: all pods start again together. RestartPod: only the failed one. Fail: the job fails."""
 
 
 class Progress(Model):
-    """How the job shows that it is alive."""
+    """The job's signs of life."""
 
     heartbeat: Duration
-    """Silence longer than this counts as evidence that it hangs."""
+    """A longer time without a report counts as evidence that it hangs."""
 
 
 class Placement(Model):
-    """Where the pods should be, relative to each other."""
+    """The placement of the pods relative to each other."""
 
     model_config = rules(
         Cel(
@@ -87,15 +86,15 @@ class Placement(Model):
         )
     )
     required: LabelKey | None = None
-    """All pods of a role must be in one domain of this level, given as node label."""
+    """All pods of a role must be in one domain of this level, which is a node label."""
     preferred: LabelKey | None = None
     """All pods of a role should be in one domain of this level."""
     unconstrained: bool | None = None
-    """Any nodes will do, but they are chosen node by node."""
+    """Any nodes, but chosen by topology."""
 
 
 class GPUJobSpec(Model):
-    """The gang and how it runs."""
+    """The gang and its settings."""
 
     model_config = rules(
         Cel("has(self.roles) != has(self.template)", "exactly one of roles and template must be set"),
@@ -110,54 +109,54 @@ class GPUJobSpec(Model):
         Cel("has(self.roles) == has(oldSelf.roles)", "the form of a job can't be changed"),
     )
     framework: Annotated[Literal["PyTorch", "TensorFlow", "JAX", "MPI", "None"], _IMMUTABLE] = "None"
-    """Sets the environment by which the pods find each other. It can't be changed."""
+    """Sets the environment variables by which the pods find each other. Immutable."""
     suspend: bool = False
-    """True while the job waits. Gangline sets and clears it."""
+    """true while the job waits. Gangline sets and clears it."""
     workers: PositiveInt32 | None = None
-    """Short form: how many pods (1 if left out), all alike."""
+    """Short form: the number of equal pods (1 if unset)."""
     min_workers: PositiveInt32 | None = None
-    """Short form: the job may also start with fewer pods, down to this many."""
+    """Short form: the job may start with fewer pods, down to this number."""
     gpus_per_worker: Count | None = None
     """Short form: GPUs per pod."""
     template: PodTemplate | None = None
-    """Short form: what each pod looks like."""
+    """Short form: the template of each pod."""
     roles: Annotated[list[Role], Field(min_length=1, max_length=MAX_POD_SETS), list_map("name")] | None = None
-    """Long form: the gang by roles. All of it starts together, or nothing."""
+    """Long form: the gang by roles. All of it starts together, or not at all."""
     gpu_resource: ResourceName = "nvidia.com/gpu"
-    """The resource that GPUs are counted in, such as nvidia.com/gpu, amd.com/gpu or google.com/tpu."""
+    """The resource name of GPUs, such as nvidia.com/gpu, amd.com/gpu or google.com/tpu."""
     runtime: Runtime | None = None
-    """How long the job runs: hints and a limit."""
+    """The job's runtime: hints and a limit."""
     restart: Restart = Restart()
-    """What happens when something breaks."""
+    """What happens after failures."""
     progress: Progress | None = None
-    """How the job shows that it is alive."""
+    """The job's signs of life."""
     topology: Placement | None = None
-    """Where the pods should be, relative to each other."""
+    """The placement of the pods relative to each other."""
 
 
 class Forecast(Model):
-    """How long it will run in total, in seconds."""
+    """The forecast of its total runtime, in seconds."""
 
     p50: Int64
-    """It takes no longer than this with a chance of one half."""
+    """The median."""
     p90: Int64
-    """It takes no longer than this with a chance of nine in ten."""
+    """The 90th percentile."""
     source: Annotated[str, Field(max_length=63)]
-    """What that is based on: Model, Hint, Limit, History (finished jobs of its kind), Global (all finished jobs) or
-    Default (nothing is known yet)."""
+    """The basis of the forecast: Model, Hint, Limit, History (similar finished jobs), Global (all finished jobs) or Default (no
+    finished jobs yet)."""
     samples: Count = 0
-    """How many finished jobs it was learnt from."""
+    """The number of finished jobs that it is based on."""
 
 
 class ExpectedStart(Model):
-    """When the job will start, as things stand now."""
+    """The expected start of the job at present."""
 
     earliest: Annotated[Time | None, Field(alias="from")] = None
     """Not before this."""
     latest: Annotated[Time | None, Field(alias="to")] = None
     """Most likely before this."""
     because: Annotated[str, Field(max_length=1024)] | None = None
-    """What it waits for."""
+    """The reason for the wait."""
 
 
 class RolePlacement(Model):
@@ -172,69 +171,69 @@ class RolePlacement(Model):
 
 
 class RoleStatus(Model):
-    """How the pods of one role are."""
+    """The pods of one role."""
 
     name: PodSetName
     """The role."""
     replicas: Count = 0
-    """How many pods it was started with."""
+    """The number of pods at the start."""
     ready: Count = 0
     """Pods that are ready."""
     succeeded: Count = 0
-    """Pods that ended well."""
+    """Pods that succeeded."""
     failed: Count = 0
-    """Pods that ended badly."""
+    """Pods that failed."""
 
 
 class Interruption(Model):
-    """One time that pods of the job were made anew."""
+    """One replacement of pods of the job."""
 
     time: Time
-    """When."""
+    """The time."""
     reason: Annotated[str, Field(max_length=128)]
-    """NodeReplace, NodeRestart or NodeRequeue where nodes failed, else the reason of the Job that failed."""
+    """NodeReplace, NodeRestart or NodeRequeue after node failures, else the reason of the failed Job."""
     message: Annotated[str, Field(max_length=1024)]
     """What happened."""
 
 
 class GPUJobStatus(Model):
-    """How the job is."""
+    """The job's status."""
 
     conditions: Conditions | None = None
     """Complete, Failed and Suspended."""
     observed_generation: Int64 | None = None
     """The metadata.generation that this status is about."""
     phase: Literal["Pending", "Starting", "Running", "Recovering", "Suspending", "Succeeded", "Failed"] | None = None
-    """How it is, in one word."""
+    """The phase of the job."""
     gpus: Count | None = None
     """GPUs of the whole gang."""
     ready: Annotated[str, Field(max_length=32)] | None = None
-    """Ready pods of all pods, such as 7/8."""
+    """The number of ready pods and of all pods, such as 7/8."""
     roles: Annotated[list[RoleStatus], Field(max_length=MAX_POD_SETS), list_map("name")] | None = None
-    """How the pods of each role are."""
+    """The pods of each role."""
     start_time: Time | None = None
-    """When it was last started."""
+    """The time of its last start."""
     completion_time: Time | None = None
-    """When it ended."""
+    """The time of its end."""
     restarts: Count | None = None
-    """How often the gang was restarted."""
+    """The number of restarts of the gang."""
     swaps: Count | None = None
-    """How many nodes were replaced under it."""
+    """The number of nodes replaced under it."""
     interruptions: Annotated[list[Interruption], Field(max_length=8)] | None = None
-    """What made it stop and start anew, in whole or in part; the latest 8."""
+    """The latest 8 restarts, of the whole gang or of single pods."""
     forecast: Forecast | None = None
-    """How long it will run."""
+    """The forecast of its runtime."""
     expected_start: ExpectedStart | None = None
-    """When it will start."""
+    """Its expected start."""
     placement: Annotated[list[RolePlacement], Field(max_length=MAX_POD_SETS), list_map("role")] | None = None
     """Where it runs."""
 
 
 class GPUJob(KubeObject):
-    """A gang of workers with GPUs that starts when all of it can run. The label kueue.x-k8s.io/queue-name says which
-    LocalQueue it waits in."""
+    """A gang of workers with GPUs that starts when all of it can run. The label kueue.x-k8s.io/queue-name names its
+    LocalQueue."""
 
     spec: GPUJobSpec
-    """The gang and how it runs."""
+    """The gang and its settings."""
     status: GPUJobStatus | None = None
-    """How the job is."""
+    """The job's status."""

@@ -1,4 +1,4 @@
-"""QueuePolicy: what a ClusterQueue has no field for. Without one a queue behaves exactly as Kueue's."""
+"""QueuePolicy: settings of ClusterQueues beyond Kueue's fields. Without one a queue behaves exactly as in Kueue."""
 
 from __future__ import annotations
 
@@ -58,186 +58,184 @@ class _IntOrString:
 Spares = Annotated[int | str, _IntOrString(r"^([0-9]{1,5}|100%|[0-9]{1,2}(\.[0-9]{1,3})?%)$")]
 """Whole number, or share in percent."""
 Depth = Annotated[int | str, _IntOrString(r"^([0-9]{1,4}|Conservative)$")]
-"""Whole number, or all."""
+"""A whole number, or Conservative for all."""
 _Fixes = Annotated[list[FixName], Field(max_length=64), LIST_SET]
 
 
 class ClusterQueues(Model):
-    """Which queues are meant: those named and those whose labels match."""
+    """The selected queues: by name, and by labels."""
 
     names: _NAMES | None = None
     """ClusterQueues by name."""
     match_labels: Annotated[dict[str, LabelValue], Field(max_length=16)] | None = None
-    """ClusterQueues that carry all these labels."""
+    """ClusterQueues with all these labels."""
 
 
 class Fixes(Model):
-    """Named corrections of behaviour that Kueue has and that users would call a bug. One is on without a policy:
+    """Named corrections of Kueue's behaviour where users would call it a bug. One is on without a policy:
     QuotaOfVictimsStillHeld."""
 
     enable: _Fixes | None = None
-    """Fixes to turn on beyond those of the profile."""
+    """Fixes to turn on in addition to those of the profile."""
     disable: _Fixes | None = None
-    """Fixes to leave off: those of the profile, and the one that is always on."""
+    """Fixes to turn off: of the profile, and the one that is on without a policy."""
 
 
 class Order(Model):
-    """Who goes first."""
+    """The order of workloads."""
 
     key: Literal[
         "Priority", "FairShare", "ShortestFirst", "AgedShortestFirst", "SmallestFirst", "HighestResponseRatio"
     ] = "Priority"
-    """Priority: priority, then age, as Kueue does. The others order workloads of equal priority: FairShare by what
-    their LocalQueue used lately, ShortestFirst by expected runtime, AgedShortestFirst by expected runtime and age,
-    SmallestFirst by GPUs, HighestResponseRatio by waiting time against expected runtime."""
+    """Priority: priority, then age, as in Kueue. The others order workloads of equal priority: FairShare by recent usage of
+    their LocalQueue, ShortestFirst by expected runtime, AgedShortestFirst by expected runtime and age, SmallestFirst by GPUs,
+    HighestResponseRatio by waiting time relative to expected runtime."""
     age_weight: Quantity = "10"
-    """AgedShortestFirst: a workload that is expected to run an hour longer lets others pass that come up to this many
-    hours later."""
+    """AgedShortestFirst: a workload that is expected to run an hour longer is passed by others that are submitted up to this
+    many hours later."""
     age_cap: Duration | None = None
-    """AgedShortestFirst: workloads that are expected to run for longer count as if they ran for this long."""
+    """AgedShortestFirst: workloads with a longer expected runtime count as if they ran for this long."""
     half_life: Duration = "168h"
-    """FairShare: after this time past use counts half."""
+    """FairShare: past usage counts half after this time."""
     max_wait: Duration | None = None
-    """A workload that waited this long goes before all others of its priority, whatever the key."""
+    """A workload that has waited this long precedes all others of its priority, whatever the key."""
     optimism: Fraction = "0"
-    """What of a forecast counts as the expected runtime. 0: its median. 1: its Gittins index, the time spent for each run that
-    ends if runs like it are given up at the best moment, so that whoever may well be short goes early. Between: their
-    geometric mean, weighted. For queues in which long runs give way."""
+    """The figure of a forecast that is used as the expected runtime. 0: its median. 1: its Gittins index, the time spent per
+    completed run if similar runs are given up at the best moment, so that workloads that may be short are early. Between: their
+    weighted geometric mean. For queues with checkpoint preemption."""
 
 
 class Quantiles(Model):
-    """How cautious forecasts are used, as chances between 0 and 1."""
+    """The quantiles of forecasts that are used, between 0 and 1."""
 
     running: Fraction = "0.5"
-    """How long running workloads will still take: the higher, the later a reservation starts."""
+    """Quantile of running workloads' remaining time: the higher, the later a reservation starts."""
     candidate: Fraction = "0.9"
-    """How long a candidate will take: the higher, the less it can delay a reservation."""
+    """Quantile of a candidate's runtime: the higher, the less likely it delays a reservation."""
 
 
 class GiveWay(Model):
-    """Running workloads that declare checkpoints stand back for a reserved one that will be done long before them."""
+    """Checkpoint preemption: running workloads that declare checkpoints are preempted for a reserved workload that is expected
+    to end long before them."""
 
     longer_than: Quantity = "3"
-    """They are expected to go on for at least this many times the expected runtime of the reserved one; for half as many
-    once that has waited for as long as it is expected to run, for a third once it has waited twice as long, and so on."""
+    """A victim is expected to run for at least this many times the reserved workload's expected runtime; half as many once that
+    has waited for as long as its expected runtime, a third once it has waited twice as long, and so on."""
     loss_share: Fraction = "0.2"
-    """All of them together lose at most this share of what the reserved one has waited, in resource seconds."""
+    """All victims together lose at most this share of the reserved workload's wait, in resource seconds."""
     min_runtime: Duration = "15m"
-    """They have run for at least this long since they last started."""
+    """A victim has run for at least this long since its last start."""
     longer_than_backfilled: Quantity | None = None
-    """In place of longerThan for workloads that were let in before their turn, if that is less: they are where the reserved
-    one could be. Left out: longerThan is for all."""
+    """For backfilled workloads, in place of longerThan if it is less: they hold what the reserved workload could use. Unset:
+    longerThan applies to all."""
     max_preemptions: Annotated[int, Field(ge=1)] | None = None
-    """Workloads that have been preempted this many times, whatever for, are not asked any more. Left out: no limit."""
+    """Workloads that were preempted this often, for any reason, are not preempted this way. Unset: no limit."""
     loss_budget: Fraction | None = None
-    """The share of the queue's nominal quota that may be lost in a day, in resource seconds, revoked backfill counted. As it is
-    used up, lossShare falls, to three tenths of what it says at the least. Left out: lossShare holds always."""
+    """The share of the queue's nominal quota that may be lost in a day, in resource seconds, including revoked backfill. As it
+    is used up, lossShare falls to three tenths of its value at the least. Unset: lossShare is constant."""
 
 
 class Backfill(Model):
-    """Let workloads that fit start early when they delay no reserved one."""
+    """Workloads that fit start before their turn if they delay no reserved workload."""
 
     depth: Depth = 1
-    """How many workloads at the head get a reservation: 1 is EASY backfill, 0 turns it off, Conservative reserves for
+    """The number of workloads at the head with a reservation: 1 is EASY backfill, 0 turns it off, Conservative reserves for
     all."""
     candidates: Literal["QueueOrder", "ShortestFirst", "AgedShortestFirst", "LargestFirst", "BestFit"] = "QueueOrder"
-    """In which order workloads are tried."""
+    """The order in which candidates are tried."""
     max_candidates: Annotated[int, Field(ge=1, le=100_000)] = 1000
-    """How many workloads are tried at most."""
+    """The most candidates that are tried."""
     quantiles: Quantiles = Quantiles()
-    """How cautious forecasts are used."""
+    """The quantiles of forecasts that are used."""
     revoke: Literal["Never", "Overdue", "Any"] = "Never"
-    """Overdue: a backfilled workload that runs longer than forecast is preempted once it delays a reservation. Any:
-    every backfilled workload is, as soon as a reserved one could start in its place."""
+    """Overdue: a backfilled workload that runs longer than forecast is preempted when it delays a reservation. Any: every
+    backfilled workload is, as soon as a reserved workload could start in its place."""
     overdue_factor: Quantity = "1"
-    """Overdue: it may run this many times its forecast (at the candidate's quantile) before it counts as overdue."""
+    """A backfilled workload is overdue after this many times its forecast (at the candidate's quantile)."""
     give_way: GiveWay | None = None
-    """Whether running workloads give way to a reserved one at their checkpoints. Left out: they don't."""
+    """Checkpoint preemption of running workloads for a reserved one. Unset: off."""
 
 
 class Preemption(Model):
-    """Who is stopped to make room; within what the ClusterQueue's own preemption rules allow. `victims` and `holdQuota` are
-    about those that make room for workloads of this queue; the rest protects this queue's own workloads, whoever wants
-    their room."""
+    """The choice and the protection of victims, within the ClusterQueue's own preemption rules. `victims` and `holdQuota` are
+    about victims for workloads of this queue; the other fields protect this queue's own workloads from every preemptor."""
 
     victims: Literal["Kueue", "LeastLostWork", "FewestGangs"] = "Kueue"
-    """Kueue: lowest priority, then newest. LeastLostWork: lowest priority, then those that lose the least work since their
-    last checkpoint. FewestGangs: as few workloads as possible."""
+    """Kueue: lowest priority, then newest. LeastLostWork: lowest priority, then least work lost since the last checkpoint.
+    FewestGangs: as few workloads as possible."""
     non_preemptible_from: Int32 | None = None
-    """Workloads of this priority or higher are never stopped."""
+    """Workloads of this priority or higher are never preempted."""
     non_preemptible_gpus: PositiveInt32 | None = None
-    """Workloads that ask for this many accelerators or more, all pods together, are never stopped. Accelerators are all
-    resources other than cpu, memory, storage and pods."""
+    """Workloads with this many accelerators or more, all pods together, are never preempted. Accelerators are all resources
+    other than cpu, memory, storage and pods."""
     min_runtime: Duration | None = None
-    """A workload is left alone for this long after its start."""
+    """A workload is not preempted for this long after its start."""
     max_per_workload: Count | None = None
-    """A workload that was stopped this often to make room is left alone."""
+    """A workload that was preempted this often is not preempted again."""
     hold_quota: bool = True
-    """Quota that was freed for a workload is kept for it until it starts: turns on the fix HoldFreedQuota, unless
+    """Quota that victims free is held for their preemptor until it starts: turns on the fix HoldFreedQuota, unless
     `fixes.disable` names it. false turns it off, in the profile Gangline, too."""
 
 
 class Overrun(Model):
-    """What happens to workloads that run longer than forecast. Hard limits (max-exec-time-seconds, runtime.limit) hold
-    without it."""
+    """What happens to workloads that run longer than forecast. Hard limits (max-exec-time-seconds, runtime.limit) apply without
+    it."""
 
     warn_at: Fraction = "0.9"
-    """The quantile of its own forecast after which a run counts as warned."""
+    """The quantile of its own forecast after which a run is in state Warned."""
     overdue_factor: Quantity = "3"
-    """It is overdue once it has run this many times as long."""
+    """It is Overdue after this many times that."""
     action: Literal["None", "Notify", "Requeue", "Deactivate"] = "Notify"
-    """Notify: say so, once per state. Requeue: also make an overdue workload give way while others of at least its priority
-    wait for what it holds. Deactivate: stop an overdue workload for good. Nothing is stopped for a forecast that no finished
-    run and no word of its author stands behind."""
+    """Notify: report it, once per state. Requeue: also evict an overdue workload while others of at least its priority wait for
+    what it holds. Deactivate: stop an overdue workload for good. No workload is stopped for a forecast that is based neither on
+    finished runs nor on its author's hint."""
     grace: Duration = "0s"
-    """How long Requeue and Deactivate wait once the workload is overdue."""
+    """The time from Overdue to Requeue or Deactivate."""
 
 
 class Stall(Model):
     """What happens to workloads that hang."""
 
     after: Duration = "15m"
-    """Without a sign of progress for this long it counts as suspect, unless the job states its own heartbeat."""
+    """A workload without a sign of progress for this long is suspect, unless the job declares its own heartbeat."""
     startup: Duration = "10m"
-    """So long after its start nothing is concluded: data is loaded and nothing else happens."""
+    """A workload is not suspect for this long after its start, while it loads data."""
     grace: Duration = "5m"
-    """How long a suspect has to show a sign of life before it counts as stalled."""
+    """A suspect workload without a sign of life for this long is stalled."""
     action: Literal["None", "Notify", "Restart", "Requeue"] = "Notify"
-    """Notify: say so. Restart: restart the gang where it is, or queue it again if its kind can't. Requeue: evict it and
-    queue it again."""
+    """Notify: report it. Restart: restart the gang in place, or requeue it if its kind cannot. Requeue: evict and requeue it."""
     max_actions: Annotated[int, Field(ge=0, le=1000)] = 3
-    """A workload that was evicted this often since it stalled is only reported after that."""
+    """A workload that was evicted this often for a stall is then only reported."""
 
 
 class Recovery(Model):
-    """What happens when nodes fail. Gangs are healed without this part, too, in the way that its defaults say."""
+    """What happens when nodes fail. Without this part gangs are healed with its defaults."""
 
     enabled: bool = True
-    """Off, failed nodes are left to Kubernetes; everything else that the policy says of recovery rests."""
+    """false: failed nodes are left to Kubernetes, and the other fields of this part have no effect."""
     spares: Spares = 0
-    """Nodes per flavor, or node pools where jobs take whole pools for themselves, that are kept as replacements: a number,
-    or a share such as 5%."""
+    """Nodes per flavor (or node pools, where jobs take whole pools for themselves) that are kept as replacements: a number, or
+    a share such as 5%."""
     lend: bool = True
-    """Workloads that can be stopped at once may run on spare nodes meanwhile."""
+    """Workloads that can be stopped at once may run on spares meanwhile."""
     preempt_to_heal: bool = True
-    """Where no spare is left, stop workloads of lower priority to replace a failed node."""
+    """Without a spare, preempt workloads of lower priority to replace a failed node."""
     soak: Duration = "1m"
-    """A node that came back is watched for this long before it is used again."""
+    """A recovered node is not used for this long."""
     swap_budget: Count = 5
-    """How many nodes may be replaced under one workload within an hour before it is evicted and queued again instead."""
+    """The most nodes that are replaced under one workload within an hour; beyond that it is evicted and requeued."""
     toleration_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
-    """Pods that are started from now on leave a node this many seconds after it went silent, by a toleration that is added
-    to them unless they have one of their own. Left out: Kubernetes' 300 seconds."""
+    """Newly started pods leave an unreachable node after this many seconds, by a toleration that is added unless they have
+    their own. Unset: Kubernetes' 300 seconds."""
     breaker: Fraction = "0.5"
-    """When more than this share of a flavor's nodes fails within a minute, nothing is swapped: that is no failure of
-    nodes. 1: never."""
+    """Circuit breaker: when more than this share of a flavor's nodes fails within a minute, no node is swapped, since the nodes
+    are unlikely to be the cause. 1: never."""
     proactive: bool = False
-    """Move workloads to a spare already when their node is about to leave (maintenance, spot notice), never at the cost of
-    others."""
+    """Move workloads to a spare before their node leaves (maintenance, spot notice), never at the cost of others."""
     force_delete: bool = False
-    """Consent to delete pods by force that cannot end because their node can't be reached. The node may still be running
-    them: say yes only where two copies of a pod do no harm, or where failed nodes are powered off for certain. Pods on
-    nodes that are gone or marked out of service are deleted by force in any case."""
+    """Permits deletion by force of pods that cannot end because their node is unreachable. The node may still be running them:
+    set it only if two copies of a pod do no harm, or if failed nodes are certainly powered off. Pods on nodes that are deleted
+    or marked out of service are deleted by force in any case."""
 
 
 Event = Literal[
@@ -264,39 +262,40 @@ class SecretRef(Model):
 
 
 class Notify(Model):
-    """Who is told what. A job says more or less of it by its annotations gangline.io/notify and gangline.io/notify-to."""
+    """A receiver of notifications, and their kinds. A job adjusts them by its annotations gangline.io/notify and
+    gangline.io/notify-to."""
 
     secret_ref: SecretRef
-    """The Secret with the receiver: key `url` has one or more Apprise URLs, one a line. Where a URL contains {to}, the
-    address of the job's annotation gangline.io/notify-to is put there, else what key `to` says."""
+    """The Secret with the receiver: key `url` has one or more Apprise URLs, one per line. {to} in a URL is replaced by the
+    address in the job's annotation gangline.io/notify-to, else by key `to`."""
     events: Annotated[list[Event], Field(min_length=1, max_length=16), LIST_SET]
-    """What to tell."""
+    """The kinds of notifications."""
     digest: Duration = "0s"
-    """Messages within this time are told in one. 0s: each at once."""
+    """Notifications within this time are sent as one message. 0s: each at once."""
     max_per_hour: Annotated[int, Field(ge=1, le=100_000)] = 60
-    """So many messages an hour; what is beyond that is bundled into the next one."""
+    """The most messages per hour; further notifications are bundled into the next one."""
     start_moved_by: Duration = "30m"
-    """StartMoved: by how much the expected start has to move since it was last told."""
+    """StartMoved: the least change of the expected start since the last notification."""
 
 
 class QueuePolicySpec(Model):
-    """The queues and what is different for them. A part that is left out stays as in Kueue."""
+    """The queues and their settings. An unset part is as in Kueue."""
 
     cluster_queues: ClusterQueues
-    """Which ClusterQueues are meant."""
+    """The selected ClusterQueues."""
     precedence: Int32 = 0
-    """Where several policies match a queue the one with the highest precedence holds, then the first by name."""
+    """If several policies match a queue, the one with the highest precedence is in force, then the first by name."""
     profile: Literal["Kueue", "Gangline"] = "Kueue"
-    """Where parts left out come from. Kueue: as Kueue, but no quota is granted twice. Gangline: all fixes on, backfill 1 deep,
-    quota held."""
+    """The defaults of unset parts. Kueue: as Kueue, but no quota is granted twice. Gangline: all fixes on, backfill with one
+    reservation, quota held."""
     fixes: Fixes | None = None
-    """Corrections of Kueue's behaviour, one by one."""
+    """Single corrections of Kueue's behaviour."""
     order: Order | None = None
-    """Who goes first."""
+    """The order of workloads."""
     backfill: Backfill | None = None
-    """Let workloads that fit start early when they delay no reserved one."""
+    """Workloads that fit start before their turn if they delay no reserved workload."""
     preemption: Preemption | None = None
-    """Who is stopped to make room."""
+    """The choice and the protection of victims."""
     overrun: Overrun | None = None
     """What happens to workloads that run longer than forecast."""
     stall: Stall | None = None
@@ -304,26 +303,26 @@ class QueuePolicySpec(Model):
     recovery: Recovery | None = None
     """What happens when nodes fail."""
     notify: Annotated[list[Notify], Field(max_length=16)] | None = None
-    """Who is told what."""
+    """Receivers of notifications."""
 
 
 class QueuePolicyStatus(Model):
-    """How the policy is in force."""
+    """The policy's status."""
 
     conditions: Conditions | None = None
     """Active: whether the policy is in force, and if not, why."""
     observed_generation: Int64 | None = None
     """The metadata.generation that this status is about."""
     matched: _NAMES | None = None
-    """The ClusterQueues it is in force for; the first 256."""
+    """The ClusterQueues for which it is in force; the first 256."""
     head_delay_seconds: Quantity | None = None
-    """By how much backfill delayed workloads at the head beyond what the policy allows, in total. Should stay 0."""
+    """The total time for which backfill delayed heads against the policy. Should stay 0."""
 
 
 class QueuePolicy(KubeObject):
-    """How chosen ClusterQueues order, backfill, preempt, heal and notify, beyond what Kueue has fields for."""
+    """Settings of selected ClusterQueues beyond Kueue's fields: order, backfill, preemption, recovery, notifications."""
 
     spec: QueuePolicySpec
-    """The queues and what is different for them."""
+    """The queues and their settings."""
     status: QueuePolicyStatus | None = None
-    """How the policy is in force."""
+    """The policy's status."""

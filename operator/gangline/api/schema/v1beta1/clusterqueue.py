@@ -40,14 +40,14 @@ class ReclaimOutOfCohort(Model):
 
 
 class Preemption(v1beta2.Preemption):
-    """Which running workloads may be stopped to make room."""
+    """The running workloads that may be preempted."""
 
     reclaim_out_of_cohort: ReclaimOutOfCohort | None = None
     """Legacy. Use withinClusterQueue: LowerPriority."""
 
 
 class FlavorFungibility(v1beta2.FlavorFungibility):
-    """When to go on to the next flavor instead of taking the one at hand."""
+    """When to try the next flavor instead of taking the present one."""
 
     when_can_borrow: Literal["MayStopSearch", "TryNextFlavor", "Borrow"] = "MayStopSearch"  # pyright: ignore[reportIncompatibleVariableOverride]
     """A workload fits this flavor only by borrowing: MayStopSearch (formerly Borrow) takes it, TryNextFlavor looks
@@ -58,7 +58,7 @@ class FlavorFungibility(v1beta2.FlavorFungibility):
 
 
 class ClusterQueueSpec(v1beta2.ClusterQueueSpecBase):
-    """What the queue owns and how it gives it out."""
+    """The queue's quota and the rules for it."""
 
     model_config = rules(
         Cel(
@@ -74,7 +74,7 @@ class ClusterQueueSpec(v1beta2.ClusterQueueSpecBase):
     flavor_fungibility: FlavorFungibility = FlavorFungibility()
     """When to go on to the next flavor instead of borrowing or preempting in the one at hand."""
     preemption: Preemption = Preemption()
-    """Which running workloads may be stopped to make room."""
+    """The running workloads that may be preempted."""
     admission_checks: Annotated[list[CheckName], Field(max_length=64), LIST_SET] | None = None
     """Admission checks for all flavors. Use admissionChecksStrategy, which can also bind them to flavors."""
 
@@ -98,17 +98,17 @@ class PendingWorkloadsStatus(Model):
 
 
 class ClusterQueueStatus(v1beta2.ClusterQueueStatus):
-    """What the queue holds now."""
+    """The queue's present usage."""
 
     pending_workloads_status: PendingWorkloadsStatus | None = None
     """No longer filled in: ask the visibility API or `gangline queue`."""
 
 
 class ClusterQueue(KubeObject):
-    """The quota of a team, and the rules by which its workloads get it. Users reach it through a LocalQueue in their
+    """The quota of a team, and the rules by which its workloads get it. Users submit to it through a LocalQueue in their
     namespace."""
 
     spec: ClusterQueueSpec | None = None
-    """What the queue owns and how it gives it out."""
+    """The queue's quota and the rules for it."""
     status: ClusterQueueStatus | None = None
-    """What the queue holds now."""
+    """The queue's present usage."""

@@ -10,19 +10,19 @@ from gangline.api.schema.v1beta2 import config as v1beta2
 
 
 class AdmissionCheckSpec(v1beta2.AdmissionCheckSpecBase):
-    """Who answers the check."""
+    """The controller of the check."""
 
     retry_delay_minutes: Int64 = 15
     """Has no effect."""
 
 
 class AdmissionCheck(KubeObject):
-    """A question that a controller must answer with yes before a workload with quota starts."""
+    """A condition that a controller must confirm before a workload with quota starts."""
 
     spec: AdmissionCheckSpec | None = None
-    """Who answers the check."""
+    """The controller of the check."""
     status: v1beta2.AdmissionCheckStatus | None = None
-    """Whether the check can be answered."""
+    """Whether the controller handles the check."""
 
 
 class TopologySpec(Model):
@@ -33,7 +33,7 @@ class TopologySpec(Model):
 
 
 class Topology(KubeObject):
-    """How nodes hang together, from far apart to close by, so that gangs can be placed close together."""
+    """The hierarchy of nodes, from large domains to small ones, by which gangs are placed close together."""
 
     spec: TopologySpec | None = None
     """The hierarchy."""

@@ -36,7 +36,7 @@ class FlavorInfo(Model):
 
 
 class LocalQueueStatus(v1beta2.LocalQueueStatusBase):
-    """What the queue's workloads hold now."""
+    """The present usage of the queue's workloads."""
 
     flavor_usage: v1beta2.LocalQueueUsages | None = None
     """Quota held by admitted workloads."""
@@ -45,9 +45,9 @@ class LocalQueueStatus(v1beta2.LocalQueueStatusBase):
 
 
 class LocalQueue(KubeObject):
-    """The door of a namespace to a ClusterQueue. A job names it in the label kueue.x-k8s.io/queue-name."""
+    """A namespace's access to a ClusterQueue. A job names it in the label kueue.x-k8s.io/queue-name."""
 
     spec: v1beta2.LocalQueueSpec | None = None
-    """Which ClusterQueue stands behind it."""
+    """Its ClusterQueue."""
     status: LocalQueueStatus | None = None
-    """What the queue's workloads hold now."""
+    """The present usage of the queue's workloads."""

@@ -12,19 +12,19 @@ from gangline.api.schema.v1beta2 import workload as v1beta2
 
 
 class PodSetTopologyRequest(v1beta2.TopologyRequestBase):
-    """Where the pods should be, relative to each other."""
+    """The placement of the pods relative to each other."""
 
 
 class PodSet(v1beta2.PodSetBase):
-    """Pods that are all alike."""
+    """Equal pods."""
 
     model_config = rules(v1beta2.MIN_COUNT_RULE)
     topology_request: PodSetTopologyRequest | None = None
-    """Where the pods should be, relative to each other."""
+    """The placement of the pods relative to each other."""
 
 
 class WorkloadSpec(v1beta2.WorkloadSpecBase):
-    """What the gang asks for."""
+    """The gang's requests."""
 
     model_config = rules(
         Cel("!has(self.priorityClassName) || has(self.priority)", "priority is required with priorityClassName")
@@ -34,7 +34,7 @@ class WorkloadSpec(v1beta2.WorkloadSpecBase):
     )
     """The pods, by groups that are alike. All get quota at the same time, or none."""
     priority_class_name: ObjectName | None = None
-    """The class that the priority was taken from."""
+    """The class of the priority."""
     priority_class_source: (
         Literal["kueue.x-k8s.io/workloadpriorityclass", "scheduling.k8s.io/priorityclass", ""] | None
     ) = None
@@ -51,7 +51,7 @@ class TopologyDomain(Model):
 
 
 class TopologyAssignment(Model):
-    """Which topology domains the pods go to."""
+    """The topology domains of the pods."""
 
     levels: Annotated[list[LabelKey], Field(min_length=1, max_length=16)]
     """The node labels that name a domain, widest first; the hostname alone where that is the narrowest."""
@@ -60,14 +60,14 @@ class TopologyAssignment(Model):
 
 
 class PodSetAssignment(v1beta2.PodSetAssignmentBase):
-    """What one pod set got."""
+    """The assignment of one pod set."""
 
     topology_assignment: TopologyAssignment | None = None
     """Where its pods go, if the flavor has a topology."""
 
 
 class Admission(Model):
-    """The quota it holds."""
+    """Its quota."""
 
     cluster_queue: ObjectName
     """The ClusterQueue that gave it."""
@@ -76,7 +76,7 @@ class Admission(Model):
 
 
 class WorkloadStatus(v1beta2.WorkloadStatusBase):
-    """The quota it holds and how far it has come."""
+    """Its quota and its progress."""
 
     model_config = rules(*v1beta2.CLUSTER_NAME_RULES)
     admission: Admission | None = None
@@ -95,10 +95,10 @@ _SAME_CLASS = (
 
 
 class Workload(KubeObject):
-    """One gang in the queue. Made for a job by its controller; `kubectl describe` it to see why the job waits."""
+    """One gang in the queue. The controller creates it for a job; `kubectl describe` shows why the job waits."""
 
     model_config = rules(*v1beta2.workload_rules(_SAME_CLASS))
     spec: WorkloadSpec | None = None
-    """What the gang asks for."""
+    """The gang's requests."""
     status: WorkloadStatus | None = None
-    """The quota it holds and how far it has come."""
+    """Its quota and its progress."""

@@ -71,7 +71,7 @@ ResourceGroups = Annotated[list[ResourceGroup], Field(max_length=MAX_GROUPS)]
 
 
 class FlavorFungibility(Model):
-    """When to go on to the next flavor instead of taking the one at hand."""
+    """When to try the next flavor instead of taking the present one."""
 
     when_can_borrow: Literal["MayStopSearch", "TryNextFlavor"] = "MayStopSearch"
     """A workload fits this flavor only by borrowing: MayStopSearch takes it, TryNextFlavor looks further first."""
@@ -97,7 +97,7 @@ _RECLAIM_RULE = Cel(
 
 
 class Preemption(Model):
-    """Which running workloads may be stopped to make room."""
+    """The running workloads that may be preempted."""
 
     model_config = rules(_RECLAIM_RULE)
     reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = "Never"
@@ -120,14 +120,14 @@ class AdmissionCheckRule(Model):
 
 
 class AdmissionChecksStrategy(Model):
-    """Which admission checks stand between quota and start."""
+    """The admission checks between quota and start."""
 
     admission_checks: Annotated[list[AdmissionCheckRule], Field(min_length=1, max_length=64), list_map("name")]
     """The checks."""
 
 
 class AdmissionScope(Model):
-    """How the queue orders workloads of different LocalQueues."""
+    """The order of workloads of different LocalQueues."""
 
     admission_mode: Literal["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"]
     """UsageBasedAdmissionFairSharing: LocalQueues that used less lately go first."""
@@ -141,7 +141,7 @@ class MigrationConstraints(Model):
 
 
 class Migration(Model):
-    """What happens to a running workload when a better flavor opens."""
+    """What happens to a running workload when a better flavor has room."""
 
     mode: Literal["TryPreferredFlavors", "RetainFirstAdmission"] = "TryPreferredFlavors"
     """TryPreferredFlavors: move it; RetainFirstAdmission: leave it where it started."""
@@ -175,7 +175,7 @@ class ClusterQueueSpecBase(Model):
 
 
 class ClusterQueueSpec(ClusterQueueSpecBase):
-    """What the queue owns and how it gives it out."""
+    """The queue's quota and the rules for it."""
 
     model_config = rules(
         Cel(
@@ -191,13 +191,13 @@ class ClusterQueueSpec(ClusterQueueSpecBase):
     flavor_fungibility: FlavorFungibility = FlavorFungibility()
     """When to go on to the next flavor instead of borrowing or preempting in the one at hand."""
     preemption: Preemption = Preemption()
-    """Which running workloads may be stopped to make room."""
+    """The running workloads that may be preempted."""
     concurrent_admission_policy: ConcurrentAdmissionPolicy | None = None
     """Try several flavors at a time and move to a better one when it opens."""
 
 
 class ResourceUsage(Model):
-    """What is in use of one resource."""
+    """The usage of one resource."""
 
     name: ResourceName
     """The resource."""
@@ -208,7 +208,7 @@ class ResourceUsage(Model):
 
 
 class FlavorUsage(Model):
-    """What is in use of one flavor."""
+    """The usage of one flavor."""
 
     name: ObjectName
     """The flavor."""
@@ -220,7 +220,7 @@ FlavorUsages = Annotated[list[FlavorUsage], Field(max_length=64), list_map("name
 
 
 class ClusterQueueStatus(Model):
-    """What the queue holds now."""
+    """The queue's present usage."""
 
     conditions: Conditions | None = None
     """Active: whether the queue can admit workloads, and if not, why."""
@@ -235,14 +235,14 @@ class ClusterQueueStatus(Model):
     admitted_workloads: Int32 | None = None
     """Admitted workloads that have not finished."""
     fair_sharing: FairSharingStatus | None = None
-    """Where the queue stands in fair sharing."""
+    """The queue's status in fair sharing."""
 
 
 class ClusterQueue(KubeObject):
-    """The quota of a team, and the rules by which its workloads get it. Users reach it through a LocalQueue in their
+    """The quota of a team, and the rules by which its workloads get it. Users submit to it through a LocalQueue in their
     namespace."""
 
     spec: ClusterQueueSpec | None = None
-    """What the queue owns and how it gives it out."""
+    """The queue's quota and the rules for it."""
     status: ClusterQueueStatus | None = None
-    """What the queue holds now."""
+    """The queue's present usage."""

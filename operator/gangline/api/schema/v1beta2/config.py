@@ -24,7 +24,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 class CohortSpec(Model):
-    """Its place in the tree and the quota it brings itself."""
+    """Its parent and its own quota."""
 
     parent_name: ObjectName | None = None
     """The cohort above. Left out: this one is the root of its tree. A cycle makes all its members inactive."""
@@ -35,19 +35,19 @@ class CohortSpec(Model):
 
 
 class CohortStatus(Model):
-    """How the cohort stands."""
+    """The status of the cohort."""
 
     fair_sharing: FairSharingStatus | None = None
     """Where the cohort stands in fair sharing."""
 
 
 class Cohort(KubeObject):
-    """A group of ClusterQueues, and of other cohorts, that lend each other what they leave idle."""
+    """A group of ClusterQueues, and of other cohorts, that lend each other idle quota."""
 
     spec: CohortSpec | None = None
-    """Its place in the tree and the quota it brings itself."""
+    """Its parent and its own quota."""
     status: CohortStatus | None = None
-    """How the cohort stands."""
+    """The status of the cohort."""
 
 
 _TOLERATION_RULE = Cel(
@@ -67,7 +67,7 @@ Tolerations = Annotated[list[Toleration], Field(max_length=8), checked(_TOLERATI
 
 
 class ResourceFlavorSpec(Model):
-    """Which nodes are meant."""
+    """The nodes of the flavor."""
 
     model_config = rules(
         Cel(
@@ -90,10 +90,10 @@ class ResourceFlavorSpec(Model):
 
 
 class ResourceFlavor(KubeObject):
-    """A sort of nodes, such as one GPU model or spot machines, that quota is counted in."""
+    """A kind of nodes, such as one GPU model or spot machines, for which quota is counted."""
 
     spec: ResourceFlavorSpec | None = None
-    """Which nodes are meant."""
+    """The nodes of the flavor."""
 
 
 class TopologyLevel(Model):
@@ -131,14 +131,14 @@ class TopologySpec(Model):
 
 
 class Topology(KubeObject):
-    """How nodes hang together, from far apart to close by, so that gangs can be placed close together."""
+    """The hierarchy of nodes, from large domains to small ones, by which gangs are placed close together."""
 
     spec: TopologySpec | None = None
     """The hierarchy."""
 
 
 class AdmissionCheckParameters(Model):
-    """An object that tells the controller more."""
+    """An object with parameters for the controller."""
 
     api_group: Annotated[str, Field(max_length=253)]
     """Its API group."""
@@ -156,32 +156,32 @@ class AdmissionCheckSpecBase(Model):
     ]
     """The controller that answers this check, such as kueue.x-k8s.io/provisioning-request. It can't be changed."""
     parameters: AdmissionCheckParameters | None = None
-    """An object that tells the controller more."""
+    """An object with parameters for the controller."""
 
 
 class AdmissionCheckSpec(AdmissionCheckSpecBase):
-    """Who answers the check."""
+    """The controller of the check."""
 
 
 class AdmissionCheckStatus(Model):
-    """Whether the check can be answered."""
+    """Whether the controller handles the check."""
 
     conditions: Conditions | None = None
     """Active: whether a controller answers this check."""
 
 
 class AdmissionCheck(KubeObject):
-    """A question that a controller must answer with yes before a workload with quota starts."""
+    """A condition that a controller must confirm before a workload with quota starts."""
 
     spec: AdmissionCheckSpec | None = None
-    """Who answers the check."""
+    """The controller of the check."""
     status: AdmissionCheckStatus | None = None
-    """Whether the check can be answered."""
+    """Whether the controller handles the check."""
 
 
 class WorkloadPriorityClass(KubeObject):
-    """A named priority for workloads. It decides who waits and who is preempted, not how pods are scheduled. A job
-    names it in the label kueue.x-k8s.io/priority-class."""
+    """A named priority for workloads. It decides the order of admission and preemption, not the scheduling of pods. A job names
+    it in the label kueue.x-k8s.io/priority-class."""
 
     value: Int32
     """The priority; higher goes first."""

@@ -22,7 +22,7 @@ from gangline.api.schema.json_schema import Cel, Model, checked, list_map
 
 
 class LocalQueueSpec(Model):
-    """Which ClusterQueue stands behind it."""
+    """Its ClusterQueue."""
 
     cluster_queue: Annotated[ObjectName, checked(Cel("self == oldSelf", "field is immutable"))] | None = None
     """The ClusterQueue whose quota workloads of this queue use. It can't be changed."""
@@ -33,7 +33,7 @@ class LocalQueueSpec(Model):
 
 
 class LocalQueueResourceUsage(Model):
-    """What is in use of one resource."""
+    """The usage of one resource."""
 
     name: ResourceName
     """The resource."""
@@ -42,7 +42,7 @@ class LocalQueueResourceUsage(Model):
 
 
 class LocalQueueFlavorUsage(Model):
-    """What is in use of one flavor."""
+    """The usage of one flavor."""
 
     name: ObjectName
     """The flavor."""
@@ -63,7 +63,7 @@ class AdmissionFairSharingStatus(Model):
 
 
 class LocalQueueFairSharingStatus(Model):
-    """Where the queue stands in fair sharing."""
+    """The queue's status in fair sharing."""
 
     weighted_share: Int64 | None = None
     """Share of what can be lent, in thousandths, divided by the weight."""
@@ -85,20 +85,20 @@ class LocalQueueStatusBase(Model):
     flavors_reservation: LocalQueueUsages | None = None
     """Quota held by all workloads that have it reserved, started or not."""
     fair_sharing: LocalQueueFairSharingStatus | None = None
-    """Where the queue stands in fair sharing."""
+    """The queue's status in fair sharing."""
 
 
 class LocalQueueStatus(LocalQueueStatusBase):
-    """What the queue's workloads hold now."""
+    """The present usage of the queue's workloads."""
 
     flavors_usage: LocalQueueUsages | None = None
     """Quota held by admitted workloads."""
 
 
 class LocalQueue(KubeObject):
-    """The door of a namespace to a ClusterQueue. A job names it in the label kueue.x-k8s.io/queue-name."""
+    """A namespace's access to a ClusterQueue. A job names it in the label kueue.x-k8s.io/queue-name."""
 
     spec: LocalQueueSpec | None = None
-    """Which ClusterQueue stands behind it."""
+    """Its ClusterQueue."""
     status: LocalQueueStatus | None = None
-    """What the queue's workloads hold now."""
+    """The present usage of the queue's workloads."""

@@ -70,7 +70,7 @@ class TopologyRequestBase(Model):
 
 
 class PodSetTopologyRequest(TopologyRequestBase):
-    """Where the pods should be, relative to each other."""
+    """The placement of the pods relative to each other."""
 
     podset_slice_required_topology_constraints: Annotated[list[SliceConstraint], Field(max_length=3)] | None = None
     """Slices within slices, outermost first."""
@@ -95,15 +95,15 @@ class PodSetBase(Model):
 
 
 class PodSet(PodSetBase):
-    """Pods that are all alike."""
+    """Equal pods."""
 
     model_config = rules(MIN_COUNT_RULE)
     topology_request: PodSetTopologyRequest | None = None
-    """Where the pods should be, relative to each other."""
+    """The placement of the pods relative to each other."""
 
 
 class PriorityClassRef(Model):
-    """The class that the priority was taken from."""
+    """The class of the priority."""
 
     model_config = rules(
         Cel(
@@ -120,7 +120,7 @@ class PriorityClassRef(Model):
 
 
 class PreemptionGate(Model):
-    """Something that must agree before this workload may preempt others."""
+    """A condition that must hold before this workload may preempt others."""
 
     name: Annotated[str, Field(min_length=1, max_length=316)]
     """The gate's name."""
@@ -140,7 +140,7 @@ class WorkloadSpecBase(Model):
 
 
 class WorkloadSpec(WorkloadSpecBase):
-    """What the gang asks for."""
+    """The gang's requests."""
 
     model_config = rules(
         Cel("!has(self.priorityClassRef) || has(self.priority)", "priority is required with priorityClassRef")
@@ -148,7 +148,7 @@ class WorkloadSpec(WorkloadSpecBase):
     pod_sets: Annotated[list[PodSet], Field(min_length=1, max_length=MAX_POD_SETS), list_map("name")] | None = None
     """The pods, by groups that are alike. All get quota at the same time, or none."""
     priority_class_ref: PriorityClassRef | None = None
-    """The class that the priority was taken from."""
+    """The class of the priority."""
     preemption_gates: Annotated[list[PreemptionGate], Field(max_length=8), list_map("name")] | None = None
     """Until all of these are open the workload preempts nobody."""
 
@@ -174,7 +174,7 @@ class LevelValues(Model):
 
 
 class PodCounts(Model):
-    """How many pods go to each domain."""
+    """The number of pods in each domain."""
 
     universal: PositiveInt32 | None = None
     """The one count that all domains have."""
@@ -190,11 +190,11 @@ class TopologyAssignmentSlice(Model):
     values_per_level: Annotated[list[LevelValues], Field(min_length=1, max_length=16)]
     """One entry per level."""
     pod_counts: PodCounts
-    """How many pods go to each domain."""
+    """The number of pods in each domain."""
 
 
 class TopologyAssignment(Model):
-    """Which topology domains the pods go to."""
+    """The topology domains of the pods."""
 
     levels: Annotated[list[LabelKey], Field(min_length=1, max_length=16)]
     """The node labels that name a domain, widest first; the hostname alone where that is the narrowest."""
@@ -218,14 +218,14 @@ class PodSetAssignmentBase(Model):
 
 
 class PodSetAssignment(PodSetAssignmentBase):
-    """What one pod set got."""
+    """The assignment of one pod set."""
 
     topology_assignment: TopologyAssignment | None = None
     """Where its pods go, if the flavor has a topology."""
 
 
 class Admission(Model):
-    """The quota it holds."""
+    """Its quota."""
 
     cluster_queue: ObjectName
     """The ClusterQueue that gave it."""
@@ -234,7 +234,7 @@ class Admission(Model):
 
 
 class RequeueState(Model):
-    """How it waits after an eviction."""
+    """Its back-off after an eviction."""
 
     count: Count | None = None
     """How often it was put back."""
@@ -243,7 +243,7 @@ class RequeueState(Model):
 
 
 class ReclaimablePod(Model):
-    """Pods that need their quota no more."""
+    """Pods that no longer need their quota."""
 
     name: PodSetName
     """The pod set."""
@@ -267,7 +267,7 @@ class PodSetUpdate(Model):
 
 
 class AdmissionCheckState(Model):
-    """What one admission check says."""
+    """The state of one admission check."""
 
     name: CheckName
     """The AdmissionCheck."""
@@ -286,7 +286,7 @@ class AdmissionCheckState(Model):
 
 
 class PodSetRequest(Model):
-    """What a pod set asks for, in total."""
+    """The total requests of a pod set."""
 
     name: PodSetName = "main"
     """The pod set."""
@@ -295,7 +295,7 @@ class PodSetRequest(Model):
 
 
 class EvictionCount(Model):
-    """How often it was evicted for one reason."""
+    """The number of evictions for one reason."""
 
     reason: Annotated[str, Field(max_length=316)]
     """The reason."""
@@ -306,7 +306,7 @@ class EvictionCount(Model):
 
 
 class SchedulingStats(Model):
-    """What happened to it so far."""
+    """Statistics of its past."""
 
     evictions: Annotated[list[EvictionCount], Field(max_length=256), list_map("reason", "underlyingCause")] | None = (
         None
@@ -322,7 +322,7 @@ class UnhealthyNode(Model):
 
 
 class PreemptionGateState(PreemptionGate):
-    """What a preemption gate says."""
+    """The state of a preemption gate."""
 
     position: Literal["Closed", "Open"]
     """Open: the workload may preempt as far as this gate is concerned."""
@@ -336,7 +336,7 @@ class WorkloadStatusBase(Model):
     conditions: Conditions | None = None
     """QuotaReserved, Admitted, PodsReady, Evicted, Preempted, Requeued, Finished and others."""
     requeue_state: RequeueState | None = None
-    """How it waits after an eviction."""
+    """Its back-off after an eviction."""
     reclaimable_pods: Annotated[list[ReclaimablePod], Field(max_length=MAX_POD_SETS), list_map("name")] | None = None
     """Pods that need their quota no more though others still run."""
     admission_checks: Annotated[list[AdmissionCheckState], Field(max_length=8), list_map("name")] | None = None
@@ -344,7 +344,7 @@ class WorkloadStatusBase(Model):
     resource_requests: Annotated[list[PodSetRequest], Field(max_length=MAX_POD_SETS), list_map("name")] | None = None
     """While it waits: what it asked for when last considered, defaults and overheads included."""
     scheduling_stats: SchedulingStats | None = None
-    """What happened to it so far."""
+    """Statistics of its past."""
     nominated_cluster_names: Annotated[list[Annotated[str, Field(max_length=256)]], Field(max_length=20)] | None = None
     """Clusters that are asked to run it. Empty once clusterName is set."""
     cluster_name: Annotated[str, Field(max_length=256)] | None = None
@@ -366,7 +366,7 @@ CLUSTER_NAME_RULES = (
 
 
 class WorkloadStatus(WorkloadStatusBase):
-    """The quota it holds and how far it has come."""
+    """Its quota and its progress."""
 
     model_config = rules(*CLUSTER_NAME_RULES)
     admission: Admission | None = None
@@ -427,10 +427,10 @@ _SAME_CLASS = (
 
 
 class Workload(KubeObject):
-    """One gang in the queue. Made for a job by its controller; `kubectl describe` it to see why the job waits."""
+    """One gang in the queue. The controller creates it for a job; `kubectl describe` shows why the job waits."""
 
     model_config = rules(*workload_rules(_SAME_CLASS))
     spec: WorkloadSpec | None = None
-    """What the gang asks for."""
+    """The gang's requests."""
     status: WorkloadStatus | None = None
-    """The quota it holds and how far it has come."""
+    """Its quota and its progress."""

@@ -105,5 +105,5 @@ def test_fields_have_their_defaults_constraints_and_meanings() -> None:
     text = page("gangline")
     assert "### QueuePolicy.spec.backfill.giveWay\n" in text
     line = next(line for line in text.splitlines() if line.startswith("| `maxCandidates` |"))
-    assert line == "| `maxCandidates` | integer | `1000` | ≥ 1, ≤ 100000 | How many workloads are tried at most. |"
+    assert line == "| `maxCandidates` | integer | `1000` | ≥ 1, ≤ 100000 | The most candidates that are tried. |"
     assert "| `clusterQueues` | [object](#queuepolicyspecclusterqueues) | required |" in text

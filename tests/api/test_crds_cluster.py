@@ -66,7 +66,7 @@ def test_misspelt_fields_are_refused_by_name(kubectl: Kubectl) -> None:
 
 def test_explain_reads_well(kubectl: Kubectl) -> None:
     text = kubectl("explain", "clusterqueue.spec")
-    assert "What the queue owns and how it gives it out." in text
+    assert "The queue's quota and the rules for it." in text
     assert "<no description>" not in kubectl("explain", "workload.status", "--recursive=false")
 
 

@@ -8,14 +8,14 @@ import pytest
 
 from gangline.api import names
 from gangline.api.read import swap_record
-from gangline.api.read.swap_record import REPLACE, REQUEUE, RESTART, Record, Swap
+from gangline.api.read.swap_record import REPLACE, REQUEUE, RESTART, Record, RecordedSwap
 from gangline.engine.model import SWAP_WINDOW
 
 T = 1_700_000_000_000
 
 
-def swap(how: str = REPLACE, *lost: str, at: int = T, **known: object) -> Swap:
-    return Swap(how, "NotReady", lost or ("a",), at - 2000, at, **known)  # type: ignore[arg-type]
+def swap(how: str = REPLACE, *lost: str, at: int = T, **known: object) -> RecordedSwap:
+    return RecordedSwap(how, "NotReady", lost or ("a",), at - 2000, at, **known)  # type: ignore[arg-type]
 
 
 def annotated(record: Record) -> dict[str, str]:

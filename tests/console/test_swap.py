@@ -6,22 +6,22 @@ from tests.console.objects import NOW, workload
 
 from gangline.api import names
 from gangline.api.read import swap_record
-from gangline.api.read.swap_record import Record, Swap
+from gangline.api.read.swap_record import Record, RecordedSwap
 from gangline.console.commands import swap
 from gangline.console.views import table
 
 AT = int(NOW * 1000)
 
 
-def struck(name: str, *swaps: Swap, **more: object) -> dict[str, object]:
+def struck(name: str, *swaps: RecordedSwap, **more: object) -> dict[str, object]:
     found = workload(name, admitted_to="gpus", **more)  # type: ignore[arg-type]
     record = Record(attempt=1, swaps=2, at=AT, log=swaps)
     found["metadata"]["annotations"] = {names.RECOVERY: swap_record.write(record)}
     return found
 
 
-OVER = Swap("Restart", "NotReady", ("n1", "n2"), AT - 90_000, AT - 88_000, AT - 86_500, AT - 86_000, ("n7",))
-OPEN = Swap("Replace", "Deleted", tuple(f"n{i}" for i in range(5)), AT - 1000, AT - 900)
+OVER = RecordedSwap("Restart", "NotReady", ("n1", "n2"), AT - 90_000, AT - 88_000, AT - 86_500, AT - 86_000, ("n7",))
+OPEN = RecordedSwap("Replace", "Deleted", tuple(f"n{i}" for i in range(5)), AT - 1000, AT - 900)
 
 
 def test_the_latest_come_first_and_every_stage_is_told():

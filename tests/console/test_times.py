@@ -15,7 +15,7 @@ from gangline.console.commands import eta, plan, whatif
 from gangline.console.commands.whatif import Answer, Variant
 from gangline.console.views import reach, table, times
 from gangline.console.views.snapshot import State
-from gangline.console.views.world import World
+from gangline.console.views.world import ClusterFacts
 from gangline.forecast import Forecast
 from gangline.jobs import workload as workloads
 from gangline.jobs.gpujob import GPUJob
@@ -76,7 +76,7 @@ def flavor(name: str) -> tuple[kube.Resource, Json]:
 
 
 @pytest.fixture
-def here() -> World:
+def here() -> ClusterFacts:
     """32 GPUs: one job runs on all of them for 40 more minutes, and two wait; queue b has 16 GPUs that nobody uses."""
     return world_of(
         flavor("h100"),
@@ -88,18 +88,18 @@ def here() -> World:
     )
 
 
-def world_of(*entries: tuple[kube.Resource, Json]) -> World:
+def world_of(*entries: tuple[kube.Resource, Json]) -> ClusterFacts:
     objects: dict[kube.Resource, list[Json]] = {}
     for number, (resource, obj) in enumerate(entries):
         obj["metadata"]["resourceVersion"] = str(number)
         objects.setdefault(resource, []).append(obj)
-    world = World(now=NOW * 1000)
+    world = ClusterFacts(now=NOW * 1000)
     world.fill(objects)
     world.forecast(None)
     return world
 
 
-def several() -> World:
+def several() -> ClusterFacts:
     """Queue a has 8 fast GPUs and 32 slow ones; a job is to run on the slow ones for 40 more minutes, and one waits for them."""
     here = world_of(
         flavor("h100"),
@@ -115,11 +115,11 @@ def several() -> World:
     return here
 
 
-def views(here: World) -> dict[str, Any]:
+def views(here: ClusterFacts) -> dict[str, Any]:
     return {view.job_name: view for view in times.view_of(here).workloads}
 
 
-def test_eta_says_when_after_whom_and_for_how_long(here: World) -> None:
+def test_eta_says_when_after_whom_and_for_how_long(here: ClusterFacts) -> None:
     seen = views(here)
     known = times.times(here, here.outlook(), seen.values())
     first = known[seen["next"].uid]
@@ -133,7 +133,7 @@ def test_eta_says_when_after_whom_and_for_how_long(here: World) -> None:
     assert running.forecast is not None and running.forecast.q50 > 1200
 
 
-def test_a_running_job_is_told_no_more_than_its_limit(here: World) -> None:
+def test_a_running_job_is_told_no_more_than_its_limit(here: ClusterFacts) -> None:
     value = here.mirror.workload_value(times.key_of(views(here)["runs"]))
     assert value is not None
     forecast = Forecast(600, 1800, 3600, 7200, 9000, "Hint", 0)
@@ -143,7 +143,7 @@ def test_a_running_job_is_told_no_more_than_its_limit(here: World) -> None:
     assert limited.q50 <= limited.q95 == 1800
 
 
-def test_the_operators_estimates_outrank_our_own(here: World) -> None:
+def test_the_operators_estimates_outrank_our_own(here: ClusterFacts) -> None:
     seen = views(here)
     key = times.key_of(seen["runs"])
     here.forecast({key: {"quantiles": [1500, 1800, 1900, 2000, 2100], "source": "Model", "samples": 7}})
@@ -168,7 +168,7 @@ def test_of_several_flavors_it_is_said_which_one_it_will_be_and_what_it_takes_th
     assert here.expected(times.key_of(seen["waits"]), None)[0] == here.estimate(times.key_of(seen["waits"]))
 
 
-def test_the_table_is_in_the_order_of_starts(here: World) -> None:
+def test_the_table_is_in_the_order_of_starts(here: ClusterFacts) -> None:
     seen = views(here)
     known = times.times(here, here.outlook(), seen.values())
     rows = eta._rows([seen["last"], seen["next"]], known, NOW)
@@ -183,7 +183,7 @@ def test_words_for_starts() -> None:
     assert times.start_text(times.Times(start=NOW + 720), NOW) == "12m – ?"
 
 
-def test_queue_shows_times_before_its_last_column(here: World) -> None:
+def test_queue_shows_times_before_its_last_column(here: ClusterFacts) -> None:
     from gangline.console.commands.queue import _times
 
     seen = [view for view in views(here).values() if view.state is not State.SUCCEEDED]
@@ -197,7 +197,7 @@ def test_queue_shows_times_before_its_last_column(here: World) -> None:
     assert by_name["next"][-4] == "" and "–" in by_name["next"][-2]
 
 
-def test_the_plan_draws_what_runs_and_what_will(here: World) -> None:
+def test_the_plan_draws_what_runs_and_what_will(here: ClusterFacts) -> None:
     seen = here.outlook(seconds=0.0)
     names = {f"{view.namespace}/{view.name}": view for view in views(here).values()}
     lines = plan.draw(here, seen.stretches, names, 86_400.0, 100)
@@ -209,7 +209,7 @@ def test_the_plan_draws_what_runs_and_what_will(here: World) -> None:
     assert max(map(len, lines)) <= 100
 
 
-def test_a_plan_cut_short_says_that_it_goes_on(here: World) -> None:
+def test_a_plan_cut_short_says_that_it_goes_on(here: ClusterFacts) -> None:
     seen = here.outlook(seconds=0.0)
     (line,) = plan.draw(here, [s for s in seen.stretches if "runs" in s.workload], {}, 60.0, 80)[1:]
     assert line.endswith(plan.PAST_EDGE)
@@ -218,11 +218,11 @@ def test_a_plan_cut_short_says_that_it_goes_on(here: World) -> None:
 # --- what if ------------------------------------------------------------------------------------------------------------
 
 
-def asked(here: World, workers: int = 4, expected: str = "1h") -> Variant:
+def asked(here: ClusterFacts, workers: int = 4, expected: str = "1h") -> Variant:
     return whatif.put(here, gpujob("mine", workers, expected), GPUJob())
 
 
-def test_what_if_finds_the_idle_queue_and_the_smaller_gang(here: World) -> None:
+def test_what_if_finds_the_idle_queue_and_the_smaller_gang(here: ClusterFacts) -> None:
     original = asked(here, workers=2)
     base, because, _ = whatif._start(here, original)
     assert base is not None and because.startswith("after ")
@@ -254,7 +254,7 @@ def test_what_if_tells_flavors_apart_as_the_operator_has_learned_to() -> None:
     assert answer.runs.q50 == pytest.approx(original.forecast.q50 / 2)
 
 
-def test_what_never_fits_may_fit_when_it_is_smaller(here: World) -> None:
+def test_what_never_fits_may_fit_when_it_is_smaller(here: ClusterFacts) -> None:
     original = asked(here, workers=8)
     base, _, _ = whatif._start(here, original)
     assert base is None
@@ -263,7 +263,7 @@ def test_what_never_fits_may_fit_when_it_is_smaller(here: World) -> None:
     assert answers[0].runs.q50 == pytest.approx(7200)
 
 
-def test_what_is_far_too_large_is_made_smaller_until_it_fits(here: World) -> None:
+def test_what_is_far_too_large_is_made_smaller_until_it_fits(here: ClusterFacts) -> None:
     original = asked(here, workers=200)
     answers = whatif.best(whatif._answers(here, original, None))
     assert [answer.change for answer in answers] == ["ask for 24 GPUs instead of 1600"]
@@ -301,7 +301,7 @@ async def test_the_api_server_says_what_it_would_refuse() -> None:
             await ask(refused)
 
 
-def test_variants_are_smaller_shorter_and_elsewhere(here: World) -> None:
+def test_variants_are_smaller_shorter_and_elsewhere(here: ClusterFacts) -> None:
     original = asked(here)
     found = list(whatif.variants(here, original))
     assert [variant.kind for variant in found] == ["smaller", "smaller", "shorter", "shorter", "queue"]
@@ -334,7 +334,7 @@ def test_a_manifest_that_is_no_job_is_refused(tmp_path: Path, text: str, complai
         whatif.read(tmp_path / "j.yaml")
 
 
-def test_a_job_without_a_queue_is_refused(here: World) -> None:
+def test_a_job_without_a_queue_is_refused(here: ClusterFacts) -> None:
     job = gpujob("mine", 1, "1h")
     del job["metadata"]["labels"]
     with pytest.raises(click.ClickException, match="names no queue"):

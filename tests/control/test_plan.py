@@ -11,7 +11,7 @@ from tests.jobs.gangs import gpu_job
 
 from gangline.api import names
 from gangline.api.read import conditions, swap_record
-from gangline.api.read.swap_record import Swap
+from gangline.api.read.swap_record import RecordedSwap
 from gangline.control.plan import job_plan
 from gangline.control.plan.injection import pod_set_infos
 from gangline.control.plan.plan_steps import ChangeStatus, DeleteWorkload, JobView, PatchJob, PatchWorkload, Step
@@ -349,7 +349,7 @@ def test_pods_of_whole_domains_wait_for_word_of_them_wherever_nodes_bound_the_ga
 
 def restarted(workload: Json, *lost: str) -> Json:
     """The engine said that the gang has to start anew."""
-    swap = Swap("Restart", "NotReady", lost or ("n1",), NOW, NOW)
+    swap = RecordedSwap("Restart", "NotReady", lost or ("n1",), NOW, NOW)
     annotations = {names.RECOVERY: swap_record.write(swap_record.of(workload).with_loss(swap))}
     return {**workload, "metadata": {**workload["metadata"], "annotations": annotations}}
 
@@ -378,7 +378,7 @@ def test_a_gang_that_has_to_start_anew_stops_and_starts_on_the_same_admission() 
 
 def test_a_gang_that_only_replaces_pods_goes_on() -> None:
     workload = a_workload(a_job(), a=admitted)
-    swap = Swap("Replace", "NotReady", ("n1",), NOW, NOW)
+    swap = RecordedSwap("Replace", "NotReady", ("n1",), NOW, NOW)
     annotations = {names.RECOVERY: swap_record.write(swap_record.Record().with_loss(swap))}
     lost = {**workload, "metadata": {**workload["metadata"], "annotations": annotations}}
     assert "PatchJob" not in kinds(steps(running_job(workload), lost))

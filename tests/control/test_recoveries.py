@@ -9,7 +9,7 @@ from tests.control.gang_pods import Json, Listener, Recorder, Requests, T, a_nod
 
 from gangline.api import names
 from gangline.api.read import conditions, swap_record
-from gangline.api.read.swap_record import Record, Swap
+from gangline.api.read.swap_record import Record, RecordedSwap
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodIndex
@@ -122,7 +122,7 @@ def test_the_record_comes_first_and_nothing_is_deleted_before_it() -> None:
 
 
 def test_a_lost_pod_loses_its_jobs_finalizer_before_it_is_deleted() -> None:
-    world = World(a_workload(Record().with_loss(Swap("Replace", "NotReady", ("n1",), T - 3000, T))), *gang())
+    world = World(a_workload(Record().with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T))), *gang())
     world.recoveries.act(T)
     [(verb, name, body)] = world.writer.take()
     assert (verb, name, body) == ("patch", "p0", {"metadata": {"uid": "uid-p0", "finalizers": None}})
@@ -137,14 +137,14 @@ def test_a_lost_pod_loses_its_jobs_finalizer_before_it_is_deleted() -> None:
 
 
 def test_pods_that_came_to_a_node_after_it_was_lost_stay() -> None:
-    record = Record().with_loss(Swap("Replace", "NotReady", ("n1",), T - 3000, T))
+    record = Record().with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T))
     world = World(a_workload(record), a_pod("new", "n1", created=T + 5000))
     world.recoveries.act(T + 6000)
     assert world.writer.take() == []
 
 
 def test_a_gang_is_recovered_when_all_its_pods_are_ready_again() -> None:
-    record = Record().with_loss(Swap("Replace", "NotReady", ("n1",), T - 3000, T, kept=("n2", "n3")))
+    record = Record().with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T, kept=("n2", "n3")))
     lost, *kept = gang()
     world = World(a_workload(record), lost, *kept)
     world.pods.remove("ns/p0")
@@ -171,7 +171,7 @@ def test_a_gang_is_recovered_when_all_its_pods_are_ready_again() -> None:
 
 
 def test_after_a_restart_only_pods_of_the_new_attempt_count() -> None:
-    record = Record().with_loss(Swap("Restart", "NotReady", ("n1",), T - 3000, T))
+    record = Record().with_loss(RecordedSwap("Restart", "NotReady", ("n1",), T - 3000, T))
     old = (a_pod("p1", "n2"), a_pod("p2", "n3"))
     world = World(a_workload(record, pods=2), *old)
     world.recoveries.act(T + 100)
@@ -185,7 +185,7 @@ def test_after_a_restart_only_pods_of_the_new_attempt_count() -> None:
 
 
 def test_pods_of_the_attempt_before_hold_the_next_one_back() -> None:
-    raw = a_workload(Record().with_loss(Swap("Restart", "NotReady", ("n1",), T - 3000, T)))
+    raw = a_workload(Record().with_loss(RecordedSwap("Restart", "NotReady", ("n1",), T - 3000, T)))
     world = World(raw, a_pod("old", "n2", due=T))
     assert holds_back(raw, world.pods.of("ns/w"))
     world.pods.upsert(a_pod("old", "n2", workload=""))  # left behind
@@ -194,7 +194,7 @@ def test_pods_of_the_attempt_before_hold_the_next_one_back() -> None:
 
 
 def test_a_gang_that_is_being_evicted_is_left_alone() -> None:
-    record = Record().with_loss(Swap("Replace", "NotReady", ("n1",), T - 3000, T))
+    record = Record().with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T))
     raw = a_workload(record)
     raw["status"]["conditions"].append({"type": "Evicted", "status": "True", "reason": "Preempted"})
     world = World(raw, *gang())
@@ -203,7 +203,7 @@ def test_a_gang_that_is_being_evicted_is_left_alone() -> None:
 
 
 def test_the_spare_fails_before_the_gang_has_recovered() -> None:
-    record = Record().with_loss(Swap("Replace", "NotReady", ("n1",), T - 3000, T, kept=("n2", "n3")))
+    record = Record().with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T, kept=("n2", "n3")))
     world = World(a_workload(record, pods=2), a_pod("q0", "n4", created=T + 1000), a_pod("p1", "n2"))
     world.recoveries.heal(model.Heal("ns/w", "uw", "Replace", ("n4",), "NotReady", "Lost node n4", T + 5000, T + 7000))
     world.written()
@@ -213,7 +213,7 @@ def test_the_spare_fails_before_the_gang_has_recovered() -> None:
 
 
 def test_a_node_that_fails_while_the_gang_starts_from_the_queue() -> None:
-    record = Record().with_loss(Swap("Requeue", "NotReady", ("n1",), T - 9000, T - 8000))
+    record = Record().with_loss(RecordedSwap("Requeue", "NotReady", ("n1",), T - 9000, T - 8000))
     pods = (a_pod("q0", "n4", created=T - 4000), a_pod("q1", "n2", created=T - 4000))
     world = World(a_workload(record, pods=2), *pods)
     world.recoveries.heal(heal("Replace", "n4"))
@@ -280,9 +280,11 @@ def test_an_eviction_that_was_written_down_and_not_done_is_done() -> None:
 
 @pytest.mark.parametrize("running", [None, T + 2000])
 def test_the_condition_follows_the_record_whatever_came_in_between(running: int | None) -> None:
-    record = Record().with_loss(Swap("Replace", "NotReady", ("n1",), T - 3000, T))
+    record = Record().with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T))
     if running is not None:
-        record = record.with_current(Swap("Replace", "NotReady", ("n1",), T - 3000, T, T + 1000, running, ("n4",)))
+        record = record.with_current(
+            RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T, T + 1000, running, ("n4",))
+        )
     said = {"type": "Recovered", "status": "False" if running else "True", "reason": "Before", "message": ""}
     raw = a_workload(record)
     raw["status"]["conditions"] = [raw["status"]["conditions"][0], said]
@@ -366,12 +368,12 @@ def test_members_that_have_ended_for_good_are_not_waited_for() -> None:
 
 
 def test_what_is_told_of_a_swap() -> None:
-    swap = Swap("Replace", "NotReady", ("a", "b"), T, T + 500, T + 1500, T + 2000, ("c",))
+    swap = RecordedSwap("Replace", "NotReady", ("a", "b"), T, T + 500, T + 1500, T + 2000, ("c",))
     assert describe(swap) == (
         "Lost pods moved from a, b (NotReady) to c in 2.0 s: decided 0.5 s, created 1.0 s, running 0.5 s"
     )
     status: Json = {}
-    status_changes.swapping(Swap("Requeue", "NotReady", ("a",), T, T), "gone")(status, T)
+    status_changes.swapping(RecordedSwap("Requeue", "NotReady", ("a",), T, T), "gone")(status, T)
     assert status["conditions"][0]["reason"] == "Queued"
 
 

@@ -44,7 +44,7 @@ MOST_DATES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Swap:
+class RecordedSwap:
     """One loss of nodes and its outcome."""
 
     how: str
@@ -94,12 +94,12 @@ class Record:
     attempt: int = 0
     swaps: int = 0
     at: int = 0  # the last decision that is recorded here
-    log: tuple[Swap, ...] = ()  # oldest first
+    log: tuple[RecordedSwap, ...] = ()  # oldest first
     #: when nodes were replaced under it, and how many, within the window of budgets; oldest first
     replaced: tuple[tuple[int, int], ...] = ()
 
     @property
-    def current(self) -> Swap | None:
+    def current(self) -> RecordedSwap | None:
         """The swap in progress."""
         return self.log[-1] if self.log and self.log[-1].open else None
 
@@ -109,7 +109,7 @@ class Record:
         current = self.current
         return current.lost if current is not None else ()
 
-    def with_loss(self, swap: Swap) -> Record:
+    def with_loss(self, swap: RecordedSwap) -> Record:
         """Another loss. While the gang has not recovered from the last one it extends the same swap."""
         if self._knows(swap):
             return self
@@ -126,7 +126,7 @@ class Record:
             replaced=_dated(self.replaced, swap.decided, count) if swap.how != REQUEUE and count else self.replaced,
         )
 
-    def _knows(self, swap: Swap) -> bool:
+    def _knows(self, swap: RecordedSwap) -> bool:
         """The decision is recorded already. Decisions may arrive late, and from clocks that differ, so their content is
         compared.
         """
@@ -137,13 +137,13 @@ class Record:
         }
         return known.issuperset(swap.lost)
 
-    def with_current(self, swap: Swap) -> Record:
+    def with_current(self, swap: RecordedSwap) -> Record:
         """The record with the present state of the swap in progress; completed ones are kept in brief."""
         known = swap if swap.open else replace(swap, lost=swap.lost[:MOST_NODES], kept=(), later=())
         return replace(self, log=(*self.log[:-1], known))
 
 
-def _grown(current: Swap, swap: Swap) -> Swap:
+def _grown(current: RecordedSwap, swap: RecordedSwap) -> RecordedSwap:
     """More nodes are lost before the gang has recovered. The newer loss decides what is done."""
     how = current.how if (current.how, swap.how) == (REQUEUE, REPLACE) else swap.how
     fresh = [node for node in swap.lost if node not in current.lost]
@@ -170,11 +170,11 @@ def _dated(dates: tuple[tuple[int, int], ...], at: int, count: int) -> tuple[tup
     return tuple(recent)
 
 
-def _bounded(swap: Swap) -> Swap:
+def _bounded(swap: RecordedSwap) -> RecordedSwap:
     return replace(swap, lost=swap.lost[:MOST_OPEN], kept=swap.kept[:MOST_NODES])
 
 
-def _latest(log: Iterable[Swap]) -> tuple[Swap, ...]:
+def _latest(log: Iterable[RecordedSwap]) -> tuple[RecordedSwap, ...]:
     return tuple(log)[-MOST_SWAPS:]
 
 
@@ -219,8 +219,8 @@ def write(record: Record) -> str:
     return json.dumps(body, separators=(",", ":"))
 
 
-def _swap(body: Json) -> Swap:
-    return Swap(
+def _swap(body: Json) -> RecordedSwap:
+    return RecordedSwap(
         how=str(body["how"]),
         cause=str(body.get("cause", "")),
         lost=_nodes(body.get("lost")),
@@ -250,7 +250,7 @@ def _whole(value: Any) -> int:
     return value
 
 
-def _json(swap: Swap) -> Json:
+def _json(swap: RecordedSwap) -> Json:
     body: Json = {"how": swap.how, "cause": swap.cause, "lost": list(swap.lost)}
     body |= {"detected": swap.detected, "decided": swap.decided}
     optional: Json = {"created": swap.created, "running": swap.running, "to": list(swap.to), "kept": list(swap.kept)}

@@ -15,7 +15,7 @@ from gangline.console.views.lookup import find
 from gangline.console.views.snapshot import Snapshot, State, WorkloadView
 from gangline.console.views.table import Rows, age
 from gangline.console.views.times import Times, as_json, key_of, runtime_text, start_text, times, view_of
-from gangline.console.views.world import World
+from gangline.console.views.world import ClusterFacts
 from gangline.engine import Outlook
 
 
@@ -61,7 +61,7 @@ def command(
 
 async def _look(
     kubeconfig: Path | None, context: str | None, namespace: str | None, everywhere: bool, job: str | None
-) -> tuple[Snapshot, World, list[WorkloadView]]:
+) -> tuple[Snapshot, ClusterFacts, list[WorkloadView]]:
     async with access.client(kubeconfig, context) as api:
         where = namespace or api.login.namespace
         here = await world.load(api)
@@ -119,7 +119,7 @@ def _why(view: WorkloadView, known: Times) -> str:
     return known.because
 
 
-def _source(here: World) -> str:
+def _source(here: ClusterFacts) -> str:
     if here.from_operator:
         return "with the operator's forecasts"
     return (

@@ -16,7 +16,7 @@ from gangline.console.views import access, world
 from gangline.console.views.snapshot import WorkloadView
 from gangline.console.views.table import age
 from gangline.console.views.times import view_of
-from gangline.console.views.world import World
+from gangline.console.views.world import ClusterFacts
 from gangline.engine import Stretch, accelerators
 
 #: characters of the bars: a running workload, an expected one, and one that goes beyond the right edge
@@ -59,13 +59,13 @@ def command(
         click.echo(line)
 
 
-async def _load(kubeconfig: Path | None, context: str | None) -> World:
+async def _load(kubeconfig: Path | None, context: str | None) -> ClusterFacts:
     async with access.client(kubeconfig, context) as api:
         return await world.load(api)
 
 
 def draw(
-    here: World, stretches: Sequence[Stretch], views: Mapping[str, WorkloadView], horizon: float, width: int
+    here: ClusterFacts, stretches: Sequence[Stretch], views: Mapping[str, WorkloadView], horizon: float, width: int
 ) -> list[str]:
     """One line per run, sorted by queue and start. The time axis ends with the last run or at `horizon` (seconds)."""
     now = here.now / 1000

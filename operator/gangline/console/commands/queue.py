@@ -16,7 +16,7 @@ from gangline.console.views.snapshot import FINISHED, State, WorkloadView
 
 if TYPE_CHECKING:  # what takes a second to load, for who asks for times
     from gangline.console.views.times import Times
-    from gangline.console.views.world import World
+    from gangline.console.views.world import ClusterFacts
 
 
 @click.command("queue")
@@ -62,10 +62,10 @@ async def _views(
     everywhere: bool,
     cluster_queue: str | None,
     with_times: bool,
-) -> tuple[list[WorkloadView], str, World | None]:
+) -> tuple[list[WorkloadView], str, ClusterFacts | None]:
     async with access.client(kubeconfig, context) as api:
         wanted = namespace or api.login.namespace
-        here: World | None = None
+        here: ClusterFacts | None = None
         if with_times:
             from gangline.console.views import times, world
 
@@ -101,7 +101,7 @@ def show(views: Iterable[WorkloadView], now: float, *, wide: bool, known: Mappin
     table.echo(rows)
 
 
-def _known(here: World, views: Iterable[WorkloadView]) -> Mapping[str, Times]:
+def _known(here: ClusterFacts, views: Iterable[WorkloadView]) -> Mapping[str, Times]:
     from gangline.console.views import times
 
     return times.times(here, here.outlook(), views)

@@ -14,7 +14,7 @@ import click
 
 from gangline.api import names
 from gangline.api.read import swap_record
-from gangline.api.read.swap_record import Record, Swap
+from gangline.api.read.swap_record import Record, RecordedSwap
 from gangline.console.views import access, table
 from gangline.kube.client import Forbidden
 from gangline.kube.resources import WORKLOADS, Json, controller_of
@@ -31,7 +31,7 @@ class Entry:
     job: str  # kind/name
     workload: str
     queue: str
-    swap: Swap
+    swap: RecordedSwap
 
     def as_json(self) -> dict[str, Any]:
         swap = self.swap

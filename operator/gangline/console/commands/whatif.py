@@ -19,7 +19,7 @@ from gangline.api.read import parse
 from gangline.console.views import access, world
 from gangline.console.views.table import Rows, age, plain
 from gangline.console.views.times import admissions_of, named, runtime_text, view_of
-from gangline.console.views.world import World
+from gangline.console.views.world import ClusterFacts
 from gangline.control.forecasting.by_flavor import offered, slowest
 from gangline.control.forecasting.runtime_facts import fact
 from gangline.engine import ExpectedStart, accelerators_of, is_accelerator, outlook
@@ -109,7 +109,7 @@ def command(
 
 async def _submitted(
     kubeconfig: Path | None, context: str | None, namespace: str | None, job: Json, kind: JobKind
-) -> tuple[World, Json]:
+) -> tuple[ClusterFacts, Json]:
     async with access.client(kubeconfig, context) as api:
         job["metadata"].setdefault("namespace", namespace or api.login.namespace)
         job = await accepted(api, job, kind)
@@ -154,7 +154,7 @@ def read(file: Path) -> tuple[Json, JobKind]:
     return job, kind
 
 
-def put(here: World, job: Json, kind: JobKind) -> Variant:
+def put(here: ClusterFacts, job: Json, kind: JobKind) -> Variant:
     """Add the job to the local copy of the cluster. Raises JobError, ParseError, click.ClickException."""
     meta = job["metadata"]
     meta.setdefault("name", f"{meta.get('generateName', '')}{_UID}")
@@ -176,7 +176,7 @@ def put(here: World, job: Json, kind: JobKind) -> Variant:
     return Variant("", "as it is", value, estimate, here.forecasts.by_flavor(key))
 
 
-def _default_queue(here: World, namespace: str) -> str:
+def _default_queue(here: ClusterFacts, namespace: str) -> str:
     if here.mirror.get(kube.LOCAL_QUEUES, f"{namespace}/{names.LOCAL_QUEUE_DEFAULT}") is None:
         raise click.ClickException(f"the job names no queue (label {names.QUEUE_NAME})")
     return names.LOCAL_QUEUE_DEFAULT
@@ -189,7 +189,7 @@ def _stamp(millis: int) -> str:
 # --- variants of the job ------------------------------------------------------------------------------------------------
 
 
-def variants(here: World, original: Variant) -> Iterator[Variant]:
+def variants(here: ClusterFacts, original: Variant) -> Iterator[Variant]:
     """Variants of the job: smaller (with a proportionally longer runtime), shorter, and in each other queue of its namespace."""
     yield from filter(None, (_smaller(original, share) for share in SHARES))
     for share in SHARES:
@@ -205,7 +205,7 @@ def variants(here: World, original: Variant) -> Iterator[Variant]:
             yield Variant("queue", where, elsewhere, original.forecast, _by_flavor(here, elsewhere))
 
 
-def _by_flavor(here: World, elsewhere: Workload) -> dict[str, Forecast]:
+def _by_flavor(here: ClusterFacts, elsewhere: Workload) -> dict[str, Forecast]:
     """The forecast on each flavor of another queue; empty if the forecaster does not compare flavors."""
     forecaster = here.forecasts.forecaster
     if not forecaster.compares_flavors:
@@ -240,7 +240,7 @@ def _thinner(pods: PodSet, share: float) -> PodSet:
 # --- when it would start ------------------------------------------------------------------------------------------------
 
 
-def _answers(here: World, original: Variant, base: ExpectedStart | None) -> Iterator[tuple[str, Answer]]:
+def _answers(here: ClusterFacts, original: Variant, base: ExpectedStart | None) -> Iterator[tuple[str, Answer]]:
     fits = base is not None
     for variant in variants(here, original):
         start, _, flavor = _start(here, variant)
@@ -264,7 +264,7 @@ def best(answers: Iterable[tuple[str, Answer]]) -> list[Answer]:
     return sorted(helpful.values(), key=lambda answer: -answer.gained)[:BEST]
 
 
-def _start(here: World, variant: Variant) -> tuple[ExpectedStart | None, str, str]:
+def _start(here: ClusterFacts, variant: Variant) -> tuple[ExpectedStart | None, str, str]:
     """Expected start, the workloads it follows (""), and the flavor of the forecast ("" if it makes no difference)."""
     key = variant.workload.key
     changes: Sequence[Change] = [
@@ -280,7 +280,7 @@ def _start(here: World, variant: Variant) -> tuple[ExpectedStart | None, str, st
 
 
 def _answer(
-    here: World, variant: Variant, start: ExpectedStart | None, base: ExpectedStart | None, flavor: str
+    here: ClusterFacts, variant: Variant, start: ExpectedStart | None, base: ExpectedStart | None, flavor: str
 ) -> Answer:
     p50 = (start.p50 - here.now) / 1000 if start is not None else None
     p90 = (start.p90 - here.now) / 1000 if start is not None and start.p90 is not None else None
@@ -294,7 +294,7 @@ def _answer(
 # --- showing ------------------------------------------------------------------------------------------------------------
 
 
-def _show(here: World, original: Variant, first: Answer, because: str, answers: list[Answer]) -> None:
+def _show(here: ClusterFacts, original: Variant, first: Answer, because: str, answers: list[Answer]) -> None:
     value = original.workload
     jobs = {f"{view.namespace}/{view.name}": view.job_name for view in view_of(here).workloads}
     reason = f", {named(because, jobs)}" if because else ""
@@ -316,7 +316,7 @@ def _show(here: World, original: Variant, first: Answer, because: str, answers: 
     click.echo(f"\n{plain(Rows(('', 'WHAT IF', 'STARTS', 'GAINED', 'RUNS FOR'), cells, (), frozenset()))}")
 
 
-def _obstacle(here: World, value: Workload) -> str:
+def _obstacle(here: ClusterFacts, value: Workload) -> str:
     """Why the job would not start: the engine's message after one decision round."""
     tried = here.engine.rebuilt()
     tried.decide(here.now)

@@ -8,7 +8,7 @@ from typing import Any
 
 from gangline.console.views.snapshot import Snapshot, WorkloadView, snapshot
 from gangline.console.views.table import age
-from gangline.console.views.world import World
+from gangline.console.views.world import ClusterFacts
 from gangline.control.forecasting.runtime_facts import fact
 from gangline.engine import ExpectedStart, Outlook, Runtime
 from gangline.engine.model import Admission, Workload
@@ -28,7 +28,7 @@ class Times:
     flavor: str = ""  # flavor of the forecast; "" if it makes no difference or is not known
 
 
-def view_of(here: World) -> Snapshot:
+def view_of(here: ClusterFacts) -> Snapshot:
     """The cluster as the snapshot that other commands show."""
     objects = here.mirror.objects
     return snapshot(
@@ -40,7 +40,7 @@ def key_of(view: WorkloadView) -> str:
     return f"{view.namespace}/{view.name}"
 
 
-def times(here: World, seen: Outlook, views: Iterable[WorkloadView]) -> dict[str, Times]:
+def times(here: ClusterFacts, seen: Outlook, views: Iterable[WorkloadView]) -> dict[str, Times]:
     """Times by the UID of the workload."""
     views = list(views)
     jobs = {key_of(view): view.job_name for view in views}
@@ -57,7 +57,7 @@ def admissions_of(seen: Outlook) -> dict[str, Admission]:
 
 
 def _times(
-    here: World,
+    here: ClusterFacts,
     start: ExpectedStart | None,
     admission: Admission | None,
     view: WorkloadView,

@@ -36,7 +36,7 @@ def wall_millis() -> int:
 
 
 @dataclass
-class World:
+class ClusterFacts:
     """The engine with the cluster's state at the instant `now` (milliseconds since the epoch)."""
 
     now: int = field(default_factory=wall_millis)
@@ -101,12 +101,12 @@ def _estimate(quantiles: Sequence[float] | None, body: Mapping[str, Any]) -> For
     return Forecast(*quantiles, source=body.get("source", ""), samples=body.get("samples", 0))
 
 
-async def load(api: ApiClient) -> World:
+async def load(api: ApiClient) -> ClusterFacts:
     """The cluster's current state. Raises click.ClickException if the user may not list a resource."""
     request = asyncio.create_task(reach.forecasts(api))
     try:
         objects = await _list(api)
-        world = World()
+        world = ClusterFacts()
         world.fill(objects)
         answer = await request or {}
         world.forecast(answer.get("forecasts"), answer.get("flavorOffsets"))

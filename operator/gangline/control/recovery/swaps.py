@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 
 from gangline.api import names
 from gangline.api.read import conditions, swap_record
-from gangline.api.read.swap_record import REQUEUE, RESTART, Record, Swap
+from gangline.api.read.swap_record import REQUEUE, RESTART, Record, RecordedSwap
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod import Pod
@@ -142,12 +142,12 @@ class Recoveries(Part):
     def _evict(self, decision: model.Evict) -> None:
         self._messages.tell(EvictionWanted(decision))
 
-    def _swap(self, workload: str, how: str, cause: str, lost: tuple[str, ...], detected: int, at: int) -> Swap:
+    def _swap(self, workload: str, how: str, cause: str, lost: tuple[str, ...], detected: int, at: int) -> RecordedSwap:
         nodes = {pod.node for pod in self._pods.of(workload) if pod.node and pod.alive}
-        return Swap(how, cause, lost, detected, at, kept=tuple(sorted(nodes - set(lost))))
+        return RecordedSwap(how, cause, lost, detected, at, kept=tuple(sorted(nodes - set(lost))))
 
     def _begin(
-        self, workload: str, swap: Swap, message: str, *, doubt: bool, then: Callable[[], None] = lambda: None
+        self, workload: str, swap: RecordedSwap, message: str, *, doubt: bool, then: Callable[[], None] = lambda: None
     ) -> None:
         self._created.pop(workload, None)
 
@@ -252,7 +252,7 @@ class Recoveries(Part):
         elif runs(raw):
             self._follow(workload, raw, record, record.current, now)
 
-    def _update_condition(self, workload: str, raw: Json, swap: Swap) -> None:
+    def _update_condition(self, workload: str, raw: Json, swap: RecordedSwap) -> None:
         """Bring the condition in line with the record. Usually it already is: both are written together, or right after each
         other.
         """
@@ -265,7 +265,7 @@ class Recoveries(Part):
         change = status_changes.swapping(swap, missing(swap)) if swap.open else _recovered(swap)
         self._writes.change(workload, SLOT, change, priority=Priority.STATUS)
 
-    def _follow(self, workload: str, raw: Json, record: Record, swap: Swap, now: int) -> None:
+    def _follow(self, workload: str, raw: Json, record: Record, swap: RecordedSwap, now: int) -> None:
         if swap.how == REQUEUE and swap.admitted and swap.admitted == admitted_since(raw):
             self._evict_again(workload, raw, swap)
             return
@@ -286,7 +286,7 @@ class Recoveries(Part):
         if sum(pod.ready for pod in fresh) >= wanted and workload not in self._closing:
             self._close(workload, swap, fresh, now)
 
-    def _evict_again(self, workload: str, raw: Json, swap: Swap) -> None:
+    def _evict_again(self, workload: str, raw: Json, swap: RecordedSwap) -> None:
         """The record says evicted, but the gang is not: the process that wrote it died, or another write came in between."""
         if self._writes.in_doubt(kube.WORKLOADS, workload):
             self._changed.add(workload)
@@ -312,7 +312,7 @@ class Recoveries(Part):
 
         self._writer.submit(Write(key, "patch", body, priority=Priority.START_STOP, on_done=done))
 
-    def _close(self, workload: str, swap: Swap, fresh: Iterable[Pod], now: int) -> None:
+    def _close(self, workload: str, swap: RecordedSwap, fresh: Iterable[Pod], now: int) -> None:
         """The gang runs again: close the swap."""
         fresh = list(fresh)
         nodes = {pod.node for pod in fresh}
@@ -352,5 +352,5 @@ class Recoveries(Part):
         self._writes.send(key, "status", patch.body, priority=Priority.STATUS, slot=SLOT)
 
 
-def _recovered(swap: Swap) -> status_changes.Change:
+def _recovered(swap: RecordedSwap) -> status_changes.Change:
     return status_changes.recovered(swap, describe(swap))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from gangline.api import names
 from gangline.api.read import conditions, render
-from gangline.api.read.swap_record import REPLACE, REQUEUE, RESTART, Swap
+from gangline.api.read.swap_record import REPLACE, REQUEUE, RESTART, RecordedSwap
 from gangline.engine import model
 from gangline.kube.resources import Json
 
@@ -278,7 +278,7 @@ def pods_ready(ready: bool) -> Change:
     return change
 
 
-def swapping(swap: Swap, message: str) -> Change:
+def swapping(swap: RecordedSwap, message: str) -> Change:
     """Nodes were lost under it, and are being replaced."""
 
     def change(status: Json, now: int) -> None:
@@ -288,7 +288,7 @@ def swapping(swap: Swap, message: str) -> Change:
     return change
 
 
-def recovered(swap: Swap, message: str) -> Change:
+def recovered(swap: RecordedSwap, message: str) -> Change:
     """It runs again."""
 
     def change(status: Json, now: int) -> None:

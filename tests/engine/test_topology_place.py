@@ -312,3 +312,15 @@ def test_a_leader_leaves_whole_inner_slices_on_its_host(leader: int, fits: bool)
     assert answer.ok == fits
     if fits:
         assert pods(answer.assignments["workers"]) == {"h1": 2, "h2": 2}
+
+
+def test_a_preferred_node_outside_the_required_domain_is_no_replacement() -> None:
+    preferred = node("b1/r2/h3", 8000, labels={"disk": "ssd"})
+    made = ledger([node("b1/r1/h1", 2000), node("b1/r1/h2", 4000), preferred])
+    existing = previous(h1=2, h2=1)
+    made.add(existing, {"cpu": 1000})
+    made.remove_node("h1")
+    wish = {"preferred_affinity": (PreferredTerm(10, (Expression("disk", "In", ("ssd",)),)),)}
+    asked = [ReplacementRequest(ask(3, required=RACK, pod_set=wish), existing)]
+    answer = replace_node(made, asked, "h1", profile=Profile(respect_preferred_affinity=True))
+    assert pods(answer.assignments["main"]) == {"h2": 3}

@@ -1,4 +1,4 @@
-"""What an operator costs that has nothing to do, with a full cluster and everybody else waiting.
+"""The cost of an idle operator, with a full cluster and all other workloads waiting.
 
     python -m bench.idle --size tenth
 

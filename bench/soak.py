@@ -47,8 +47,8 @@ from gangline.kube.reflector import Event, Reflector, Removed, Upsert
 from gangline.kube.resources import Json, key_of
 
 #: Seconds from the recovery after a fault to the next one, between two checks at rest, and two looks at the operator's memory.
-#: A fault costs up to 20 seconds of admitting, most of them a killed operator's lease, and a minute or two until nobody waits
-#: any more: with more of them the load could not be kept up.
+#: A fault costs up to 20 seconds of admitting, most of them a killed operator's lease, and a minute or two until no workload
+#: waits any more: with more of them the load could not be kept up.
 FAULTS, CHECKS, LOOKS = (60.0, 120.0), 60.0, 2.0
 #: For at most so long is an API server away that is restarted, in seconds. From 15 on the operator loses its lease over it.
 AWAY = 1.5
@@ -289,7 +289,7 @@ class Soak:
             for task in work:
                 if task.done():
                     task.result()
-            work[0].cancel()  # nobody arrives any more
+            work[0].cancel()  # no more arrivals
             async with self._quiet:
                 await self._drain()
                 await self._check_at_rest()
@@ -348,11 +348,11 @@ class Soak:
             await self._start_operator()
 
     async def _recovered(self) -> None:
-        """Until somebody is admitted again: how long that took, or after `REST` seconds a violation."""
+        """Wait for the next admission; after `REST` seconds without one, record a violation."""
         since = time.monotonic()
         while self._population.last_admission < since:
             if time.monotonic() - since > REST:
-                self._violations.append(f"nobody was admitted for {REST:.0f} s after a fault")
+                self._violations.append(f"no workload was admitted for {REST:.0f} s after a fault")
                 return
             await asyncio.sleep(0.05)
         self._recoveries.append(self._population.last_admission - since)
@@ -396,7 +396,7 @@ class Soak:
     # --- checks -------------------------------------------------------------------------------------------------------
 
     async def _drain(self) -> None:
-        """However long the backlog is: it ends when nobody has finished for a while."""
+        """Wait for the backlog, however long; ends when no workload has finished for a while."""
         left, since = self._population.alive, time.monotonic()
         while self._population.alive and time.monotonic() < since + DRAIN:
             self._population.raise_failure()

@@ -83,7 +83,7 @@ def private_directory(name: str) -> Path:
             part.mkdir(mode=0o700)
         status = part.lstat()
         if status.st_uid != os.getuid() or part.is_symlink():
-            raise StartError(f"{part} belongs to somebody else; set TMPDIR to a directory of your own")
+            raise StartError(f"{part} belongs to another user; set TMPDIR to a directory of your own")
     return path
 
 

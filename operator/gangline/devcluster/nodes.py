@@ -20,7 +20,7 @@ from gangline.kube.resources import LEASES, NODES, PODS, Json
 POOL_LABEL = "gangline.io/node-pool"
 MANAGED_BY_KWOK = {"kwok.x-k8s.io/node": "fake"}
 LEASE_NAMESPACE = "kube-node-lease"
-NOBODY = "gangline-simulated-failure"
+NO_HOLDER = "gangline-simulated-failure"
 KWOK_LAG = 1.0  # seconds, ample for kwok to see a change of a pod
 _HEARTBEAT_UNDER_WAY = 0.3  # seconds that a node change takes in kwok once begun
 _LAST_HEARTBEATS = 5  # number of such changes that may still arrive
@@ -147,7 +147,7 @@ async def recover_node(client: ApiClient, name: str) -> None:
     """Recover a failed node; kwok makes it Ready and resumes its pods (after a silent failure: within 10 s)."""
     try:
         lease = await client.get(LEASES, LEASE_NAMESPACE, name)
-        if lease["spec"].get("holderIdentity") == NOBODY:
+        if lease["spec"].get("holderIdentity") == NO_HOLDER:
             await client.delete(LEASES, LEASE_NAMESPACE, name)
     except NotFound:
         pass
@@ -170,7 +170,7 @@ async def _annotate_pods(client: ApiClient, node: str, patch: Json) -> None:
 async def _take_lease(client: ApiClient, node: str) -> None:
     """Take the node's lease, so that kwok leaves its heartbeats to another sender, which does not exist."""
     now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    spec = {"holderIdentity": NOBODY, "leaseDurationSeconds": 2**31 - 1, "renewTime": now}
+    spec = {"holderIdentity": NO_HOLDER, "leaseDurationSeconds": 2**31 - 1, "renewTime": now}
     await client.patch(LEASES, LEASE_NAMESPACE, node, {"spec": spec})
 
 

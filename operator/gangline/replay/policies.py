@@ -57,22 +57,22 @@ ANY: Final = replace(BACKFILL, revoke="Any")
 GANGLINE: Final = "forecasts, aged shortest first, reservation; overdue backfill and long runs give way"
 
 _ALL: Final = (
-    Policy("fifo", "strict FIFO: nobody passes the head", "StrictFIFO", predictor="blind"),
-    Policy("besteffort", "best-effort FIFO, Kueue's default: whoever fits starts", predictor="blind"),
-    Policy("sjf", "shortest first by true durations, whoever fits starts", ordering=_SHORTEST, predictor="true"),
+    Policy("fifo", "strict FIFO: no job passes the head", "StrictFIFO", predictor="blind"),
+    Policy("besteffort", "best-effort FIFO, Kueue's default: any job that fits starts", predictor="blind"),
+    Policy("sjf", "shortest first by true durations, any job that fits starts", ordering=_SHORTEST, predictor="true"),
     Policy(
-        "sjf-strict", "shortest first by true durations, nobody passes", "StrictFIFO", predictor="blind", ranked=True
+        "sjf-strict", "shortest first by true durations, no job passes", "StrictFIFO", predictor="blind", ranked=True
     ),
-    Policy("sjf-predicted", "shortest first by forecast, whoever fits starts", ordering=_SHORTEST),
+    Policy("sjf-predicted", "shortest first by forecast, any job that fits starts", ordering=_SHORTEST),
     Policy("easy", "EASY backfilling with requested times", backfill=_EASY, predictor="limit"),
     Policy("easy-true", "EASY backfilling with true durations", backfill=_EASY, predictor="true"),
     Policy("easy-sjbf", "EASY, shortest candidate first, requested times", backfill=_SJBF, predictor="limit"),
     Policy("easy-sjbf-true", "the same with true durations", backfill=_SJBF, predictor="true"),
     Policy("easy++", "EASY, shortest candidate first, last two runtimes", backfill=_SJBF, predictor="last-two"),
-    Policy("conservative", "a reservation for everybody, requested times", backfill=_CONSERVATIVE, predictor="limit"),
+    Policy("conservative", "a reservation for every job, requested times", backfill=_CONSERVATIVE, predictor="limit"),
     Policy("gangline", GANGLINE, ordering=ORDER, backfill=BACKFILL),
     Policy("gangline-any", "the same; backfill gives way whenever the head could start", ordering=ORDER, backfill=ANY),
-    Policy("gangline-stay", "gangline, but nobody is ever evicted", ordering=ORDER, backfill=STAY),
+    Policy("gangline-stay", "gangline, but no job is ever evicted", ordering=ORDER, backfill=STAY),
     Policy("gangline-true", "gangline with true durations", ordering=ORDER, backfill=BACKFILL, predictor="true"),
 )
 POLICIES: Final = {policy.name: policy for policy in _ALL}

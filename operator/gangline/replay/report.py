@@ -92,7 +92,7 @@ def _table(stories: Sequence[Story]) -> str:
             )
         )
     note = (
-        "Queue delay: completion time less duration. Allocated: of all GPUs while somebody waited. Head delay: for how long "
+        "Queue delay: completion time minus duration. Allocated: of all GPUs while jobs waited. Head delay: for how long "
         "reserved heads could have started but for jobs that backfill let in before them."
     )
     return f'<h2>Policies</h2><p class="note">{note}</p>{_html_table(columns, rows)}'

@@ -154,7 +154,7 @@ class FairSharing(Model):
 
     weight: Quantity = "1"
     """A member with weight 2 may borrow twice as much as one with weight 1 before it is the one that must wait or
-    give back. With weight 0 it borrows only what nobody else wants."""
+    give back. With weight 0 it borrows only what no other member wants."""
 
 
 class FairSharingStatus(Model):

@@ -68,7 +68,7 @@ class ChangedKeys(Generic[K]):
         self._readers: list[KeySet[K]] = []
 
     def subscribe(self, worth: Callable[[K], bool]) -> KeySet[K]:
-        """A new set for a reader; `worth` says of a key whether it has to be looked at as long as nobody has."""
+        """A new set for a reader; `worth` says whether a key that was not read yet still has to be."""
         return self.feed(KeySet(worth))
 
     def feed(self, keys: KeySet[K]) -> KeySet[K]:

@@ -89,7 +89,7 @@ class StartExpected:
 
 @dataclass(frozen=True, slots=True)
 class StartMoved:
-    """Somebody was told that a workload's expected start moved; `text` says by how much."""
+    """Receivers were notified that a workload's expected start moved; `text` says by how much."""
 
     workload: Json
     text: str

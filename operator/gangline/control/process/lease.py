@@ -130,7 +130,7 @@ class Elector:
             if not await self._attempt() and self.holder != self.identity:
                 break
         if not self._stopping.is_set():
-            logger.error("the lease %s/%s is lost to %s", self._namespace, self._name, self.holder or "nobody")
+            logger.error("the lease %s/%s is lost to %s", self._namespace, self._name, self.holder or "no holder")
 
     def _time_left(self) -> float:
         if self._renewed_at is None:

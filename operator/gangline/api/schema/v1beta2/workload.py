@@ -150,7 +150,7 @@ class WorkloadSpec(WorkloadSpecBase):
     priority_class_ref: PriorityClassRef | None = None
     """The class of the priority."""
     preemption_gates: Annotated[list[PreemptionGate], Field(max_length=8), list_map("name")] | None = None
-    """Until all of these are open the workload preempts nobody."""
+    """Until all of these are open the workload preempts no other one."""
 
 
 class IndividualValues(Model):

@@ -18,6 +18,7 @@ from gangline.engine.model import (
     Evict,
     Gone,
     Heal,
+    LocalQueue,
     Node,
     PodSet,
     Put,
@@ -42,6 +43,8 @@ class Cluster(Chance, World):
         super().__init__(settings=configuration.settings)
         for item in (*configuration.ground, *configuration.nodes.values(), *configuration.queues.values()):
             self.tell(item)
+        for name in configuration.queues:
+            self.tell(LocalQueue("team", f"{name}-other", name, weight=2.0))
 
     def tell(self, item: Any) -> None:
         self.log.append(f"put {brief(item)}")

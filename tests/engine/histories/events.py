@@ -49,7 +49,7 @@ class Events(Cluster):
             f"uid-{name}",
             "team",
             name,
-            self.one_of(tuple(self.drawn.queues)),
+            self.one_of(tuple(self.drawn.queues)) + self.one_of(("", "", "-other")),
             pod_sets,
             priority=self.between(0, 3),
             created=self.now,

@@ -1,4 +1,3 @@
-"""A record of what the engine was told and what it decided.
+"""The audit record: the facts that the engine observed and the decisions that it made.
 
-In: facts and decisions. Out: a file from which everything can be decided again, and what came of doing so.
-"""
+In: facts and decisions. Out: a file from which every decision can be repeated, and the result of repeating them."""

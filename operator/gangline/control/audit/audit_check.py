@@ -1,5 +1,5 @@
-"""Decides an audit record again: the same facts must lead to the same decisions, and nothing that was started early may have
-kept a reserved head waiting against the policy of its queue."""
+"""Replays an audit record: the same facts must lead to the same decisions, and no backfilled workload may have delayed the head
+of a reservation against the policy of its queue."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from gangline.control.audit.audit_log import Begin, Entry, Gap, Round
 from gangline.engine import BACKFILL, REVOKED, Engine, HeadStart, model
 from gangline.kube.resources import Json
 
-#: policies with which no reserved head may be kept waiting by backfill
+#: policies under which backfill must not delay the head of a reservation
 PROMISED: Final = frozenset({"Overdue", "Any"})
-#: differences that are told one by one
-TOLD: Final = 20
+#: most differences that are listed one by one
+MOST_DIFFERENCES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A round that came out otherwise. Decisions as `Kind workload`."""
+    """A round whose repeated decisions differ from the recorded ones. Decisions are written as `Kind workload`."""
 
     now: model.Millis
-    recorded: tuple[str, ...]  # but not decided again
-    repeated: tuple[str, ...]  # but not in the record
+    recorded: tuple[str, ...]  # in the record, but not decided again
+    repeated: tuple[str, ...]  # decided again, but not in the record
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of deciding a record again. Times are milliseconds, head delays seconds."""
+    """The result of repeating a record's decisions. Times are milliseconds, head delays seconds."""
 
     runs: int = 0
     rounds: int = 0
@@ -39,33 +39,37 @@ class Outcome:
     first: model.Millis = 0
     last: model.Millis = 0
     decisions: Counter[str] = field(default_factory=Counter[str])
-    #: when workloads were backfilled, and which
+    #: (time, workload) of every backfilled workload
     early: list[tuple[model.Millis, str]] = field(default_factory=list[tuple[model.Millis, str]])
     revocations: list[str] = field(default_factory=list[str])  # workloads whose backfill was revoked, in order
     differing: int = 0  # rounds
     differences: list[Difference] = field(default_factory=list[Difference])
     #: ClusterQueue -> cause -> seconds
     head_delay: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
-    heads: list[HeadStart] = field(default_factory=list[HeadStart])  # the last that started from a reservation
-    revoke: dict[str, str] = field(default_factory=dict[str, str])  # ClusterQueue -> what its policy says of revoking
-    unreadable: int = 0  # lines: a process that was killed leaves one behind at most
-    partial: bool = False  # the record begins in the midst of a run
-    gaps: int = 0  # entries that could not be written: from each on to the next beginning nothing is decided again
+    heads: list[HeadStart] = field(default_factory=list[HeadStart])  # the latest heads that started from a reservation
+    revoke: dict[str, str] = field(
+        default_factory=dict[str, str]
+    )  # ClusterQueue -> its policy on revoking backfilled workloads
+    unreadable: int = 0  # lines; a killed process leaves at most one
+    partial: bool = False  # the record begins in the middle of a run
+    gaps: int = (
+        0  # entries that could not be written; decisions after a gap are not repeated until the next Begin entry
+    )
 
     @property
     def broken(self) -> float:
-        """Seconds for which heads were delayed by what their queue's policy says that they are not delayed by."""
+        """Seconds by which backfill delayed heads whose queue's policy promises that it does not."""
         delays = ((queue, cause, s) for queue, causes in self.head_delay.items() for cause, s in causes.items())
         return sum(s for queue, cause, s in delays if cause == BACKFILL and self.revoke.get(queue, "") in PROMISED)
 
     @property
     def late(self) -> list[HeadStart]:
-        """Heads that started later than they were first promised, whoever was to blame."""
+        """Heads that started later than first promised, whatever the cause."""
         return [head for head in self.heads if head.promised is not None and head.started > head.promised]
 
     @property
     def holds(self) -> bool:
-        """Every decision came out as recorded, and no head was delayed by what its policy promises it is not."""
+        """Whether every decision came out as recorded and no head was delayed against its queue's policy."""
         return not self.differing and self.broken == 0
 
     def as_json(self) -> Json:
@@ -92,13 +96,13 @@ class Outcome:
 
 
 def files(path: Path) -> list[Path]:
-    """The record and what was put aside of it, oldest first."""
+    """The record's file and its rotated predecessors, oldest first."""
     aside = [p for p in path.parent.glob(f"{path.name}.*") if p.suffix[1:].isdigit()]
     return [*sorted(aside, key=lambda p: -int(p.suffix[1:])), path]
 
 
 def read(paths: Iterable[Path], outcome: Outcome) -> Iterator[Entry]:
-    """The entries of several files, one after the other. Raises facts.FactError naming file and line; OSError."""
+    """The entries of several files, in order. Raises fact_codec.FactError naming file and line; OSError."""
     for path in paths:
         lines = deque(path.read_bytes().splitlines())
         number = 0
@@ -111,11 +115,11 @@ def read(paths: Iterable[Path], outcome: Outcome) -> Iterator[Entry]:
             except fact_codec.FactError as error:
                 if line.endswith(b"}"):
                     raise fact_codec.FactError(f"{path}, line {number}: {error}") from error
-                outcome.unreadable += 1  # cut off when the process was killed
+                outcome.unreadable += 1  # the process was killed while it wrote this line
 
 
 def check(entries: Iterable[Entry], outcome: Outcome) -> Outcome:
-    """Play everything to an engine of the same kind; `outcome` is filled in."""
+    """Feed all entries to an engine of the same kind and fill in `outcome`."""
     replayed = _Replayed(outcome)
     for entry in entries:
         replayed.take(entry)
@@ -129,7 +133,7 @@ class _Replayed:
         self._engine: Engine | None = None
         self._run = ""
         self._serial = -1
-        self._known = 0  # so many facts are no news
+        self._known = 0  # how many of the next facts the engine knows already
         self._from_facts = False
 
     def take(self, entry: Entry) -> None:
@@ -145,7 +149,7 @@ class _Replayed:
                 self._observe(entry)
 
     def end(self) -> None:
-        """Count what the engine says of the heads; a run is over."""
+        """End a run: add up what the engine reports of its heads."""
         if self._engine is None:
             return
         self._outcome.heads += self._engine.head_starts()
@@ -192,19 +196,18 @@ class _Replayed:
             if isinstance(decision, model.Preempt) and decision.reason == REVOKED:
                 outcome.revocations.append(decision.workload)
         repeated = tuple(self._engine.decide(entry.now, entry.room))
-        if (
-            self._from_facts
-        ):  # an engine that began with facts alone does not know what it has said to whom, and since when
-            recorded, repeated = _without_words(entry.decisions), _without_words(repeated)
+        if self._from_facts:
+            # an engine that starts from facts alone does not know which workloads and warnings were reported, and when
+            recorded, repeated = _without_reports(entry.decisions), _without_reports(repeated)
         else:
             recorded = entry.decisions
         if recorded != repeated:
             outcome.differing += 1
-            if len(outcome.differences) < TOLD:
+            if len(outcome.differences) < MOST_DIFFERENCES:
                 outcome.differences.append(_difference(entry.now, recorded, repeated))
 
 
-def _without_words(decisions: tuple[model.Decision, ...]) -> tuple[model.Decision, ...]:
+def _without_reports(decisions: tuple[model.Decision, ...]) -> tuple[model.Decision, ...]:
     return tuple(decision for decision in decisions if not isinstance(decision, model.ReportPending | model.Warn))
 
 

@@ -1,9 +1,8 @@
-"""A record of what the engine was told and what it decided, enough to decide it all again.
+"""A record of the facts that the engine observed and of its decisions, complete enough to repeat every decision.
 
-One line of JSON each: the beginning of a run, a fact, or a round of decisions with its time. Lines are written by a thread of
-their own; what the loop pays is an append to a list. A file that has grown too large is put aside, and the next one begins with
-everything that is known, so that each can be read without those before it.
-"""
+Each entry is one line of JSON: the beginning of a run, a fact, or a round of decisions with its time. A separate thread writes
+the lines; the event loop pays one append to a list. A file that has grown too large is rotated, and the next file begins with all
+facts that are known, so that each file can be read without its predecessors."""
 
 from __future__ import annotations
 
@@ -27,28 +26,29 @@ from gangline.kube.resources import Json
 log = logging.getLogger(__name__)
 
 
-#: what has happened is on the disk after this time, in seconds
+#: entries are on the disk after at most this time, in seconds
 FLUSH_EVERY: Final = 0.5
-#: a file larger than this is put aside, in bytes …
+#: a file larger than this is rotated, in bytes …
 MAX_BYTES: Final = 64 * 2**20
-#: … and so many of those are kept
+#: … and this many rotated files are kept
 KEPT: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """From here on a new engine decides (`serial` 0), or the same one goes on in a new file, which first says all it knows."""
+    """The beginning of a new engine's run (`serial` 0), or of a new file in which a run goes on and which first lists all known
+    facts."""
 
     run: str
     serial: int
     at: model.Millis
     settings: model.Settings
-    known: int = 0  # so many facts follow that say what the engine knew already
+    known: int = 0  # how many of the following facts the engine knows already
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One call of `decide`, and what came of it."""
+    """One call of `decide` and its decisions."""
 
     now: model.Millis
     decisions: tuple[model.Decision, ...]
@@ -57,7 +57,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Something that could not be written was here: what follows can't be decided again before the next beginning."""
+    """An entry that could not be written. Decisions after it cannot be repeated until the next Begin entry."""
 
     why: str
 
@@ -84,7 +84,7 @@ def to_line(entry: Entry) -> bytes:
 
 
 def from_line(line: bytes) -> Entry:
-    """Raises facts.FactError."""
+    """Parse an entry. Raises fact_codec.FactError."""
     try:
         body = orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -99,11 +99,11 @@ def from_line(line: bytes) -> Entry:
         case {"run": str(run), "serial": int(serial), "at": int(at), "known": int(known), "settings": dict(settings)}:
             return Begin(run, serial, at, fact_codec.from_json(model.Settings, settings), known)
         case _:
-            raise fact_codec.FactError("no line of an audit record")
+            raise fact_codec.FactError("not a line of an audit record")
 
 
 class AuditLog:
-    """Appends entries to a file, in a thread. What cannot be written is dropped, and said so once."""
+    """Appends entries to a file, in a thread. An entry that cannot be written is dropped; the first I/O error is logged."""
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, kept: int = KEPT) -> None:
         self.lost = 0  #: how often an entry could not be written
@@ -118,7 +118,7 @@ class AuditLog:
 
     @property
     def full(self) -> bool:
-        """It is time for a new file: the next entry should be a Begin that says all that is known."""
+        """Whether a new file is due: the next entry should be a Begin, followed by all known facts."""
         return self._size > self._max_bytes
 
     @property
@@ -130,7 +130,7 @@ class AuditLog:
         self._waiting.append(entry)
 
     def begin_anew(self, entries: Iterable[Entry]) -> None:
-        """Put the file aside and begin another one with these."""
+        """Rotate the file and begin another one with these entries."""
         self._size = 0
         self._waiting.extend(entries)
 
@@ -142,7 +142,7 @@ class AuditLog:
         try:
             file = files.append(self._path)
             if self._size:
-                file.write(b"\n")  # whoever wrote here before may have been killed within a line
+                file.write(b"\n")  # the previous process may have been killed within a line
         except OSError as error:
             log.error("no audit record: %s", error)
             return
@@ -155,7 +155,7 @@ class AuditLog:
                 if not self.lost:
                     log.error("the audit record has a gap: %s", error)
                 self.lost += 1
-            except Exception:  # the thread goes on, whatever it is
+            except Exception:  # the thread must survive any error
                 log.exception("the audit record has a gap")
                 self.lost += 1
         file.close()
@@ -172,7 +172,7 @@ class AuditLog:
         return file
 
     def _line(self, entry: Entry) -> bytes:
-        """What can't be written costs that entry alone: a line says that it is missing."""
+        """The entry as a line. An entry that cannot be written costs itself alone: a Gap takes its place."""
         try:
             return to_line(entry)
         except Exception as error:
@@ -183,7 +183,7 @@ class AuditLog:
 
 
 def rotate(path: Path, kept: int) -> None:
-    """FILE becomes FILE.1, FILE.1 becomes FILE.2 and so on; beyond `kept` they are deleted."""
+    """Rename FILE to FILE.1, FILE.1 to FILE.2 and so on; delete those beyond `kept`."""
     for number in range(kept, 0, -1):
         older = path.with_name(f"{path.name}.{number}")
         newer = path.with_name(f"{path.name}.{number - 1}") if number > 1 else path
@@ -192,7 +192,7 @@ def rotate(path: Path, kept: int) -> None:
 
 
 class RecordedEngine(IsolatedEngine):
-    """An engine that writes down what it is told and what it decides."""
+    """An engine that records the facts it observes and its decisions."""
 
     def __init__(self, settings: model.Settings, record: AuditLog, *, at: model.Millis) -> None:
         super().__init__(settings)
@@ -216,13 +216,13 @@ class RecordedEngine(IsolatedEngine):
         return decisions
 
     def _begin_anew(self) -> None:
-        """It is another engine from here on, which knows less."""
+        """Start a new run in the record: the engine was replaced by one that knows less."""
         super()._begin_anew()
         self._run, self._serial = uuid.uuid4().hex, 0
         self._write_anew()
 
     def _write_anew(self) -> None:
-        """Another file, which begins with all that is known."""
+        """Begin another file with all known facts."""
         self._serial += 1
         known = self.facts()
         self._record.begin_anew([Begin(self._run, self._serial, self._at, self.settings, len(known)), *known])

@@ -1,4 +1,3 @@
-"""From each decision of the engine to the writes that make it true.
+"""Carries out each decision of the engine.
 
-In: `model.Decision`. Out: status changes, events, metrics and notices.
-"""
+In: `model.Decision`. Out: status changes, events, metrics and notices."""

@@ -1,4 +1,4 @@
-"""Events and notices that follow from what parts tell each other."""
+"""Records events and sends notices in response to the messages that parts publish."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gangline.kube import resources as kube
 
 
 class Announcements:
-    """A listener without a state of its own. `leading` says whether this process may tell anybody anything."""
+    """A listener without state of its own. `leading` says whether this process may notify users."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Announcements:
         self._notices.tell("Swapped", message.workload, message.text)
 
     def _start_foreseen(self, message: StartForeseen) -> None:
-        """Whoever was told another time may want to know."""
+        """Notify users who were given another expected start."""
         raw = self._mirror.get(kube.WORKLOADS, message.workload)
         if raw is not None and self._leading():
             self._notices.expects(raw, message.start.p50, message.start.because)
@@ -46,9 +46,9 @@ class Announcements:
         self._recorder.record(message.workload, "Normal", "StartMoved", message.text)
 
     def _delivery_failed(self, message: DeliveryFailed) -> None:
-        """The policies that name the receiver say so."""
-        wanted = (message.namespace, message.name)
+        """Record an event on every policy that names the receiver."""
+        receiver = (message.namespace, message.name)
         for policy in self._mirror.objects[kube.QUEUE_POLICIES].values():
             secrets = [rule["secretRef"] for rule in policy["spec"].get("notify") or ()]
-            if any((ref.get("namespace", names.SYSTEM_NAMESPACE), ref["name"]) == wanted for ref in secrets):
+            if any((ref.get("namespace", names.SYSTEM_NAMESPACE), ref["name"]) == receiver for ref in secrets):
                 self._recorder.record(policy, "Warning", "NotificationFailed", message.why)

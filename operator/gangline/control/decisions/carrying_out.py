@@ -1,4 +1,4 @@
-"""From each engine decision to the writes that make it true, and to what users are told about it."""
+"""Translates each engine decision into status writes, events, metrics and notices."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed
 from gangline.kube.resources import Json, ObjectKey, Resource, condition_of
 
-#: Why a workload waits is written at most this often per workload, in seconds …
+#: The reason why a workload is pending is written at most this often per workload, in seconds …
 PENDING_PERIOD = 10.0
-#: … and first after this, so that one that is admitted at once costs no write for having waited.
+#: … and first after this delay, so that a workload that is admitted at once causes no such write.
 PENDING_DELAY = 1.0
 
 
 class Decisions(Part):
-    """Carries out decisions of the engine. `recoveries` carries out what concerns lost nodes, `notices` tells people."""
+    """Carries out the engine's decisions. `recoveries` carries out those about lost nodes; `notices` notifies users."""
 
     name = "pending reasons"
     kinds = (kube.WORKLOADS,)
@@ -160,7 +160,7 @@ class Decisions(Part):
         self._release_unowned(decision.workload)
 
     def _deactivate(self, decision: model.Evict) -> None:
-        """`spec.active=false` first: the eviction follows from it, also if we die in between."""
+        """Set `spec.active=false` first: the eviction follows from it, even if this process dies in between."""
         workload = self._mirror.get(kube.WORKLOADS, decision.workload)
         if workload is None:
             return
@@ -191,7 +191,7 @@ class Decisions(Part):
             self._metrics.overrun("Limit")
 
     def _release_unowned(self, workload: str) -> None:
-        """No job stands behind it, so nothing has to stop: eviction and release are one write."""
+        """Release a workload that no job owns together with its eviction: nothing has to stop first."""
         raw = self._mirror.get(kube.WORKLOADS, workload)
         if raw is not None and not raw["metadata"].get("ownerReferences"):
             self._writes.change(workload, "release", status_changes.release, priority=Priority.LIFECYCLE)
@@ -210,7 +210,7 @@ class Decisions(Part):
     # --- jobs that overrun their forecast ---
 
     def _overran(self, decision: model.Warn, state: str) -> None:
-        """A condition says so, so that it is said once, whatever becomes of this process."""
+        """Record the overrun in a condition, so that it is reported once even if this process restarts."""
 
         def written(answer: Json | None) -> None:
             if answer is not None:
@@ -236,7 +236,7 @@ class Decisions(Part):
         self._explain(decision.workload, status_changes.pending(explanation), tell)
 
     def misconfigured(self, workload: str, message: str) -> None:
-        """A Workload that can't be read: it waits, and its condition names the field."""
+        """Explain in a condition that a Workload cannot be read and is not admitted; the message names the field."""
         explanation = model.Explanation("Misconfigured", f"resources validation failed: {message}")
         self._explain(workload, status_changes.pending(explanation), lambda _: None)
 
@@ -263,11 +263,11 @@ class Decisions(Part):
         priority: Priority,
         tell: Any,
     ) -> None:
-        """Write what the engine already counts on; if it can't be written, the engine is told to think again."""
+        """Write a status change that the engine assumes already; if the write fails, the engine is informed and decides again."""
         key: str = decision.workload
         raw = self._mirror.get(kube.WORKLOADS, key)
         if raw is None or raw["metadata"]["uid"] != decision.uid:
-            return  # the engine hears of that by itself
+            return  # the engine observes the deletion by itself
         before = raw.get("status", {}) | {"metadata": raw["metadata"]}
 
         def done(answer: Json | None) -> None:
@@ -286,13 +286,13 @@ class Decisions(Part):
 
 
 def grace_of(workload: Json) -> int:
-    """How long its pods may take to stop, in seconds."""
+    """How long the workload's pods may take to stop, in seconds."""
     specs = (pod_set["template"].get("spec") or {} for pod_set in workload["spec"].get("podSets") or ())
     return max((spec.get("terminationGracePeriodSeconds", 30) for spec in specs), default=30)
 
 
 def _queued_since(before: Json) -> int:
-    """When the workload last entered its queue, in ms: its creation, or the last time it was put back."""
+    """When the workload last entered its queue, in ms: its creation, or its last requeueing."""
     requeued = conditions.find(before.get("conditions"), names.REQUEUED)
     times = [conditions.millis_of(before["metadata"].get("creationTimestamp"))]
     if requeued is not None and requeued["status"] == "True":

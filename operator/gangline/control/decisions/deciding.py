@@ -1,4 +1,4 @@
-"""When the engine decides and how much at a time, and what becomes of each decision."""
+"""When the engine decides, how many decisions it makes at a time, and how each is carried out."""
 
 from __future__ import annotations
 
@@ -18,41 +18,39 @@ from gangline.kube import resources as kube
 
 #: Facts that arrive within this time are decided on together, in seconds …
 GATHER: Final = 0.003
-#: … or within nine times the CPU time that the last decision took, up to this: where a thousand queues wait, deciding is dear.
+#: … or within nine times the CPU time of the last decision, up to this limit: with a thousand queues, deciding is expensive.
 LONGEST_GATHER: Final = 0.5
-#: … or, where the API server is strained, within as long as a write takes there, up to `LONGEST_ROUND`.
+#: … or, where the API server is strained, within the latency of a write, up to `LONGEST_ROUND`.
 LONGEST_ROUND: Final = 0.25
-#: Nobody is admitted or preempted sooner than about this before it can be written, in seconds.
+#: No workload is admitted or preempted earlier than about this time before the write can be sent, in seconds.
 AHEAD: Final = 1.0
-#: how the attempt to carry out a decision is called where it fails
+#: the stage under which a failed attempt to carry out a decision is counted
 CARRYING_OUT: Final = "carrying out a decision"
 
 
 def gathering(deciding: float, pace: Pace) -> float:
-    """For how long to gather facts after a decision that took so much CPU, in seconds: nine tenths of the time are for others.
+    """How long to gather facts after a decision that took `deciding` CPU seconds, in seconds. Deciding gets a tenth of the time.
 
-    What is decided sooner than it can be written waits anyway, and takes time from whoever writes it. And where little is
-    decided at a time, whatever comes free goes to whoever waits just then, and has to be taken away again from most of them by
-    the next with a higher priority: two more writes for a server that is strained already.
-    """
+    A decision made before it can be written only waits, and takes CPU time from the writer. And with few decisions at a time,
+    freed quota goes to the workload that happens to be waiting; the next one with a higher priority often preempts it. That costs
+    two more writes on a server that is already strained."""
     seconds = min(LONGEST_GATHER, max(GATHER, 9.0 * deciding))
     return max(seconds, min(LONGEST_ROUND, pace.latency)) if pace.strained else seconds
 
 
 def room(pace: Pace, urgent: int) -> int:
-    """How many decisions there is room for: what can be written within `AHEAD`, less the `urgent` writes that there are.
+    """How many decisions there is room for: the writes possible within `AHEAD`, less the `urgent` writes that wait already.
 
-    What is decided long before it can be written holds quota that nobody uses, so that others wait, and whoever comes with a
-    higher priority takes it away again: more writes for a server that can't keep up as it is. There is room again when half of it
-    has been written: the fewer rounds, the less each decision costs.
-    """
+    A decision made long before it can be written holds quota that is not used. Other workloads wait for that quota, and one with
+    a higher priority preempts the holder: more writes for a server that cannot keep up. There is room again when half of the
+    writes are done: the fewer rounds, the less each decision costs."""
     most = max(2 * pace.most, round(AHEAD * pace.rate))
     left = most - urgent
     return left if 2 * left >= most else 0
 
 
 class Deciding(Part):
-    """Has the engine decide, and every decision carried out or taken back."""
+    """Lets the engine decide, and carries out or takes back every decision."""
 
     name = "decisions"
 
@@ -66,7 +64,7 @@ class Deciding(Part):
         observe: Callable[[model.Change], None],
         quarantine: Quarantine,
     ) -> None:
-        """`observe` tells the engine, and whoever follows its facts."""
+        """`observe` passes a fact to the engine and to the other readers of its facts."""
         self._engine = engine
         self._decisions = decisions
         self._writer = writer
@@ -77,7 +75,7 @@ class Deciding(Part):
 
     @property
     def gathering(self) -> float:
-        """For how long to gather facts before the next decision, in seconds."""
+        """How long to gather facts before the next decision, in seconds."""
         return gathering(self._took, self._writer.pace)
 
     @property
@@ -94,7 +92,7 @@ class Deciding(Part):
             self._carry_out(decision)
 
     def _carry_out(self, decision: model.Decision) -> None:
-        """A decision that can't be carried out is taken back at once: nothing is held by what is not written."""
+        """Carry out a decision. If that fails, take it back at once, so that an unwritten decision holds no quota."""
         if isinstance(decision, model.Warn):
             resource, key = kube.BY_KIND[decision.kind], decision.about
         else:

@@ -1,5 +1,4 @@
-"""One object's trouble costs that object alone.
+"""Isolation: an object that cannot be handled affects that object alone.
 
-In: a piece of work about one object. Out: its result, or the object set aside with an event and a count; a limit on the time
-that reading it takes.
-"""
+In: a piece of work about one object. Out: its result, or a quarantined object with an event and a count; and a limit on the CPU
+time that reading an object may take."""

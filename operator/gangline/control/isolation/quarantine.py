@@ -1,8 +1,7 @@
-"""Objects that could not be handled. Each is set aside alone: it is said once what is wrong, and all others go on.
+"""Objects that could not be handled. Each is quarantined alone: its error is reported once, and all other objects are handled.
 
-Wherever an object enters, what is done with it runs as an `attempt`. Any exception ends that attempt and nothing else. The
-object is tried again when it changes, or when something else gives reason to look at it.
-"""
+Wherever an object enters, the work on it runs as an `attempt`. Any exception ends that attempt and nothing else. The object is
+tried again when it changes, or when another change gives reason to look at it."""
 
 from __future__ import annotations
 
@@ -21,18 +20,18 @@ log = logging.getLogger(__name__)
 
 #: resource and key of an object
 Subject: TypeAlias = tuple[Resource, str]
-#: called with the object, the object's JSON where it is at hand, and what is wrong with it
-Tell: TypeAlias = Callable[[Subject, Json | None, str], None]
+#: called with the object's key, its JSON where available, and a description of the error
+Report: TypeAlias = Callable[[Subject, Json | None, str], None]
 
-#: so many objects are remembered; each of them was told
+#: how many objects are remembered; each of them was reported
 MOST: int = 10_000
 
 
 @dataclass(slots=True)
 class Quarantine:
-    """What is wrong with which objects, by what was tried with them (`stage`)."""
+    """Which objects have which errors, by the work that failed (`stage`)."""
 
-    tell: Tell
+    report: Report
     #: stage and kind -> how many attempts failed
     failures: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     _troubles: dict[Subject, dict[str, str]] = field(default_factory=dict[Subject, dict[str, str]])
@@ -40,7 +39,7 @@ class Quarantine:
     def attempt(
         self, stage: str, resource: Resource, key: str, work: Callable[[], object], obj: Json | None = None
     ) -> bool:
-        """Run `work`, which concerns this object alone. False if it failed."""
+        """Run `work`, which concerns this object alone. Returns False if it failed."""
         try:
             work()
         except Exception as error:
@@ -51,7 +50,7 @@ class Quarantine:
         return True
 
     def note(self, stage: str, resource: Resource, key: str, error: Exception, obj: Json | None = None) -> None:
-        """Something went wrong with this object. The same trouble is told once."""
+        """Record an error of this object. The same error is reported once."""
         self.failures[stage, resource.kind] += 1
         what = describe(error)
         troubles = self._troubles.setdefault((resource, key), {})
@@ -60,14 +59,14 @@ class Quarantine:
         troubles[stage] = what
         while len(self._troubles) > MOST:
             del self._troubles[next(iter(self._troubles))]
-        log.error("%s %s is set aside: %s failed: %s\n%s", resource.kind, key, stage, what, _where(error))
+        log.error("%s %s is quarantined: %s failed: %s\n%s", resource.kind, key, stage, what, _where(error))
         try:
-            self.tell((resource, key), obj, what)
+            self.report((resource, key), obj, what)
         except Exception:
-            log.exception("%s %s: nobody could be told", resource.kind, key)
+            log.exception("%s %s: the error could not be reported", resource.kind, key)
 
     def note_unreadable(self, obj: Json, error: Exception) -> None:
-        """An object can't be read: its last good reading stands."""
+        """Record that an object cannot be read: its last good value stays in use."""
         resource = kube.BY_KIND.get(str(obj.get("kind")), kube.WORKLOADS)
         self.note("reading it", resource, key_of(obj), error, obj)
 
@@ -77,11 +76,11 @@ class Quarantine:
             del self._troubles[subject]
 
     def forget(self, resource: Resource, key: str) -> None:
-        """The object is gone."""
+        """Forget a deleted object."""
         self._troubles.pop((resource, key), None)
 
     def count(self) -> Mapping[tuple[str, ...], float]:
-        """Kind -> objects that are set aside now."""
+        """Kind -> number of objects in quarantine."""
         return Counter((resource.kind,) for resource, _ in self._troubles)
 
     def __contains__(self, subject: Subject) -> bool:
@@ -89,12 +88,13 @@ class Quarantine:
 
 
 def _where(error: Exception) -> str:
-    """The last calls before it went wrong, without what the error says: that may be as long as its author liked."""
+    """The last calls before the error, without the error's message, which may be of any length."""
     return "".join(traceback.format_tb(error.__traceback__, -8)).rstrip()[-4000:]
 
 
 def describe(error: Exception) -> str:
-    """In one sentence for the object's owner. Errors of readers name the field; of others, the kind says most."""
+    """Describe the error in one sentence for the object's owner. Readers' errors name the field; for others the type says
+    most."""
     message = str(error)[: 4 * bounded.SHOWN]
     if isinstance(error, ValueError) and not isinstance(error, UnicodeError) and message:
         return message

@@ -1,1 +1,1 @@
-"""Pods that wait behind a scheduling gate of ours until it is known where they may go."""
+"""Pods that wait behind a Gangline scheduling gate until their node or domain is known."""

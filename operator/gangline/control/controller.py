@@ -32,7 +32,7 @@ from gangline.control.notify.notices import Notices
 from gangline.control.notify.outbox import Outbox
 from gangline.control.notify.secrets import SecretReader
 from gangline.control.operator_metrics import Metrics
-from gangline.control.parts.messages import DeliveryFailed, FactObserved, Messages, ObjectSetAside
+from gangline.control.parts.messages import DeliveryFailed, FactObserved, Messages, ObjectQuarantined
 from gangline.control.parts.part import Part
 from gangline.control.plan.job_planning import JobPlanning
 from gangline.control.plan.leaving_jobs import LeavingJobs
@@ -107,7 +107,7 @@ class Controller:
         # what all parts share: what is known, what is under way, who hears of what
         self.messages = messages = Messages()
         self.quarantine = quarantine = Quarantine(
-            lambda subject, obj, what: messages.tell(ObjectSetAside(*subject, obj, what))
+            lambda subject, obj, what: messages.tell(ObjectQuarantined(*subject, obj, what))
         )
         self.mirror = mirror = Mirror(
             self._observe,

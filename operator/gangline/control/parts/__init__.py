@@ -1,4 +1,3 @@
-"""What the operator's parts have in common: the protocol of a part, the messages between parts, and sets of changed keys.
+"""What all parts of the operator share: the protocol of a part, the messages between parts, and sets of changed keys.
 
-A part gets what it needs in its constructor. What one part tells another goes through `messages`.
-"""
+A part receives its dependencies in its constructor. Parts inform each other through `messages`."""

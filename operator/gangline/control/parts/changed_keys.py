@@ -1,8 +1,7 @@
-"""Keys of objects that changed, kept for each reader apart.
+"""Keys of changed objects, kept for each reader separately.
 
-Whoever notes a change adds to a `ChangedKeys`; every reader has a `KeySet` of its own there, which it empties when it looks. So
-no reader depends on who reads before it.
-"""
+The code that notices a change adds the key to a `ChangedKeys`. Every reader has its own `KeySet` there and empties it when it
+reads. So no reader depends on another reader's order."""
 
 from __future__ import annotations
 
@@ -11,16 +10,15 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
-#: A set grows to so many keys at least before the keys of objects that are gone are dropped from it.
+#: A set grows to at least this many keys before the keys of deleted objects are dropped from it.
 LEAST = 10_000
 
 
 class KeySet(Generic[K]):
     """The keys that one reader has yet to look at.
 
-    A standby reads nothing, perhaps for months. So a set that has doubled drops the keys that are `worth` nothing any more: it
-    never holds more than twice what exists, or `LEAST` keys.
-    """
+    A standby reads nothing, perhaps for months. So a set that has doubled drops the keys that are not `worth` reading any more:
+    it never holds more than twice the keys that exist, or `LEAST` keys."""
 
     __slots__ = ("_keys", "_limit", "_worth")
 
@@ -43,7 +41,7 @@ class KeySet(Generic[K]):
         self._limit = 2 * len(self._keys)
 
     def take(self, ready: Callable[[K], bool] | None = None) -> set[K]:
-        """Empty the set, or take out of it what is ready."""
+        """Empty the set, or remove the keys that are ready. Returns the removed keys."""
         taken = self._keys if ready is None else {key for key in self._keys if ready(key)}
         self._keys = set() if ready is None else self._keys - taken
         self._limit = 0
@@ -60,7 +58,7 @@ class KeySet(Generic[K]):
 
 
 class ChangedKeys(Generic[K]):
-    """The keys of one sort of change, passed on to every subscribed set."""
+    """The keys of one kind of change, passed on to every subscribed set."""
 
     __slots__ = ("_readers",)
 
@@ -68,11 +66,11 @@ class ChangedKeys(Generic[K]):
         self._readers: list[KeySet[K]] = []
 
     def subscribe(self, worth: Callable[[K], bool]) -> KeySet[K]:
-        """A new set for a reader; `worth` says of a key whether it has to be looked at as long as nobody has."""
+        """A new set for a reader; `worth` says whether an unread key still has to be looked at."""
         return self.feed(KeySet(worth))
 
     def feed(self, keys: KeySet[K]) -> KeySet[K]:
-        """A set that a reader has already gets these keys, too."""
+        """Add these keys to a set that a reader has already, too."""
         self._readers.append(keys)
         return keys
 

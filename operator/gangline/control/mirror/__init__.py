@@ -1,5 +1,4 @@
-"""The cluster as last seen.
+"""The mirror: the cluster as last seen.
 
-In: events of the watches and answers of writes. Out: the newest objects, who owns whom, which jobs have to be planned; facts
-for the engine.
-"""
+In: watch events and answers to writes. Out: the newest objects, their owners, the jobs that have to be planned; facts for the
+engine."""

@@ -1,4 +1,4 @@
-"""What changed in the mirror, by who has to look at it. Each reader subscribes to what concerns it."""
+"""What changed in the mirror, by the reader that has to look at it. Each reader subscribes to its kinds of change."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ JobRef: TypeAlias = tuple[Resource, str]
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The sorts of changes that the mirror notes; `jobs` and `unowned` are added to by others as well."""
+    """The kinds of change that the mirror records; other modules also add to `jobs` and `unowned`."""
 
     #: jobs to plan again
     jobs: ChangedKeys[JobRef] = field(default_factory=ChangedKeys[JobRef])
-    #: Workloads that no job plans for, or that may have lost theirs
+    #: Workloads that no job plans, or that may have lost their job
     unowned: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
-    #: Workloads that came, or whose jobs did: pods may belong to them
+    #: Workloads that appeared, or whose jobs did: pods may belong to them
     arrived: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
     #: Workloads with placed pods
     placed: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
-    #: Workloads with a record of lost nodes
+    #: Workloads with recorded lost nodes
     recovering: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
-    #: nodes, also such as are gone
+    #: nodes, including deleted ones
     nodes: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
-    #: QueuePolicies and ClusterQueues, by which policies hold for queues
+    #: QueuePolicies and ClusterQueues, which determine the policy of each queue
     policies: ChangedKeys[str] = field(default_factory=ChangedKeys[str])

@@ -1,8 +1,7 @@
-"""The pods that the operator has to do with, each read once: of which gang, on which node, at which gate.
+"""The pods that concern the operator, each read once: its gang, its node, its gates.
 
-The engine is told of a gang's pods as a whole, once per round and only when something has changed; of all others it is told what
-room they take.
-"""
+The engine observes a gang's pods as a whole, once per round and only when something has changed; of all other pods it observes
+the resources that they take."""
 
 from __future__ import annotations
 
@@ -27,23 +26,22 @@ from gangline.kube.resources import Json, Resource, key_of
 #: pods of one pod set that run at the same time
 Counts: TypeAlias = Mapping[str, int]
 
-#: pods of a gang that end or have ended, for each that may live: those of a few attempts
+#: dead or terminating pods that count per pod that a pod set may have: those of a few attempts
 SPARE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class PodReported:
-    """A pod of a gang has an annotation that reports its progress; it may be the same as before."""
+    """A pod of a gang has an annotation that reports its progress; it may be unchanged."""
 
     pod: Pod
 
 
 class PodIndex:
-    """All pods of gangs, and those that wait at a gate of ours.
+    """All pods of gangs, and the pods that wait at a Gangline gate.
 
-    `observe` receives the engine's facts; `counts` says how many pods a Workload's pod sets have. Without `owners`, a pod is
-    taken at its word.
-    """
+    `observe` receives the engine's facts; `counts` returns how many pods a Workload's pod sets have. Without `owners`, a pod's
+    claim to a gang is trusted."""
 
     def __init__(
         self,
@@ -58,9 +56,9 @@ class PodIndex:
         self._owners = owners
         self._messages = messages or Messages()
         self._foreign = ForeignPods(observe)
-        #: Workloads of which a pod has changed in what is known of it
+        #: Workloads with a pod whose index entry has changed
         self.changed: ChangedKeys[str] = ChangedKeys()
-        #: Workloads with a placement by topology of which a pod has another version
+        #: Workloads with a topology assignment and a pod of another version
         self.changed_placed: ChangedKeys[str] = ChangedKeys()
         #: nodes of pods that have changed
         self.changed_nodes: ChangedKeys[str] = ChangedKeys()
@@ -74,7 +72,7 @@ class PodIndex:
     # --- in ---
 
     def upsert(self, manifest: Json) -> None:
-        """Take the newest version of a pod. One that can't prove its gang is a stranger's, and keeps its gates for now."""
+        """Store the newest version of a pod. A pod that cannot prove its gang counts as foreign, and keeps its gates for now."""
         key, claim = key_of(manifest), claimed_workload(manifest)
         workload = self._owners.gang_of(manifest) if self._owners is not None else claim
         gated = waits_at_domain_gate(manifest) and (workload is not None or claim is None)
@@ -88,7 +86,7 @@ class PodIndex:
             self._messages.tell(PodReported(pod))
         if pod is not None and pod.workload and pod.placed:
             manifest["metadata"].pop("managedFields", None)
-            self._foreign.remove(key)  # it may have come before what proves its gang
+            self._foreign.remove(key)  # the pod may have arrived before its owners
         else:
             self._foreign.upsert(manifest)
 
@@ -103,7 +101,7 @@ class PodIndex:
         old = self._pods.get(key)
         self.changed_placed.update({each.workload for each in (old, pod) if each is not None and each.placed})
         if pod is not None and pod == old:
-            self._pods[key] = pod  # a newer version, in which nothing changed that is known of it
+            self._pods[key] = pod  # a newer version without a change in the indexed fields
             return
         if old is not None:
             self._drop(old)
@@ -138,15 +136,15 @@ class PodIndex:
         return [self._pods[key] for key in sorted(self._on.get(node, ()))]
 
     def nodes(self) -> Iterable[str]:
-        """Nodes with pods of gangs, also such as are no more."""
+        """Nodes with pods of gangs, including deleted nodes."""
         return self._on
 
     def at_domain_gate(self) -> list[Pod]:
-        """Pods that wait for a word on which domain to go to, those of no gang included."""
+        """Pods that wait until their domain is known, including those of no gang."""
         return [pod for _, pod in sorted(self._at_domain_gate.items())]
 
-    def tell_engine(self) -> None:
-        """Let the engine know what has changed."""
+    def report_changes(self) -> None:
+        """Report changed workloads to the engine."""
         unreported, self._unreported = self._unreported, set()
         for workload in sorted(unreported):
             counts = self._counts(workload)
@@ -163,10 +161,10 @@ class PodIndex:
 
 
 def _within(counts: Counts, pods: Iterable[Pod]) -> list[Pod]:
-    """As many pods as a gang can have: so many of each pod set that live, and `SPARE` times as many on their way out.
+    """At most as many pods as a gang can have: per pod set its count of living pods, and `SPARE` times as many ended or
+    terminating ones.
 
-    The oldest of those that live count, for what comes beyond is for the job's controller to delete; of the others the newest.
-    """
+    Of the living pods the oldest count, since the job's controller deletes the excess; of the others the newest."""
     if not counts:
         return list(pods)
     by_age = sorted(pods, key=lambda pod: (pod.created, pod.key))
@@ -184,7 +182,7 @@ def _within(counts: Counts, pods: Iterable[Pod]) -> list[Pod]:
 
 
 class PodFeed(Part):
-    """Keeps the pod index: takes in pods, and looks again at those whose owners have come."""
+    """Feeds the pod index: stores pods, and looks again at pods whose owners have appeared."""
 
     name = "pods"
     kinds = (kube.PODS,)
@@ -192,7 +190,7 @@ class PodFeed(Part):
     def __init__(
         self, pods: PodIndex, owners: PodOwners, quarantine: Quarantine, *, all_listed: Callable[[], None]
     ) -> None:
-        """`all_listed` is called when every pod that exists has been taken in."""
+        """`all_listed` is called when every existing pod has been stored."""
         self._pods = pods
         self._owners = owners
         self._quarantine = quarantine
@@ -211,4 +209,4 @@ class PodFeed(Part):
         for pod in self._owners.provable():
             work = partial(self._pods.upsert, pod)
             self._quarantine.attempt("taking it in", kube.PODS, key_of(pod), work, pod)
-        self._pods.tell_engine()
+        self._pods.report_changes()

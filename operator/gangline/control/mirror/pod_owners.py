@@ -1,10 +1,9 @@
 """Which gang a pod belongs to: its annotation names a Workload, and its owners have to prove it.
 
-Anybody who may create pods can write any annotation. So a pod counts as one of a gang only where the chain of its controllers,
-each of which exists, has that uid and is in the pod's namespace, leads to the owner of the Workload. A pod without that proof is
-taken for a stranger's; it is looked at again when an owner or the Workload comes. A pod that was proven stays its gang's until it
-ends or has no controller any more, whatever is written on it then.
-"""
+Anyone who may create pods can write any annotation. So a pod counts as one of a gang only where the chain of its controllers
+leads to the owner of the Workload; each controller must exist with the referenced uid in the pod's namespace. A pod without that
+proof counts as foreign; it is looked at again when an owner or the Workload appears. A proven pod stays with its gang until it
+ends or has no controller any more, whatever is written on it later."""
 
 from __future__ import annotations
 
@@ -19,25 +18,25 @@ from gangline.kube.resources import Json, controller_uid, key_of
 
 @dataclass(slots=True)
 class PodOwners:
-    """The pods that were proven to belong to a gang, and those that only say so."""
+    """The pods that were proven to belong to a gang, and those that only claim to."""
 
     mirror: Mirror
     #: uid of a pod -> its Workload
     _proven: dict[str, str] = field(default_factory=dict[str, str])
-    #: pod -> its newest version, and claimed Workload -> the pods that claim it in vain
+    #: pod -> its newest version, and claimed Workload -> the pods that claim it without proof
     _unproven: dict[str, Json] = field(default_factory=dict[str, Json])
     _claims: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     _uids: dict[str, str] = field(default_factory=dict[str, str])
-    #: Workloads that pods claim in vain, or no longer
+    #: Workloads whose set of unproven claims changed
     changed: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
-    #: Workloads that came, or whose owners did
+    #: Workloads that appeared, or whose owners did
     _arrived: KeySet[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self._arrived = self.mirror.changes.arrived.subscribe(worth=self.mirror.has(kube.WORKLOADS))
 
     def gang_of(self, pod: Json) -> str | None:
-        """The key of the Workload that the pod belongs to, None for a stranger's; takes note of it."""
+        """Returns the key of the Workload that the pod belongs to, None for a foreign pod; remembers the result."""
         key, uid, claimed = key_of(pod), pod["metadata"].get("uid", ""), claimed_workload(pod)
         self.forget(key)
         found = self._proven.get(uid) if controller_uid(pod) is not None else None
@@ -53,7 +52,7 @@ class PodOwners:
         return found
 
     def claimants(self, workload: str) -> list[Json]:
-        """The pods that say in vain that they belong to the Workload."""
+        """The pods that claim to belong to the Workload without proof."""
         return [self._unproven[key] for key in sorted(self._claims.get(workload, ()))]
 
     def forget(self, key: str, *, gone: bool = False) -> None:
@@ -68,7 +67,7 @@ class PodOwners:
             self._proven.pop(self._uids.pop(key, ""), None)
 
     def provable(self) -> list[Json]:
-        """Pods that have to be looked at again, since owners or Workloads have come."""
+        """Pods that have to be looked at again, since their owners or Workloads have appeared."""
         keys = {key for workload in self._arrived.take() for key in self._claims.get(workload, ())}
         return [self._unproven[key] for key in sorted(keys)]
 
@@ -80,7 +79,8 @@ class PodOwners:
         return owner in self.mirror.controllers_of(pod)
 
     def _made_by_its_job(self, pod: Json) -> bool:
-        """A Job counts and tidies only pods that its selector selects, whatever their owner references say."""
+        """Whether the pod's Job selects it: a Job counts and deletes only pods that its selector selects, whatever their owner
+        references."""
         ref = self.mirror.owner_of(pod)
         if ref is None or ref[0] != kube.JOBS:
             return ref is not None

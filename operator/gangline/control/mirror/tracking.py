@@ -1,12 +1,11 @@
-"""Which version of an object is the newest while answers of writes and events of the watch overtake each other.
+"""Determines the newest version of an object while answers to writes and watch events overtake each other.
 
-A write's answer and the watch's echo of it come over different connections, in any order, and foreign changes come between.
-Versions of one object are ordered (`gangline.kube.resources.revision`). So what the watch shows is old news where an answer has
-said more already, also long after the write: two writes may be answered before the watch shows the first of them.
+A write's answer and the watch event of it come over different connections, in any order, with foreign changes in between.
+Versions of one object are ordered (`gangline.kube.resources.revision`). A watch event is outdated if an answer has brought a
+newer version, even long after the write: two writes may be answered before the watch shows the first of them.
 
-An object is *in doubt* while the engine assumes something of it that is not written yet (a reservation, an eviction). What the
-watch shows of it meanwhile is held back, so that the engine never takes an old version for the loss of what it assumed.
-"""
+An object is *in doubt* while the engine assumes something about it that is not written yet (a reservation, an eviction). Watch
+events of it are held back meanwhile, so that the engine never takes an old version for the loss of what it assumed."""
 
 from __future__ import annotations
 
@@ -17,27 +16,27 @@ from gangline.kube.resources import Json, ObjectKey, revision
 
 @dataclass(slots=True)
 class _Track:
-    """The writes of one object that are under way, and what the watch has shown of it meanwhile."""
+    """The writes of one object that are in flight, and what the watch has shown of it meanwhile."""
 
     writes: int = 0
     doubts: int = 0
     #: newest version that the watch has shown, or that was known when the first of these writes began
     shown: int = 0
     held: Json | None = None
-    #: uid of the object whose end the watch has shown since then
+    #: uid of the object whose deletion the watch has shown since then
     gone: str = ""
 
 
 @dataclass(slots=True)
 class Tracking:
-    """The newest versions of all objects with writes under way, or with answers that the watch has not shown yet."""
+    """The newest versions of all objects with writes in flight, or with answers that the watch has not shown yet."""
 
     _tracks: dict[ObjectKey, _Track] = field(default_factory=dict[ObjectKey, _Track])
     #: newest version that an answer brought, until the watch has shown it
     _answered: dict[ObjectKey, int] = field(default_factory=dict[ObjectKey, int])
 
     def begin(self, key: ObjectKey, *, base: int, doubt: bool) -> None:
-        """A write is on its way; `base` is the version last known (0 = none)."""
+        """Record that a write is in flight; `base` is the version last known (0 = none)."""
         track = self._tracks.setdefault(key, _Track())
         track.writes += 1
         track.doubts += doubt
@@ -48,7 +47,7 @@ class Tracking:
         return track is not None and track.doubts > 0
 
     def seen(self, key: ObjectKey, obj: Json) -> bool:
-        """The watch shows `obj`. True when it may be taken now, False when it is old news or is held back."""
+        """The watch shows `obj`. Returns True when it may be used now, False when it is outdated or held back."""
         version = revision(obj)
         if 0 < version < self._answered.get(key, 0):
             return False
@@ -63,7 +62,7 @@ class Tracking:
         return True
 
     def gone(self, key: ObjectKey, uid: str) -> None:
-        """The watch shows that the object is no more: nothing held of it matters, nor what is still answered of it."""
+        """The watch shows that the object was deleted: held versions and later answers of it are void."""
         self._answered.pop(key, None)
         track = self._tracks.get(key)
         if track is not None:
@@ -71,17 +70,17 @@ class Tracking:
             track.gone = uid
 
     def has_news(self, key: ObjectKey, base: int) -> bool:
-        """The watch has shown more than the version that a write was based on."""
+        """Whether the watch has shown more than the version that a write was based on."""
         track = self._tracks.get(key)
         return track is not None and (track.gone != "" or track.shown > base)
 
     def end(self, key: ObjectKey, answer: Json | None, *, doubt: bool) -> Json | None:
-        """A write is resolved with the object it answered (None: no news). Returns the version to take now, if any."""
+        """A write is resolved with the object it answered (None: no news). Returns the version to use now, if any."""
         track = self._tracks[key]
         track.writes -= 1
         track.doubts -= doubt
         newest: Json | None = None
-        # a write that changes nothing answers what it found
+        # a write that changes nothing answers with the version it found
         if answer is not None and revision(answer) > track.shown and answer["metadata"]["uid"] != track.gone:
             track.shown = self._answered[key] = revision(answer)
             track.held = None

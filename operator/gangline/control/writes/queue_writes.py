@@ -122,7 +122,7 @@ class QueueWrites(Part):
         if self._changed_policies.take() or self._policies_due:
             self._policies_due = False
             self._send_policies()
-        for resource, key in self._mirror.take_ending():
+        for resource, key in self._mirror.take_deleting():
             self._let_go(resource, key)
 
     def _send(self, resource: Resource, key: str) -> None:

@@ -1,11 +1,11 @@
-"""When the waiting will start, as it looks now: kept for whoever asks, and written to the status of GPUJobs.
+"""When waiting workloads are expected to start: kept for API requests, and written to the status of GPUJobs.
 
-The outlook is made in a process of its own, from everything that the engine knows; here it costs a copy of that. It is made only
-while a GPUJob waits or somebody asked lately, and so seldom that it takes a small part of one core.
+The outlook is computed in a separate process from all facts that the engine knows; this process pays for a copy of the facts. It
+is computed only while a GPUJob waits or a client asked lately, and so rarely that it takes a small part of one core.
 
-A status is written when it first can say something, and then only when the start moved by more than five minutes and a tenth of
-the wait, or the forecast by more than a tenth, at most once a minute. Workloads without a GPUJob cost no write at all.
-"""
+A status is written when an expected start is first known. After that it is written only when the start moved by more than five
+minutes and a tenth of the wait, or the forecast by more than a tenth, at most once a minute. Workloads without a GPUJob cost no
+write."""
 
 from __future__ import annotations
 
@@ -33,34 +33,34 @@ from gangline.kube.resources import Json, ObjectKey
 
 log = logging.getLogger(__name__)
 
-#: an outlook is good for so long, in seconds, …
+#: an outlook is valid for this long, in seconds, …
 FRESH: Final = 5.0
-#: … or for so many times as long as it took, …
+#: … or for this many times as long as it took to compute, …
 SHARE: Final = 10.0
-#: … and where nothing has changed, for so long: what takes longer than was thought moves it all the same
+#: … and where no fact has changed, for this long: a run that takes longer than expected moves it all the same
 STALE: Final = 60.0
-#: somebody who asked wants to know for so long
+#: a request counts as interest in expected starts for this long, in seconds
 INTEREST: Final = 120.0
-#: seconds that may be spent on an outlook beyond its first course, on one course, and altogether
+#: seconds that may be spent on courses of an outlook beyond the first, and altogether
 COURSES: Final = 1.0
 PATIENCE: Final = 60.0
 HORIZON: Final = 7 * 86_400_000  # milliseconds
-#: a start that moved less than this, in milliseconds, and less than this share of the wait, is not told again
+#: a start that moved less than this, in milliseconds, and less than this share of the wait, is not written again
 MOVED: Final = 300_000
 MOVED_SHARE: Final = 0.1
-#: so is a forecast that changed by less than this share
+#: a forecast that changed by less than this share is not written again either
 CHANGED_SHARE: Final = 0.1
 #: one status is written at most this often, in seconds
 PERIOD: Final = 60.0
-#: so many statuses are written at a time
+#: how many statuses are written at a time
 BATCH: Final = 20
-#: the schema's limit
+#: the schema's length limit
 MAX_BECAUSE: Final = 1024
 
 
 @dataclass(slots=True)
 class Accuracy:
-    """How the first expectation for each workload turned out; `errors` are the latest. Times in milliseconds."""
+    """The accuracy of the first expected start of each workload; `errors` are the latest. Times in milliseconds."""
 
     starts: int = 0
     within_p50: int = 0
@@ -77,7 +77,7 @@ class Accuracy:
         self.restore(0, 0, 0, ())
 
     def restore(self, starts: int, within_p50: int, within_p90: int, errors: Iterable[int]) -> None:
-        """Go on from what was counted before."""
+        """Go on from earlier counts."""
         self.starts, self.within_p50, self.within_p90 = int(starts), int(within_p50), int(within_p90)
         self.errors.clear()
         self.errors.extend(map(int, errors))
@@ -94,7 +94,7 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """What the status of a GPUJob says. Times in milliseconds; `at` in monotonic seconds."""
+    """What the status of a GPUJob holds. Times in milliseconds; `at` in monotonic seconds."""
 
     p50: model.Millis | None
     p90: model.Millis | None
@@ -103,11 +103,10 @@ class _Recorded:
 
 
 class Expected:
-    """The expected starts of all that wait.
+    """The expected starts of all waiting workloads.
 
-    `estimate` gives what is forecast for a workload; `wanted` says whether somebody beside GPUJobs wants to know; `messages`
-    hears of every start that is foreseen; `foresee` makes an outlook from its request, blocking.
-    """
+    `estimate` returns the runtime forecast of a workload; `wanted` says whether expected starts are needed for more than GPUJobs;
+    `messages` publishes every expected start; `foresee` computes an outlook from its request, blocking."""
 
     def __init__(
         self,
@@ -136,15 +135,15 @@ class Expected:
         self._first: dict[str, ExpectedStart] = {}
         self._changed = True
         self._made = self._good_until = self._asked_until = float("-inf")
-        self._recorded: dict[str, _Recorded] = {}  # key of a GPUJob -> what its status says
+        self._recorded: dict[str, _Recorded] = {}  # key of a GPUJob -> what its status holds
 
     # --- in -----------------------------------------------------------------------------------------------------------
 
     def note(self, change: model.Change) -> None:
-        """A fact that the engine was told of."""
+        """Record a fact that the engine observed."""
         match change:
             case model.Put(model.Node() | model.Namespace()):
-                return  # said again and again, and seldom of consequence
+                return  # repeated often, and seldom of consequence
             case model.Put(model.Workload(admission=admission) as value) if admission is not None:
                 first = self._first.pop(value.key, None)
                 if first is not None:
@@ -156,14 +155,14 @@ class Expected:
         self._changed = True
 
     def ask(self) -> None:
-        """Somebody wants to know."""
+        """Record that a client wants expected starts."""
         self._asked_until = self._clock() + INTEREST
 
     # --- the outlook --------------------------------------------------------------------------------------------------
 
     @property
     def due(self) -> bool:
-        """It is time for another outlook."""
+        """Whether it is time to compute another outlook."""
         now = self._clock()
         if now < self._good_until or not (self._changed or now > self._made + STALE):
             return False
@@ -177,7 +176,7 @@ class Expected:
         return False
 
     async def look(self) -> None:
-        """Make an outlook, off the loop."""
+        """Compute an outlook, off the event loop."""
         begun, self._changed = self._clock(), False
         facts, settings, now = self._engine.facts(), self._engine.settings, self._now()
         try:
@@ -206,7 +205,7 @@ class Expected:
     # --- statuses -----------------------------------------------------------------------------------------------------
 
     def flush(self) -> int:
-        """Write the statuses that have something new to say. Returns how many."""
+        """Write the statuses that have changed enough. Returns how many."""
         jobs = self._mirror.objects[kube.GPU_JOBS]
         for gone in [key for key in self._recorded if key not in jobs]:
             del self._recorded[gone]
@@ -215,13 +214,13 @@ class Expected:
             if sent >= BATCH:
                 break
             try:
-                sent += self._tell(key, job)
-            except Exception:  # its status was written by somebody else: the others are told all the same
-                log.exception("%s: its status can't be told when it starts", key)
+                sent += self._write_status(key, job)
+            except Exception:  # an invalid foreign status must not affect the others
+                log.exception("%s: its expected start can't be written to its status", key)
                 self._recorded[key] = _Recorded(None, None, None, self._clock())
         return sent
 
-    def _tell(self, key: str, job: Json) -> bool:
+    def _write_status(self, key: str, job: Json) -> bool:
         recorded = self._recorded.get(key)
         if recorded is not None and self._clock() - recorded.at < PERIOD:
             return False
@@ -259,7 +258,7 @@ class Expected:
 
 
 def _recorded(job: Json) -> _Recorded:
-    """What the status says already, from before this process began."""
+    """What the status holds from before this process started."""
     status = job.get("status") or {}
     start, forecast = status.get("expectedStart") or {}, status.get("forecast")
     estimate = None

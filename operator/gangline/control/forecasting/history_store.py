@@ -1,8 +1,7 @@
-"""The history store beside the loop: everything that touches the database or trains on it happens in threads and processes.
+"""The history store beside the event loop: database access and training run in threads and processes.
 
-What has ended is kept in memory until it is written; a database that does not answer costs nobody anything but that memory.
-Writing a run again changes nothing, so whoever restarts may hand in all it sees.
-"""
+Ended runs are kept in memory until they are written; a database that does not answer costs only that memory. Writing a run again
+changes nothing, so a process that restarts may hand in all runs that it sees."""
 
 from __future__ import annotations
 
@@ -26,23 +25,23 @@ T = TypeVar("T")
 
 #: runs that end within this time are written together, in seconds
 GATHER: Final = 1.0
-#: a database that refuses is tried again after this, in seconds
+#: a database that refuses writes is tried again after this, in seconds
 RETRY: Final = 15.0
-#: old runs are forgotten this often, in seconds
+#: old runs are deleted this often, in seconds
 PRUNE_EVERY: Final = 6 * 3600.0
-#: so many runs wait for a database that does not answer; beyond, the oldest are dropped and counted
+#: how many runs wait for a database that does not answer; beyond, the oldest are dropped and counted
 MAX_WAITING: Final = 100_000
-#: so many of the latest runs are remembered at the start
+#: how many of the latest runs are loaded at the start
 REMEMBERED: Final = 50_000
 
 
 class History:
-    """Runs that ended, on their way to the store, and what is learned from it. Used from one event loop."""
+    """Ended runs on their way to the store, and the model trained on them. Used from one event loop."""
 
     def __init__(self, url: str, model_file: Path, *, wall: Callable[[], float] = time.time) -> None:
-        """`url` as HistoryStore takes it; `model_file` is where the trained model lies."""
+        """`url` as HistoryStore takes it; `model_file` is the path of the trained model."""
         self.written = self.dropped = 0
-        self.error = ""  #: what the database said last, "" while it takes what it is given
+        self.error = ""  #: the database's last error, "" while it accepts writes
         self._url = url
         self._model_file = model_file
         self._wall = wall
@@ -55,11 +54,11 @@ class History:
 
     @property
     def waiting(self) -> int:
-        """Runs that have ended and are not written yet."""
+        """How many ended runs are not written yet."""
         return len(self._waiting)
 
     def put(self, run: Run) -> None:
-        """Have it written soon."""
+        """Queue a run to be written soon."""
         self._waiting[run.uid] = run
         if len(self._waiting) > MAX_WAITING:
             del self._waiting[next(iter(self._waiting))]
@@ -78,17 +77,17 @@ class History:
         return []
 
     async def keep(self, name: str, text: str) -> None:
-        """Keep a text beside the runs. Raises StoreError, also once it is closed."""
+        """Store a text beside the runs. Raises StoreError, also after close()."""
         if self._closed:
             raise StoreError("the history is closed")
         await self._in_thread(lambda: self._opened().keep(name, text))
 
     async def kept(self, name: str) -> str | None:
-        """What was kept under a name. Raises StoreError."""
+        """The text stored under a name. Raises StoreError."""
         return await self._in_thread(lambda: self._opened().kept(name))
 
     async def run(self) -> None:
-        """Write what ends, until cancelled."""
+        """Write ended runs, until cancelled."""
         while True:
             await self._arrived.wait()
             await asyncio.sleep(GATHER)
@@ -98,7 +97,7 @@ class History:
                 self._arrived.set()
 
     async def flush(self) -> bool:
-        """Write what waits; False when the database refuses it, which is then kept."""
+        """Write the waiting runs. Returns False when the database refuses them; they are kept then."""
         batch = dict(self._waiting)
         if not batch:
             return True
@@ -115,7 +114,7 @@ class History:
         return True
 
     async def close(self, patience: float) -> None:
-        """Write what is left, within `patience` seconds, and let go of the database."""
+        """Write the remaining runs, within `patience` seconds, and close the database."""
         if self._closed:
             return
         self._closed = True
@@ -132,14 +131,14 @@ class History:
 
     @property
     def trained_at(self) -> float | None:
-        """When the model was trained that lies on the disk, in Unix seconds; None where there is none."""
+        """When the model on the disk was trained, in Unix seconds; None where there is none."""
         try:
             return self._model_file.stat().st_mtime
         except OSError:
             return None
 
     async def model(self) -> Model | None:
-        """The model that was trained last; None where there is none, or none that this version or machine can use."""
+        """The model that was trained last; None where there is none that this version and machine can use."""
         if self.trained_at is None:
             return None
         try:
@@ -149,12 +148,12 @@ class History:
             return None
 
     def _load(self) -> Model:
-        from gangline.forecast import load  # brings numpy and LightGBM, which nobody else needs
+        from gangline.forecast import load  # imports numpy and LightGBM, which only models need
 
         return load(self._model_file)
 
     async def train(self) -> bool:
-        """Train in a process of its own; False where there is not enough history, or the training failed."""
+        """Train in a separate process. Returns False where there is not enough history, or the training failed."""
         try:
             await asyncio.to_thread(train_file, self._url, self._model_file, self._wall())
             return True

@@ -1,12 +1,11 @@
-"""What is known of how long workloads run: facts from the mirror in, estimates to the engine out.
+"""Known runtimes of workloads: facts from the mirror in, estimates to the engine out.
 
-Of a workload that waits in a queue with several flavors, what is told has an estimate for each of them as well, where it is
-known to take longer on some than on others: where it will run is decided when its turn comes. Once it runs, there is one.
+A workload that waits in a queue with several flavors also gets an estimate for each flavor, if runtimes are known to differ
+between flavors: its flavor is decided when it is admitted. Once it runs, there is one estimate.
 
-Nothing here is on the way of a decision. A fact is only noted when it arrives; `work` takes what was noted to the forecaster in
-slices, and `tell` asks it for estimates in batches. The engine is told of an estimate that is new or has changed by so much that
-it matters, and only while somebody wants to know: a QueuePolicy, a GPUJob, or a person who asked lately.
-"""
+Nothing here delays a decision. A fact is only queued when it arrives; `work` feeds queued facts to the forecaster in slices, and
+`tell` asks it for estimates in batches. The engine observes an estimate that is new or has changed enough to matter, and only
+while estimates are wanted: by a QueuePolicy, a GPUJob, or a client that asked lately."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.engine import model
 from gangline.forecast import LEVELS, Forecast, Forecaster, Run
 from gangline.forecast.runs import flavor_of
-from gangline.jobs.base import Said
+from gangline.jobs.base import Said as Hints
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 
@@ -33,16 +32,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: so many estimates are made at a time
+#: how many estimates are made at a time
 BATCH: Final = 250
-#: so many are made anew at a time, after something was learned
+#: how many estimates are renewed at a time after the forecaster has learned
 REFRESH: Final = 50
-#: what a run's end is compared with was said within this time of its start, in seconds
+#: a run's end is compared with the estimate given within this time of its start, in seconds
 AT_START: Final = 60.0
-#: somebody who asked for estimates wants to know for so long, in seconds
+#: a request for estimates counts as interest for this long, in seconds
 INTEREST: Final = 600.0
 
-_UNSAID: Final = Said()
+_NO_HINTS: Final = Hints()
 _NO_FLAVORS: Final[Mapping[str, Forecast]] = {}
 
 
@@ -51,16 +50,16 @@ class _Open:
     """A workload that has not ended, as the forecaster knows it."""
 
     uid: str
-    basis: tuple[object, ...]  # what its run was made of: another one is told
+    basis: tuple[object, ...]  # what its run was made of; when it changes, the run is submitted again
     start: float | None = None
-    estimate: Forecast | None = None  # of its whole runtime, as told last
-    by_flavor: Mapping[str, Forecast] = field(default_factory=dict[str, Forecast])  # where it may run, as told last
-    at_start: Forecast | None = None  # what was told when it started: what its end is compared with
+    estimate: Forecast | None = None  # of its whole runtime, as last reported
+    by_flavor: Mapping[str, Forecast] = field(default_factory=dict[str, Forecast])  # as last reported
+    at_start: Forecast | None = None  # the estimate when it started, with which its end is compared
 
 
 @dataclass(slots=True)
 class Record:
-    """How estimates of one source turned out."""
+    """The accuracy of estimates from one source."""
 
     ended: int = 0
     below: dict[float, int] = field(default_factory=lambda: dict.fromkeys(LEVELS, 0))  # runs that took no longer
@@ -69,14 +68,14 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class _News:
-    """The last word about a workload that was not taken in yet; no value = it is gone."""
+    """The last change of a workload that was not processed yet; no value = it was deleted."""
 
     value: model.Workload | None
     raw: Json | None
 
 
 class Forecasts:
-    """Times that go to the forecaster are Unix seconds, those of the engine milliseconds."""
+    """The runtime estimates. Times for the forecaster are Unix seconds, those of the engine milliseconds."""
 
     def __init__(
         self,
@@ -89,14 +88,14 @@ class Forecasts:
         noted: Callable[[], None] = lambda: None,
         knows_better: Callable[[str], bool] = lambda key: False,
     ) -> None:
-        """`store` gets every run that ended; `noted` is called when there is something to work on. `knows_better` says of a
-        workload that somebody else told the engine how long it runs, and better."""
+        """`store` gets every run that ended; `noted` is called when there are facts to process. `knows_better` says whether the
+        engine has a better estimate for a workload from another source."""
         self.forecaster = forecaster or Forecaster()
         self.records: dict[str, Record] = {}
-        #: uids of finished runs that were handed to the store: all that were there at the start, and since then those whose
-        #: Workloads are still to be seen
+        #: uids of finished runs that were handed to the store: all that it held at the start, and since then those whose
+        #: Workloads still exist
         self.stored: set[str] = set()
-        self._ended: dict[str, str] = {}  # key of a finished Workload that is still there -> its uid
+        self._ended: dict[str, str] = {}  # key of a finished Workload that still exists -> its uid
         self._knows_better = knows_better
         self._mirror = mirror
         self._observe = observe
@@ -106,7 +105,7 @@ class Forecasts:
         self._news: dict[str, _News] = {}
         self._open: dict[str, _Open] = {}
         self._unasked: dict[str, None] = {}  # keys, in the order of their arrival
-        self._round: Iterator[str] = iter(())  # those whose estimates are made anew, one after the other
+        self._round: Iterator[str] = iter(())  # keys whose estimates are renewed, one after the other
         self._learned = False
         self._asked_until = 0.0
         self._was_wanted = False
@@ -114,10 +113,10 @@ class Forecasts:
     # --- in -----------------------------------------------------------------------------------------------------------
 
     def note(self, change: model.Change) -> None:
-        """A fact that the engine was told of. Costs next to nothing."""
+        """Record a fact that the engine observed. Costs next to nothing."""
         match change:
             case model.Put(model.Workload() as value):
-                self._put_aside(value)
+                self._queue(value)
             case model.Gone(kind, key) if kind is model.Workload:
                 news = self._news.get(key)
                 if news is None or news.value is None or not news.value.finished:
@@ -127,13 +126,13 @@ class Forecasts:
                 pass
 
     def note_job(self, job: Json) -> None:
-        """A job changed: what it says of its runtime may have."""
+        """Record that a job changed, and with it perhaps its runtime hints."""
         for workload in self._mirror.workloads_of(job):
             value = self._mirror.workload_value(kube.key_of(workload))
             if value is not None:
-                self._put_aside(value)
+                self._queue(value)
 
-    def _put_aside(self, value: model.Workload) -> None:
+    def _queue(self, value: model.Workload) -> None:
         before = self._news.get(value.key)
         if before is not None and before.value is not None and before.value.uid != value.uid:
             self._take(value.key, before)
@@ -141,7 +140,7 @@ class Forecasts:
         self._noted()
 
     def work(self, budget: float) -> bool:
-        """Take in what was noted, for at most `budget` seconds. Returns whether something is left."""
+        """Process queued facts, for at most `budget` seconds. Returns whether some are left."""
         deadline = time.perf_counter() + budget
         while self._news:
             key = next(iter(self._news))
@@ -149,7 +148,7 @@ class Forecasts:
             try:
                 self._take(key, news)
             except Exception:  # one workload must not keep all others from their forecasts
-                log.exception("%s: nothing is forecast of it, and nothing learned", key)
+                log.exception("%s: it gets no forecast, and nothing is learned from it", key)
             if time.perf_counter() > deadline:
                 break
         return bool(self._news)
@@ -171,10 +170,10 @@ class Forecasts:
 
     def _follow(self, value: model.Workload, raw: Json, known: _Open | None) -> None:
         job = self._job(raw)
-        said = _said(job)
-        basis = (said, value.max_execution_seconds, value.queue, raw["spec"].get("podSets"))
+        hints = _hints(job)
+        basis = (hints, value.max_execution_seconds, value.queue, raw["spec"].get("podSets"))
         if known is None or known.basis != basis:
-            run = run_facts.run_of(value, raw, job[1] if job else None, said)
+            run = run_facts.run_of(value, raw, job[1] if job else None, hints)
             if not run.flavor:
                 offered = by_flavor.offered(self._mirror, value)
                 run = replace(run, flavor=offered[0] if len(offered) == 1 else "")
@@ -208,20 +207,21 @@ class Forecasts:
             self._store(run)
 
     def _remember(self, value: model.Workload) -> None:
-        """It is not learned from again, for as long as it can be seen again."""
+        """Remember that this run was learned from, for as long as its Workload can be seen again."""
         raw = self._mirror.get(kube.WORKLOADS, value.key)
         if raw is not None and raw["metadata"]["uid"] == value.uid:
             self.stored.add(value.uid)
             self._ended[value.key] = value.uid
 
     def _finish_unseen(self, value: model.Workload, raw: Json) -> None:
-        """It had ended before it was seen: after a restart, what the store has is not learned from twice."""
+        """Learn from a run that had ended before it was seen, unless the store has it: after a restart nothing is learned
+        twice."""
         learned = value.uid in self.stored
         self._remember(value)
         if learned:
             return
         job = self._job(raw)
-        run = run_facts.run_of(value, raw, job[1] if job else None, _said(job))
+        run = run_facts.run_of(value, raw, job[1] if job else None, _hints(job))
         if run.start is None or run.finish is None:
             return
         self.forecaster.submitted(run, ask=False)
@@ -256,19 +256,19 @@ class Forecasts:
     # --- out ----------------------------------------------------------------------------------------------------------
 
     def ask(self) -> None:
-        """Somebody wants to know: estimates are made for a while, whether or not a policy needs them."""
+        """Make estimates for a while, whether or not a policy needs them: a client wants them."""
         self._asked_until = self._now() / 1000 + INTEREST
         self._begin()
 
     def _begin(self) -> None:
-        """From now on somebody wants to know: everything open needs an estimate."""
+        """Estimates are wanted from now on: every open workload needs one."""
         if not self._was_wanted:
             self._was_wanted = True
             self._unasked.update(dict.fromkeys(self._open))
 
     @property
     def wanted(self) -> bool:
-        """Whether estimates are of use to anybody."""
+        """Whether estimates are of use."""
         objects = self._mirror.objects
         if objects[kube.QUEUE_POLICIES] or objects[kube.GPU_JOBS]:
             return True
@@ -276,11 +276,11 @@ class Forecasts:
 
     @property
     def behind(self) -> bool:
-        """Some workload has no estimate yet although it should."""
+        """Whether some workload still lacks an estimate that it should have."""
         return bool(self._news) or (bool(self._unasked) and self.wanted)
 
     def tell(self) -> int:
-        """Make a batch of estimates: those that are missing, then those made longest ago. Returns how many were told."""
+        """Make a batch of estimates: the missing ones, then the oldest. Returns how many were reported."""
         if not self.wanted:
             self._was_wanted = False
             return 0
@@ -293,7 +293,7 @@ class Forecasts:
         return self._estimate(keys)
 
     def tell_all(self) -> None:
-        """Take in and estimate everything that is known. Blocks for as long as it takes: not for the deciding process."""
+        """Process all facts and estimate every workload. Blocks for as long as it takes: not for the operator's process."""
         while self.work(1.0):
             pass
         self.ask()
@@ -301,7 +301,8 @@ class Forecasts:
         self._unasked.clear()
 
     def _due_again(self) -> list[str]:
-        """The next of the round, which begins whenever something was learned: it may have changed their estimates."""
+        """The next workloads of a renewal round, which begins whenever the forecaster has learned: their estimates may have
+        changed."""
         found = list(islice(self._round, REFRESH))
         if not found and self._learned:
             self._learned = False
@@ -324,22 +325,22 @@ class Forecasts:
             key: estimates[known.uid] for key, known in opened.items() if known.start is None and known.uid in estimates
         }
         elsewhere = by_flavor.estimates(self._mirror, self.forecaster, waiting, now)
-        told = 0
+        reported = 0
         for key, known in opened.items():
             estimate, there = estimates.get(known.uid), elsewhere.get(key, _NO_FLAVORS)
             if estimate is not None and not self._knows_better(key) and _moved(known, estimate, there):
-                self._tell(key, known, estimate, there)
-                told += 1
+                self._report(key, known, estimate, there)
+                reported += 1
             if known.at_start is None and known.start is not None and now - known.start < AT_START:
                 known.at_start = known.estimate
-        return told
+        return reported
 
-    def _tell(self, key: str, known: _Open, estimate: Forecast, there: Mapping[str, Forecast]) -> None:
+    def _report(self, key: str, known: _Open, estimate: Forecast, there: Mapping[str, Forecast]) -> None:
         known.estimate, known.by_flavor = estimate, there
         self._observe(model.Put(fact(key, estimate, there)))
 
     def tell_again(self, key: str) -> None:
-        """Whoever knew better does so no more."""
+        """Report the forecast again: the better estimate is void."""
         known = self._open.get(key)
         if known is not None:
             known.estimate, known.by_flavor = None, _NO_FLAVORS
@@ -347,34 +348,35 @@ class Forecasts:
             self._noted()
 
     def take(self, key: str, estimate: Forecast, there: Mapping[str, Forecast] = _NO_FLAVORS) -> None:
-        """Somebody who knows better says how long a workload runs, on any flavor and on each that it may get."""
+        """Replace the forecast by a better estimate from another source, on any flavor and on each that the workload may get."""
         known = self._open.get(key)
         if known is not None:
-            self._tell(key, known, estimate, there)
+            self._report(key, known, estimate, there)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def estimate(self, key: str) -> Forecast | None:
-        """What was told last of a workload's whole runtime."""
+        """The last reported estimate of a workload's whole runtime."""
         known = self._open.get(key)
         return known.estimate if known is not None else None
 
     def estimates(self) -> Mapping[str, Forecast]:
-        """The same of all that have not ended, by key."""
+        """The last reported estimates of all workloads that have not ended, by key."""
         return {key: known.estimate for key, known in self._open.items() if known.estimate is not None}
 
     def by_flavor(self, key: str) -> Mapping[str, Forecast]:
-        """The same for each flavor that it may get; empty where that is not known, or makes no difference."""
+        """The last reported estimate for each flavor that the workload may get; empty where unknown or without difference."""
         known = self._open.get(key)
         return known.by_flavor if known is not None else _NO_FLAVORS
 
     def waiting(self) -> int:
-        """Facts that were noted and not taken in."""
+        """How many facts are queued."""
         return len(self._news)
 
 
 def fact(key: str, estimate: Forecast, there: Mapping[str, Forecast] = _NO_FLAVORS) -> model.RuntimeForecast:
-    """An estimate in the engine's words; `there` is the same for each flavor that it may get, where that matters."""
+    """An estimate as the engine's fact; `there` holds the estimate for each flavor that the workload may get, where that
+    matters."""
     return model.RuntimeForecast(
         workload=key,
         quantiles=_quantiles(estimate),
@@ -388,12 +390,12 @@ def _quantiles(estimate: Forecast) -> tuple[tuple[float, model.Millis], ...]:
     return tuple((level, max(1, round(value * 1000))) for level, value in zip(LEVELS, estimate.values, strict=True))
 
 
-def _said(job: tuple[kube.Resource, Json] | None) -> Said:
-    return JOB_KINDS[job[0]].said(job[1]) if job is not None else _UNSAID
+def _hints(job: tuple[kube.Resource, Json] | None) -> Hints:
+    return JOB_KINDS[job[0]].said(job[1]) if job is not None else _NO_HINTS
 
 
 def _moved(known: _Open, estimate: Forecast, there: Mapping[str, Forecast]) -> bool:
-    """It says something else than what was told last."""
+    """Whether the estimates differ enough from those last reported."""
     if differs(known.estimate, estimate) or known.by_flavor.keys() != there.keys():
         return True
     return any(differs(known.by_flavor[flavor], each) for flavor, each in there.items())

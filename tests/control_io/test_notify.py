@@ -85,7 +85,7 @@ class FakePost:
     def __call__(self, url: str, message: Message) -> None:
         self.tries += 1
         if self.tries <= self.failures:
-            raise DeliveryError("the receiver did not take it")
+            raise DeliveryError("the receiver did not accept it")
         self.sent.append((url, message))
 
 
@@ -115,7 +115,7 @@ async def test_a_receiver_that_refuses_is_tried_again_then_given_up_and_complain
     assert office.outcomes == [("Finished", "failed")]
     office.put()
     await office.empty()
-    assert office.complaints == ["the receiver did not take it"]
+    assert office.complaints == ["the receiver did not accept it"]
     inbox.status = 200
     office.put()
     await office.empty()
@@ -137,7 +137,7 @@ async def test_only_the_url_that_refused_is_tried_again() -> None:
     [
         ({}, "Secret gangline-system/alice: secrets 'alice' not found"),
         ({"alice": {"address": "x"}}, "Secret gangline-system/alice: it has no key url"),
-        ({"alice": {"url": "nonsense"}}, "a URL in it is none that Apprise knows"),
+        ({"alice": {"url": "nonsense"}}, "Apprise does not know a URL in it"),
     ],
 )
 async def test_a_secret_that_is_of_no_use_is_complained_of(secret: Mapping[str, Mapping[str, str]], why: str) -> None:
@@ -361,7 +361,7 @@ def test_the_command_says_what_failed(inbox: Inbox) -> None:
     inbox.status = 404
     ran = CliRunner().invoke(command, ["test", "--url", inbox.url()])
     assert ran.exit_code == 1
-    assert "the receiver did not take it" in ran.output
+    assert "the receiver did not accept it" in ran.output
     assert CliRunner().invoke(command, ["test", "--url", "json://h/{to}"]).exit_code == 1
     assert CliRunner().invoke(command, ["test"]).exit_code == 2
     assert CliRunner().invoke(command, ["test", "p", "--url", "json://h"]).exit_code == 2
@@ -386,8 +386,8 @@ async def test_a_policy_whose_receiver_fails_says_so_in_an_event() -> None:
     desk = Desk(RULE)
     controller.mirror.objects[kube.QUEUE_POLICIES] = desk.mirror.objects[kube.QUEUE_POLICIES]
     for namespace in ("gangline-system", "elsewhere"):
-        controller.messages.tell(DeliveryFailed(namespace, "slack", "the receiver did not take it"))
-    assert tape.events == [("p", "NotificationFailed", "the receiver did not take it")]
+        controller.messages.tell(DeliveryFailed(namespace, "slack", "the receiver did not accept it"))
+    assert tape.events == [("p", "NotificationFailed", "the receiver did not accept it")]
 
 
 async def test_an_end_is_told_by_how_it_ended() -> None:

@@ -1,4 +1,3 @@
-"""What people are told about their jobs.
+"""Notices to users about their jobs.
 
-In: something that happened to a Workload. Out: messages for the receivers that policies and jobs name, bundled and delivered.
-"""
+In: something that happened to a Workload. Out: messages for the receivers that policies and jobs name, bundled and delivered."""

@@ -1,11 +1,10 @@
-"""Who is told what about their jobs: from something that happened to the messages and the receivers it is for.
+"""Who is notified of what: from something that happened to a job to the messages and their receivers.
 
 A policy names receivers for its queues; a job may opt out or choose (annotation `gangline.io/notify`), and give an address of its
 own (`gangline.io/notify-to`) to receivers that ask for one. `outbox` delivers.
 
-What is told was true and written before. Nothing is told twice because of a restart, and what was not delivered when the process
-ended is lost: at most once, where a receiver answers.
-"""
+A notice follows a write that succeeded. A restart repeats no notice, and a notice that was not delivered when the process ended
+is lost: delivery is at most once, where a receiver answers."""
 
 from __future__ import annotations
 
@@ -24,18 +23,18 @@ from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed
 from gangline.kube.resources import Json, Resource, controller_of, key_of
 
-#: what one may be told, in the words of QueuePolicy.spec.notify.events
+#: kinds of notices, as in QueuePolicy.spec.notify.events
 KINDS: Final = (
     *("Admitted", "StartMoved", "Overrun", "Idle", "Stalled"),
     *("Preempted", "Evicted", "Swapped", "Finished", "Failed"),
 )
-#: kinds that are no good news
+#: kinds that are bad news
 WARNINGS: Final = frozenset({"Overrun", "Idle", "Stalled", "Preempted", "Evicted", "Failed"})
-#: what may stand for {to}: an address, a channel, a phone number; nothing that could change the rest of a URL
+#: the characters of a {to} address: e-mail, channel, phone number; none that could change the rest of a URL
 ADDRESS: Final = re.compile(r"[A-Za-z0-9@._+#-]{1,254}")
-#: characters of what people wrote (names, reasons) in one line of a message
+#: characters of user-written text (names, reasons) in one line of a message
 MOST_SHOWN: Final = 1000
-#: what a job's annotation says to be left alone
+#: values of the job's annotation that switch notices off
 NOTHING: Final = frozenset({"none", "off", "false"})
 
 _WORDS: Final = {
@@ -46,7 +45,7 @@ _WORDS: Final = {
     "Stalled": "seems to hang",
     "Preempted": "is preempted",
     "Evicted": "was evicted",
-    "Swapped": "goes on on other nodes",
+    "Swapped": "continues on other nodes",
     "Finished": "has finished",
     "Failed": "has failed",
 }
@@ -54,7 +53,7 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing that is told. `subject` names the job: `GPUJob team/llama`."""
+    """One notice. `subject` names the job: `GPUJob team/llama`."""
 
     kind: str
     queue: str  # ClusterQueue
@@ -69,7 +68,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """A Secret with the addresses, and the job's own address. What both are the same for is bundled together."""
+    """A Secret with the addresses, and the job's own address. Notices for which both are equal are bundled."""
 
     namespace: str
     name: str
@@ -78,18 +77,18 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How often a receiver is written to. Seconds."""
+    """How often a receiver may be sent a message. Seconds."""
 
     digest: float = 0.0
     max_per_hour: int = 60
 
 
-#: called with the receiver, how often it wants to hear, and what it is told
+#: called with the receiver, its terms, and the notice
 Deliver: TypeAlias = Callable[[Receiver, Terms, Notice], None]
 
 
 class Notices(Part):
-    """Notices to the receivers of whoever is concerned. Costs a look at the policies where nobody is to be told."""
+    """Passes notices to the receivers of a workload's queue. Without receivers it costs one look at the policies."""
 
     name = "notices"
     kinds = (kube.WORKLOADS,)
@@ -97,12 +96,12 @@ class Notices(Part):
     def __init__(
         self, mirror: Mirror, deliver: Deliver, *, now: Callable[[], Millis], messages: Messages | None = None
     ) -> None:
-        """`messages` hears of each expected start of which somebody was told that it moved."""
+        """`messages` publishes each expected start whose move was reported."""
         self._mirror = mirror
         self._deliver = deliver
         self._now = now
         self._messages = messages or Messages()
-        #: workload -> receiver -> the expected start that it was told, or that was seen first
+        #: workload -> receiver -> the expected start last reported to it, or first seen
         self._starts: dict[str, dict[Receiver, Millis]] = {}
 
     def observe(self, resource: Resource, event: Event) -> None:
@@ -110,13 +109,13 @@ class Notices(Part):
             self.forget(event.key)
 
     def tell(self, kind: str, workload: Json, text: str) -> None:
-        """Tell everybody whom it concerns. Never blocks, never raises for what users wrote."""
+        """Notify every receiver of the workload's queue. Never blocks, never raises for user-written text."""
         for receiver, terms, _ in self._audience(kind, workload):
             queue = self._queue_of(workload)
             self._deliver(receiver, terms, Notice(kind, queue, self._subject(workload), _cut(text), self._now()))
 
     def expects(self, workload: Json, start: Millis, because: str = "") -> None:
-        """It is now expected to start then. Told when that is far from what was told last."""
+        """Report an expected start where it is far from the one reported last."""
         texts: list[str] = []
         for receiver, terms, rule in self._audience("StartMoved", workload):
             recorded = self._starts.setdefault(key_of(workload), {})
@@ -136,15 +135,15 @@ class Notices(Part):
         return text + _minutes(max(0, start - self._now())) + (f" ({because})" if because else "")
 
     def forget(self, workload: str) -> None:
-        """It started, or is gone: its expected start is of no use any more."""
+        """Forget the expected start of a workload that started or was deleted."""
         self._starts.pop(workload, None)
 
     def wants(self, kind: str) -> bool:
-        """Whether any policy has somebody told of this kind."""
+        """Whether any policy has receivers for this kind."""
         policies = self._mirror.objects[kube.QUEUE_POLICIES].values()
         return any(kind in rule.get("events", ()) for policy in policies for rule in policy["spec"].get("notify") or ())
 
-    # --- whom ---
+    # --- receivers ---
 
     def _audience(self, kind: str, workload: Json) -> Iterator[tuple[Receiver, Terms, Json]]:
         if not self._mirror.objects[kube.QUEUE_POLICIES]:
@@ -177,7 +176,7 @@ class Notices(Part):
         return local["spec"]["clusterQueue"] if local is not None else ""
 
     def _annotation(self, workload: Json, name: str) -> str:
-        """On the job or, where there is none, on the Workload."""
+        """The annotation of the job or, where there is none, of the Workload."""
         job = self._job(workload)
         return (((job or workload)["metadata"].get("annotations")) or {}).get(name, "").strip()
 
@@ -193,7 +192,7 @@ class Notices(Part):
 
 
 def _cut(text: str) -> str:
-    """So much of it as a message shows."""
+    """The text, cut to the length that a message shows."""
     return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
 
 
@@ -205,9 +204,9 @@ def _minutes(time: Millis) -> str:
     return span_text(round(time / 60_000) * 60_000) if time >= 30_000 else "0m"
 
 
-# --- what a message looks like ----------------------------------------------------------------------------------------
+# --- messages ---------------------------------------------------------------------------------------------------------
 
-#: A digest names so many; of the others it says how many there are.
+#: A digest lists this many notices and gives the number of the others.
 MOST_LINES: Final = 50
 
 

@@ -1,9 +1,8 @@
-"""Delivers notices: bundled, at a bounded rate, tried again, and never in the way of anything.
+"""Delivers notices: bundled, rate-limited, retried, and without delaying anything else.
 
-Each receiver has a box and, while something is in it, one task. What waits in a box when it is its turn leaves as one message.
-Where to comes from a Secret that is read when it is needed and kept for a minute; nothing in it is ever logged. The `apprise`
-library blocks, so it works in threads of its own.
-"""
+Each receiver has a box and, while notices wait in it, one task. All notices that wait in a box when it is due leave as one
+message. The addresses come from a Secret that is read when needed and cached for a minute; its content is never logged. The
+`apprise` library blocks, so it runs in threads of its own."""
 
 from __future__ import annotations
 
@@ -24,17 +23,17 @@ from gangline.control.parts.part import Part
 
 log = logging.getLogger(__name__)
 
-#: seconds between the tries to deliver one message; after the last it is given up
+#: seconds between the attempts to deliver one message; after the last attempt it is given up
 PAUSES: Final = (2.0, 10.0, 60.0)
-#: so many notices wait per receiver; what comes then is dropped and counted
+#: how many notices wait per receiver; further ones are dropped and counted
 MOST_WAITING: Final = 2000
-#: receivers that are remembered, with the addresses that jobs give; what is for further ones is dropped and counted
+#: receivers that are remembered, each with the address of a job; notices for further ones are dropped and counted
 MOST_BOXES: Final = 10_000
 #: seconds for one message to one receiver, however slowly it answers
 MOST_TIME: Final = 60.0
-#: seconds that the contents of a Secret are used without looking again
+#: seconds for which the content of a Secret is cached
 SECRET_AGE: Final = 60.0
-#: What waits when the process ends may take so long, in seconds.
+#: how long waiting notices may take at shutdown, in seconds
 FAREWELL: Final = 3.0
 #: messages that are delivered at the same time, over all receivers
 THREADS: Final = 2
@@ -44,22 +43,22 @@ HOUR: Final = 3600.0
 ReadSecret: TypeAlias = Callable[[str, str], Awaitable[Mapping[str, str]]]
 #: sends a message to a URL, blocking. Raises DeliveryError.
 Send: TypeAlias = Callable[[str, Message], None]
-#: what became of a notice: sent, failed, dropped, unaddressed
+#: (kind, outcome) of a notice: sent, failed, dropped, unaddressed
 Outcome: TypeAlias = Callable[[str, str], None]
 
 
 class DeliveryError(Exception):
-    """It was not delivered. The message says why, and nothing that is secret."""
+    """A message was not delivered. The error says why, without anything secret."""
 
 
 @dataclass(slots=True)
 class _Box:
-    """What waits for one receiver, and how its delivery goes."""
+    """The notices that wait for one receiver, and the state of its delivery."""
 
     terms: Terms
     waiting: deque[Notice] = field(default_factory=deque[Notice])
-    sent: deque[float] = field(default_factory=deque[float])  # when, of the last hour
-    first: float = 0.0  # since when something waits
+    sent: deque[float] = field(default_factory=deque[float])  # times of the messages sent within the last hour
+    first: float = 0.0  # since when notices wait
     task: asyncio.Task[None] | None = None
     failing: bool = False
 
@@ -67,8 +66,7 @@ class _Box:
 class Outbox(Part):
     """The notices that are to be delivered.
 
-    `outcome` counts what became of each notice; `complain` is told once when a receiver begins to fail.
-    """
+    `outcome` counts the outcome of each notice; `complain` is called once when a receiver begins to fail."""
 
     name = "notifications"
 
@@ -96,7 +94,7 @@ class Outbox(Part):
         self._closing = asyncio.Event()
 
     def put(self, receiver: Receiver, terms: Terms, notice: Notice) -> None:
-        """Take a notice. Returns at once; needs a running event loop."""
+        """Queue a notice. Returns at once; needs a running event loop."""
         if receiver not in self._boxes and len(self._boxes) >= MOST_BOXES:
             self._outcome(notice.kind, "dropped")
             return
@@ -112,7 +110,7 @@ class Outbox(Part):
             box.task = asyncio.get_running_loop().create_task(self._serve(receiver, box))
 
     async def close(self, patience: float = FAREWELL) -> None:
-        """Send what waits without further delay, for at most `patience` seconds; what is left then is dropped."""
+        """Send waiting notices without further delay, for at most `patience` seconds; the rest is dropped."""
         self._closing.set()
         tasks = [box.task for box in self._boxes.values() if box.task is not None]
         if tasks:
@@ -140,7 +138,7 @@ class Outbox(Part):
             self._tidy()
 
     def _due(self, box: _Box) -> float:
-        """When the next message may leave: at the end of the digest's time, and within the rate."""
+        """When the next message may leave: at the end of the digest period, and within the rate."""
         now = self._clock()
         while box.sent and box.sent[0] <= now - HOUR:
             box.sent.popleft()
@@ -149,7 +147,7 @@ class Outbox(Part):
         return max(box.first + box.terms.digest, free)
 
     def _tidy(self) -> None:
-        """Boxes of addresses that nobody wrote to for an hour are put away."""
+        """Delete boxes of receivers that got no notice for an hour."""
         if len(self._boxes) < 1000:
             return
         limit = self._clock() - HOUR
@@ -182,7 +180,7 @@ class Outbox(Part):
             self._complain(receiver, why)
 
     async def _try(self, urls: Sequence[str], message: Message) -> tuple[list[str], str]:
-        """Send to each. Returns those that did not take it, which alone are tried again, and why the last did not."""
+        """Send to each URL. Returns the URLs that refused, which alone are tried again, and the last refusal's reason."""
         refused: list[str] = []
         why = ""
         for url in urls:
@@ -204,7 +202,7 @@ class Outbox(Part):
             raise DeliveryError(f"no answer within {self._most_time:g} s") from None
 
     async def _pause(self, seconds: float) -> None:
-        """Cut short when the process ends."""
+        """Sleep; cut short at shutdown."""
         if seconds > 0:
             try:
                 async with asyncio.timeout(seconds):
@@ -216,7 +214,7 @@ class Outbox(Part):
         for notice in batch:
             self._outcome(notice.kind, outcome)
 
-    # --- where to -----------------------------------------------------------------------------------------------------
+    # --- addresses ----------------------------------------------------------------------------------------------------------
 
     async def _urls(self, receiver: Receiver) -> list[str]:
         try:
@@ -238,7 +236,7 @@ class Outbox(Part):
 
 
 def urls_of(data: Mapping[str, str], to: str) -> list[str]:
-    """Where the data of a Secret says that messages go; `to` is the job's own address. Raises DeliveryError."""
+    """The URLs in the data of a Secret; `to` is the job's own address. Raises DeliveryError."""
     if "url" not in data:
         raise DeliveryError("it has no key url")
     lines = [line.strip() for line in _decoded(data, "url").splitlines()]
@@ -246,7 +244,7 @@ def urls_of(data: Mapping[str, str], to: str) -> list[str]:
 
 
 def addressed(urls: Sequence[str], to: str) -> list[str]:
-    """The URLs with {to} filled in; those that ask for an address that there is none of are left out."""
+    """The URLs with {to} filled in; URLs with {to} are left out if there is no address."""
     found = [url for url in urls if url and not url.startswith("#")]
     if not to:
         return [url for url in found if "{to}" not in url]
@@ -257,22 +255,22 @@ def _decoded(data: Mapping[str, str], key: str) -> str:
     try:
         return base64.b64decode(data.get(key, "")).decode()
     except (binascii.Error, UnicodeDecodeError):
-        raise DeliveryError(f"its key {key} is no text") from None
+        raise DeliveryError(f"its key {key} is not text") from None
 
 
 def send_with_apprise(url: str, message: Message, *, quiet: bool = True) -> None:
-    """Send by https://appriseit.com, which knows some hundred services. Blocks. Raises DeliveryError."""
-    import apprise  # takes its time, and is only needed where somebody is told something
+    """Send by https://appriseit.com, which supports some hundred services. Blocks. Raises DeliveryError."""
+    import apprise  # slow to import, and needed only where notices are sent
 
     if quiet:
-        logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # its messages show parts of URLs
+        logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # its log messages show parts of URLs
     service: Any = apprise.Apprise()
     if not service.add(url):
-        raise DeliveryError("a URL in it is none that Apprise knows")
+        raise DeliveryError("Apprise does not know a URL in it")
     kind = apprise.NotifyType.WARNING if message.warning else apprise.NotifyType.INFO
     try:
-        taken = service.notify(title=message.title, body=message.body, notify_type=kind, body_format="text")
-    except Exception as error:  # a library of a hundred services: whatever one of them raises is a failure to deliver
-        raise DeliveryError(f"the receiver did not take it: {type(error).__name__}") from None
-    if not taken:
-        raise DeliveryError("the receiver did not take it")
+        accepted = service.notify(title=message.title, body=message.body, notify_type=kind, body_format="text")
+    except Exception as error:  # apprise calls a hundred services: any error counts as failed delivery
+        raise DeliveryError(f"the receiver did not accept it: {type(error).__name__}") from None
+    if not accepted:
+        raise DeliveryError("the receiver did not accept it")

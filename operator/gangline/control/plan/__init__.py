@@ -1,4 +1,3 @@
-"""What to do about one job.
+"""Plans the next steps for one job.
 
-In: the job, its Workload and what it owns, as last seen. Out: the next steps. Pure.
-"""
+In: the job, its Workload and the objects it owns, as last seen. Out: the next steps. Pure."""

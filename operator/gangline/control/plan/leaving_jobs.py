@@ -1,4 +1,4 @@
-"""Jobs that are being stopped: the last of their pods to go ends them."""
+"""Jobs that are being stopped: they are stopped once their last pod has ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gangline.kube import resources as kube
 
 
 class LeavingJobs(Part):
-    """Has jobs that are being stopped planned again when their pods or the nodes of these change."""
+    """Plans stopping jobs again when their pods, or the nodes of their pods, change."""
 
     name = "leaving"
 

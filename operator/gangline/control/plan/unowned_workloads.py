@@ -1,4 +1,4 @@
-"""Workloads that no job of ours stands behind: what was evicted or deleted is free once nothing of it runs."""
+"""Workloads without a job of ours: an evicted or deleted one is released once none of its pods runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gangline.kube.resources import Json, ObjectKey, deleting, key_of
 
 
 class UnownedWorkloads(Part):
-    """Releases and lets go of Workloads without a job."""
+    """Releases the quota and the finalizer of Workloads without a job."""
 
     name = "unowned"
 
@@ -60,14 +60,14 @@ class UnownedWorkloads(Part):
         if self._mirror.job_of(workload) is not None or self._writes.pending(kube.WORKLOADS, key):
             return
         if deleting(workload):
-            self._let_go(key, workload)
+            self._release_deleted(key, workload)
             return
         unowned = not workload["metadata"].get("ownerReferences")
         if unowned and job_plan.has(workload, names.EVICTED) and job_plan.reserved(workload):
             self._writes.change(key, "release", status_changes.release, priority=Priority.LIFECYCLE)
 
-    def _let_go(self, key: str, workload: Json) -> None:
-        """A deleted Workload goes once none of its pods runs."""
+    def _release_deleted(self, key: str, workload: Json) -> None:
+        """Remove the finalizer of a deleted Workload once none of its pods runs."""
         if self._departed.runs(key):
             self._kept.add(key)
             return

@@ -1,4 +1,3 @@
-"""Lost nodes: the swap of a gang's pods, pods that can't end, pods that are let into their domains.
+"""Recovery from lost nodes: swaps of a gang's pods, and pods that cannot terminate.
 
-In: `Heal` and `Swap` decisions, nodes, the pod index. Out: the record on the Workload, deletions and patches of pods.
-"""
+In: `Heal` and `Swap` decisions, nodes, the pod index. Out: the record on the Workload, deletions and patches of pods."""

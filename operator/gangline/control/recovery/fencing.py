@@ -1,15 +1,16 @@
-"""Pods that can't end, because nobody can reach their node: who may do without them, and when they are deleted by force.
+"""Pods that cannot terminate because their node is unreachable: how their gang goes on without them, and when they are
+force-deleted.
 
-A pod that was told to go stays Terminating until its node says that it ended, which a dead node never does; its Job, and whoever
-waits for that Job, would hang with it. Two ways out:
+A deleted pod stays Terminating until its node reports that it ended, which a dead node never does; its Job, and everything that
+waits for the Job, would hang with it. Two ways out:
 
-- *It is left behind*: it loses its owner and the labels by which its gang finds it, so that the gang goes on without it. It is
-  not deleted: its node ends it when it returns, or Kubernetes when the node is gone.
-- *It is deleted by force*, only where it can't be running any more: its node is gone, or marked out of service by somebody who
-  knows. On a node that is merely out of reach it may still run: then only with the consent of the queue's policy.
+- *The pod is left behind*: it loses its owner and the labels by which its gang finds it, so that the gang goes on without it. It
+  is not force-deleted: its node ends it when it returns, or Kubernetes when the node is deleted.
+- *The pod is force-deleted*, only where it cannot run any more: its node was deleted, or marked out of service by an
+  administrator. On a node that is merely unreachable it may still run: then it is force-deleted only if the queue's policy
+  allows.
 
-Queues whose policy switches recovery off are left to Kubernetes.
-"""
+Queues whose policy switches recovery off are left to Kubernetes."""
 
 from __future__ import annotations
 
@@ -30,14 +31,14 @@ from gangline.kube import resources as kube
 from gangline.kube.resources import Json, ObjectKey, condition_of
 
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
-#: a node that is not ready for less than this may be back in a moment, in milliseconds
+#: a node that is not ready for less than this may come back in a moment, in milliseconds
 PATIENCE: Final = 2_000
-#: with consent, a pod gets this much longer than its own grace period, in milliseconds
+#: where the policy allows force deletion, a pod gets this much beyond its grace period, in milliseconds
 MERCY: Final = 2_000
-#: what could not be done is tried again after this, in milliseconds
+#: a step that was not possible is tried again after this, in milliseconds
 RETRY: Final = 1_000
 TRACKING_FINALIZER: Final = "batch.kubernetes.io/job-tracking"
-#: by these a gang, its Jobs and its Service find their pods
+#: the labels by which a gang, its Jobs and its Service find their pods
 _TIES: Final = (
     *("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"),
     *("jobset.sigs.k8s.io/job-key", "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/jobset-uid"),
@@ -46,7 +47,7 @@ _TIES: Final = (
 
 
 def out_of_reach_since(node: Json | None) -> int | None:
-    """Since when nobody can tell the node's pods anything, in ms; 0 for a node that is no more, None for one that answers."""
+    """Since when the node's pods cannot be reached, in ms; 0 for a deleted node, None for a reachable one."""
     if node is None:
         return 0
     if gone_for_certain(node):
@@ -58,7 +59,7 @@ def out_of_reach_since(node: Json | None) -> int | None:
 
 
 def gone_for_certain(node: Json | None) -> str:
-    """Why no pod can be running on the node any more, in a few words; "" where one might."""
+    """Why no pod can run on the node any more, in a few words; "" where one might."""
     if node is None:
         return "its node is gone"
     taints = (node.get("spec") or {}).get("taints") or ()
@@ -66,17 +67,16 @@ def gone_for_certain(node: Json | None) -> str:
 
 
 def lingering(pods: Iterable[Pod], jobs: Collection[str], node_of: Callable[[str], Json | None]) -> bool:
-    """A pod of one of these Jobs is still on a node that answers: what it holds is not free, though its Job counts it no longer.
+    """Whether a pod of one of these Jobs is on a reachable node: its resources are not free, though its Job no longer counts it.
 
-    Pods that only claim to be of the gang keep nothing from anybody.
-    """
+    Pods that only claim to be of the gang do not count."""
     return any(
         pod.node and not pod.ended and pod.job in jobs and out_of_reach_since(node_of(pod.node)) is None for pod in pods
     )
 
 
 def left_behind(pod: Pod) -> Json:
-    """The merge patch that frees its gang of a pod."""
+    """The merge patch that detaches a pod from its gang."""
     rest = [finalizer for finalizer in pod.finalizers if finalizer != TRACKING_FINALIZER]
     return {
         "metadata": {
@@ -86,7 +86,7 @@ def left_behind(pod: Pod) -> Json:
             "labels": dict.fromkeys(_TIES),
             "annotations": {
                 names.WORKLOAD_ANNOTATION: None,
-                names.EXCLUSIVE_TOPOLOGY: None,  # JobSet takes every pod that has it for one that its others must follow
+                names.EXCLUSIVE_TOPOLOGY: None,  # JobSet makes other pods follow every pod that has this annotation
                 names.LEFT_BEHIND: pod.workload,
             },
         }
@@ -94,7 +94,8 @@ def left_behind(pod: Pod) -> Json:
 
 
 class Fencing(Part):
-    """Frees gangs of pods that can't end. `policy` says what holds for the queue of a Workload; None: there is no such one."""
+    """Frees gangs of pods that cannot terminate. `policy` returns the recovery policy of a Workload's queue; None: no such
+    Workload."""
 
     name = "fencing"
 
@@ -119,7 +120,7 @@ class Fencing(Part):
         return self._mirror.get(kube.NODES, node) is not None or bool(self._pods.on(node))
 
     def act(self, now: int) -> None:
-        """Look at all pods of gangs on nodes out of reach, and do what is due."""
+        """Look at all pods of gangs on unreachable nodes, and do what is due."""
         nodes = self._mirror.objects[kube.NODES]
         self._troubled |= {name for name in self._changed.take() if out_of_reach_since(nodes.get(name)) is not None}
         times: list[int] = []
@@ -134,7 +135,7 @@ class Fencing(Part):
         self.due = min(times, default=None)
 
     def _judge(self, pods: Iterable[Pod], node: Json | None, now: int) -> Iterable[int]:
-        """When to look again at each pod."""
+        """Handle each pod. Yields the times at which to look again."""
         certain = gone_for_certain(node)
         for pod in pods:
             policy = self._policy(pod.workload)

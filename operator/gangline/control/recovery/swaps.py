@@ -1,13 +1,12 @@
-"""Carrying out what the engine decides when nodes fail, and telling how it went.
+"""Carries out the engine's decisions about failed nodes, and reports how the recovery went.
 
-Every swap is written down first, in the record that the Workload carries (`api.read.swap_record`); everything else follows
-from the record and what is seen of the pods, so that a crash at any instant loses nothing:
+Every swap is first recorded on the Workload (`api.read.swap_record`). Everything else follows from the record and the pods as
+last seen, so that a crash at any instant loses nothing:
 
-- *Replace*: the lost pods are deleted, and their Job makes new ones. They are not the job's failures: before it is deleted a
-  pod loses the finalizer by which its Job would count it as one.
+- *Replace*: the lost pods are deleted, and their Job creates new ones. They must not count as the job's failures: before a pod is
+  deleted it loses the finalizer by which its Job would count it.
 - *Restart*: the record names the attempt that the gang has to be in; the job's plan stops and starts it on the same admission.
-- *Requeue*: the gang is evicted, too. It is recovered when it runs again.
-"""
+- *Requeue*: the gang is also evicted. It has recovered when it runs again."""
 
 from __future__ import annotations
 
@@ -40,21 +39,20 @@ from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed
 from gangline.kube.resources import Json, ObjectKey, Resource, condition_of
 
-#: what a write of the record makes of the one that is there; the same record = nothing
+#: returns the new record for the current one; the same record = no write
 Amend: TypeAlias = Callable[[Record], Record]
-#: called with the Workload once its record is written, or with None where it said so already
+#: called with the Workload once its record is written, or with None if the record did not change
 Written: TypeAlias = Callable[[Json | None], None]
 
 SLOT: Final = "recovery"
-#: A gang that was told to start anew is left alone for so long, in milliseconds, unless it loses more nodes.
+#: A restarted gang is left alone for this long, in milliseconds, unless it loses more nodes.
 SETTLING: Final = 20_000
 
 
 class Recoveries(Part):
     """Carries out healing, and follows every open swap to its end.
 
-    `note_failure` tells the engine that a decision could not be written.
-    """
+    `note_failure` reports to the engine that a decision could not be written."""
 
     name = "recoveries"
     kinds = (kube.WORKLOADS,)
@@ -82,10 +80,10 @@ class Recoveries(Part):
         self._messages = messages
         self._note_failure = note_failure
         self._now = now
-        self._created: dict[str, int] = {}  # Workload -> when its pods were complete again
+        self._created: dict[str, int] = {}  # Workload -> when its pods were complete again, in milliseconds
         self._closing: set[str] = set()
         self._serial = itertools.count()
-        self._out_of_reach: set[str] = set()
+        self._unreachable_nodes: set[str] = set()
         self._changed = mirror.changes.recovering.subscribe(worth=mirror.has(kube.WORKLOADS))
         pods.changed.feed(self._changed)
         self._changed_nodes = mirror.changes.nodes.subscribe(worth=self._is_node_of_interest)
@@ -95,14 +93,14 @@ class Recoveries(Part):
     def heal(self, decision: model.Heal) -> None:
         raw = self._mirror.get(kube.WORKLOADS, decision.workload)
         if raw is None or raw["metadata"]["uid"] != decision.uid:
-            return  # the engine hears of that by itself
+            return  # the engine observes the deletion by itself
         record = swap_record.of(raw)
         if not decision.lost and record.current is not None and decision.at < record.at + SETTLING:
-            return  # its pods are still on their way
-        wish = (raw["metadata"].get("annotations") or {}).get(names.NODE_LOSS)
-        if wish == swap_record.FAIL and self._fail(raw, decision):
+            return  # its pods are still being replaced
+        on_node_loss = (raw["metadata"].get("annotations") or {}).get(names.NODE_LOSS)
+        if on_node_loss == swap_record.FAIL and self._fail(raw, decision):
             return
-        if wish == REQUEUE:
+        if on_node_loss == REQUEUE:
             self._requeue(decision)
             return
         swap = self._swap(
@@ -111,7 +109,7 @@ class Recoveries(Part):
         self._begin(decision.workload, swap, decision.message, doubt=True)
 
     def _fail(self, workload: Json, decision: model.Heal) -> bool:
-        """The job wants to fail with its nodes. False for a kind that can't."""
+        """Fail the job with its nodes, as it requests. Returns False for a kind that cannot."""
         ref = self._mirror.job_of(workload)
         job = self._mirror.get(*ref) if ref is not None and ref[0] == kube.GPU_JOBS else None
         if job is None:
@@ -123,16 +121,16 @@ class Recoveries(Part):
         return True
 
     def _requeue(self, decision: model.Heal) -> None:
-        """The job wants to be queued again rather than to be healed in place."""
+        """Queue the job again instead of healing it in place, as it requests."""
         self.give_up(
             model.Evict(decision.workload, decision.uid, "NodeFailures", decision.message, avoid=decision.lost)
         )
 
     def give_up(self, decision: model.Evict) -> None:
-        """A gang is evicted because of nodes that failed it: they are written down first, so that it comes back elsewhere."""
+        """Evict a gang because of failed nodes. The nodes are recorded first, so that the gang is placed elsewhere."""
         raw = self._mirror.get(kube.WORKLOADS, decision.workload)
         if raw is None or raw["metadata"]["uid"] != decision.uid:
-            return  # the engine hears of that by itself
+            return  # the engine observes the deletion by itself
         now = self._now()
         cause = decision.underlying_cause or decision.reason
         swap = self._swap(decision.workload, REQUEUE, cause, decision.avoid, now, now)
@@ -159,12 +157,12 @@ class Recoveries(Part):
             self._recorder.record(answer, "Warning", "NodesLost", message)
             change = status_changes.swapping(now_open, message)
             self._writes.change(workload, SLOT, change, priority=Priority.LIFECYCLE)
-            self._tell_owner(answer, swap.how, message, swap.decided)
+            self._report_to_owner(answer, swap.how, message, swap.decided)
 
         self._write(workload, lambda record: record.with_loss(swap), begun, doubt=doubt)
 
     def _write(self, workload: str, amend: Amend, done: Written, *, doubt: bool) -> None:
-        """Change the record of a Workload, on its newest version."""
+        """Change the record of a Workload, based on its newest version."""
 
         def body() -> Json | None:
             raw = self._mirror.get(kube.WORKLOADS, workload)
@@ -192,7 +190,7 @@ class Recoveries(Part):
             "patch",
             body,
             priority=Priority.START_STOP,
-            slot=f"{SLOT}{next(self._serial)}",  # none takes the place of another: each is an event of its own
+            slot=f"{SLOT}{next(self._serial)}",  # a slot of its own: no write replaces another
             doubt=doubt,
             done=answered,
             failed=failed,
@@ -201,10 +199,10 @@ class Recoveries(Part):
     # --- what follows from the record ---------------------------------------------------------------------------------
 
     def unreachable(self, workload: str) -> bool:
-        """A pod of the gang is on a node that nobody hears from: whatever is said of the pod, the gang does not run."""
-        if not self._out_of_reach:
+        """Whether a pod of the gang is on an unreachable node: whatever the pod's status, the gang does not run."""
+        if not self._unreachable_nodes:
             return False
-        if not any(pod.alive and pod.node in self._out_of_reach for pod in self._pods.of(workload)):
+        if not any(pod.alive and pod.node in self._unreachable_nodes for pod in self._pods.of(workload)):
             return False
         raw = self._mirror.get(kube.WORKLOADS, workload)
         admission = (raw.get("status", {}).get("admission") or {}) if raw is not None else {}
@@ -212,17 +210,17 @@ class Recoveries(Part):
 
     def _is_node_of_interest(self, node: str) -> bool:
         known = self._mirror.get(kube.NODES, node) is not None
-        return known or node in self._out_of_reach or bool(self._pods.on(node))
+        return known or node in self._unreachable_nodes or bool(self._pods.on(node))
 
-    def _note_nodes(self) -> None:
-        """The jobs with pods on nodes that nobody hears from any more, or again, are looked at anew."""
+    def _update_unreachable(self) -> None:
+        """Plan the jobs again whose pods are on nodes that became unreachable, or reachable again."""
         for node in self._changed_nodes.take():
             pods = self._pods.on(node)
             known = self._mirror.get(kube.NODES, node)
             out = out_of_reach_since(known) is not None and (known is not None or bool(pods))
-            if out == (node in self._out_of_reach):
+            if out == (node in self._unreachable_nodes):
                 continue
-            self._out_of_reach ^= {node}
+            self._unreachable_nodes ^= {node}
             for workload in {pod.workload for pod in pods}:
                 raw = self._mirror.get(kube.WORKLOADS, workload)
                 if raw is not None and (owner := self._mirror.job_of(raw)) is not None:
@@ -233,8 +231,8 @@ class Recoveries(Part):
             self._created.pop(event.key, None)
 
     def act(self, now: int) -> None:
-        """Bring every open swap of which something has changed one step further."""
-        self._note_nodes()
+        """Advance every open swap of which something has changed."""
+        self._update_unreachable()
         for workload in sorted(self._changed.take()):
             self._quarantine.attempt(
                 "following its recovery", kube.WORKLOADS, workload, partial(self._follow_up, workload, now)
@@ -246,14 +244,14 @@ class Recoveries(Part):
         if raw is None or not record.log:
             self._created.pop(workload, None)
             return
-        self._tell_condition(workload, raw, record.log[-1])
+        self._update_condition(workload, raw, record.log[-1])
         if record.current is None:
             self._created.pop(workload, None)
         elif runs(raw):
             self._follow(workload, raw, record, record.current, now)
 
-    def _tell_condition(self, workload: str, raw: Json, swap: Swap) -> None:
-        """The condition tells what the record does. Mostly it does already: it is written with the record, or right after."""
+    def _update_condition(self, workload: str, raw: Json, swap: Swap) -> None:
+        """Make the condition match the record. Mostly it does already: it is written with the record, or right after."""
         row = condition_of(raw, names.RECOVERED)
         if row is not None and (row["status"] == "True") != swap.open:
             return
@@ -270,7 +268,7 @@ class Recoveries(Part):
         pods = self._pods.of(workload)
         if swap.how == RESTART:
             if (owner := self._mirror.job_of(raw)) is not None:
-                self._mirror.changes.jobs.add(owner)  # its plan may have waited for pods of the attempt before
+                self._mirror.changes.jobs.add(owner)  # the plan may have waited for pods of the previous attempt
         else:
             for pod in pods:
                 if pod.alive and is_lost(pod, swap):
@@ -285,7 +283,8 @@ class Recoveries(Part):
             self._close(workload, swap, fresh, now)
 
     def _evict_after_all(self, workload: str, raw: Json, swap: Swap) -> None:
-        """It was to be evicted, and is not: whoever wrote that down died, or somebody else wrote in between."""
+        """Evict a gang whose recorded eviction did not happen: the process died after recording it, or another writer
+        intervened."""
         if self._writes.in_doubt(kube.WORKLOADS, workload):
             self._changed.add(workload)
         else:
@@ -293,10 +292,10 @@ class Recoveries(Part):
             self._evict(model.Evict(workload, uid, "NodeFailures", message, avoid=swap.lost))
 
     def _remove(self, pod: Pod) -> None:
-        """Delete a lost pod, once its Job can't count it as a failure any more."""
+        """Delete a lost pod, once its Job cannot count it as a failure any more."""
         key = ObjectKey.parse(kube.PODS, pod.key)
         if self._writer.pending(key):
-            self._changed.add(pod.workload)  # the watch may have been quicker than the answer
+            self._changed.add(pod.workload)  # the watch event may have arrived before the answer
             return
         if TRACKING_FINALIZER not in pod.finalizers:
             self._writer.submit(Write(key, "delete", {"uid": pod.uid}, priority=Priority.START_STOP))
@@ -311,7 +310,7 @@ class Recoveries(Part):
         self._writer.submit(Write(key, "patch", body, priority=Priority.START_STOP, on_done=done))
 
     def _close(self, workload: str, swap: Swap, fresh: Iterable[Pod], now: int) -> None:
-        """The gang runs again: that ends the swap."""
+        """End the swap: the gang runs again."""
         fresh = list(fresh)
         nodes = {pod.node for pod in fresh}
         closed = replace(
@@ -339,8 +338,8 @@ class Recoveries(Part):
         self._closing.add(workload)
         self._write(workload, amend, done, doubt=False)
 
-    def _tell_owner(self, workload: Json, how: str, message: str, at: int) -> None:
-        """A GPUJob's own status says what happened to it."""
+    def _report_to_owner(self, workload: Json, how: str, message: str, at: int) -> None:
+        """Record the interruption in the status of a GPUJob."""
         ref = self._mirror.job_of(workload)
         job = self._mirror.get(*ref) if ref is not None else None
         if ref is None or job is None or ref[0] != kube.GPU_JOBS:

@@ -1,4 +1,3 @@
 """The operator as a process: login, watches, leader election, metrics, shutdown.
 
-In: options. Out: a process that leads or stands by, and ends in order.
-"""
+In: options. Out: a process that leads or stands by, and shuts down in order."""

@@ -1,12 +1,11 @@
-"""kopf, the shell: process life cycle, login, and the handlers of the configuration kinds and GPUJob.
+"""kopf as the shell: process life cycle, login, and event handlers of the configuration kinds and GPUJob.
 
-kopf is kept away from the hot path. Its event handlers cost 20 to 50 times an own list-watch, and it loses deletions when a
-watch has to list again, which for quota is a leak for ever. So the truth about every kind comes from our own reflectors, and
-kopf's watch is a second, independent pair of eyes: each event it sees must soon be seen by the reflector too, else that
-reflector's stream is taken for dead and opened anew.
+kopf is kept off the hot path. Its event handlers cost 20 to 50 times as much as our own list-watch, and it misses deletions when
+a watch has to list again, which would leak quota forever. So the state of every kind comes from our own reflectors, and kopf's
+watch is a second, independent observer: each event that kopf sees must soon be seen by the reflector too, else the reflector's
+stream counts as dead and is reopened.
 
-kopf writes nothing: no annotations, no finalizers, no events, no peering objects.
-"""
+kopf writes nothing: no annotations, no finalizers, no events, no peering objects."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from gangline.kube.resources import Resource
 
 log = logging.getLogger(__name__)
 
-#: Kinds with tens of objects, changed by people: what kopf watches.
+#: Kinds with tens of objects, changed by users: the kinds that kopf watches.
 WATCHED: tuple[Resource, ...] = (
     kube.CLUSTER_QUEUES,
     kube.COHORTS,
@@ -33,7 +32,7 @@ WATCHED: tuple[Resource, ...] = (
     kube.LOCAL_QUEUES,
     kube.GPU_JOBS,
 )
-#: Bearer tokens are asked for again after this time.
+#: Bearer tokens are renewed after this time.
 LOGIN_PERIOD = datetime.timedelta(minutes=10)
 
 #: called with a resource, an object's key and the resourceVersion that kopf saw
@@ -41,7 +40,7 @@ Witness = Callable[[Resource, str, str], None]
 
 
 class _NoProgress(kopf.ProgressStorage):
-    """Keeps no handler progress anywhere: no annotation of kopf's may land on anybody's object."""
+    """Stores no handler progress: kopf must not add annotations to any object."""
 
     def fetch(self, **_: Any) -> None:
         return None
@@ -60,7 +59,7 @@ class _NoProgress(kopf.ProgressStorage):
 
 
 class _NoDiffBase(kopf.DiffBaseStorage):
-    """Keeps no copy of the last handled configuration."""
+    """Stores no copy of the last handled configuration."""
 
     def build(self, **_: Any) -> Any:
         return {}
@@ -73,7 +72,7 @@ class _NoDiffBase(kopf.DiffBaseStorage):
 
 
 def settings() -> kopf.OperatorSettings:
-    """A kopf that reads, and only that."""
+    """Settings with which kopf only reads."""
     chosen = kopf.OperatorSettings()
     chosen.posting.enabled = False
     chosen.scanning.disabled = True
@@ -92,7 +91,7 @@ def registry(
     startup: Callable[[], Awaitable[None]],
     cleanup: Callable[[], Awaitable[None]],
 ) -> kopf.OperatorRegistry:
-    """The handlers. `startup` must return once the process may be called started; `cleanup` ends it in order."""
+    """The handlers. `startup` must return once the process counts as started; `cleanup` shuts it down in order."""
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=handlers, id="login")
@@ -103,7 +102,9 @@ def registry(
     async def _(**_: Any) -> None:
         await startup()
 
-    @kopf.on.cleanup(registry=handlers, id="cleanup", errors=kopf.ErrorsMode.PERMANENT)  # or it is repeated for ever
+    @kopf.on.cleanup(
+        registry=handlers, id="cleanup", errors=kopf.ErrorsMode.PERMANENT
+    )  # otherwise it is repeated forever
     async def _(**_: Any) -> None:
         await cleanup()
 
@@ -134,5 +135,5 @@ async def _session(login: Login) -> kopf.AiohttpSession:
 
 
 async def run(handlers: kopf.OperatorRegistry, stop: asyncio.Event) -> None:
-    """Runs until `stop` is set or the process is told to end (SIGINT, SIGTERM)."""
+    """Run until `stop` is set or the process gets SIGINT or SIGTERM."""
     await kopf.operator(registry=handlers, settings=settings(), standalone=True, clusterwide=True, stop_flag=stop)

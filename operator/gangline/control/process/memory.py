@@ -1,8 +1,7 @@
-"""The memory of a process that lives for months: which garbage is looked for, and what goes back to the system.
+"""Memory of a process that runs for months: how often garbage is collected, and when free memory is returned to the system.
 
-What is freed in the middle of the C library's heap stays with the process: in half an hour of 46 workloads a second free memory
-between blocks grew steadily, while what was in use did not (docs/performance.md, Soak).
-"""
+Memory freed in the middle of the C library's heap stays with the process: in half an hour of 46 workloads a second, free memory
+between blocks grew steadily, while used memory did not (docs/performance.md, Soak)."""
 
 from __future__ import annotations
 
@@ -15,21 +14,21 @@ from typing import Final
 
 log = logging.getLogger(__name__)
 
-#: Objects between two collections of garbage: nearly all that is read stays, and what goes is seldom in a cycle.
+#: Objects between two garbage collections: nearly all objects stay, and few of the others are in cycles.
 COLLECT: Final = (20_000, 20, 50)
-#: Memory that nobody uses goes back this often, in seconds.
+#: Free memory is returned to the system this often, in seconds.
 EVERY: Final = 60.0
 
 
 def settle() -> None:
-    """What has been read at the start stays; it need not be looked at again and again."""
+    """Exempt the objects that were read at the start from garbage collection: they stay."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT)
 
 
 async def give_back() -> None:
-    """Now and then, for ever: the C library returns what is free in its heap. Ends at once where it knows no such call."""
+    """Return the C library's free heap memory to the system at intervals, forever. Returns at once where the library cannot."""
     trim = _trimmer()
     while trim is not None:
         await asyncio.sleep(EVERY)
@@ -37,7 +36,7 @@ async def give_back() -> None:
 
 
 def _trimmer() -> Callable[[int], int] | None:
-    """glibc's `malloc_trim`; other C libraries keep less, and have none."""
+    """glibc's `malloc_trim`; other C libraries keep less memory and lack it."""
     try:
         return ctypes.CDLL(None).malloc_trim
     except (OSError, AttributeError):

@@ -1,9 +1,8 @@
-"""The operator process, put together: login, reflectors, controller, leader election, metrics, and kopf around it.
+"""The operator process: login, reflectors, controller, leader election, metrics, and kopf around them.
 
-Start: every kind is listed and the engine rebuilt from it; only then does this process stand for election. On becoming leader
-it lists everything once more before the first decision, so that nothing the previous leader wrote is missing.
-End: stop deciding, let the writes under way finish, give the lease back. Losing the lease ends the process at once.
-"""
+Start: every kind is listed and the engine is rebuilt from the lists; only then does this process stand for election. A new leader
+lists everything once more before its first decision, so that it sees all writes of the previous leader. Shutdown: stop deciding,
+let the writes in flight finish, release the lease. Losing the lease ends the process at once."""
 
 from __future__ import annotations
 
@@ -61,17 +60,17 @@ log = logging.getLogger(__name__)
 
 #: A kind that is not served, because its product is not installed, is looked for this often, in seconds.
 ABSENT_RETRY = 5.0
-#: So long the first decision waits for the list of pods, in seconds.
+#: How long the first decision waits for the list of pods, in seconds.
 PODS_WITHIN = 30.0
-#: What is under way may take this long to finish at the end, in seconds.
+#: How long writes in flight may take to finish at shutdown, in seconds.
 DRAIN = 10.0
-#: No step of the end may take longer than this, in seconds, whatever hangs.
+#: How long any step of the shutdown may take, in seconds, whatever hangs.
 STEP = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class ForecastOptions:
-    """Where finished runs are kept (an SQLAlchemy URL or the path of an SQLite file), and what is learned from them."""
+    """Where finished runs are stored (an SQLAlchemy URL or the path of an SQLite file), and the model trained on them."""
 
     history: str
     model_file: Path
@@ -94,17 +93,17 @@ class Options:
     settings: model.Settings = field(default_factory=model.Settings)
     labels_to_copy: tuple[str, ...] = ()
     max_writes: int = 24
-    #: None = nothing is forecast and nothing remembered
+    #: None = no forecasts and no history
     forecasts: ForecastOptions | None = None
-    #: what devices say of running pods; None = nothing is known
+    #: source of pod telemetry; None = no telemetry
     telemetry: Source | None = None
-    #: where the pods of admitted jobs report their progress to: the URL by which they reach `listen`; "" = they are not told
+    #: the URL by which pods of admitted jobs reach `listen` to report their progress; "" = pods get no URL
     progress_url: str = ""
     #: Kueue's visibility API through the API server; None = not served
     visibility: aggregated_api.Options | None = None
     #: leave managedFields on Workloads (`gangline.kube.field_tracking`)
     track_fields: bool = False
-    #: every fact and every decision is written there; None = nowhere
+    #: file to which every fact and decision is written; None = no record
     audit: Path | None = None
 
 
@@ -178,11 +177,11 @@ class Operator:
         knows_better: Callable[[str], bool],
         wanted: Callable[[], bool],
     ) -> Forecasting | None:
-        """None where this machine lacks what it takes: admission goes on without."""
+        """None where this machine lacks the libraries: admission goes on without forecasts."""
         try:
             from gangline.control.forecasting.forecasting import Forecasting
         except ImportError as error:
-            log.warning("nothing is forecast: %s", error)
+            log.warning("no forecasts: %s", error)
             return None
         forecasting = Forecasting(
             self.engine,
@@ -240,7 +239,7 @@ class Operator:
         return 0
 
     def _guard(self, work: object, name: str) -> asyncio.Task[None]:
-        """A part of the process without which the rest makes no sense: when it ends, all ends."""
+        """Run a task that the process cannot do without: when it fails, the process ends."""
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work, name=name)  # type: ignore[arg-type]
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -255,7 +254,7 @@ class Operator:
     # --- life cycle ---
 
     async def _startup(self) -> None:
-        """Listed, rebuilt, serving: from now on this process may be called ready."""
+        """Wait until everything is listed, then serve: from then on this process is ready."""
         while not self.reflectors.synced:
             try:
                 async with asyncio.timeout(10):
@@ -263,7 +262,7 @@ class Operator:
             except TimeoutError:
                 missing = ", ".join(str(resource) for resource in self.reflectors.missing())
                 log.info("waiting for the first list of %s", missing)
-        self._tell_of_absent_kinds()
+        self._warn_of_absent_kinds()
         memory.settle()
         port = self._port = await self._serve()
         self._serving.set()
@@ -271,8 +270,8 @@ class Operator:
             files.write(self.options.ready_file, json.dumps({"pid": os.getpid(), "port": port}))
         log.info("ready as %s, http://%s:%d", self.options.identity, self.options.listen[0], port)
 
-    def _tell_of_absent_kinds(self) -> None:
-        """Kueue's kinds are enough to admit workloads; that ours are missing may still be an oversight."""
+    def _warn_of_absent_kinds(self) -> None:
+        """Kueue's kinds are enough to admit workloads, but missing Gangline kinds may be an oversight."""
         absent = [resource for resource, reflector in self._by_resource.items() if reflector.absent]
         if ours := [resource for resource in absent if resource.group == names.OWN_GROUP]:
             log.warning(
@@ -281,7 +280,7 @@ class Operator:
             )
 
     async def _aggregate(self, api: aggregated_api.AggregatedApi) -> None:
-        """The leader alone knows the queue."""
+        """Serve the visibility API while leading: only the leader knows the queue."""
         await self.leading.wait()
         if self.options.leader_election is False:
             await ensure_namespace(self._client, self.options.namespace)
@@ -292,7 +291,7 @@ class Operator:
         await field_tracking.end(self._client)
 
     async def _govern(self) -> None:
-        """Wait until everything is known, then lead whenever the lease is ours."""
+        """Wait until everything is listed, then lead while this process holds the lease."""
         await self.reflectors.wait_synced()
         if not self.options.leader_election:
             await self._take_the_lead()
@@ -332,7 +331,7 @@ class Operator:
         await publish(self._client, self.options.namespace, self.options.listen[0], self._port)
 
     async def _know_pods(self) -> None:
-        """The first decision waits for the pods, but not for ever."""
+        """Wait for the pods before the first decision, but not forever."""
         try:
             async with asyncio.timeout(PODS_WITHIN):
                 await self._pods.synced.wait()
@@ -341,7 +340,7 @@ class Operator:
         self.controller.absorb()
 
     def _may_write(self) -> bool:
-        """Only while the lease is ours for certain: a leader that lost touch stops before another may begin."""
+        """Whether this process certainly holds the lease: a leader that loses contact stops before another may begin."""
         return not self._lost and (self._elector is None or self._elector.leading())
 
     def _lose_the_lead(self) -> None:
@@ -353,14 +352,14 @@ class Operator:
         self.stop.set()
 
     async def _cleanup(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Stop deciding, flush, let go of the lease. May be called twice. Whatever fails, the process ends: without a lease it
-        is of no use to anybody."""
-        self.stop.set()  # kopf waits 5 s for whoever still waits for it
+        """Stop deciding, flush writes, release the lease. May be called twice. The process ends whatever fails: without a lease
+        it is of no use."""
+        self.stop.set()  # kopf waits up to 5 s for tasks that still wait for it
         self.controller.retire()
         if not self._lost:
             async with in_order("writes", STEP):
                 if not await self.writer.drain(DRAIN, least=Priority.LIFECYCLE):
-                    log.warning("some writes were still under way after %g s", DRAIN)
+                    log.warning("some writes were still in flight after %g s", DRAIN)
         if self.aggregated is not None:
             async with in_order("visibility", STEP):
                 await self.aggregated.close()
@@ -372,17 +371,17 @@ class Operator:
                 await asyncio.to_thread(self.audit.close)
         if self._watch is not None:
             self._watch.cancel()
-        for task in reversed(tasks):  # the elector gives its lease back when it is cancelled
+        for task in reversed(tasks):  # the elector releases its lease when it is cancelled
             task.cancel()
             await asyncio.wait((task,), timeout=STEP)
 
     def _witness(self, resource: Resource, key: str, version: str) -> None:
         self._by_resource[resource].expect(key, version)
 
-    # --- what others may ask ---
+    # --- HTTP ---
 
     def app(self) -> web.Application:
-        """/metrics, /healthz (the loop runs), /readyz (all kinds are known), reports, forecasts."""
+        """/metrics, /healthz (the loop runs), /readyz (all kinds are listed), reports, forecasts."""
         app = web.Application(client_max_size=progress_reports.LONGEST)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/healthz", _ok)
@@ -392,7 +391,7 @@ class Operator:
         return app
 
     async def _serve(self) -> int:
-        """Returns the port."""
+        """Serve HTTP. Returns the port."""
         runner = runner_of(self.app())
         await runner.setup()
         if runner.server is not None:
@@ -411,11 +410,10 @@ async def _ok(_: web.Request) -> web.Response:
 
 
 async def serve(options: Options, *, connections: Callable[[int], int] = lambda writes: writes + 40) -> int:
-    """Log in and run until told to end. Returns the exit status; raises config.LoginError."""
+    """Log in and run until shutdown. Returns the exit status; raises config.LoginError."""
     login = config.load(options.kubeconfig, options.context)
     room = connections(options.max_writes)
-    agent = (
-        f"gangline/{gangline.__version__} ({options.identity})"  # the API server's audit log tells replicas apart by it
-    )
+    # the API server's audit log distinguishes replicas by it
+    agent = f"gangline/{gangline.__version__} ({options.identity})"
     async with ApiClient(login, connections=room, observe=tell_refusals(log.warning), user_agent=agent) as client:
         return await Operator(options, client).run()

@@ -1,4 +1,4 @@
-"""The namespace that Gangline keeps its own objects in."""
+"""The namespace that holds Gangline's own objects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 async def ensure_namespace(client: ApiClient, name: str) -> None:
-    """Make sure that it exists. Tried until the API server takes it."""
+    """Make sure that the namespace exists. Retries until the API server accepts it."""
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     while True:
         try:
@@ -27,7 +27,7 @@ async def ensure_namespace(client: ApiClient, name: str) -> None:
 
 
 async def _get_or_create(client: ApiClient, name: str, namespace: dict[str, object]) -> None:
-    """Whoever may not create namespaces finds it made."""
+    """Create the namespace unless it exists: without permission to create namespaces, it must exist already."""
     try:
         await client.get(kube.NAMESPACES, None, name)
     except NotFound:

@@ -1,4 +1,3 @@
-"""Runs that hang.
+"""Detects runs that hang.
 
-In: progress reports, telemetry of pods. Out: a verdict for each running gang, and what its policy wants done.
-"""
+In: progress reports, pod telemetry. Out: a verdict for each running gang, and the action that its policy asks for."""

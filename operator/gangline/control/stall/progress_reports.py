@@ -1,8 +1,7 @@
-"""What running jobs say of themselves: signs of life, steps, and how long those still take. Pure.
+"""Progress reports of running jobs: heartbeats, steps, and the remaining time. Pure.
 
-A run that counts steps is alive while they rise: a process that repeats "step 120" for ever is stuck. One that reports without
-steps is alive while it reports. Pods of one gang report each for itself; the gang is as far as its fastest pod.
-"""
+A run that counts steps is alive while they rise: a process that repeats "step 120" forever is stuck. A run that reports without
+steps is alive while it reports. Each pod of a gang reports for itself; the gang's step is that of its fastest pod."""
 
 from __future__ import annotations
 
@@ -15,24 +14,24 @@ from typing import Any, Final
 from gangline import bounded
 from gangline.engine.model import Millis, RuntimeForecast
 
-#: a report is no longer, in bytes, and no deeper, in levels
+#: the longest report, in bytes, and the deepest, in levels
 LONGEST: Final = 4096
 DEEPEST: Final = 4
 #: phases in which no steps are made, and none expected
 QUIET_PHASES: Final = frozenset({"startup", "evaluation", "checkpoint"})
-#: so many paces (time per step between two reports) are remembered
+#: how many paces (time per step between two reports) are remembered
 PACES: Final = 64
-#: pods of one gang whose steps are told apart
+#: pods of one gang whose steps are distinguished
 MOST_PODS: Final = 4096
-#: fewer paces than this make no estimate
+#: the fewest paces that make an estimate
 FEWEST_PACES: Final = 5
-#: levels of the estimate that is made of the pace
+#: levels of the estimate that follows from the pace
 LEVELS: Final = (0.1, 0.5, 0.8, 0.9, 0.95)
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """One report. `at` is when it was heard."""
+    """One report. `at` is when it was received."""
 
     at: Millis
     step: int | None = None
@@ -42,11 +41,11 @@ class Beat:
 
 
 class BadReportError(ValueError):
-    """A report that can't be read; says which field is wrong."""
+    """A report that cannot be read; the message names the wrong field."""
 
 
 def read(body: Any, at: Millis) -> Beat:
-    """A report as `gangline.progress` posts it. Raises BadReportError."""
+    """Read a report as `gangline.progress` posts it. Raises BadReportError."""
     if not isinstance(body, dict):
         raise BadReportError("the report must be a JSON object")
     step, total = _count(body, "step"), _count(body, "total")
@@ -54,7 +53,7 @@ def read(body: Any, at: Millis) -> Beat:
 
 
 def load(body: bytes | str) -> Any:
-    """The JSON of a report. Raises BadReportError."""
+    """Parse the JSON of a report. Raises BadReportError."""
     try:
         return bounded.load_json(body, most_bytes=LONGEST, most_depth=DEEPEST)
     except bounded.BadJsonError as error:
@@ -67,7 +66,7 @@ def load(body: bytes | str) -> Any:
     worst=("step=1 ", '{"a":', "=", "step=9"),
 )
 def read_annotation(text: str, at: Millis) -> Beat:
-    """`step=120 total=5000 phase=evaluation`, JSON, or anything else, which only says "alive". Raises BadReportError."""
+    """Read `step=120 total=5000 phase=evaluation`, JSON, or any other text, which is only a heartbeat. Raises BadReportError."""
     if text.lstrip().startswith("{"):
         return read(load(text), at)
     pairs = dict(part.split("=", 1) for part in text.replace(",", " ").split() if "=" in part)
@@ -75,7 +74,7 @@ def read_annotation(text: str, at: Millis) -> Beat:
 
 
 def _written(value: str) -> int | str:
-    """Digits are a number; too many of them stay a text, which no number can be."""
+    """The number, or the text if it is not a number or has too many digits."""
     number = bounded.whole(value)
     return value if number is None else number
 
@@ -98,10 +97,10 @@ def _word(body: dict[str, Any], name: str) -> str:
 
 @dataclass(slots=True)
 class Progress:
-    """What is known of one run from its reports."""
+    """The state of one run from its reports."""
 
-    heard: Millis
-    #: when it last came further; for a run without steps, when it was last heard
+    reported: Millis
+    #: when its step last rose; for a run without steps, when it last reported
     moved: Millis
     step: int | None = None
     total: int | None = None
@@ -117,19 +116,19 @@ class Progress:
         return progress
 
     def take(self, beat: Beat) -> None:
-        """Take in a report."""
-        self.heard = max(self.heard, beat.at)
+        """Process a report."""
+        self.reported = max(self.reported, beat.at)
         self.phase = beat.phase
         if beat.total is not None:
             self.total = beat.total
         if beat.step is None:
             if self.step is None or beat.phase in QUIET_PHASES:
-                self.moved = self.heard
+                self.moved = self.reported
             return
         before = self._of_pod.get(beat.pod)
         if len(self._of_pod) < MOST_PODS or before is not None:
             self._of_pod[beat.pod] = beat.step
-        if before is not None and beat.step < before:  # it starts again, from a checkpoint or the beginning
+        if before is not None and beat.step < before:  # it restarted, from a checkpoint or from the beginning
             self._of_pod = {beat.pod: beat.step}
             self.step = None
         if self.step is not None and beat.step <= self.step:
@@ -145,19 +144,18 @@ class Progress:
 
     @property
     def quiet(self) -> bool:
-        """It is busy with something that makes no steps."""
+        """Whether it is in a phase without steps."""
         return self.phase in QUIET_PHASES
 
     def silence(self, now: Millis) -> Millis:
-        """For how long it has not come further; in a quiet phase, not been heard."""
-        return max(0, now - (self.heard if self.quiet else self.moved))
+        """For how long its step has not risen; in a quiet phase, for how long it has not reported."""
+        return max(0, now - (self.reported if self.quiet else self.moved))
 
     def forecast(self, workload: str, started: Millis) -> RuntimeForecast | None:
-        """The whole runtime as the run's own pace has it; None while it does not say enough.
+        """The whole runtime from the run's own pace; None while there are too few reports.
 
-        The steps that are left are taken to last as long as those before, on average; the estimate is as uncertain as half
-        the spread of their paces, but never more certain than a tenth.
-        """
+        The remaining steps are expected to take as long as those before, on average; the uncertainty is half the spread of the
+        paces, but at least a tenth."""
         if self.step is None or self.total is None or self.total < self.step or len(self._paces) < FEWEST_PACES:
             return None
         left, lasted = self.total - self.step, self.moved - started

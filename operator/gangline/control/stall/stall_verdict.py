@@ -1,13 +1,12 @@
-"""Whether a running gang hangs: evidence is put together, never one weak sign alone. Pure.
+"""Decides from combined evidence whether a running gang hangs; one weak sign alone never suffices. Pure.
 
     RUNNING ──one strong sign, or two weak ones of different kinds──▶ SUSPECT ──for the grace──▶ STALLED ──▶ the policy's action
        ◀───────────────────── a sign of life ─────────────────────────┘                          │
        ◀──────────────────────────────── a sign of life ─────────────────────────────────────────┘
 
-Progress that a run reports outweighs everything else: idle GPUs with a step counter that rises are no stall. Weak signs of one
-kind (an idle engine, no kernel, low power) say the same thing and count once. A gang is idle only when all of its pods are: one
-idle rank among busy ones is a straggler, or waits for one.
-"""
+Progress that a run reports outweighs all other evidence: idle GPUs with a rising step counter are not a stall. Weak signs of one
+kind (an idle engine, no kernel, low power) have the same cause and count once. A gang is idle only when all of its pods are: one
+idle rank among busy ones is a straggler, or waits for one."""
 
 from __future__ import annotations
 
@@ -23,56 +22,58 @@ RUNNING: Final = "Running"
 SUSPECT: Final = "Suspect"
 STALLED: Final = "Stalled"
 
-#: No run is silent before it missed so many of its own steps.
+#: No run is silent before it missed this many of its own steps.
 STEPS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of one running gang now. Times are in milliseconds; None = nothing is known of that."""
+    """The current evidence about one running gang. Times are in milliseconds; None = unknown."""
 
-    #: since all its pods were ready
+    #: time since all its pods were ready
     running_for: Millis
-    #: since it last came further by its own word; None = it never reported in this run
+    #: time since it last reported progress; None = it never reported in this run
     silence: Millis | None = None
-    #: it promised to report this often (GPUJob spec.progress.heartbeat) …
+    #: the reporting interval that it promised (GPUJob spec.progress.heartbeat) …
     heartbeat: Millis | None = None
-    #: … and for so long has been listened for it without a report; a process that has just begun has not heard much
-    unheard: Millis | None = None
+    #: … and for how long this process has waited for its first report; short right after the process started
+    unreported: Millis | None = None
     median_step: float | None = None
-    #: it reports to be busy with something that makes no steps
+    #: it reports a phase without steps
     quiet: bool = False
-    #: for how long each measured pod's GPUs have computed nothing, started no kernel, drawn hardly any power; 0 = they do
+    #: for how long each measured pod's GPUs have computed nothing, started no kernel, drawn hardly any power; 0 = not the case
     idle: tuple[Millis, ...] = ()
     kernel_age: tuple[Millis, ...] = ()
     low_power: tuple[Millis, ...] = ()
-    #: since any pod wrote to its log
+    #: time since any pod wrote to its log
     log_silence: Millis | None = None
     #: errors of GPUs during this run (NVIDIA's XID)
     xids: tuple[int, ...] = ()
-    #: pods that run
+    #: number of running pods
     pods: int = 1
     #: it runs far longer than forecast
     overdue: bool = False
 
     def allowed(self, policy: StallPolicy) -> Millis:
-        """The silence that is no sign yet: what the run promised, else the policy's time; and always some of its own steps."""
+        """The silence that is no sign yet: the promised interval, else the policy's time; and always at least some of its own
+        steps."""
         promised = policy.after if self.heartbeat is None else self.heartbeat
         return max(promised, round(STEPS * (self.median_step or 0.0)))
 
     @property
     def has_rhythm(self) -> bool:
-        """It is known how often it should be heard of: it said so, or its steps tell. Else it may just have long steps."""
+        """Whether the reporting interval is known, from a promise or from its steps. Otherwise the run may just have long
+        steps."""
         return self.heartbeat is not None or self.median_step is not None
 
     def all_pods(self, spans: tuple[Millis, ...]) -> Millis:
-        """For how long all of its pods have been so; 0 where some are not measured."""
+        """For how long all of its pods have been in this state; 0 where some are not measured."""
         return min(spans) if len(spans) >= self.pods else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One row of the table: what it looks like, how much it proves, and what people read."""
+    """One kind of evidence: when it holds, how much it proves, and its text for users."""
 
     name: str
     kind: str  # weak signs of one kind count once
@@ -140,7 +141,7 @@ SIGNS: Final[tuple[Sign, ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the evidence says now. `alive` means that there is a sign of life, not only a lack of evidence."""
+    """The conclusion from the evidence now. `alive` means that there is a sign of life, not only a lack of evidence."""
 
     signs: tuple[str, ...] = ()
     says: str = ""
@@ -151,7 +152,7 @@ class Verdict:
 
 
 def judge(evidence: Evidence, policy: StallPolicy) -> Verdict:
-    """Put the evidence together."""
+    """Combine the evidence."""
     found = [sign for sign in SIGNS if sign.holds(evidence, policy)]
     weak = {sign.kind for sign in found if not sign.strong}
     progressing = _progressing(evidence, policy)
@@ -170,16 +171,16 @@ def judge(evidence: Evidence, policy: StallPolicy) -> Verdict:
 
 
 def _progressing(evidence: Evidence, policy: StallPolicy) -> bool:
-    """By its own word it comes along, or is busy with something that takes its time."""
+    """Whether the run reports progress, or a phase that takes its time."""
     return evidence.silence is not None and evidence.silence < evidence.allowed(policy)
 
 
 def _silence(evidence: Evidence) -> Millis:
-    """A run that promised to report and never did is silent as long as it was listened for; one that never reported and
-    promised nothing is not silent."""
+    """The silence of a run. A run that promised to report and never did is silent since this process started to wait for it; one
+    that never reported and promised nothing is not silent."""
     if evidence.silence is not None:
         return evidence.silence
-    return evidence.unheard or 0 if evidence.heartbeat is not None else 0
+    return evidence.unreported or 0 if evidence.heartbeat is not None else 0
 
 
 @dataclass(slots=True)
@@ -190,7 +191,7 @@ class Watch:
     since: Millis = 0
 
     def follow(self, verdict: Verdict, policy: StallPolicy, now: Millis) -> bool:
-        """Take in a verdict. True when the state changed."""
+        """Update the state with a verdict. Returns True when the state changed."""
         wanted = self.state
         if self.state == STALLED:
             wanted = RUNNING if verdict.alive and not verdict.suspect else STALLED

@@ -1,9 +1,8 @@
-"""Watches running gangs for hangs, where a QueuePolicy asks for it: takes reports and readings, judges, and acts.
+"""Watches running gangs for hangs, where a QueuePolicy asks for it: reads reports and telemetry, judges, and acts.
 
-Nothing happens, and nothing is kept but reports, while no policy asks. What was concluded stands in the Workload's Stalled
-condition, so that a restart repeats nothing; only the evidence is gathered anew. Of the actions, this module carries out Notify
-and Restart; Requeue is the engine's, which reads it from the condition.
-"""
+While no policy asks, nothing happens and only reports are kept. A conclusion is recorded in the Workload's Stalled condition, so
+that a restart repeats no action; only the evidence is gathered again. This module carries out the actions Notify and Restart; the
+engine carries out Requeue, which it reads from the condition."""
 
 from __future__ import annotations
 
@@ -42,39 +41,39 @@ from gangline.telemetry import Reading, Source, SourceError
 
 log = logging.getLogger(__name__)
 
-#: Runs are looked at this often in the time in which something may be concluded …
+#: Runs are looked at this many times within the shortest time that a policy names …
 LOOKS: Final = 5
 #: … but no more and no less often than this, in seconds.
 SOONEST, LATEST = 1.0, 30.0
-#: Without a policy, it is looked for one this often, in seconds.
+#: How often to look for a policy while there is none, in seconds.
 IDLE_PERIOD: Final = 5.0
-#: so many workloads are looked at before others get their turn
+#: how many workloads are looked at before other tasks get their turn
 AT_ONCE: Final = 200
-#: what a job's annotation says to be left alone
+#: values of the job's annotation that switch the watch off
 OPTED_OUT: Final = frozenset({"none", "off", "false"})
-#: The engine is told of an estimate that a run's own pace gives when its q50 moved by this share, and at most this often.
+#: The engine observes the estimate from a run's own pace when its q50 moved by this share, and at most this often (ms).
 MATERIAL, PACE_PERIOD = 0.05, 10_000
 
 
 @dataclass(slots=True)
 class _Run:
-    """One run of one workload: it ends with its admission."""
+    """One run of one workload; it ends with its admission."""
 
     uid: str
     admitted_at: model.Millis
-    #: since when this process listens for its reports
+    #: since when this process receives its reports
     since: model.Millis
     watch: Watch = field(default_factory=Watch)
     progress: Progress | None = None
     #: the last annotation read, of the job ("") and of pods
     read: dict[str, str] = field(default_factory=dict[str, str])
-    #: what the engine was told of its pace last, and when
+    #: the last reported estimate from its own pace, and when it was reported
     estimate: model.RuntimeForecast | None = None
     estimated_at: model.Millis = 0
 
 
 class StallWatch(Part):
-    """The watch over running gangs: `observe` receives estimates by their own pace, `source` gives what devices say."""
+    """Watches running gangs: `observe` receives estimates from their own pace, `source` provides telemetry."""
 
     name = "stalls"
 
@@ -97,7 +96,7 @@ class StallWatch(Part):
         self._mirror = mirror
         self._writes = writes
         self._pods = pods
-        self._tell_engine = observe
+        self._observe = observe
         self._recorder = recorder
         self._metrics = metrics
         self._notices = notices
@@ -109,10 +108,10 @@ class StallWatch(Part):
         self._source_failed = False
         messages.subscribe(PodReported, lambda message: self.note_pod(message.pod))
 
-    # --- whether anybody asks ---
+    # --- policies ---
 
     def policies(self) -> dict[str, StallPolicy]:
-        """ClusterQueue -> what its policy says of stalls; empty where none says anything."""
+        """ClusterQueue -> its stall policy; empty where no policy has one."""
         if not self._asked():
             return {}
         found: dict[str, StallPolicy] = {}
@@ -125,26 +124,25 @@ class StallWatch(Part):
     def _asked(self) -> bool:
         return any("stall" in policy["spec"] for policy in self._mirror.objects[kube.QUEUE_POLICIES].values())
 
-    # --- what is reported ---
+    # --- reports ---
 
     def report(self, namespace: str, name: str, uid: str, body: Any) -> None:
-        """Take a report that was posted for a Workload. Who knows its uid may report for it.
+        """Process a report that was posted for a Workload. The poster proves its right by the Workload's uid.
 
-        Raises BadReportError for one that can't be read, LookupError where no such workload runs.
-        """
+        Raises BadReportError for an unreadable report, LookupError where no such workload runs."""
         value = self._mirror.workload_value(f"{namespace}/{name}")
         if value is None or value.uid != uid or not value.admitted:
             raise LookupError(f"no such workload is running: {namespace}/{name}")
         self._take(value, progress_reports.read(body, self._now()))
 
     def note_pod(self, pod: Pod) -> None:
-        """A pod has reported by its annotation."""
+        """Process a report from a pod's annotation."""
         value = self._mirror.workload_value(pod.workload)
         if value is not None and value.admitted:
             self._read_annotation(value, pod.name, pod.progress)
 
     def _read_annotation(self, value: model.Workload, pod: str, text: str) -> None:
-        """The same text again is no news."""
+        """Read an annotation; an unchanged text is not a new report."""
         run = self._run_of(value)
         if run.read.get(pod) == text:
             return
@@ -169,30 +167,30 @@ class StallWatch(Part):
             run.progress = Progress.begin(beat)
         else:
             run.progress.take(beat)
-        self._tell_pace(value, run, run.progress, beat.at)
+        self._report_pace(value, run, run.progress, beat.at)
 
-    def _tell_pace(self, value: model.Workload, run: _Run, progress: Progress, now: model.Millis) -> None:
-        """Its own pace says best how long it still takes."""
+    def _report_pace(self, value: model.Workload, run: _Run, progress: Progress, now: model.Millis) -> None:
+        """Report the runtime estimate from the run's own pace, which is the best one."""
         if now - run.estimated_at < PACE_PERIOD or not self._mirror.objects[kube.QUEUE_POLICIES]:
             return
         forecast = progress.forecast(value.key, value.admitted_at)
         if forecast is not None and _moved(run.estimate, forecast):
             run.estimate, run.estimated_at = forecast, now
-            self._tell_engine(model.Put(forecast))
+            self._observe(model.Put(forecast))
 
     def knows_better(self, workload: str) -> bool:
-        """The engine was told by this module how long it runs."""
+        """Whether this module has reported a runtime estimate of the workload to the engine."""
         run = self._runs.get(workload)
         return run is not None and run.estimate is not None
 
     # --- the loop ---
 
     async def run(self, leading: Callable[[], bool]) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         while True:
             chosen = self.policies() if leading() else {}
             await asyncio.sleep(_period(chosen.values()) if chosen else IDLE_PERIOD)
-            self._tidy()
+            self._forget_ended()
             if not chosen or not leading():
                 continue
             try:
@@ -202,7 +200,7 @@ class StallWatch(Part):
                     self.look(chosen, keys[first : first + AT_ONCE])
                     await asyncio.sleep(0)  # decisions go first
             except Exception:
-                log.exception("running workloads could not be looked at")
+                log.exception("running workloads could not be checked for hangs")
 
     async def close(self) -> None:
         if self._source is not None:
@@ -225,21 +223,21 @@ class StallWatch(Part):
         for reading in readings:
             self._telemetry.setdefault(reading.key, PodTelemetry()).take(reading)
 
-    def _tidy(self) -> None:
-        """Forget runs that are over, and pods that are gone."""
+    def _forget_ended(self) -> None:
+        """Forget ended runs and deleted pods."""
         for key, run in list(self._runs.items()):
             value = self._mirror.workload_value(key)
             if value is None or value.uid != run.uid or not value.admitted or value.finished:
                 del self._runs[key]
                 if run.estimate is not None:
-                    self._tell_engine(model.Gone(model.RuntimeForecast, key))
+                    self._observe(model.Gone(model.RuntimeForecast, key))
                     self._messages.tell(OwnPaceEnded(key))
         horizon = self._now() - 3_600_000
         for key in [key for key, seen in self._telemetry.items() if seen.at < horizon]:
             del self._telemetry[key]
 
     def look(self, chosen: dict[str, StallPolicy], workloads: Iterable[str]) -> None:
-        """Judge those of the workloads that run in queues that ask for it."""
+        """Judge the workloads that run in queues with a stall policy."""
         for key in workloads:
             value = self._mirror.workload_value(key)
             if value is None or not value.admitted or value.admission is None or value.evicted or value.finished:
@@ -262,7 +260,7 @@ class StallWatch(Part):
         run, now = self._run_of(value), self._now()
         if value.stalled and _since_stalled(raw) < value.pods_ready_at:
             run.watch = Watch()
-            self._is_over(value, "Restarted", "Its pods have started anew since")
+            self._is_over(value, "Restarted", "Its pods have been restarted since")
             return
         verdict = stall_verdict.judge(self._evidence(value, run, job, now), policy)
         if run.watch.follow(verdict, policy, now):
@@ -279,7 +277,7 @@ class StallWatch(Part):
         started = max(value.pods_ready_at, value.admitted_at)
         evidence = Evidence(
             running_for=now - started,
-            unheard=now - max(started, run.since),
+            unreported=now - max(started, run.since),
             silence=progress.silence(now) if progress is not None else None,
             heartbeat=_promised(job),
             median_step=progress.median_step if progress is not None else None,
@@ -319,7 +317,7 @@ class StallWatch(Part):
         self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE, done=done)
 
     def _restart(self, raw: Json, job: Json | None, why: str) -> tuple[ObjectKey, Any, Json] | None:
-        """The write that restarts the gang where it is; None where its kind, or its own limit, does not allow it."""
+        """The write that restarts the gang in place; None where its kind, or its own limit, does not allow it."""
         ref = self._mirror.job_of(raw)
         kind = JOB_KINDS[ref[0]] if ref is not None else None
         if ref is None or job is None or not isinstance(kind, Restarts):
@@ -335,7 +333,7 @@ class StallWatch(Part):
         self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE)
 
     def _idle(self, value: model.Workload, raw: Json, verdict: Verdict) -> None:
-        """Alive, but its GPUs do nothing: said once per run, for that is what somebody pays for."""
+        """Report a live gang whose GPUs are idle, once per run, because the GPUs are paid for."""
         row = condition_of(raw, names.STALLED)
         if row is not None and (row["status"] == "True" or row["reason"] == status_changes.IDLE):
             return
@@ -356,13 +354,14 @@ def _since_stalled(raw: Json) -> model.Millis:
 
 
 def _times_stalled(raw: Json) -> int:
-    """How often it was evicted for a stall so far."""
+    """How often the workload has been evicted for a stall."""
     rows = ((raw.get("status") or {}).get("schedulingStats") or {}).get("evictions") or ()
     return sum(row.get("count", 0) for row in rows if row.get("reason") == "Stalled")
 
 
 def _promised(job: Json | None) -> model.Millis | None:
-    """How often it wants to report: `spec.progress.heartbeat` of a GPUJob, or the annotation. What can't be read is none."""
+    """The interval at which the run promises to report: `spec.progress.heartbeat` of a GPUJob, or the annotation. An unreadable
+    value counts as none."""
     if job is None:
         return None
     annotated = (job["metadata"].get("annotations") or {}).get(names.HEARTBEAT)

@@ -1,4 +1,3 @@
-"""What objects say of themselves: conditions and statuses of Workloads, queues and policies, and events for people.
+"""The statuses of objects: conditions and statuses of Workloads, queues and policies.
 
-In: decisions and the engine's ledger. Out: changes of a status as plain JSON, queue statuses at most once a second.
-"""
+In: decisions and the engine's ledger. Out: status changes as plain JSON, queue statuses at most once a second."""

@@ -1,4 +1,4 @@
-"""The status of QueuePolicies: whether each is in force, for which queues, and by how much backfill delays their heads. Pure."""
+"""The status of QueuePolicies: whether each is in force, for which queues, and how much backfill delays their heads. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_NAMES = 256
 
 
 def status(policy: Json, matched: Iterable[str], *, now: int, head_delay: float = 0.0) -> Json:
-    """What the policy's status says: whether it is in force, and for which queues."""
+    """The policy's status: whether it is in force, and for which queues."""
     old = policy.get("status") or {}
     rows = [dict(row) for row in old.get("conditions") or ()]
     found = sorted(matched)
@@ -41,6 +41,6 @@ def status(policy: Json, matched: Iterable[str], *, now: int, head_delay: float 
 
 
 def head_delays(seconds: Mapping[str, Mapping[str, float]], backfilling: Iterable[str]) -> dict[tuple[str, str], float]:
-    """(ClusterQueue, cause) -> seconds, zeros included for the queues that backfill."""
+    """(ClusterQueue, cause) -> seconds, including zeros for the queues that backfill."""
     found = {(queue, cause): 0.0 for queue in backfilling for cause in (BACKFILL, EARLY_END, STOPPING)}
     return found | {(queue, cause): s for queue, causes in seconds.items() for cause, s in causes.items()}

@@ -1,4 +1,3 @@
-"""The queue as others ask for it: Kueue's visibility API, served to the API server's aggregator.
+"""Kueue's visibility API, served to the API server's aggregator.
 
-In: requests. Out: who waits where, for those who may see it.
-"""
+In: requests. Out: the pending workloads of a queue, for users who may see them."""

@@ -1,4 +1,4 @@
-"""What the operator tells of the queue and of time: who waits where, as Kueue's visibility API says it, and what is forecast."""
+"""The operator's HTTP answers: pending workloads as in Kueue's visibility API, forecasts, and the story of a workload."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from gangline.control.forecasting.forecasting import Forecasting
 
 
-#: items of one answer, where the question names no number, and at most
+#: items of one answer, where the request gives no limit, and at most
 DEFAULT_LIMIT: Final = 1000
 MAX_LIMIT: Final = 100_000
-#: an order is good for so many times as long as it took to make, and at most for so many seconds
+#: a computed order is reused for this many times as long as it took, and at most for this many seconds
 SHARE: Final = 20.0
 LONGEST_GOOD: Final = 5.0
-#: so many of those who wait are looked at before others get their turn
+#: how many pending workloads are processed before other tasks get their turn
 AT_ONCE: Final = 1000
 
 
 class PageError(ValueError):
-    """The question names a page that there can't be; the text names the parameter."""
+    """The request names an invalid page; the text names the parameter."""
 
 
 class NoQueueError(LookupError):
@@ -41,7 +41,7 @@ class NoQueueError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Which of those who wait are asked for."""
+    """Which of the pending workloads are requested."""
 
     offset: int = 0
     limit: int = DEFAULT_LIMIT
@@ -63,7 +63,7 @@ class Page:
 
 
 class Visibility:
-    """Answers from the mirror and the engine of one process. Where an answer is not Kueue's, `cluster` says whose it is."""
+    """Answers from the mirror and the engine of one process. In answers outside Kueue's API, `cluster` identifies the cluster."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Visibility:
         self._controller = controller
         self._forecasting = forecasting
         self._clock = clock
-        #: ClusterQueue -> who waits, and until when that is good
+        #: ClusterQueue -> its pending workloads, and until when that order is valid
         self._orders: dict[str, tuple[list[str], float]] = {}
 
     # --- forecasts, over plain HTTP -----------------------------------------------------------------------------------
@@ -85,26 +85,26 @@ class Visibility:
         app.router.add_get("/story/{namespace}/{name}", self._story)
 
     async def _forecasts(self, _: web.Request) -> web.Response:
-        """Every estimate of a whole runtime. Whoever asks has them made for a while, also where no policy needs them."""
+        """Every estimate of a whole runtime. The request has estimates made for a while, even where no policy needs them."""
         forecasting = self._forecasting
         if forecasting is None:
-            return self._told({"forecasts": None})
+            return self._answer({"forecasts": None})
         from gangline.control.forecasting.forecasting import as_json
 
         forecasting.ask()
         await forecasting.settled()
         offsets = forecasting.forecasts.forecaster.flavor_offsets
-        return self._told({"forecasts": as_json(forecasting.forecasts), "flavorOffsets": dict(offsets)})
+        return self._answer({"forecasts": as_json(forecasting.forecasts), "flavorOffsets": dict(offsets)})
 
     async def _accuracy(self, _: web.Request) -> web.Response:
-        """How right forecasts and expected starts have been."""
+        """The accuracy of forecasts and expected starts."""
         forecasting = self._forecasting
         if forecasting is None:
-            return self._told({"message": "nothing is forecast here"}, 404)
-        return self._told(forecasting.accuracy())
+            return self._answer({"message": "this operator makes no forecasts"}, 404)
+        return self._answer(forecasting.accuracy())
 
     async def _story(self, request: web.Request) -> web.Response:
-        """What this process remembers of what has happened to a Workload; times in milliseconds, null for just now."""
+        """What this process remembers of a Workload's history; times in milliseconds, null for just now."""
         key = f"{request.match_info['namespace']}/{request.match_info['name']}"
         entries = [
             {
@@ -116,15 +116,15 @@ class Visibility:
             }
             for entry in self._controller.engine.story(key)
         ]
-        return self._told({"story": entries})
+        return self._answer({"story": entries})
 
-    def _told(self, body: Json, status: int = 200) -> web.Response:
+    def _answer(self, body: Json, status: int = 200) -> web.Response:
         return as_response({"cluster": self._controller.mirror.cluster_id(), **body}, status)
 
-    # --- who waits ----------------------------------------------------------------------------------------------------
+    # --- pending workloads ------------------------------------------------------------------------------------------------
 
     async def pending(self, queue: str, namespace: str, page: Page) -> list[Json]:
-        """Who waits in a ClusterQueue (no `namespace`) or a LocalQueue, in its order. Raises NoQueueError."""
+        """The pending workloads of a ClusterQueue (no `namespace`) or a LocalQueue, in queue order. Raises NoQueueError."""
         mirror = self._controller.mirror
         if not namespace:
             if mirror.get(kube.CLUSTER_QUEUES, queue) is None:
@@ -136,7 +136,7 @@ class Visibility:
         return await self._listed(local["spec"].get("clusterQueue", ""), page, only=f"{namespace}/{queue}")
 
     async def _listed(self, cluster_queue: str, page: Page, *, only: str = "") -> list[Json]:
-        """The page of those who wait in a ClusterQueue, or of those of them who came through one LocalQueue."""
+        """A page of the pending workloads of a ClusterQueue, or of those that came through one LocalQueue."""
         if self._forecasting is not None:
             self._forecasting.ask()
         places: Counter[str] = Counter()
@@ -165,8 +165,8 @@ class Visibility:
         return items
 
     def _order(self, cluster_queue: str) -> list[str]:
-        """Who waits in a ClusterQueue, in its order. Putting many in order takes time that decisions need as well: the longer
-        it took, the longer it is good, so that whoever asks often has at most a twentieth of it."""
+        """The pending workloads of a ClusterQueue, in queue order. Sorting many takes time from decisions: the longer it took,
+        the longer the result is reused, so that frequent requests take at most a twentieth of the time."""
         now = self._clock()
         order, good_until = self._orders.get(cluster_queue, ([], now))
         if now < good_until:
@@ -178,7 +178,7 @@ class Visibility:
         return order
 
     def _item(self, key: str) -> Json:
-        """What is known of one of them; `forecast` and `expectedStart` are ours, the rest is Kueue's."""
+        """One pending workload; `forecast` and `expectedStart` are Gangline's, the other fields Kueue's."""
         meta = (self._controller.mirror.get(kube.WORKLOADS, key) or {"metadata": {}})["metadata"]
         fields = ("name", "namespace", "ownerReferences", "creationTimestamp")
         item: Json = {"metadata": {field: meta[field] for field in fields if field in meta}}

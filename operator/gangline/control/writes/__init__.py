@@ -1,5 +1,4 @@
-"""Everything that is written to the cluster leaves here.
+"""All writes to the cluster.
 
-In: writes with a priority. Out: requests, one at a time per object, fenced, as fast as the API server takes them; whoever
-asked hears how it went.
-"""
+In: writes with a priority. Out: requests, one at a time per object, fenced, as fast as the API server accepts them; the result
+goes to the submitter's callbacks."""

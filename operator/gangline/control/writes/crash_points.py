@@ -1,4 +1,4 @@
-"""A crash on cue: the process dies at a chosen write exactly as `kill -9` would kill it. For tests of crash safety."""
+"""Crashes on cue: the process dies at a chosen write exactly as `kill -9` would kill it. For tests of crash safety."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KILLED = 137
 
 @dataclass(slots=True)
 class FaultHook:
-    """`moment` is "before" or "after" (the answer of) the `at`-th write that this process sends; "" = never."""
+    """`moment` is "before" or "after" (the answer to) the `at`-th write that this process sends; "" = never."""
 
     moment: str = ""
     at: int = 0
@@ -21,7 +21,7 @@ class FaultHook:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> FaultHook:
-        """Reads e.g. GANGLINE_FAULT=before:7. Raises ValueError on anything else."""
+        """Parse e.g. GANGLINE_FAULT=before:7. Raises ValueError on anything else."""
         text = environment.get(VARIABLE, "")
         if not text:
             return cls()
@@ -38,6 +38,6 @@ class FaultHook:
         return self.sent
 
     def after(self, number: int) -> None:
-        """The answer to write `number` is here, and nobody has seen it yet."""
+        """The answer to write `number` has arrived, and no code has seen it yet."""
         if self.moment == "after" and number == self.at:
             self.die(KILLED)

@@ -1,13 +1,12 @@
-"""How hard to push an API server: a number of writes at once that adapts, and pauses when it says so.
+"""How hard to push an API server: an adaptive number of concurrent writes, with pauses when the server refuses.
 
-Additive increase, multiplicative decrease, as TCP does it: every answer that comes in good time lets the number grow
-a little, up to `most`; latency above `target`, a timeout or a refusal cut it. Refusals (429, 503, no connection) also
-hold everything for a while, since they concern all writes alike. No clock, no I/O: times are passed in, in seconds.
+Additive increase, multiplicative decrease, as in TCP: every answer in good time lets the number grow a little, up to `most`;
+latency above `target`, a timeout or a refusal cuts it. Refusals (429, 503, no connection) also hold all writes for a while, since
+they concern all writes alike. No clock, no I/O: times are passed in, in seconds.
 
-Writes that nobody waits for get what is to spare (`spare`). How much that is follows from the *strain*: how many times
-slower than at its best the server answers. At its best they get a sixth of all that is under way; the more it is strained,
-the longer the pause after each of them, for on a busy server each one makes an admission wait.
-"""
+Writes of low priority, on which no start depends, get the spare capacity (`spare`). It follows from the *strain*: how many times
+slower than at its best the server answers. At its best they get a sixth of the writes in flight; the higher the strain, the
+longer the pause after each of them, because on a busy server each one delays an admission."""
 
 from __future__ import annotations
 
@@ -17,29 +16,29 @@ from dataclasses import dataclass, field
 SMOOTHING = 0.1
 FIRST_HOLD = 0.1
 LONGEST_HOLD = 5.0
-#: the share of the writes under way that nobody may wait for, as a divisor
+#: the share of the writes in flight that low priorities may take, as a divisor
 SPARE = 6
 #: … and the longest pause between two of them: a trickle remains, however strained the server is
 LONGEST_PAUSE = 0.25
-#: a server counts as strained from here on: below, answers differ by that much anyway
+#: a server counts as strained above this strain: below it, latencies vary that much anyway
 STRAINED = 2.0
-#: what was the best latency is forgotten after at most twice this: a server may get slower for good
+#: the best latency is forgotten after at most twice this: a server may become slower for good
 MEMORY = 300.0
 
 
 @dataclass(slots=True)
 class Pace:
-    """The pace at which the API server takes writes."""
+    """The pace at which the API server accepts writes."""
 
     most: int = 24
     least: int = 1
-    #: seconds per write that are still fine; above, pushing harder only makes the server's queue longer
+    #: acceptable seconds per write; above this, pushing harder only lengthens the server's queue
     target: float = 0.5
-    #: how many writes may be under way (a float, as it grows by fractions)
+    #: how many writes may be in flight (a float, as it grows by fractions)
     limit: float = 0.0
     #: exponentially weighted mean of seconds per write
     latency: float = 0.0
-    #: the best that `latency` has been lately, 0 = not known
+    #: the lowest recent `latency`, 0 = unknown
     best: float = 0.0
     held_until: float = 0.0
     _least: float = 0.0
@@ -55,12 +54,12 @@ class Pace:
         self.limit = self.limit or max(float(self.least), self.most / 2)
 
     def allowance(self, now: float) -> int:
-        """How many writes may be under way now."""
+        """How many writes may be in flight now."""
         return 0 if now < self.held_until else int(self.limit)
 
     @property
     def rate(self) -> float:
-        """About how many writes a second get through; a guess until the first was answered."""
+        """About how many writes a second succeed; a guess until the first answer."""
         return self.limit / (self.latency or self.target / 10)
 
     @property
@@ -73,19 +72,19 @@ class Pace:
         return self.strain > STRAINED
 
     def spare(self, now: float) -> int:
-        """How many writes that nobody waits for may be under way now."""
+        """How many writes of low priority may be in flight now."""
         if now < self._spared_until:
             return 0
         return 1 if self.strained else max(1, self.allowance(now) // SPARE)
 
     def spared(self, now: float) -> float:
-        """A write that nobody waits for is through; returns when the next may go."""
+        """A write of low priority was answered; returns when the next may be sent."""
         if self.strained:
             self._spared_until = now + min(LONGEST_PAUSE, self.latency * self.strain)
         return self._spared_until
 
     def answered(self, now: float, seconds: float) -> None:
-        """The server dealt with a write (what it said does not matter here)."""
+        """The server processed a write, with whatever result."""
         self.latency += (seconds - self.latency) * (SMOOTHING if self.latency else 1.0)
         self._remember_best(now)
         self._refusals = 0
@@ -95,7 +94,7 @@ class Pace:
             self.limit = min(float(self.most), self.limit + 1 / self.limit)
 
     def _remember_best(self, now: float) -> None:
-        """The least of the last one to two periods of `MEMORY`."""
+        """Track the lowest latency of the last one to two periods of `MEMORY`."""
         age = now - self._since
         if age >= MEMORY:
             self._least_before = self._least if age < 2 * MEMORY else self.latency
@@ -104,11 +103,11 @@ class Pace:
         self.best = min(self._least_before, self._least)
 
     def timed_out(self, now: float) -> None:
-        """One write got no answer in time. Its object may be the culprit, so the others go on, only more gently."""
+        """One write got no answer in time. Its object may be the cause, so the other writes go on, only more slowly."""
         self._cut(now, 0.7)
 
     def refused(self, now: float, retry_after: float | None = None) -> None:
-        """The server takes no writes now: hold all, at least `retry_after` seconds."""
+        """The server accepts no writes now: hold all, at least `retry_after` seconds."""
         if now >= self.held_until:  # the rest of the same burst does not count again
             hold = min(LONGEST_HOLD, FIRST_HOLD * 2 ** min(self._refusals, 20)) * random.uniform(0.5, 1.0)
             self._refusals += 1

@@ -1,17 +1,16 @@
-"""All writes to the cluster leave through here: one at a time per object, the newest state only, the urgent first.
+"""Sends all writes to the cluster: one at a time per object, only the newest state, the most urgent first.
 
-- *Per object*: at most one write is under way. Writes wait in slots (by default one per verb); a newer submit replaces
-  what waits in its slot and keeps the older one's turn. The replaced one is forgotten: its callbacks are not called. A
-  waiting create goes before everything else of its object; otherwise priority decides, then age.
-- *Across objects*: by priority, then age, as many at once as the pace allows (`pacing.Pace`); the low priorities
-  get at most a sixth of that, and next to nothing while the server is strained.
-- *Failures*: what may pass is repeated for ever with backoff (no answer, 5xx, 429, 401), rendered anew each time, so a
-  write must be safe to repeat: a create that got through unheard comes back as AlreadyExists, a fenced patch as
-  Conflict. Everything else goes to `on_error` at once and is not repeated.
-- *Leadership*: nothing leaves while `gate()` is false, and nothing ever after `abort()`.
+- *Per object*: at most one write is in flight. Writes wait in slots (by default one per verb); a newer submit replaces the write
+  that waits in its slot and keeps the older one's turn. The replaced write is dropped: its callbacks are not called. A waiting
+  create goes before all other writes of its object; otherwise priority decides, then age.
+- *Across objects*: by priority, then age, as many at once as the pace allows (`pacing.Pace`); the low priorities get at most a
+  sixth of that, and next to nothing while the server is strained.
+- *Failures*: a write with a transient failure (no answer, 5xx, 429, 401) is repeated forever with backoff, rendered again each
+  time. So a write must be safe to repeat: a create whose answer was lost comes back as AlreadyExists, a fenced patch as Conflict.
+  Any other failure goes to `on_error` at once and is not repeated.
+- *Leadership*: nothing is sent while `gate()` is false, and nothing ever after `abort()`.
 
-Rendering compares: a body that is a callable is called when its turn has come and returns None where nothing is to do.
-"""
+A body that is a callable is rendered when its turn has come, and returns None where there is nothing to write."""
 
 from __future__ import annotations
 
@@ -37,16 +36,16 @@ FIRST_RETRY = 0.2
 LONGEST_RETRY = 30.0
 GATE_PERIOD = 0.2
 
-#: From here on nobody starts earlier for a write: these get what of the API server is to spare.
+#: From this priority on, no start depends on a write: these writes get the API server's spare capacity.
 _LOW = int(Priority.STATUS)
-#: Among these every so many-th turn is the oldest one's, whatever its priority: on a server that is strained for hours, queue
-#: statuses alone would keep reasons and events waiting for ever.
+#: Of the low priorities, every so many-th turn goes to the oldest write, whatever its priority: on a server that is strained for
+#: hours, queue statuses alone would block pending reasons and events forever.
 _TURNS = 4
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A write that waits for its turn: `rank` and `not_before` are the most urgent of all that it replaced."""
+    """A waiting write: `rank` and `not_before` are the most urgent of all writes that it replaced."""
 
     write: Write
     slot: str
@@ -55,7 +54,7 @@ class _Waiting:
     not_before: float
     retry_at: float = 0.0
     failures: int = 0
-    #: urgent, and ready to leave: among those that `Writer.urgent` counts
+    #: urgent and ready to be sent: counted by `Writer.urgent`
     counted: bool = False
     #: in no heap: its turn came while another write of its object was in the way
     parked: bool = False
@@ -73,7 +72,7 @@ class _Lane:
     busy: _Waiting | None = None
 
     def blocked(self, item: _Waiting) -> bool:
-        """Must this one wait for another write of the same object?"""
+        """Whether this write must wait for another write of the same object."""
         if self.busy is not None:
             return True
         return item.write.verb != "create" and any(other.write.verb == "create" for other in self.waiting.values())
@@ -82,9 +81,8 @@ class _Lane:
 class Writer:
     """Submit from the event loop's thread; callbacks run there too, after the object is free for the next write.
 
-    `counts` counts by (verb, plural[/status], outcome); the outcome is done, skipped, replaced, retried or the error's
-    name. `timeout` is seconds per request.
-    """
+    `counts` counts by (verb, plural[/status], outcome); the outcome is done, skipped, replaced, retried, aborted or the error's
+    name. `timeout` is seconds per request."""
 
     def __init__(
         self,
@@ -105,7 +103,9 @@ class Writer:
         self._lanes: dict[ObjectKey, _Lane] = {}
         self._ready: list[tuple[int, int, int, _Waiting]] = []  # rank, age, ticket
         self._timed: list[tuple[float, int, _Waiting]] = []  # due, ticket
-        self._low_by_age: list[tuple[int, int, _Waiting]] = []  # age, ticket: those of `_ready` with a low priority
+        self._low_by_age: list[
+            tuple[int, int, _Waiting]
+        ] = []  # age, ticket: the writes in `_ready` with a low priority
         self._low_turns = 0
         self._tickets = itertools.count()  # so that comparing never reaches the item
         self._tasks: set[asyncio.Task[None]] = set()
@@ -115,7 +115,7 @@ class Writer:
         self._closed = False
         self._pump_due = False
         self._timer: asyncio.TimerHandle | None = None
-        self._alarm = 0.0  # the moment that the timer is set to
+        self._alarm = 0.0  # the time to which the timer is set
         self._progress = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -125,10 +125,10 @@ class Writer:
         self.abort()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # --- what callers see ---------------------------------------------------------------------------------------------
+    # --- interface ----------------------------------------------------------------------------------------------------------
 
     def submit(self, write: Write) -> None:
-        """Send it as soon as its turn comes. After `abort()` it is dropped."""
+        """Queue a write, to be sent when its turn comes. After `abort()` it is dropped."""
         if self._closed:
             self._count(write, "aborted")
             return
@@ -150,11 +150,11 @@ class Writer:
             self._enqueue(item)
 
     def pending(self, key: ObjectKey) -> bool:
-        """Is a write of this object waiting or under way?"""
+        """Whether a write of this object is waiting or in flight."""
         return key in self._lanes
 
     def discard(self, key: ObjectKey, slot: str | None = None) -> None:
-        """Forget what waits for this object (in one slot, or all); a write under way can't be recalled."""
+        """Drop the waiting writes of this object (in one slot, or all); a write in flight can't be recalled."""
         lane = self._lanes.get(key)
         if lane is None:
             return
@@ -165,7 +165,7 @@ class Writer:
         self._free(key, lane)
 
     def abort(self) -> None:
-        """Leadership is lost: nothing more leaves. Requests under way are cut; no callback is called any more."""
+        """Leadership is lost: send nothing more. Requests in flight are cut; no callback is called any more."""
         self._closed = True
         for task in self._tasks:
             task.cancel()
@@ -179,10 +179,9 @@ class Writer:
         self._progress.set()
 
     async def drain(self, seconds: float, *, least: Priority = Priority.EVENT) -> bool:
-        """Wait until all of this priority and above has left that may leave now (not what callers throttled).
+        """Wait until all writes of this priority and above have left, except those that callers throttled.
 
-        False where time ran out.
-        """
+        Returns False if time ran out."""
         try:
             async with asyncio.timeout(seconds):
                 while not self._drained(least):
@@ -198,21 +197,20 @@ class Writer:
 
     @property
     def urgent(self) -> int:
-        """Writes that somebody waits for, under way or ready to leave.
+        """Writes of high priority, in flight or ready to be sent.
 
-        Those that failed don't count until their next try is due, nor those that wait for another write of their object: what is
-        wrong with one object must not hold up others.
-        """
+        Failed writes don't count until their next attempt is due, nor do writes that wait for another write of their object: a
+        problem with one object must not hold up others."""
         return self._urgent + len(self._tasks) - self._low_in_flight
 
     @property
     def queued(self) -> int:
-        """Writes that wait, throttled ones included."""
+        """Waiting writes, including throttled ones."""
         return sum(len(lane.waiting) for lane in self._lanes.values())
 
     @property
     def backlog(self) -> int:
-        """About how many writes could leave now if the pace allowed it."""
+        """About how many writes could be sent now if the pace allowed it."""
         return len(self._ready)
 
     def _drained(self, least: Priority) -> bool:
@@ -231,10 +229,10 @@ class Writer:
         self._urgent += counts - item.counted
         item.counted = counts
 
-    # --- whose turn it is ---------------------------------------------------------------------------------------------
+    # --- scheduling ---------------------------------------------------------------------------------------------------------
 
     def _enqueue(self, item: _Waiting) -> None:
-        """Put it into the heap it belongs to. Entries that have become stale there are skipped when they come up."""
+        """Put the item into the heap it belongs to. Entries that have become stale there are skipped when they come up."""
         item.parked = False
         if item.due > time.monotonic():
             heapq.heappush(self._timed, (item.due, next(self._tickets), item))
@@ -255,7 +253,7 @@ class Writer:
             asyncio.get_running_loop().call_soon(self._pump)
 
     def _pump(self) -> None:
-        """Start all that may start now, then set the alarm for what may start later."""
+        """Start all writes that may start now, then set the timer for those that may start later."""
         self._pump_due = False
         if self._closed:
             return
@@ -281,12 +279,12 @@ class Writer:
         self._progress.set()
 
     def _lane_of(self, item: _Waiting) -> _Lane | None:
-        """Where it waits; None for one that has left, or was replaced or discarded, of which a heap still has an entry."""
+        """The lane where the item waits; None if it was sent, replaced or discarded, and only a heap still has an entry."""
         lane = self._lanes.get(item.write.key)
         return lane if lane is not None and lane.waiting.get(item.slot) is item else None
 
     def _starts_oldest(self, now: float) -> bool:
-        """Where it is its turn, start the oldest of low priority. Its entry in `_ready` becomes stale by that."""
+        """Where its turn has come, start the oldest write of low priority. Its entry in `_ready` becomes stale."""
         self._low_turns += 1
         if self._low_turns % _TURNS:
             return False
@@ -323,7 +321,7 @@ class Writer:
     def _start(self, lane: _Lane, item: _Waiting) -> None:
         self._count_urgent(item, ready=False)
         if lane.blocked(item):
-            item.parked = True  # the end of the other write puts it back
+            item.parked = True  # put back when the other write ends
             return
         del lane.waiting[item.slot]
         lane.busy = item
@@ -350,7 +348,7 @@ class Writer:
             outcome = await item.write.send(self._client, body, within=self._timeout)
         except ApiError as error:
             outcome = error
-        except Exception as error:  # a write that cannot even be put on the wire must not take its lane with it
+        except Exception as error:  # a write that cannot be sent must not block its lane
             logger.exception("%s %s cannot be sent", item.write.verb, item.write.key)
             outcome = Invalid(0, "BadWrite", f"{type(error).__name__}: {error}")
         finally:
@@ -363,7 +361,7 @@ class Writer:
         self._finish(lane, item, outcome)
 
     def _make_room(self, item: _Waiting) -> None:
-        """One write less under way; after one that nobody waited for there may be a pause."""
+        """A write is no longer in flight; after one of low priority there may be a pause."""
         if item.rank < _LOW:
             return
         self._low_in_flight -= 1
@@ -382,7 +380,7 @@ class Writer:
             self.pace.answered(now, now - started)
 
     def _finish(self, lane: _Lane, item: _Waiting, outcome: Json | ApiError | None) -> None:
-        """Free the object, queue the write again where it should be repeated, and tell its owner how it went."""
+        """Free the object, queue the write again where it should be repeated, and call its owner's callback."""
         lane.busy = None
         write = item.write
         if isinstance(outcome, ApiError) and outcome.retryable:
@@ -393,20 +391,20 @@ class Writer:
         self._free(write.key, lane)
         if isinstance(outcome, ApiError):
             self._count(write, type(outcome).__name__)
-            self._tell(write, write.on_error, outcome)
+            self._call(write, write.on_error, outcome)
         elif outcome is not None:
             self._count(write, "done")
-            self._tell(write, write.on_done, outcome)
+            self._call(write, write.on_done, outcome)
         else:
             self._count(write, "skipped")
 
     def _repeat(self, lane: _Lane, item: _Waiting, error: ApiError) -> None:
-        """Back into its slot, or its backoff onto the newer write that waits there already."""
+        """Put the item back into its slot, or give its backoff to the newer write that waits there already."""
         now = time.monotonic()
         successor = lane.waiting.setdefault(item.slot, item)
         successor.failures = item.failures + 1
         successor.age = min(successor.age, item.age)
-        if not _refuses(error):  # a refusal holds all alike: then keep the order, no backoff of its own
+        if not _refuses(error):  # a refusal holds all writes: keep the order, without a backoff of its own
             backoff = min(LONGEST_RETRY, FIRST_RETRY * 2 ** min(item.failures, 20)) * random.uniform(0.5, 1.0)
             successor.retry_at = now + max(backoff, error.retry_after or 0.0)
         self._enqueue(successor)
@@ -423,7 +421,7 @@ class Writer:
                     self._enqueue(item)
         self._pump_soon()
 
-    def _tell(self, write: Write, callback: Callable[[Any], object] | None, outcome: Json | ApiError) -> None:
+    def _call(self, write: Write, callback: Callable[[Any], object] | None, outcome: Json | ApiError) -> None:
         if callback is None:
             if isinstance(outcome, ApiError):
                 logger.warning("%s %s: %s", write.verb, write.key, outcome)
@@ -438,7 +436,7 @@ class Writer:
 
 
 def _refuses(outcome: Json | ApiError) -> TypeGuard[ApiError]:
-    """The server takes no writes now, whoever makes them."""
+    """Whether the server accepts no writes at all now."""
     if isinstance(outcome, Unavailable):
         return outcome.status in (0, 503) and not outcome.timeout
     return isinstance(outcome, TooManyRequests)

@@ -1,9 +1,8 @@
-"""What this process has asked the API server to do and not heard of yet, and what that means for what it knows.
+"""The writes that are not resolved yet, and the state of the mirror that follows from them.
 
-All changes of one Workload's status that are due together leave as one patch, computed when it is sent from the newest version
-known and fenced by its resourceVersion. A conflict means that somebody else was faster: the object is read anew, and whoever
-asked for the write thinks again about what is true now.
-"""
+All changes of one Workload's status that are due together are sent as one patch, computed at the time of sending from the newest
+known version and fenced by its resourceVersion. A conflict means that another writer was faster: the object is read again, and
+the submitter decides again from the current state."""
 
 from __future__ import annotations
 
@@ -35,28 +34,28 @@ Body: TypeAlias = Json | Callable[[], Json | None]
 #: called with the object as the server has it now, or None where nothing had to be written
 Done: TypeAlias = Callable[[Json | None], None]
 Failed: TypeAlias = Callable[[ApiError], None]
-#: who waits for a write: the job that it was planned for, and what to call
+#: for each submitter of a write: the job for which it was planned, and its callbacks
 Waiting: TypeAlias = list[tuple[JobRef | None, Done | None, Failed | None]]
 
-#: How long the watch gets to show what a write collided with, in steps of 20 ms.
+#: How long the watch may take to show the change that a write collided with, in steps of 20 ms.
 WATCH_PATIENCE = 100
-#: Seconds until what could not be read is read again, growing up to the second.
+#: Seconds between attempts to read an object, growing from the first to the second value.
 FIRST_REREAD, LONGEST_REREAD = 0.2, 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A write that has left, or part of one, and who waits for it."""
+    """A write in flight, or part of one, and its submitters."""
 
     key: ObjectKey
-    base: int  #: the version of the object from which it was made
+    base: int  #: the version of the object from which it was computed
     doubt: bool
     waiting: Waiting
 
 
 @dataclass(slots=True)
 class _Change:
-    """A change of a status that waits for the next patch."""
+    """A status change that waits for the next patch."""
 
     change: status_changes.Change
     priority: Priority
@@ -67,15 +66,15 @@ class _Change:
 
 @dataclass(slots=True)
 class _Bundle:
-    """The status changes of one Workload: those that wait for the next patch, and those in the one under way."""
+    """The status changes of one Workload: those that wait for the next patch, and those in the patch in flight."""
 
     queued: dict[str, _Change] = field(default_factory=dict[str, _Change])
     sent: list[_Change] = field(default_factory=list[_Change])
-    base: int = 0  # the version that the patch under way was computed from
+    base: int = 0  # the version from which the patch in flight was computed
 
 
 class Writes:
-    """What is under way to the API server. `messages` hears of each write that is resolved (`WriteResolved`)."""
+    """The writes in flight. `messages` publishes each resolved write (`WriteResolved`)."""
 
     def __init__(
         self, client: ApiClient, writer: Writer, mirror: Mirror, *, now: Callable[[], int], messages: Messages
@@ -89,14 +88,15 @@ class Writes:
         self._bundles: dict[ObjectKey, _Bundle] = {}
         self._refreshing: set[asyncio.Task[None]] = set()
 
-    # --- what the watch shows ---
+    # --- watch events ---
 
     def seen(self, resource: Resource, obj: Json) -> None:
         if self._tracking.seen(ObjectKey.of(resource, obj), obj):
             self._mirror.upsert(resource, obj)
 
     def gone(self, resource: Resource, key: str, uid: str) -> None:
-        """The object with this uid is no more. Its successor of the same name may be known already, by the answer to a create."""
+        """The object with this uid was deleted. Its successor of the same name may be known already from the answer to a
+        create."""
         known = self._mirror.get(resource, key)
         if known is None or known["metadata"]["uid"] == uid:
             self._tracking.gone(ObjectKey.parse(resource, key), uid)
@@ -107,7 +107,7 @@ class Writes:
 
     @staticmethod
     def expected(error: ApiError) -> bool:
-        """Errors that only say that the world has moved on."""
+        """Whether an error only means that the object has changed or was deleted meanwhile."""
         return isinstance(error, Conflict | NotFound)
 
     # --- plain writes ---
@@ -126,10 +126,10 @@ class Writes:
         done: Done | None = None,
         failed: Failed | None = None,
     ) -> None:
-        """`verb`: create, patch, status (merge patch of the status subresource) or delete. Times are time.monotonic().
+        """Submit a write. `verb`: create, patch, status (merge patch of the status subresource) or delete. Times are
+        time.monotonic().
 
-        Two writes of one object may wait together only in different slots.
-        """
+        Two writes of one object may wait together only in different slots."""
         asked = _Asked(key, self._begin(key, doubt=doubt), doubt, [(owner, done, failed)])
         self._submit(
             Write(
@@ -145,7 +145,7 @@ class Writes:
         )
 
     def _submit(self, write: Write) -> None:
-        """The writer tells nobody of a write that turns out to say nothing new; here, its owner hears of it too."""
+        """Submit a write whose `done` is also called if there is nothing to write; the writer alone would not call it."""
         render, done = write.body, cast("Done", write.on_done)
         if not callable(render):
             self._writer.submit(write)
@@ -161,7 +161,7 @@ class Writes:
         self._writer.submit(write)
 
     def pending(self, resource: Resource, key: str) -> bool:
-        """A write of this object is waiting or under way."""
+        """Whether a write of this object is waiting or in flight."""
         return self._writer.pending(ObjectKey.parse(resource, key))
 
     def delete(
@@ -185,7 +185,7 @@ class Writes:
         done: Done | None = None,
         failed: Failed | None = None,
     ) -> None:
-        """Change the status with the next patch. A newer change of the same `slot` takes the place of a waiting one."""
+        """Change the status with the next patch. A newer change in the same `slot` replaces a waiting one."""
         key = ObjectKey.parse(kube.WORKLOADS, workload)
         bundle = self._bundles.setdefault(key, _Bundle())
         entry = _Change(change, priority, doubt, not_before, [(owner, done, failed)])
@@ -194,7 +194,7 @@ class Writes:
             entry.waiting = [(o, None, f) for o, _, f in old.waiting if o is not None or f is not None] + entry.waiting
             entry.doubt = entry.doubt or old.doubt
         self._begin(key, doubt=entry.doubt)
-        if old is not None:  # only now: in between, nothing would have been in doubt
+        if old is not None:  # only now: otherwise the object would briefly not be in doubt
             self._end_quietly(key, doubt=old.doubt)
         bundle.queued[slot] = entry
         self._submit_bundle(key, bundle)
@@ -214,8 +214,8 @@ class Writes:
         )
 
     def _render(self, key: ObjectKey, bundle: _Bundle) -> Json | None:
-        """Everything that waits, as one patch on the newest version; None when it says nothing new."""
-        bundle.sent += bundle.queued.values()  # behind those of a try that was not answered: each is still waited for
+        """All waiting changes as one patch on the newest version; None when it would change nothing."""
+        bundle.sent += bundle.queued.values()  # after those of an unanswered attempt: their submitters still wait
         bundle.queued.clear()
         raw = self._mirror.get(key.resource, key.text)
         bundle.base = revision(raw)
@@ -236,7 +236,7 @@ class Writes:
             self._finish(asked, answer)
 
     def _bundle_refused(self, key: ObjectKey, bundle: _Bundle, error: ApiError) -> None:
-        """What waits behind it was decided on the assumption that this would be written (that somebody was admitted, say)."""
+        """Refuse the waiting changes, too: they were decided on the assumption that this patch succeeds (an admission, say)."""
         bundle.sent += bundle.queued.values()
         bundle.queued.clear()
         for asked in self._take_sent(key, bundle):
@@ -248,7 +248,7 @@ class Writes:
             del self._bundles[key]
         return [_Asked(key, bundle.base, entry.doubt, entry.waiting) for entry in sent]
 
-    # --- how a write ends ---
+    # --- results of writes ---
 
     def _begin(self, key: ObjectKey, *, doubt: bool) -> int:
         base = revision(self._mirror.get(key.resource, key.text))
@@ -271,7 +271,7 @@ class Writes:
         decides = not self._tracking.in_doubt(key)
         if newest is not None:
             self._mirror.upsert(key.resource, newest, decides=decides, assumed=doubt)
-        elif answer is not None and not is_object:  # the Status of a deletion that is complete
+        elif answer is not None and not is_object:  # the Status of a completed deletion
             self._mirror.remove(key.resource, key.text)
         elif doubt and decides:
             self._mirror.settle(key.resource, key.text)
@@ -281,7 +281,7 @@ class Writes:
             self._messages.tell(WriteResolved(owner, error, key))
 
     def _refused(self, asked: _Asked, error: ApiError) -> None:
-        """Read the object anew before anybody thinks again, so that nobody thinks again about the old one."""
+        """Read the object again before its submitters decide again, so that they see the current version."""
         if not isinstance(error, Conflict | AlreadyExists | NotFound):
             self._finish(asked, None, error)
             return
@@ -294,7 +294,7 @@ class Writes:
         self._finish(asked, answer, error)
 
     async def _overtaken(self, asked: _Asked) -> bool:
-        """The watch shows, now or in a moment, what we collided with: then nothing has to be read."""
+        """Whether the watch shows, now or in a moment, the change that the write collided with: then nothing has to be read."""
         for _ in range(WATCH_PATIENCE):
             if self._tracking.has_news(asked.key, asked.base):
                 return True
@@ -302,8 +302,8 @@ class Writes:
         return False
 
     async def _read_anew(self, asked: _Asked, refusal: ApiError) -> Json | None:
-        """The object as the server has it, however long that takes: a reservation that got through unheard holds quota, and
-        must not be taken for free. None where the watch was faster, or where it may not be read."""
+        """The object as stored in the server, retried until it can be read: a reservation whose answer was lost holds quota, and
+        must not count as free. None where the watch was faster, or where reading is forbidden."""
         key, backoff = asked.key, Backoff(FIRST_REREAD, LONGEST_REREAD)
         while not self._tracking.has_news(key, asked.base):
             try:

@@ -1,1 +1,1 @@
-"""Cluster to engine and back: a mirror of what the cluster says, plans that follow from it, a writer that carries them out."""
+"""Between cluster and engine: a mirror of the cluster, the plans that follow from it, and a writer that carries them out."""

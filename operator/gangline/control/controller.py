@@ -1,12 +1,11 @@
-"""The one loop: facts in, decisions out, plans carried out.
+"""The main loop: facts in, decisions out, plans carried out.
 
     reflectors ──▶ inbox ──▶ mirror ──Change──▶ engine.decide(now, room) ──Decision──▶ writer
                                │                                                        ▲
                                └──────── changed jobs ──▶ plan ──Step───────────────────┘
 
 The loop drives the operator's parts (`control.parts`), which are listed here. Everything runs on one event loop and takes no
-lock. A standby feeds its mirror and its engine like the leader, but decides and writes nothing.
-"""
+lock. A standby feeds its mirror and its engine like the leader, but decides and writes nothing."""
 
 from __future__ import annotations
 
@@ -65,7 +64,7 @@ def wall_millis() -> int:
 
 
 class MakeForecasting(Protocol):
-    """Makes the service that forecasts; None where this machine lacks what it takes."""
+    """Creates the forecasting service; None where this machine lacks the libraries."""
 
     def __call__(
         self,
@@ -104,7 +103,7 @@ class Controller:
         self._wake = asyncio.Event()
         leading = lambda: self.leading  # noqa: E731
 
-        # what all parts share: what is known, what is under way, who hears of what
+        # shared by all parts: messages, quarantine, the mirror, writes in flight
         self.messages = messages = Messages()
         self.quarantine = quarantine = Quarantine(
             lambda subject, obj, what: messages.tell(ObjectQuarantined(*subject, obj, what))
@@ -120,7 +119,7 @@ class Controller:
         owners = PodOwners(mirror)
         pods = PodIndex(engine.observe, mirror.pod_counts, owners=owners, messages=messages)
 
-        # what is done when gangs lose nodes
+        # recovery of gangs that lose nodes
         departed = DepartedWorkloads(
             mirror, pods, owners, writes.pending, engine.observe, now=now, quarantine=quarantine
         )
@@ -137,7 +136,7 @@ class Controller:
             quarantine=quarantine,
         )
 
-        # who is told what
+        # notifications
         outbox = Outbox(
             SecretReader(client).read,
             outcome=metrics.notified,
@@ -146,14 +145,14 @@ class Controller:
         self.notices = notices = Notices(mirror, outbox.put, now=now, messages=messages)
         Announcements(mirror, notices, recorder, messages, leading=leading)
 
-        # what is decided
+        # decisions
         decisions = Decisions(mirror, writes, engine, recoveries, notices, recorder, metrics, messages)
         self._deciding = Deciding(engine, decisions, writer, metrics, observe=self._observe, quarantine=quarantine)
         troubles = Troubles(mirror, decisions, recorder, quarantine, messages, leading=leading)
         if isinstance(engine, IsolatedEngine):
             engine.report = troubles.engine_fault
 
-        # what looks at running gangs, and ahead
+        # stall watch and forecasts
         self.stalls = stalls = StallWatch(
             mirror,
             writes,
@@ -167,7 +166,7 @@ class Controller:
             source=telemetry,
             quarantine=quarantine,
         )
-        #: how long workloads run, where that is kept
+        #: runtime forecasts, if enabled
         self.forecasting: Forecasting | None = None
         if forecasting is not None:
             wanted = lambda: self.leading and notices.wants("StartMoved")  # noqa: E731
@@ -175,34 +174,34 @@ class Controller:
                 mirror, writes, messages, wake=self.wake, knows_better=stalls.knows_better, wanted=wanted
             )
 
-        #: The operator's table of contents. In this order parts observe, settle, act and close: facts come before what is
-        #: concluded from them, decisions before the plans that carry them out, and what a part marks for another comes before it.
+        #: The operator's table of contents. Parts observe, settle, act and close in this order: facts come before the conclusions
+        #: from them, decisions before the plans that carry them out, and a part that marks objects for another comes before it.
         self.parts: tuple[Part, ...] = (
             # facts
-            ClusterFeed(writes, quarantine),  # everything but pods into the mirror, as far as it is news
-            PodFeed(pods, owners, quarantine, all_listed=mirror.know_pods),  # pods, each of a gang or a stranger's
-            departed,  # quota of Workloads that are gone while their pods run
+            ClusterFeed(writes, quarantine),  # feeds the mirror with everything but pods
+            PodFeed(pods, owners, quarantine, all_listed=mirror.know_pods),  # feeds the pod index
+            departed,  # quota of deleted Workloads whose pods still run
             # decisions
-            decisions,  # how each is carried out, and what is kept of it
-            self._deciding,  # the engine decides, and what it decided is carried out
+            decisions,  # state of decisions being carried out
+            self._deciding,  # lets the engine decide, and carries out its decisions
             # gangs that lose nodes, and jobs that stop: they mark jobs to be planned
-            UnhealthyNodes(mirror, pods, writes),  # `status.unhealthyNodes`, where Kubernetes mends
-            LeavingJobs(mirror, pods),  # jobs whose last pods go
+            UnhealthyNodes(mirror, pods, writes),  # `status.unhealthyNodes`, where Kubernetes recovers gangs
+            LeavingJobs(mirror, pods),  # jobs whose last pods end
             recoveries,  # lost pods replaced, gangs restarted or queued again
-            Fencing(mirror, pods, writer, recorder, mirror.recovery_for),  # pods that can't end
+            Fencing(mirror, pods, writer, recorder, mirror.recovery_for),  # pods that can't terminate
             # plans
             JobPlanning(mirror, pods, recoveries, writes, notices, recorder, wake=self.wake, quarantine=quarantine),
             UnownedWorkloads(mirror, pods, owners, departed, writes, quarantine),  # Workloads that no job plans for
-            # pods at gates, whose places follow from admissions
+            # gated pods, whose domains follow from admissions
             PodGates(mirror, pods, writes, writer, quarantine=quarantine),  # placed by topology
             DomainGates(mirror, pods, writer, engine),  # gangs that take whole domains
-            # what people see
+            # what users see
             QueueWrites(mirror, writes, writer, engine, now, fair=fair_sharing),  # statuses of queues and policies
-            notices,  # who is told what
-            outbox,  # and how it is delivered
+            notices,  # which notices go to whom
+            outbox,  # and their delivery
             stalls,  # gangs that hang
             LastWrites(writer),  # closed here: nothing is written any more
-            *([self.forecasting] if self.forecasting is not None else []),  # follows all facts, and learns from them
+            *([self.forecasting] if self.forecasting is not None else []),  # observes all facts, and learns from them
         )
         kinds = {kind for part in self.parts for kind in part.kinds}
         self._observers = {kind: [part for part in self.parts if kind in part.kinds] for kind in kinds}
@@ -210,7 +209,7 @@ class Controller:
     # --- in ---
 
     def sink(self, resource: Resource) -> Callable[[Event], None]:
-        """Where the reflector of `resource` tells what it sees."""
+        """Returns the function that receives the events of the reflector of `resource`."""
 
         def take(event: Event) -> None:
             self._inbox.append((resource, event))
@@ -219,7 +218,7 @@ class Controller:
         return take
 
     def wake(self) -> None:
-        """Something else than an event gives reason to decide."""
+        """Take another round, for a reason other than an event."""
         self._wake.set()
 
     def _observe(self, change: model.Change) -> None:
@@ -227,20 +226,20 @@ class Controller:
         self.messages.tell(FactObserved(change))
 
     def lead(self) -> None:
-        """From now on this process decides. Everything is planned once, whatever happened before."""
+        """Start leading: from now on this process decides. Everything is planned once, whatever happened before."""
         self.leading = True
         for part in self.parts:
             part.lead()
         self._wake.set()
 
     def retire(self) -> None:
-        """Decide nothing more; what was decided is still carried out."""
+        """Decide nothing more; earlier decisions are still carried out."""
         self.leading = False
 
     # --- the loop ---
 
     async def run(self) -> None:
-        """Runs until cancelled. An error about one object never stops the others, nor does one that nobody thought of."""
+        """Run until cancelled. No error about one object stops the others, not even an unexpected one."""
         while True:
             await self._attempt_to_wait(self._woken)
             self._wake.clear()
@@ -253,11 +252,11 @@ class Controller:
             await wait()
         except Exception:
             self.quarantine.failures["waiting", ""] += 1
-            log.exception("it is not known when to look again: in a second")
+            log.exception("the next wake-up is unknown: waiting a second")
             await asyncio.sleep(1.0)
 
     async def _woken(self) -> None:
-        """Returns when something has happened or is due, and what comes with it has arrived."""
+        """Returns when something has happened or is due, and the facts that belong to it have been gathered."""
         times = (self.engine.next_wakeup(self._now()), *(part.due for part in self.parts)) if self.leading else ()
         due = min((time for time in times if time is not None), default=None)
         soonest = 0.0 if self._deciding.room else LONGEST_ROUND
@@ -270,7 +269,7 @@ class Controller:
         await asyncio.sleep(self._deciding.gathering)
 
     def absorb(self) -> None:
-        """Take in everything that has arrived."""
+        """Process all events that have arrived."""
         while self._inbox:
             resource, event = self._inbox.popleft()
             if isinstance(event, Upsert):
@@ -286,12 +285,12 @@ class Controller:
             part.observe(resource, event)
 
     def act(self) -> None:
-        """Decide, and bring everything whose circumstances changed one step further."""
+        """Decide, and carry everything whose circumstances changed one step further."""
         for part in self.parts:
             self._attempt(part.name, partial(part.act, self._now()))
 
     def _attempt(self, name: str, work: Callable[[], None]) -> None:
-        """One part of a round. What it can't do is said, and the others do theirs."""
+        """Run one part's share of a round. An error is logged, and the other parts go on."""
         try:
             work()
         except Exception:

@@ -106,7 +106,7 @@ class Controller:
         # shared by all parts: messages, quarantine, the mirror, writes in flight
         self.messages = messages = Messages()
         self.quarantine = quarantine = Quarantine(
-            lambda subject, obj, what: messages.tell(ObjectQuarantined(*subject, obj, what))
+            lambda subject, obj, what: messages.publish(ObjectQuarantined(*subject, obj, what))
         )
         self.mirror = mirror = Mirror(
             self._observe,
@@ -140,7 +140,7 @@ class Controller:
         outbox = Outbox(
             SecretReader(client).read,
             outcome=metrics.notified,
-            complain=lambda to, why: messages.tell(DeliveryFailed(to.namespace, to.name, why)),
+            complain=lambda to, why: messages.publish(DeliveryFailed(to.namespace, to.name, why)),
         )
         self.notices = notices = Notices(mirror, outbox.put, now=now, messages=messages)
         Announcements(mirror, notices, recorder, messages, leading=leading)
@@ -223,7 +223,7 @@ class Controller:
 
     def _observe(self, change: model.Change) -> None:
         self.engine.observe(change)
-        self.messages.tell(FactObserved(change))
+        self.messages.publish(FactObserved(change))
 
     def lead(self) -> None:
         """Start leading: from now on this process decides. Everything is planned once, whatever happened before."""

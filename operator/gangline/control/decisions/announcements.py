@@ -34,13 +34,13 @@ class Announcements:
         messages.subscribe(DeliveryFailed, self._delivery_failed)
 
     def _recovered(self, message: Recovered) -> None:
-        self._notices.tell("Swapped", message.workload, message.text)
+        self._notices.notify("Swapped", message.workload, message.text)
 
     def _start_foreseen(self, message: StartForeseen) -> None:
         """Notify users who were given another expected start."""
         raw = self._mirror.get(kube.WORKLOADS, message.workload)
         if raw is not None and self._leading():
-            self._notices.expects(raw, message.start.p50, message.start.because)
+            self._notices.start_expected(raw, message.start.p50, message.start.because)
 
     def _start_moved(self, message: StartMoved) -> None:
         self._recorder.record(message.workload, "Normal", "StartMoved", message.text)

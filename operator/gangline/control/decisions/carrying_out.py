@@ -90,9 +90,9 @@ class Decisions(Part):
         self._pending_written.pop(decision.workload, None)
         raw = self._mirror.get(kube.WORKLOADS, decision.workload)
         change = status_changes.admit(decision, pods_follow=raw is not None and self._mirror.job_of(raw) is not None)
-        self._assume(decision, "admission", change, Priority.ADMISSION, self._tell_admitted)
+        self._assume(decision, "admission", change, Priority.ADMISSION, self._report_admitted)
 
-    def _tell_admitted(self, decision: model.Admit, before: Json, after: Json) -> None:
+    def _report_admitted(self, decision: model.Admit, before: Json, after: Json) -> None:
         queue = decision.admission.cluster_queue
         waited = max(0, decision.at - _queued_since(before)) // 1000
         reserved = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}s"
@@ -101,7 +101,7 @@ class Decisions(Part):
             self._recorder.record(
                 after, "Normal", "Admitted", f"Admitted by ClusterQueue {queue}, wait time since reservation was 0s"
             )
-            self._notices.tell("Admitted", after, f"Admitted by ClusterQueue {queue} after a wait of {waited}s")
+            self._notices.notify("Admitted", after, f"Admitted by ClusterQueue {queue} after a wait of {waited}s")
             self._notices.forget(decision.workload)
         self._metrics.reserved(queue, waited, admitted=decision.admitted)
 
@@ -109,9 +109,11 @@ class Decisions(Part):
         self._assume(decision, "admission", status_changes.ask_checks(decision), Priority.ADMISSION, lambda *_: None)
 
     def _complete_admission(self, decision: model.CompleteAdmission) -> None:
-        self._assume(decision, "admission", status_changes.complete_admission, Priority.ADMISSION, self._tell_completed)
+        self._assume(
+            decision, "admission", status_changes.complete_admission, Priority.ADMISSION, self._report_completed
+        )
 
-    def _tell_completed(self, decision: model.CompleteAdmission, before: Json, after: Json) -> None:
+    def _report_completed(self, decision: model.CompleteAdmission, before: Json, after: Json) -> None:
         queue = after["status"]["admission"]["clusterQueue"]
         reserved = condition_of(after, names.QUOTA_RESERVED) or {}
         admitted = condition_of(after, names.ADMITTED) or {}
@@ -119,7 +121,7 @@ class Decisions(Part):
         self._recorder.record(
             after, "Normal", "Admitted", f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s"
         )
-        self._notices.tell(
+        self._notices.notify(
             "Admitted", after, f"Admitted by ClusterQueue {queue}, {waited}s after its quota was reserved"
         )
         self._metrics.admitted(queue, waited)
@@ -131,10 +133,10 @@ class Decisions(Part):
     # --- eviction ---
 
     def _preempt(self, decision: model.Preempt) -> None:
-        self._assume(decision, "evict", status_changes.preempt(decision), Priority.LIFECYCLE, self._tell_preempted)
+        self._assume(decision, "evict", status_changes.preempt(decision), Priority.LIFECYCLE, self._report_preempted)
         self._release_unowned(decision.workload)
 
-    def _tell_preempted(self, decision: model.Preempt, before: Json, after: Json) -> None:
+    def _report_preempted(self, decision: model.Preempt, before: Json, after: Json) -> None:
         self._recorder.record(after, "Normal", "EvictedDueToPreempted", decision.message)
         self._recorder.record(after, "Normal", "Preempted", decision.message)
         preemptor = self._mirror.get(kube.WORKLOADS, decision.by)
@@ -142,7 +144,7 @@ class Decisions(Part):
             self._recorder.record(
                 preemptor, "Normal", "PreemptedWorkload", f"Preempted {decision.workload} ({decision.reason})"
             )
-        self._notices.tell("Preempted", after, f"{decision.message}. Its pods have {grace_of(after)}s to stop")
+        self._notices.notify("Preempted", after, f"{decision.message}. Its pods have {grace_of(after)}s to stop")
         self._metrics.evicted(after, "Preempted")
 
     def _evict(self, decision: model.Evict) -> None:
@@ -156,7 +158,7 @@ class Decisions(Part):
     def _write_eviction(self, decision: model.Evict) -> None:
         """Write an eviction that is not a preemption."""
         change = status_changes.evict(decision)
-        self._assume(decision, "evict", change, Priority.LIFECYCLE, self._tell_evicted)
+        self._assume(decision, "evict", change, Priority.LIFECYCLE, self._report_evicted)
         self._release_unowned(decision.workload)
 
     def _deactivate(self, decision: model.Evict) -> None:
@@ -167,7 +169,7 @@ class Decisions(Part):
         meta = workload["metadata"]
 
         def inactive(_: Json | None) -> None:
-            self._assume(decision, "evict", status_changes.evict(decision), Priority.LIFECYCLE, self._tell_evicted)
+            self._assume(decision, "evict", status_changes.evict(decision), Priority.LIFECYCLE, self._report_evicted)
             self._release_unowned(decision.workload)
 
         self._writes.send(
@@ -180,12 +182,12 @@ class Decisions(Part):
             failed=lambda _: self._engine.observe(model.WriteFailed(decision.workload)),
         )
 
-    def _tell_evicted(self, decision: model.Evict, before: Json, after: Json) -> None:
+    def _report_evicted(self, decision: model.Evict, before: Json, after: Json) -> None:
         reason = f"EvictedDueTo{decision.reason}" + (
             f"DueTo{decision.underlying_cause}" if decision.underlying_cause else ""
         )
         self._recorder.record(after, "Normal", reason, decision.message)
-        self._notices.tell("Evicted", after, decision.message)
+        self._notices.notify("Evicted", after, decision.message)
         self._metrics.evicted(after, decision.reason, decision.underlying_cause)
         if decision.underlying_cause == "MaximumExecutionTimeExceeded":
             self._metrics.overrun("Limit")
@@ -216,7 +218,7 @@ class Decisions(Part):
             if answer is not None:
                 self._recorder.record(answer, "Warning", decision.reason, f"It {decision.message}")
                 self._metrics.overrun(state)
-                self._notices.tell("Overrun", answer, f"It {decision.message}")
+                self._notices.notify("Overrun", answer, f"It {decision.message}")
 
         change = status_changes.overrun(state, f"It {decision.message}")
         self._writes.change(decision.about, "overrun", change, priority=Priority.LIFECYCLE, done=written)
@@ -229,11 +231,11 @@ class Decisions(Part):
     def _report_pending(self, decision: model.ReportPending) -> None:
         explanation = decision.explanation
 
-        def tell(answer: Json | None) -> None:
+        def report(answer: Json | None) -> None:
             if answer is not None:
                 self._recorder.record(answer, "Warning", explanation.reason, explanation.message)
 
-        self._explain(decision.workload, status_changes.pending(explanation), tell)
+        self._explain(decision.workload, status_changes.pending(explanation), report)
 
     def misconfigured(self, workload: str, message: str) -> None:
         """Explain in a condition that a Workload cannot be read and is not admitted; the message names the field."""
@@ -261,7 +263,7 @@ class Decisions(Part):
         slot: str,
         change: status_changes.Change,
         priority: Priority,
-        tell: Any,
+        report: Any,
     ) -> None:
         """Write a status change that the engine assumes already; if the write fails, the engine is informed and decides again."""
         key: str = decision.workload
@@ -272,7 +274,7 @@ class Decisions(Part):
 
         def done(answer: Json | None) -> None:
             if answer is not None:
-                tell(decision, before, answer)
+                report(decision, before, answer)
 
         self._writes.change(
             key,

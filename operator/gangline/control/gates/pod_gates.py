@@ -131,14 +131,16 @@ def places(
     numbered = all(number is not None and number < len(domain_by_rank) for number in ranks) and len(set(ranks)) == len(
         ranks
     )
-    if numbered and all(_seat(pod, selectors) == domain_by_rank[rank(pod) or 0] for pod in living if not gated(pod)):
+    if numbered and all(
+        _domain_of(pod, selectors) == domain_by_rank[rank(pod) or 0] for pod in living if not gated(pod)
+    ):
         return [(pod, selectors[domain_by_rank[rank(pod) or 0]]) for pod in waiting]
-    taken = Counter(_seat(pod, selectors) for pod in living if not gated(pod))
+    taken = Counter(_domain_of(pod, selectors) for pod in living if not gated(pod))
     free = [number for number in range(len(selectors)) for _ in range(topology.domains[number].count - taken[number])]
     return [(pod, selectors[number]) for pod, number in zip(waiting, free, strict=False)]
 
 
-def _seat(pod: Json, selectors: Sequence[Selector]) -> int | None:
+def _domain_of(pod: Json, selectors: Sequence[Selector]) -> int | None:
     """The number of the domain that a pod was assigned to."""
     chosen = pod["spec"].get("nodeSelector") or {}
     return next((number for number, selector in enumerate(selectors) if selector.items() <= chosen.items()), None)

@@ -34,7 +34,7 @@ class Quarantine:
     report: Report
     #: stage and kind -> how many attempts failed
     failures: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
-    _troubles: dict[Subject, dict[str, str]] = field(default_factory=dict[Subject, dict[str, str]])
+    _errors: dict[Subject, dict[str, str]] = field(default_factory=dict[Subject, dict[str, str]])
 
     def attempt(
         self, stage: str, resource: Resource, key: str, work: Callable[[], object], obj: Json | None = None
@@ -45,7 +45,7 @@ class Quarantine:
         except Exception as error:
             self.note(stage, resource, key, error, obj)
             return False
-        if self._troubles:
+        if self._errors:
             self._recovered(stage, (resource, key))
         return True
 
@@ -53,12 +53,12 @@ class Quarantine:
         """Record an error of this object. The same error is reported once."""
         self.failures[stage, resource.kind] += 1
         what = describe(error)
-        troubles = self._troubles.setdefault((resource, key), {})
-        if troubles.get(stage) == what:
+        errors = self._errors.setdefault((resource, key), {})
+        if errors.get(stage) == what:
             return
-        troubles[stage] = what
-        while len(self._troubles) > MOST:
-            del self._troubles[next(iter(self._troubles))]
+        errors[stage] = what
+        while len(self._errors) > MOST:
+            del self._errors[next(iter(self._errors))]
         log.error("%s %s is quarantined: %s failed: %s\n%s", resource.kind, key, stage, what, _where(error))
         try:
             self.report((resource, key), obj, what)
@@ -71,20 +71,20 @@ class Quarantine:
         self.note("reading it", resource, key_of(obj), error, obj)
 
     def _recovered(self, stage: str, subject: Subject) -> None:
-        troubles = self._troubles.get(subject)
-        if troubles is not None and troubles.pop(stage, None) is not None and not troubles:
-            del self._troubles[subject]
+        errors = self._errors.get(subject)
+        if errors is not None and errors.pop(stage, None) is not None and not errors:
+            del self._errors[subject]
 
     def forget(self, resource: Resource, key: str) -> None:
         """Forget a deleted object."""
-        self._troubles.pop((resource, key), None)
+        self._errors.pop((resource, key), None)
 
     def count(self) -> Mapping[tuple[str, ...], float]:
         """Kind -> number of objects in quarantine."""
-        return Counter((resource.kind,) for resource, _ in self._troubles)
+        return Counter((resource.kind,) for resource, _ in self._errors)
 
     def __contains__(self, subject: Subject) -> bool:
-        return subject in self._troubles
+        return subject in self._errors
 
 
 def _where(error: Exception) -> str:

@@ -42,7 +42,7 @@ def without_nulls(value: Any) -> Any:
     return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _has_owner_to_come(job: Json) -> bool:
+def _has_managed_controller(job: Json) -> bool:
     """Whether the controller of `job` is of a watched kind."""
     ref = controller_of(job)
     return ref is not None and kind_of(ref["apiVersion"], ref["kind"]) is not None
@@ -123,7 +123,7 @@ class Mirror:
         if decides:
             self._read(resource, key, obj, assumed=assumed)
         if old is not None and resource == kube.WORKLOADS and _has_finished(obj) and not _has_finished(old):
-            self.messages.tell(WorkloadDeparted(old))
+            self.messages.publish(WorkloadDeparted(old))
         self._mark(resource, key, obj)
 
     def remove(self, resource: Resource, key: str) -> None:
@@ -136,7 +136,7 @@ class Mirror:
             self._values.pop(key, None) if resource == kube.WORKLOADS else None
             self.observe(model.Gone(READERS[resource][0], key))
         if resource == kube.WORKLOADS:
-            self.messages.tell(WorkloadDeparted(old))
+            self.messages.publish(WorkloadDeparted(old))
 
     def know_pods(self) -> None:
         """All pods are known: flavors with a topology may be used."""
@@ -310,7 +310,7 @@ class Mirror:
         for _ in range(10):
             ref = self.owner_of(job)
             if ref is None:
-                return _has_owner_to_come(job) and controller_uid(job) not in self._by_uid
+                return _has_managed_controller(job) and controller_uid(job) not in self._by_uid
             owner = self.objects[ref[0]][ref[1]]
             if not owners.creates(owner, job):
                 return False  # the owner reference is not genuine

@@ -83,7 +83,7 @@ class PodIndex:
             self._at_domain_gate.pop(key, None)
         self._take(key, pod if workload is not None else None)
         if pod is not None and pod.workload and pod.progress:
-            self._messages.tell(PodReported(pod))
+            self._messages.publish(PodReported(pod))
         if pod is not None and pod.workload and pod.placed:
             manifest["metadata"].pop("managedFields", None)
             self._foreign.remove(key)  # the pod may have arrived before its owners

@@ -74,11 +74,11 @@ class PodOwners:
     def _is_proof(self, pod: Json, claimed: str) -> bool:
         workload = self.mirror.get(kube.WORKLOADS, claimed)
         owner = controller_uid(workload) if workload is not None else None
-        if owner is None or not self._made_by_its_job(pod):
+        if owner is None or not self._is_selected_by_its_job(pod):
             return False
         return owner in self.mirror.controllers_of(pod)
 
-    def _made_by_its_job(self, pod: Json) -> bool:
+    def _is_selected_by_its_job(self, pod: Json) -> bool:
         """Whether the pod's Job selects it: a Job counts and deletes only pods that its selector selects, whatever their owner
         references."""
         ref = self.mirror.owner_of(pod)

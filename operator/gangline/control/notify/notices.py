@@ -108,13 +108,13 @@ class Notices(Part):
         if isinstance(event, Removed):
             self.forget(event.key)
 
-    def tell(self, kind: str, workload: Json, text: str) -> None:
+    def notify(self, kind: str, workload: Json, text: str) -> None:
         """Notify every receiver of the workload's queue. Never blocks, never raises for user-written text."""
         for receiver, terms, _ in self._audience(kind, workload):
             queue = self._queue_of(workload)
             self._deliver(receiver, terms, Notice(kind, queue, self._subject(workload), _cut(text), self._now()))
 
-    def expects(self, workload: Json, start: Millis, because: str = "") -> None:
+    def start_expected(self, workload: Json, start: Millis, because: str = "") -> None:
         """Report an expected start where it is far from the one reported last."""
         texts: list[str] = []
         for receiver, terms, rule in self._audience("StartMoved", workload):
@@ -128,7 +128,7 @@ class Notices(Part):
             notice = Notice("StartMoved", self._queue_of(workload), self._subject(workload), texts[-1], self._now())
             self._deliver(receiver, terms, notice)
         if texts:
-            self._messages.tell(StartMoved(workload, texts[0]))
+            self._messages.publish(StartMoved(workload, texts[0]))
 
     def _moved(self, known: Millis, start: Millis, because: str) -> str:
         text = f"{'later' if start > known else 'earlier'} by {_minutes(abs(start - known))}: now expected in "
@@ -151,8 +151,8 @@ class Notices(Part):
         rules = self._rules(workload)
         if not any(kind in rule.get("events", ()) for rule in rules):
             return
-        wish = self._annotation(workload, names.NOTIFY)
-        if wish.lower() in NOTHING or (wish and kind not in wish.replace(",", " ").split()):
+        choice = self._annotation(workload, names.NOTIFY)
+        if choice.lower() in NOTHING or (choice and kind not in choice.replace(",", " ").split()):
             return
         address = self._annotation(workload, names.NOTIFY_TO)
         to = address if ADDRESS.fullmatch(address) else ""

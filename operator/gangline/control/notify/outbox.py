@@ -34,7 +34,7 @@ MOST_TIME: Final = 60.0
 #: seconds for which the content of a Secret is cached
 SECRET_AGE: Final = 60.0
 #: how long waiting notices may take at shutdown, in seconds
-FAREWELL: Final = 3.0
+CLOSE_WITHIN: Final = 3.0
 #: messages that are delivered at the same time, over all receivers
 THREADS: Final = 2
 HOUR: Final = 3600.0
@@ -109,7 +109,7 @@ class Outbox(Part):
         if box.task is None:
             box.task = asyncio.get_running_loop().create_task(self._serve(receiver, box))
 
-    async def close(self, patience: float = FAREWELL) -> None:
+    async def close(self, patience: float = CLOSE_WITHIN) -> None:
         """Send waiting notices without further delay, for at most `patience` seconds; the rest is dropped."""
         self._closing.set()
         tasks = [box.task for box in self._boxes.values() if box.task is not None]

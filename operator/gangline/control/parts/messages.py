@@ -1,6 +1,6 @@
 """Messages between parts: frozen dataclasses, and a synchronous dispatcher.
 
-A message states what has happened, or what its sender wants done. The sender does not know the listeners. `tell` returns when
+A message states what has happened, or what its sender wants done. The sender does not know the listeners. `publish` returns when
 every listener has returned; an exception of a listener reaches the sender."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Messages:
     def subscribe(self, kind: type[M], listener: Callable[[M], None]) -> None:
         self._listeners.setdefault(kind, []).append(listener)
 
-    def tell(self, message: object) -> None:
+    def publish(self, message: object) -> None:
         for listener in self._listeners.get(type(message), ()):
             listener(message)
 

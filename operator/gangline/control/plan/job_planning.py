@@ -153,7 +153,7 @@ class JobPlanning(Part):
     def _finished(self, workload: Json | None) -> None:
         row = condition_of(workload, names.FINISHED) if workload is not None else None
         if workload is not None and row is not None:
-            self._notices.tell("Finished" if row["reason"] == "Succeeded" else "Failed", workload, row["message"])
+            self._notices.notify("Finished" if row["reason"] == "Succeeded" else "Failed", workload, row["message"])
 
     # --- results of writes ---
 

@@ -34,12 +34,12 @@ OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 #: a node that is not ready for less than this may come back in a moment, in milliseconds
 PATIENCE: Final = 2_000
 #: where the policy allows force deletion, a pod gets this much beyond its grace period, in milliseconds
-MERCY: Final = 2_000
+EXTRA_GRACE: Final = 2_000
 #: a step that was not possible is tried again after this, in milliseconds
 RETRY: Final = 1_000
 TRACKING_FINALIZER: Final = "batch.kubernetes.io/job-tracking"
 #: the labels by which a gang, its Jobs and its Service find their pods
-_TIES: Final = (
+_GANG_LABELS: Final = (
     *("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"),
     *("jobset.sigs.k8s.io/job-key", "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/jobset-uid"),
     *(names.GPUJOB_LABEL, names.PODSET, names.TAS_LABEL),
@@ -83,7 +83,7 @@ def left_behind(pod: Pod) -> Json:
             "uid": pod.uid,
             "ownerReferences": None,
             "finalizers": rest or None,
-            "labels": dict.fromkeys(_TIES),
+            "labels": dict.fromkeys(_GANG_LABELS),
             "annotations": {
                 names.WORKLOAD_ANNOTATION: None,
                 names.EXCLUSIVE_TOPOLOGY: None,  # JobSet makes other pods follow every pod that has this annotation
@@ -148,7 +148,7 @@ class Fencing(Part):
                 self._delete(pod, key, certain)
                 yield now + RETRY
             elif policy.force_delete:
-                over = pod.due + MERCY
+                over = pod.due + EXTRA_GRACE
                 if over <= now:
                     self._delete(pod, key, "by consent of the queue's policy")
                 yield max(over, now + RETRY)

@@ -138,7 +138,7 @@ class Recoveries(Part):
         self._begin(decision.workload, swap, decision.message, doubt=True, then=lambda: self._evict(decision))
 
     def _evict(self, decision: model.Evict) -> None:
-        self._messages.tell(EvictionWanted(decision))
+        self._messages.publish(EvictionWanted(decision))
 
     def _swap(self, workload: str, how: str, cause: str, lost: tuple[str, ...], detected: int, at: int) -> Swap:
         nodes = {pod.node for pod in self._pods.of(workload) if pod.node and pod.alive}
@@ -330,7 +330,7 @@ class Recoveries(Part):
                 return
             message = describe(closed)
             self._recorder.record(answer, "Normal", "Recovered", message)
-            self._messages.tell(Recovered(answer, message))
+            self._messages.publish(Recovered(answer, message))
             self._writes.change(workload, SLOT, _recovered(closed), priority=Priority.STATUS)
             queue = (answer["status"].get("admission") or {}).get("clusterQueue", "")
             self._metrics.recovered(queue, closed.stages())

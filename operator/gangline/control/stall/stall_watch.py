@@ -231,7 +231,7 @@ class StallWatch(Part):
                 del self._runs[key]
                 if run.estimate is not None:
                     self._observe(model.Gone(model.RuntimeForecast, key))
-                    self._messages.tell(OwnPaceEnded(key))
+                    self._messages.publish(OwnPaceEnded(key))
         horizon = self._now() - 3_600_000
         for key in [key for key, seen in self._telemetry.items() if seen.at < horizon]:
             del self._telemetry[key]
@@ -309,7 +309,7 @@ class StallWatch(Part):
                 return
             self._recorder.record(answer, "Warning", "Stalled", message)
             self._metrics.stalled(action)
-            self._notices.tell("Stalled", answer, message)
+            self._notices.notify("Stalled", answer, message)
             if restart is not None:
                 self._writes.send(*restart, priority=Priority.START_STOP, slot="restart")
 
@@ -342,7 +342,7 @@ class StallWatch(Part):
         def done(answer: Json | None) -> None:
             if answer is not None:
                 self._recorder.record(answer, "Warning", "IdleGPUs", message)
-                self._notices.tell("Idle", answer, message)
+                self._notices.notify("Idle", answer, message)
 
         change = status_changes.stalled(False, status_changes.IDLE, message)
         self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE, done=done)

@@ -214,8 +214,8 @@ class Writer:
         return len(self._ready)
 
     def _drained(self, least: Priority) -> bool:
-        under_way = len(self._tasks) - (self._low_in_flight if least < _LOW else 0)
-        if under_way or self._pump_due:
+        in_flight = len(self._tasks) - (self._low_in_flight if least < _LOW else 0)
+        if in_flight or self._pump_due:
             return False
         now = time.monotonic()
         return not any(

@@ -278,7 +278,7 @@ class Writes:
         for owner, done, _ in asked.waiting:
             if error is None and done is not None:
                 done(answer if is_object else None)
-            self._messages.tell(WriteResolved(owner, error, key))
+            self._messages.publish(WriteResolved(owner, error, key))
 
     def _refused(self, asked: _Asked, error: ApiError) -> None:
         """Read the object again before its submitters decide again, so that they see the current version."""

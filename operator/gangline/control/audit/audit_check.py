@@ -47,9 +47,8 @@ class Outcome:
     #: ClusterQueue -> cause -> seconds
     head_delay: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
     heads: list[HeadStart] = field(default_factory=list[HeadStart])  # the latest heads that started from a reservation
-    revoke: dict[str, str] = field(
-        default_factory=dict[str, str]
-    )  # ClusterQueue -> its policy on revoking backfilled workloads
+    #: ClusterQueue -> its policy on revoking backfilled workloads
+    revoke: dict[str, str] = field(default_factory=dict[str, str])
     unreadable: int = 0  # lines; a killed process leaves at most one
     partial: bool = False  # the record begins in the middle of a run
     gaps: int = (

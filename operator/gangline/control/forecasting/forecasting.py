@@ -334,7 +334,7 @@ class Forecasting(Part):
             self._recorder.record(policy, kind, reason, verdict.reason)
 
 
-# --- for the API --------------------------------------------------------------------------------------------------------
+# --- for the API ------------------------------------------------------------------------------------------------------
 
 
 def as_json(forecasts: Forecasts) -> Json:

@@ -176,9 +176,7 @@ class Mirror:
             except Exception as error:
                 self.complain(self.policy_of(obj) or obj, error)
         if isinstance(item, model.Workload):
-            if (
-                not assumed and self._values.get(key) == item
-            ):  # only a label or a message changed: nothing that affects decisions
+            if not assumed and self._values.get(key) == item:  # nothing changed that affects decisions
                 return
             self._values[key] = item
         self.observe(model.Put(item))

@@ -214,7 +214,7 @@ class Outbox(Part):
         for notice in batch:
             self._outcome(notice.kind, outcome)
 
-    # --- addresses ----------------------------------------------------------------------------------------------------------
+    # --- addresses ----------------------------------------------------------------------------------------------------
 
     async def _urls(self, receiver: Receiver) -> list[str]:
         try:

@@ -47,9 +47,7 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
         if lookups.progress_url:
             where = f"{meta['namespace']}/{meta['name']}/{meta['uid']}"
             annotations[names.PROGRESS_URL] = f"{lookups.progress_url}/progress/{where}"
-        labels = {
-            key: value for key, value in labels.items() if len(value) <= 63
-        }  # a longer name is not a valid label value
+        labels = {key: value for key, value in labels.items() if len(value) <= 63}  # longer values are invalid
         placed = "topologyAssignment" in assignment or "delayedTopologyRequest" in assignment
         if placed:
             labels[names.TAS_LABEL] = "true"

@@ -102,9 +102,8 @@ def registry(
     async def _(**_: Any) -> None:
         await startup()
 
-    @kopf.on.cleanup(
-        registry=handlers, id="cleanup", errors=kopf.ErrorsMode.PERMANENT
-    )  # otherwise it is repeated forever
+    # without PERMANENT a failing cleanup would be repeated forever
+    @kopf.on.cleanup(registry=handlers, id="cleanup", errors=kopf.ErrorsMode.PERMANENT)
     async def _(**_: Any) -> None:
         await cleanup()
 

@@ -178,9 +178,7 @@ class Elector:
             logger.warning("lease %s/%s: %s", self._namespace, self._name, error)
             self._lease = None
             return False
-        except (
-            ApiError
-        ) as error:  # if the write succeeded but its answer was lost, the next write conflicts, and we read again
+        except ApiError as error:  # if the write succeeded all the same, the next one conflicts, and we read again
             logger.warning("lease %s/%s: %s", self._namespace, self._name, error)
             return False
         self._renewed_at = sent_at

@@ -139,7 +139,7 @@ class AggregatedApi:
             log.warning("%s is not served: %s", discovery.GROUP, trouble)
         self._trouble = trouble
 
-    # --- requests -----------------------------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------------------
 
     def app(self) -> web.Application:
         app = web.Application(middlewares=[_status, self._authenticate])

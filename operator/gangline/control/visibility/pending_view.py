@@ -121,7 +121,7 @@ class Visibility:
     def _answer(self, body: Json, status: int = 200) -> web.Response:
         return as_response({"cluster": self._controller.mirror.cluster_id(), **body}, status)
 
-    # --- pending workloads ------------------------------------------------------------------------------------------------
+    # --- pending workloads --------------------------------------------------------------------------------------------
 
     async def pending(self, queue: str, namespace: str, page: Page) -> list[Json]:
         """The pending workloads of a ClusterQueue (no `namespace`) or a LocalQueue, in queue order. Raises NoQueueError."""

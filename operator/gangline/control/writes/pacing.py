@@ -12,6 +12,10 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import TypeGuard
+
+from gangline.kube.errors import ApiError, TooManyRequests, Unavailable
+from gangline.kube.resources import Json
 
 SMOOTHING = 0.1
 FIRST_HOLD = 0.1
@@ -83,6 +87,15 @@ class Pace:
             self._spared_until = now + min(LONGEST_PAUSE, self.latency * self.strain)
         return self._spared_until
 
+    def adapt(self, now: float, seconds: float, outcome: Json | ApiError) -> None:
+        """Adapt to the outcome of a write that took `seconds`."""
+        if isinstance(outcome, Unavailable) and outcome.timeout:
+            self.timed_out(now)
+        elif refuses(outcome):
+            self.refused(now, outcome.retry_after)
+        else:
+            self.answered(now, seconds)
+
     def answered(self, now: float, seconds: float) -> None:
         """The server processed a write, with whatever result."""
         self.latency += (seconds - self.latency) * (SMOOTHING if self.latency else 1.0)
@@ -121,3 +134,10 @@ class Pace:
         if now - self._cut_at >= self.latency:  # once per round trip: the effect of the last cut must show first
             self._cut_at = now
             self.limit = max(float(self.least), self.limit * factor)
+
+
+def refuses(outcome: Json | ApiError) -> TypeGuard[ApiError]:
+    """Whether the server accepts no writes at all now."""
+    if isinstance(outcome, Unavailable):
+        return outcome.status in (0, 503) and not outcome.timeout
+    return isinstance(outcome, TooManyRequests)

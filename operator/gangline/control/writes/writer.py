@@ -22,13 +22,13 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Self, TypeGuard, cast
+from typing import Any, Self, cast
 
 from gangline.control.writes.crash_points import FaultHook
+from gangline.control.writes.lanes import Lane, WaitingWrite
 from gangline.control.writes.outgoing import Priority, Write
-from gangline.control.writes.pacing import Pace
-from gangline.kube.client import ApiClient, ApiError, Body, Invalid, Json, ObjectKey, TooManyRequests, Unavailable
+from gangline.control.writes.pacing import Pace, refuses
+from gangline.kube.client import ApiClient, ApiError, Body, Invalid, Json, ObjectKey
 
 logger = logging.getLogger(__name__)
 
@@ -41,41 +41,6 @@ _LOW = int(Priority.STATUS)
 #: Of the low priorities, every so many-th turn goes to the oldest write, whatever its priority: on a server that is strained for
 #: hours, queue statuses alone would block pending reasons and events forever.
 _TURNS = 4
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """A waiting write: `rank` and `not_before` are the most urgent of all writes that it replaced."""
-
-    write: Write
-    slot: str
-    age: int
-    rank: int
-    not_before: float
-    retry_at: float = 0.0
-    failures: int = 0
-    #: urgent and ready to be sent: counted by `Writer.urgent`
-    counted: bool = False
-    #: in no heap: its turn came while another write of its object was in the way
-    parked: bool = False
-
-    @property
-    def due(self) -> float:
-        return max(self.not_before, self.retry_at)
-
-
-@dataclass(slots=True)
-class _Lane:
-    """The writes of one object."""
-
-    waiting: dict[str, _Waiting] = field(default_factory=dict[str, _Waiting])
-    busy: _Waiting | None = None
-
-    def blocked(self, item: _Waiting) -> bool:
-        """Whether this write must wait for another write of the same object."""
-        if self.busy is not None:
-            return True
-        return item.write.verb != "create" and any(other.write.verb == "create" for other in self.waiting.values())
 
 
 class Writer:
@@ -100,12 +65,11 @@ class Writer:
         self._timeout = timeout
         self._gate = gate
         self._fault = fault or FaultHook.from_environment()
-        self._lanes: dict[ObjectKey, _Lane] = {}
-        self._ready: list[tuple[int, int, int, _Waiting]] = []  # rank, age, ticket
-        self._timed: list[tuple[float, int, _Waiting]] = []  # due, ticket
-        self._low_by_age: list[
-            tuple[int, int, _Waiting]
-        ] = []  # age, ticket: the writes in `_ready` with a low priority
+        self._lanes: dict[ObjectKey, Lane] = {}
+        self._ready: list[tuple[int, int, int, WaitingWrite]] = []  # rank, age, ticket
+        self._timed: list[tuple[float, int, WaitingWrite]] = []  # due, ticket
+        #: age, ticket: the writes in `_ready` with a low priority
+        self._low_by_age: list[tuple[int, int, WaitingWrite]] = []
         self._low_turns = 0
         self._tickets = itertools.count()  # so that comparing never reaches the item
         self._tasks: set[asyncio.Task[None]] = set()
@@ -125,19 +89,19 @@ class Writer:
         self.abort()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # --- interface ----------------------------------------------------------------------------------------------------------
+    # --- interface ----------------------------------------------------------------------------------------------------
 
     def submit(self, write: Write) -> None:
         """Queue a write, to be sent when its turn comes. After `abort()` it is dropped."""
         if self._closed:
             self._count(write, "aborted")
             return
-        lane = self._lanes.setdefault(write.key, _Lane())
+        lane = self._lanes.setdefault(write.key, Lane())
         slot = write.slot or write.verb
         item = lane.waiting.get(slot)
         if item is None:
             self._age += 1
-            item = _Waiting(write, slot, self._age, int(write.priority), write.not_before)
+            item = WaitingWrite(write, slot, self._age, int(write.priority), write.not_before)
             lane.waiting[slot] = item
             self._enqueue(item)
             return
@@ -224,14 +188,14 @@ class Writer:
             for item in lane.waiting.values()
         )
 
-    def _count_urgent(self, item: _Waiting, *, ready: bool) -> None:
+    def _count_urgent(self, item: WaitingWrite, *, ready: bool) -> None:
         counts = ready and item.rank < _LOW
         self._urgent += counts - item.counted
         item.counted = counts
 
-    # --- scheduling ---------------------------------------------------------------------------------------------------------
+    # --- scheduling ---------------------------------------------------------------------------------------------------
 
-    def _enqueue(self, item: _Waiting) -> None:
+    def _enqueue(self, item: WaitingWrite) -> None:
         """Put the item into the heap it belongs to. Entries that have become stale there are skipped when they come up."""
         item.parked = False
         if item.due > time.monotonic():
@@ -241,7 +205,7 @@ class Writer:
             self._make_ready(item)
         self._pump_soon()
 
-    def _make_ready(self, item: _Waiting) -> None:
+    def _make_ready(self, item: WaitingWrite) -> None:
         heapq.heappush(self._ready, (item.rank, item.age, next(self._tickets), item))
         self._count_urgent(item, ready=True)
         if item.rank >= _LOW:
@@ -278,7 +242,7 @@ class Writer:
         self._set_alarm(now, gate_open)
         self._progress.set()
 
-    def _lane_of(self, item: _Waiting) -> _Lane | None:
+    def _lane_of(self, item: WaitingWrite) -> Lane | None:
         """The lane where the item waits; None if it was sent, replaced or discarded, and only a heap still has an entry."""
         lane = self._lanes.get(item.write.key)
         return lane if lane is not None and lane.waiting.get(item.slot) is item else None
@@ -318,7 +282,7 @@ class Writer:
         self._timer = None
         self._pump()
 
-    def _start(self, lane: _Lane, item: _Waiting) -> None:
+    def _start(self, lane: Lane, item: WaitingWrite) -> None:
         self._count_urgent(item, ready=False)
         if lane.blocked(item):
             item.parked = True  # put back when the other write ends
@@ -340,7 +304,7 @@ class Writer:
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
-    async def _perform(self, lane: _Lane, item: _Waiting, body: Body | None) -> None:
+    async def _perform(self, lane: Lane, item: WaitingWrite, body: Body | None) -> None:
         outcome: Json | ApiError
         number = self._fault.before()
         started = time.monotonic()
@@ -357,10 +321,11 @@ class Writer:
         self._fault.after(number)
         if self._closed:
             return
-        self._adapt(outcome, started)
+        now = time.monotonic()
+        self.pace.adapt(now, now - started, outcome)
         self._finish(lane, item, outcome)
 
-    def _make_room(self, item: _Waiting) -> None:
+    def _make_room(self, item: WaitingWrite) -> None:
         """A write is no longer in flight; after one of low priority there may be a pause."""
         if item.rank < _LOW:
             return
@@ -370,16 +335,7 @@ class Writer:
         if pause > 0 and not self._closed:
             asyncio.get_running_loop().call_later(pause, self._pump_soon)
 
-    def _adapt(self, outcome: Json | ApiError, started: float) -> None:
-        now = time.monotonic()
-        if isinstance(outcome, Unavailable) and outcome.timeout:
-            self.pace.timed_out(now)
-        elif _refuses(outcome):
-            self.pace.refused(now, outcome.retry_after)
-        else:
-            self.pace.answered(now, now - started)
-
-    def _finish(self, lane: _Lane, item: _Waiting, outcome: Json | ApiError | None) -> None:
+    def _finish(self, lane: Lane, item: WaitingWrite, outcome: Json | ApiError | None) -> None:
         """Free the object, queue the write again where it should be repeated, and call its owner's callback."""
         lane.busy = None
         write = item.write
@@ -398,20 +354,20 @@ class Writer:
         else:
             self._count(write, "skipped")
 
-    def _repeat(self, lane: _Lane, item: _Waiting, error: ApiError) -> None:
+    def _repeat(self, lane: Lane, item: WaitingWrite, error: ApiError) -> None:
         """Put the item back into its slot, or give its backoff to the newer write that waits there already."""
         now = time.monotonic()
         successor = lane.waiting.setdefault(item.slot, item)
         successor.failures = item.failures + 1
         successor.age = min(successor.age, item.age)
-        if not _refuses(error):  # a refusal holds all writes: keep the order, without a backoff of its own
+        if not refuses(error):  # a refusal holds all writes: keep the order, without a backoff of its own
             backoff = min(LONGEST_RETRY, FIRST_RETRY * 2 ** min(item.failures, 20)) * random.uniform(0.5, 1.0)
             successor.retry_at = now + max(backoff, error.retry_after or 0.0)
         self._enqueue(successor)
         if successor.failures in (3, 10) or successor.failures % 50 == 0:
             logger.warning("%s %s: failed %d times: %s", item.write.verb, item.write.key, successor.failures, error)
 
-    def _free(self, key: ObjectKey, lane: _Lane) -> None:
+    def _free(self, key: ObjectKey, lane: Lane) -> None:
         if lane.busy is None and not lane.waiting:
             if self._lanes.get(key) is lane:
                 del self._lanes[key]
@@ -433,10 +389,3 @@ class Writer:
 
     def _count(self, write: Write, outcome: str) -> None:
         self.counts[write.verb, write.label, outcome] += 1
-
-
-def _refuses(outcome: Json | ApiError) -> TypeGuard[ApiError]:
-    """Whether the server accepts no writes at all now."""
-    if isinstance(outcome, Unavailable):
-        return outcome.status in (0, 503) and not outcome.timeout
-    return isinstance(outcome, TooManyRequests)

@@ -30,12 +30,11 @@ from gangline.control.mirror.mirror import Mirror
 from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.messages import Messages
 from gangline.control.process import kopf_shell, memory
+from gangline.control.process.http_server import HttpServer
 from gangline.control.process.leader_endpoint import publish
 from gangline.control.process.lease import LEASE, Elector, default_identity
 from gangline.control.process.own_namespace import ensure_namespace
-from gangline.control.process.progress_endpoint import ProgressEndpoint
 from gangline.control.process.shutdown import in_order
-from gangline.control.stall import progress_reports
 from gangline.control.status import policy_status
 from gangline.control.visibility import aggregated_api
 from gangline.control.visibility.pending_view import Visibility
@@ -51,7 +50,6 @@ from gangline.kube.reflector import Reflector, ReflectorGroup
 from gangline.kube.resources import Resource
 from gangline.kube.transport import tell_refusals
 from gangline.telemetry import Source
-from gangline.tls.connections import of_aiohttp, runner_of
 
 if TYPE_CHECKING:
     from gangline.control.forecasting.forecasting import Forecasting
@@ -126,7 +124,6 @@ class Operator:
         self._lost = False
         self._port = 0
         self._serving = asyncio.Event()
-        self._watch: asyncio.Future[None] | None = None
         self._elector: Elector | None = None
         self.writer = Writer(client, max_concurrency=options.max_writes, gate=self._may_write)
         self.metrics.count_requests(lambda: client.requests, lambda: self.writer.counts)
@@ -149,6 +146,7 @@ class Operator:
         self.metrics.count_troubles(lambda: quarantine.failures, quarantine.count)
         self.forecasting = self.controller.forecasting
         self.visibility = Visibility(self.controller, self.forecasting)
+        self._http = HttpServer(self.controller, self.metrics, self.visibility, self.leading.is_set)
         self.aggregated = (
             aggregated_api.AggregatedApi(client, self.visibility, options.visibility, options.namespace)
             if options.visibility is not None
@@ -264,7 +262,7 @@ class Operator:
                 log.info("waiting for the first list of %s", missing)
         self._warn_of_absent_kinds()
         memory.settle()
-        port = self._port = await self._serve()
+        port = self._port = await self._http.start(self.options.listen)
         self._serving.set()
         if self.options.ready_file is not None:
             files.write(self.options.ready_file, json.dumps({"pid": os.getpid(), "port": port}))
@@ -369,8 +367,7 @@ class Operator:
         if self.audit is not None:
             async with in_order("audit", STEP):
                 await asyncio.to_thread(self.audit.close)
-        if self._watch is not None:
-            self._watch.cancel()
+        self._http.close()
         for task in reversed(tasks):  # the elector releases its lease when it is cancelled
             task.cancel()
             await asyncio.wait((task,), timeout=STEP)
@@ -378,35 +375,9 @@ class Operator:
     def _witness(self, resource: Resource, key: str, version: str) -> None:
         self._by_resource[resource].expect(key, version)
 
-    # --- HTTP ---
-
     def app(self) -> web.Application:
-        """/metrics, /healthz (the loop runs), /readyz (all kinds are listed), reports, forecasts."""
-        app = web.Application(client_max_size=progress_reports.LONGEST)
-        app.router.add_get("/metrics", self._metrics)
-        app.router.add_get("/healthz", _ok)
-        app.router.add_get("/readyz", _ok)
-        self.visibility.add_to(app)
-        ProgressEndpoint(self.controller.stalls, self.leading.is_set).add_to(app)
-        return app
-
-    async def _serve(self) -> int:
-        """Serve HTTP. Returns the port."""
-        runner = runner_of(self.app())
-        await runner.setup()
-        if runner.server is not None:
-            self._watch = asyncio.ensure_future(of_aiohttp(runner.server).run())
-        site = web.TCPSite(runner, *self.options.listen)
-        await site.start()
-        return runner.addresses[0][1]
-
-    async def _metrics(self, _: web.Request) -> web.Response:
-        self.metrics.queues(self.engine, sorted(self.controller.mirror.objects[kube.CLUSTER_QUEUES]))
-        return web.Response(body=await self.metrics.text(), content_type="text/plain")
-
-
-async def _ok(_: web.Request) -> web.Response:
-    return web.Response(text="ok")
+        """The routes of the operator's HTTP server."""
+        return self._http.app()
 
 
 async def serve(options: Options, *, connections: Callable[[int], int] = lambda writes: writes + 40) -> int:

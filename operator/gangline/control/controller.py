@@ -276,7 +276,7 @@ class Controller:
                 key = key_of(event.obj)
             else:
                 key = event.key if isinstance(event, Removed) else ""
-            self.quarantine.attempt("taking it in", resource, key, partial(self._show, resource, event))
+            self.quarantine.attempt("observing it", resource, key, partial(self._show, resource, event))
         for part in self.parts:
             part.settle()
 

@@ -144,7 +144,7 @@ class AuditLog:
             if self._size:
                 file.write(b"\n")  # the previous process may have been killed within a line
         except OSError as error:
-            log.error("no audit record: %s", error)
+            log.error("the audit record cannot be opened: %s", error)
             return
         stopping = False
         while not stopping:

@@ -186,7 +186,7 @@ class Expected:
                 )
             )
         except (OSError, subprocess.SubprocessError, pickle.PickleError, EOFError) as error:
-            log.warning("no outlook: %s", error)
+            log.warning("no expected starts: %s", error)
         else:
             self._take(seen)
         self._made = self._clock()

@@ -181,7 +181,7 @@ class Forecasting(Part):
                 group.create_task(self._expect(), name="expected starts")
                 group.create_task(self._count(), name="accuracy")
         except Exception:
-            log.exception("forecasts ended; decisions go on without them")
+            log.exception("forecasts stopped; decisions go on without them")
 
     async def close(self) -> None:
         """Process the remaining ended runs and write them."""

@@ -88,12 +88,11 @@ class Forecasts:
         noted: Callable[[], None] = lambda: None,
         knows_better: Callable[[str], bool] = lambda key: False,
     ) -> None:
-        """`store` gets every run that ended; `noted` is called when there are facts to process. `knows_better` says whether the
+        """`store` gets every ended run; `noted` is called when there are facts to process. `knows_better` says whether the
         engine has a better estimate for a workload from another source."""
         self.forecaster = forecaster or Forecaster()
         self.records: dict[str, Record] = {}
-        #: uids of finished runs that were handed to the store: all that it held at the start, and since then those whose
-        #: Workloads still exist
+        #: uids of runs in the store: all at the start, later only those whose Workloads still exist
         self.stored: set[str] = set()
         self._ended: dict[str, str] = {}  # key of a finished Workload that still exists -> its uid
         self._knows_better = knows_better

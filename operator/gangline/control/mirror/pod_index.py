@@ -208,5 +208,5 @@ class PodFeed(Part):
     def settle(self) -> None:
         for pod in self._owners.provable():
             work = partial(self._pods.upsert, pod)
-            self._quarantine.attempt("taking it in", kube.PODS, key_of(pod), work, pod)
+            self._quarantine.attempt("observing it", kube.PODS, key_of(pod), work, pod)
         self._pods.report_changes()

@@ -52,7 +52,7 @@ class UnownedWorkloads(Part):
         found = (self._mirror.get(kube.WORKLOADS, key) for key in sorted(self._changed.take()))
         for workload in [workload for workload in found if workload is not None]:
             work = partial(self._tidy, workload)
-            self._quarantine.attempt("tidying it", kube.WORKLOADS, key_of(workload), work)
+            self._quarantine.attempt("releasing it", kube.WORKLOADS, key_of(workload), work)
 
     def _tidy(self, workload: Json) -> None:
         key = key_of(workload)

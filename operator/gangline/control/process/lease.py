@@ -51,7 +51,7 @@ class Timing:
     def __post_init__(self) -> None:
         if not self.lease_duration > self.renew_deadline > self.retry_period * JITTER > 0:
             raise ValueError(
-                f"leader election: lease_duration > renew_deadline > {JITTER} × retry_period > 0 is wanted, not {self}"
+                f"leader election: lease_duration > renew_deadline > {JITTER} × retry_period > 0 must hold, not {self}"
             )
 
 

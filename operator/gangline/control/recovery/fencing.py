@@ -47,7 +47,7 @@ _GANG_LABELS: Final = (
 
 
 def out_of_reach_since(node: Json | None) -> int | None:
-    """Since when the node's pods cannot be reached, in ms; 0 for a deleted node, None for a reachable one."""
+    """Since when the node's pods cannot be reached, in ms; 0 for a deleted or out-of-service node, None for a reachable one."""
     if node is None:
         return 0
     if gone_for_certain(node):
@@ -61,7 +61,7 @@ def out_of_reach_since(node: Json | None) -> int | None:
 def gone_for_certain(node: Json | None) -> str:
     """Why no pod can run on the node any more, in a few words; "" where one might."""
     if node is None:
-        return "its node is gone"
+        return "its node was deleted"
     taints = (node.get("spec") or {}).get("taints") or ()
     return "its node is out of service" if any(taint.get("key") == OUT_OF_SERVICE for taint in taints) else ""
 
@@ -164,7 +164,7 @@ class Fencing(Part):
     def _leave(self, pod: Pod, key: ObjectKey) -> None:
         write = Write(key, "patch", left_behind(pod), priority=Priority.START_STOP, on_done=self._pods.upsert)
         self._writer.submit(write)
-        self._record(pod, "PodLeftBehind", f"Pod {pod.key} can't be ended: node {pod.node} is out of reach")
+        self._record(pod, "PodLeftBehind", f"Pod {pod.key} can't terminate: node {pod.node} is unreachable")
 
     def _record(self, pod: Pod, reason: str, note: str) -> None:
         workload = self._mirror.get(kube.WORKLOADS, pod.workload)

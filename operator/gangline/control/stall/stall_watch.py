@@ -213,7 +213,7 @@ class StallWatch(Part):
             found = await self._source.read()
         except SourceError as error:
             if not self._source_failed:
-                log.warning("telemetry: %s; stalls are judged without", error)
+                log.warning("telemetry: %s; stalls are judged without it", error)
             self._source_failed = True
             return []
         self._source_failed = False
@@ -245,7 +245,7 @@ class StallWatch(Part):
             policy = chosen.get(value.admission.cluster_queue)
             if policy is not None and value.pods_ready:
                 attempt = partial(self._judge, value, policy)
-                self._quarantine.attempt("looking whether it hangs", kube.WORKLOADS, key, attempt)
+                self._quarantine.attempt("checking whether it hangs", kube.WORKLOADS, key, attempt)
 
     def _judge(self, value: model.Workload, policy: StallPolicy) -> None:
         raw = self._mirror.get(kube.WORKLOADS, value.key)

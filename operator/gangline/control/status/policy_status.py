@@ -26,7 +26,7 @@ def status(policy: Json, matched: Iterable[str], *, now: int, head_delay: float 
         active, reason, message = (
             False,
             "UnknownFix",
-            f"spec.fixes: no such fix: {', '.join(unknown)}. There are: {known}",
+            f"spec.fixes: no such fix: {', '.join(unknown)}. Known fixes: {known}",
         )
     elif not found:
         active, reason, message = False, "NothingSelected", "spec.clusterQueues selects no ClusterQueue"

@@ -27,7 +27,7 @@ class FaultHook:
             return cls()
         moment, _, number = text.partition(":")
         if moment not in ("before", "after") or not number.isdigit() or int(number) < 1:
-            raise ValueError(f"{VARIABLE}: before:N or after:N with N >= 1 is wanted, not {text!r}")
+            raise ValueError(f"{VARIABLE}: must be before:N or after:N with N >= 1, not {text!r}")
         return cls(moment, int(number))
 
     def before(self) -> int:

@@ -54,7 +54,7 @@ class Pace:
 
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.most:
-            raise ValueError(f"pace: 1 <= least <= most is wanted, not least={self.least}, most={self.most}")
+            raise ValueError(f"pace: 1 <= least <= most must hold, not least={self.least}, most={self.most}")
         self.limit = self.limit or max(float(self.least), self.most / 2)
 
     def allowance(self, now: float) -> int:

@@ -5,7 +5,8 @@
                                └──────── changed jobs ──▶ plan ──Step───────────────────┘
 
 The loop drives the operator's parts (`control.parts`), which are listed here. Everything runs on one event loop and takes no
-lock. A standby feeds its mirror and its engine like the leader, but decides and writes nothing."""
+lock. A standby feeds its mirror and its engine like the leader, but decides and writes nothing.
+"""
 
 from __future__ import annotations
 

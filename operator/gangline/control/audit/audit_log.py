@@ -2,7 +2,8 @@
 
 Each entry is one line of JSON: the beginning of a run, a fact, or a round of decisions with its time. A separate thread writes
 the lines; the event loop pays one append to a list. A file that has grown too large is rotated, and the next file begins with all
-facts that are known, so that each file can be read without its predecessors."""
+facts that are known, so that each file can be read without its predecessors.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +37,7 @@ KEPT: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The beginning of a new engine's run (`serial` 0), or of a new file in which a run goes on and which first lists all known
-    facts."""
+    """The beginning of a new engine's run (`serial` 0), or of a file that continues a run and first lists all known facts."""
 
     run: str
     serial: int

@@ -1,6 +1,7 @@
 """Facts and decisions of the engine as JSON, and back: every field by its name, without fields that have their default.
 
-The dataclasses of the engine's model are the format; pydantic reads and writes them."""
+The dataclasses of the engine's model are the format; pydantic reads and writes them.
+"""
 
 from __future__ import annotations
 

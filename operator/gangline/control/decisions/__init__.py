@@ -1,3 +1,4 @@
 """Carries out each decision of the engine.
 
-In: `model.Decision`. Out: status changes, events, metrics and notices."""
+In: `model.Decision`. Out: status changes, events, metrics and notices.
+"""

@@ -33,7 +33,8 @@ def gathering(deciding: float, pace: Pace) -> float:
 
     A decision made before it can be written only waits, and takes CPU time from the writer. And with few decisions at a time,
     freed quota goes to the workload that happens to be waiting; the next one with a higher priority often preempts it. That costs
-    two more writes on a server that is already strained."""
+    two more writes on a server that is already strained.
+    """
     seconds = min(LONGEST_GATHER, max(GATHER, 9.0 * deciding))
     return max(seconds, min(LONGEST_ROUND, pace.latency)) if pace.strained else seconds
 
@@ -43,7 +44,8 @@ def room(pace: Pace, urgent: int) -> int:
 
     A decision made long before it can be written holds quota that is not used. Other workloads wait for that quota, and one with
     a higher priority preempts the holder: more writes for a server that cannot keep up. There is room again when half of the
-    writes are done: the fewer rounds, the less each decision costs."""
+    writes are done: the fewer rounds, the less each decision costs.
+    """
     most = max(2 * pace.most, round(AHEAD * pace.rate))
     left = most - urgent
     return left if 2 * left >= most else 0

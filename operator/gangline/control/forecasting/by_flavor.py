@@ -35,7 +35,8 @@ def estimates(
 ) -> dict[str, dict[str, Forecast]]:
     """For these waiting workloads (by key, with their estimate on any flavor), the estimate on each flavor that they may get.
 
-    Workloads for which the flavor makes no difference are left out. `now` in Unix seconds."""
+    Workloads for which the flavor makes no difference are left out. `now` in Unix seconds.
+    """
     if not forecaster.compares_flavors:
         return {}
     keys: dict[str, str] = {}  # by uid

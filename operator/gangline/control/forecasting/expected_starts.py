@@ -5,7 +5,8 @@ is computed only while a GPUJob waits or a client asked lately, and so rarely th
 
 A status is written when an expected start is first known. After that it is written only when the start moved by more than five
 minutes and a tenth of the wait, or the forecast by more than a tenth, at most once a minute. Workloads without a GPUJob cost no
-write."""
+write.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ SHARE: Final = 10.0
 STALE: Final = 60.0
 #: a request counts as interest in expected starts for this long, in seconds
 INTEREST: Final = 120.0
-#: seconds that may be spent on courses of an outlook beyond the first, and altogether
+#: seconds that may be spent on courses of an outlook beyond the first, and after which a single course is broken off
 COURSES: Final = 1.0
 PATIENCE: Final = 60.0
 HORIZON: Final = 7 * 86_400_000  # milliseconds
@@ -106,7 +107,8 @@ class Expected:
     """The expected starts of all waiting workloads.
 
     `estimate` returns the runtime forecast of a workload; `wanted` says whether expected starts are needed for more than GPUJobs;
-    `messages` publishes every expected start; `foresee` computes an outlook from its request, blocking."""
+    `messages` publishes every expected start; `foresee` computes an outlook from its request, blocking.
+    """
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
 """Forecasts in the running operator: remembers runs, follows workloads, trains the model at intervals, and measures its accuracy.
 
 At the start the runs in the history are replayed to a new forecaster in a thread, the model that was trained last is loaded, and
-then the facts that have gathered are processed. Until then the engine decides without estimates, which only makes it cautious."""
+then the facts that have gathered are processed. Until then the engine decides without estimates, which only makes it cautious.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ class Forecasting(Part):
 
     `synced` returns when everything was listed once: before that, a workload may be seen without the job that gives its runtime
     hints. `knows_better` says whether the engine has a better estimate than a forecast for a workload; `wanted` says whether
-    anyone has to be notified of expected starts."""
+    anyone has to be notified of expected starts.
+    """
 
     name = "forecasts"
     kinds = (kube.GPU_JOBS,)
@@ -148,8 +150,7 @@ class Forecasting(Part):
             await asyncio.sleep(PAUSE)
 
     def lead(self) -> None:
-        """From now on this process writes the history. It also hands in runs that ended before: the former leader may have
-        died."""
+        """From now on this process writes the history, including runs that ended before: the former leader may have died."""
         for run in self._unwritten.values():
             self.history.put(run)
         self._unwritten.clear()
@@ -349,7 +350,7 @@ def as_json(forecasts: Forecasts) -> Json:
 
 def accuracy_as_json(records: Mapping[str, Record]) -> list[Json]:
     """The accuracy of forecasts by source: runs, the share within each quantile, the typical factor between forecast and
-    runtime."""
+    truth."""
     return [
         {
             "source": source,

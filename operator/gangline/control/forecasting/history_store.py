@@ -1,7 +1,8 @@
 """The history store beside the event loop: database access and training run in threads and processes.
 
 Ended runs are kept in memory until they are written; a database that does not answer costs only that memory. Writing a run again
-changes nothing, so a process that restarts may hand in all runs that it sees."""
+changes nothing, so a process that restarts may hand in all runs that it sees.
+"""
 
 from __future__ import annotations
 

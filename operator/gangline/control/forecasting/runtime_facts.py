@@ -5,7 +5,8 @@ between flavors: its flavor is decided when it is admitted. Once it runs, there 
 
 Nothing here delays a decision. A fact is only queued when it arrives; `work` feeds queued facts to the forecaster in slices, and
 `tell` asks it for estimates in batches. The engine observes an estimate that is new or has changed enough to matter, and only
-while estimates are wanted: by a QueuePolicy, a GPUJob, or a client that asked lately."""
+while estimates are wanted: by a QueuePolicy, a GPUJob, or a client that asked lately.
+"""
 
 from __future__ import annotations
 
@@ -213,8 +214,7 @@ class Forecasts:
             self._ended[value.key] = value.uid
 
     def _finish_unseen(self, value: model.Workload, raw: Json) -> None:
-        """Learn from a run that had ended before it was seen, unless the store has it: after a restart nothing is learned
-        twice."""
+        """Learn from a run that had ended before it was seen, unless the store has it already from before a restart."""
         learned = value.uid in self.stored
         self._remember(value)
         if learned:
@@ -300,8 +300,7 @@ class Forecasts:
         self._unasked.clear()
 
     def _due_again(self) -> list[str]:
-        """The next workloads of a renewal round, which begins whenever the forecaster has learned: their estimates may have
-        changed."""
+        """The next workloads of a renewal round. A round begins whenever the forecaster has learned."""
         found = list(islice(self._round, REFRESH))
         if not found and self._learned:
             self._learned = False
@@ -374,8 +373,7 @@ class Forecasts:
 
 
 def fact(key: str, estimate: Forecast, there: Mapping[str, Forecast] = _NO_FLAVORS) -> model.RuntimeForecast:
-    """An estimate as the engine's fact; `there` holds the estimate for each flavor that the workload may get, where that
-    matters."""
+    """An estimate as the engine's fact; `there` holds the estimates by flavor, where they differ."""
     return model.RuntimeForecast(
         workload=key,
         quantiles=_quantiles(estimate),

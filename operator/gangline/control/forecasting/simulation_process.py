@@ -1,7 +1,8 @@
 """Simulates when waiting workloads will start, in a separate process of low priority.
 
 The operator's process sends a request (`in_process`); the other process reads it pickled from standard input and answers on
-standard output."""
+standard output.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The accuracy of forecasts and expected starts over the lives of many processes: counted here, stored in the history.
 
 The leader counts; a new leader goes on from the counts saved last. They are saved twice a minute and at the end: a process that
-is killed loses at most half a minute of counts."""
+is killed loses at most half a minute of counts.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Pods of jobs that take whole domains (JobSet's exclusive topology), steered to the domains that the engine reserved for their
-gang.
+"""Steers pods of jobs that take whole domains (JobSet's exclusive topology) to the domains that the engine reserved for them.
 
 JobSet and the scheduler decide which domain a child Job gets: the node of its first pod decides, and the other pods follow.
 Without steering, first pods choose wrong domains: one that is broken but has room on some of its nodes, or one that a gang of
 another priority is about to fill (JobSet keeps only gangs of equal priority apart). The Kubernetes scheduler then preempts single
 pods, and neither gang is complete. So these pods have a scheduling gate. Once there is a domain for every Job of the gang, each
-pod gets a node affinity for the gang's domains and loses its gate."""
+pod gets a node affinity for the gang's domains and loses its gate.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 The pods of a gang whose admission names topology domains wait behind a scheduling gate. Each gets the node selector of one domain
 and loses its gate: by its rank where the kind numbers its pods (neighbours in rank are neighbours in the topology), else in any
-domain of the gang that still lacks pods. A pod that replaces a lost one gets the domain of the lost pod."""
+domain of the gang that still lacks pods. A pod that replaces a lost one gets the domain of the lost pod.
+"""
 
 from __future__ import annotations
 
@@ -71,8 +72,7 @@ def ended(pod: Json) -> bool:
 
 
 def ungating(workload: model.Workload, pod_sets: Iterable[Json], pods: Iterable[Json]) -> list[tuple[Json, Json]]:
-    """Each gated pod that has a domain, and the merge patch that removes its gate. `pod_sets` are those of the Workload's
-    spec."""
+    """Each gated pod that has a domain, and the merge patch that removes its gate. `pod_sets` come from the Workload's spec."""
     if workload.admission is None or not workload.admitted or workload.evicted or workload.finished:
         return []
     by_pod_set: dict[str, list[Json]] = {}
@@ -122,7 +122,8 @@ def places(
 ) -> list[tuple[Json, Selector]]:
     """A domain for each gated pod, as node labels. Never more pods in a domain than the gang has there.
 
-    After nodes were replaced, pods may run in another domain than their rank gives now: then free places are filled in order."""
+    After nodes were replaced, pods may run in another domain than their rank gives now: then free places are filled in order.
+    """
     living = [pod for pod in pods if not ended(pod)]
     waiting = [pod for pod in living if gated(pod)]
     selectors = [dict(zip(topology.levels, domain.values, strict=True)) for domain in topology.domains]

@@ -1,7 +1,8 @@
 """Objects that could not be handled. Each is quarantined alone: its error is reported once, and all other objects are handled.
 
 Wherever an object enters, the work on it runs as an `attempt`. Any exception ends that attempt and nothing else. The object is
-tried again when it changes, or when another change gives reason to look at it."""
+tried again when it changes, or when another change gives reason to look at it.
+"""
 
 from __future__ import annotations
 
@@ -93,8 +94,7 @@ def _where(error: Exception) -> str:
 
 
 def describe(error: Exception) -> str:
-    """Describe the error in one sentence for the object's owner. Readers' errors name the field; for others the type says
-    most."""
+    """Describe the error in one sentence for the object's owner. Readers' errors name the field; of others the type says most."""
     message = str(error)[: 4 * bounded.SHOWN]
     if isinstance(error, ValueError) and not isinstance(error, UnicodeError) and message:
         return message

@@ -1,7 +1,8 @@
 """A limit on the CPU time that reading one object may take.
 
 Everything runs on one event loop, so an object that takes forever to read would stop it. Only functions without side effects run
-under the limit, because they can be interrupted at any point."""
+under the limit, because they can be interrupted at any point.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +32,7 @@ class _Alarm:
     limit: float = LIMIT
 
     def ring(self, number: int, frame: FrameType | None) -> None:
-        """Handle the timer's signal: raise once the CPU time is used up, else set the timer again, since only wall-clock time has
-        passed."""
+        """Handle the timer's signal: raise if the CPU time is used up, else set the timer again."""
         if self.started is None:
             return
         left = self.limit - (time.thread_time() - self.started)
@@ -45,8 +45,7 @@ _ALARM: Final = _Alarm()
 
 
 def limited(work: Callable[[], T], limit: float = LIMIT) -> T:
-    """Returns the result of `work`. Raises TookTooLongError after `limit` CPU seconds. No limit applies outside the main
-    thread."""
+    """Returns the result of `work`. Raises TookTooLongError after `limit` CPU seconds. Unlimited outside the main thread."""
     if threading.current_thread() is not threading.main_thread() or _ALARM.started is not None:
         return work()
     signal.signal(signal.SIGALRM, _ALARM.ring)

@@ -2,7 +2,8 @@
 
 One consumer feeds the mirror, in order. Each object goes in whole; out come engine changes (`model.Change`) and the set of jobs
 that have to be planned again. An object that cannot be read is kept out of the engine with an error that names the field. The
-last good value of a configuration object stays in force, so that one typo does not stop a queue."""
+last good value of a configuration object stays in force, so that one typo does not stop a queue.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +90,8 @@ class Mirror:
         """Store the newest version of an object.
 
         `decides=False` keeps it from the engine, whose assumption is newer for now. `assumed=True` passes it to the engine in any
-        case, because the engine has assumed something about the object since its last fact."""
+        case, because the engine has assumed something about the object since its last fact.
+        """
         key = key_of(obj)
         old = self.objects[resource].get(key)
         if (
@@ -304,7 +306,8 @@ class Mirror:
         """Whether a job kind of ours that names a queue (or itself runs others, like GPUJob) owns this one, at most 10 levels up.
 
         An owner that has not been seen yet counts as well: the job waits for it. If that owner no longer exists, Kubernetes is
-        about to delete the job."""
+        about to delete the job.
+        """
         for _ in range(10):
             ref = self.owner_of(job)
             if ref is None:

@@ -1,7 +1,8 @@
 """The pods that concern the operator, each read once: its gang, its node, its gates.
 
 The engine observes a gang's pods as a whole, once per round and only when something has changed; of all other pods it observes
-the resources that they take."""
+the resources that they take.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class PodIndex:
     """All pods of gangs, and the pods that wait at a Gangline gate.
 
     `observe` receives the engine's facts; `counts` returns how many pods a Workload's pod sets have. Without `owners`, a pod's
-    claim to a gang is trusted."""
+    claim to a gang is trusted.
+    """
 
     def __init__(
         self,
@@ -161,10 +163,10 @@ class PodIndex:
 
 
 def _within(counts: Counts, pods: Iterable[Pod]) -> list[Pod]:
-    """At most as many pods as a gang can have: per pod set its count of living pods, and `SPARE` times as many ended or
-    terminating ones.
+    """At most as many pods as a gang can have: per pod set its count of living pods, and `SPARE` times as many others.
 
-    Of the living pods the oldest count, since the job's controller deletes the excess; of the others the newest."""
+    Of the living pods the oldest count, since the job's controller deletes the excess; of ended or terminating ones the newest.
+    """
     if not counts:
         return list(pods)
     by_age = sorted(pods, key=lambda pod: (pod.created, pod.key))

@@ -3,7 +3,8 @@
 Anyone who may create pods can write any annotation. So a pod counts as one of a gang only where the chain of its controllers
 leads to the owner of the Workload; each controller must exist with the referenced uid in the pod's namespace. A pod without that
 proof counts as foreign; it is looked at again when an owner or the Workload appears. A proven pod stays with its gang until it
-ends or has no controller any more, whatever is written on it later."""
+ends or has no controller any more, whatever is written on it later.
+"""
 
 from __future__ import annotations
 
@@ -79,8 +80,8 @@ class PodOwners:
         return owner in self.mirror.controllers_of(pod)
 
     def _is_selected_by_its_job(self, pod: Json) -> bool:
-        """Whether the pod's Job selects it: a Job counts and deletes only pods that its selector selects, whatever their owner
-        references."""
+        """Whether the pod's Job selects it: a Job counts and deletes only pods that its selector selects, whatever their
+        owners."""
         ref = self.mirror.owner_of(pod)
         if ref is None or ref[0] != kube.JOBS:
             return ref is not None

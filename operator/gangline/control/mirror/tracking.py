@@ -5,7 +5,8 @@ Versions of one object are ordered (`gangline.kube.resources.revision`). A watch
 newer version, even long after the write: two writes may be answered before the watch shows the first of them.
 
 An object is *in doubt* while the engine assumes something about it that is not written yet (a reservation, an eviction). Watch
-events of it are held back meanwhile, so that the engine never takes an old version for the loss of what it assumed."""
+events of it are held back meanwhile, so that the engine never takes an old version for the loss of what it assumed.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ A policy names receivers for its queues; a job may opt out or choose (annotation
 own (`gangline.io/notify-to`) to receivers that ask for one. `outbox` delivers.
 
 A notice follows a write that succeeded. A restart repeats no notice, and a notice that was not delivered when the process ended
-is lost: delivery is at most once, where a receiver answers."""
+is lost: delivery is at most once, where a receiver answers.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Each receiver has a box and, while notices wait in it, one task. All notices that wait in a box when it is due leave as one
 message. The addresses come from a Secret that is read when needed and cached for a minute; its content is never logged. The
-`apprise` library blocks, so it runs in threads of its own."""
+`apprise` library blocks, so it runs in threads of its own.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ class _Box:
 class Outbox(Part):
     """The notices that are to be delivered.
 
-    `outcome` counts the outcome of each notice; `complain` is called once when a receiver begins to fail."""
+    `outcome` counts the outcome of each notice; `complain` is called once when a receiver begins to fail.
+    """
 
     name = "notifications"
 

@@ -1,7 +1,8 @@
 """Keys of changed objects, kept for each reader separately.
 
 The code that notices a change adds the key to a `ChangedKeys`. Every reader has its own `KeySet` there and empties it when it
-reads. So no reader depends on another reader's order."""
+reads. So no reader depends on another reader's order.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ class KeySet(Generic[K]):
     """The keys that one reader has yet to look at.
 
     A standby reads nothing, perhaps for months. So a set that has doubled drops the keys that are not `worth` reading any more:
-    it never holds more than twice the keys that exist, or `LEAST` keys."""
+    it never holds more than twice the keys that exist, or `LEAST` keys.
+    """
 
     __slots__ = ("_keys", "_limit", "_worth")
 

@@ -1,7 +1,8 @@
 """Messages between parts: frozen dataclasses, and a synchronous dispatcher.
 
 A message states what has happened, or what its sender wants done. The sender does not know the listeners. `publish` returns when
-every listener has returned; an exception of a listener reaches the sender."""
+every listener has returned; an exception of a listener reaches the sender.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +57,7 @@ class WorkloadDeparted:
 
 @dataclass(frozen=True, slots=True)
 class WriteResolved:
-    """A write succeeded or was refused: the job for which it was planned, the error if it was refused, and the key of the object
-    written."""
+    """A write succeeded or was refused: the job for which it was planned, the error if it was refused, and the object's key."""
 
     owner: tuple[Resource, str] | None
     error: ApiError | None

@@ -1,3 +1,4 @@
 """Plans the next steps for one job.
 
-In: the job, its Workload and the objects it owns, as last seen. Out: the next steps. Pure."""
+In: the job, its Workload and the objects it owns, as last seen. Out: the next steps. Pure.
+"""

@@ -2,7 +2,8 @@
 
 The plan is level-triggered: it looks at the current state, never at past events, and names only the next step. After every write
 the job is planned again with the result, so that a crash between any two steps loses nothing. The order of the rules is that of
-Kueue's job reconciler (see `plan`)."""
+Kueue's job reconciler (see `plan`).
+"""
 
 from __future__ import annotations
 

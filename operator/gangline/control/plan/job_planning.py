@@ -40,7 +40,8 @@ MAX_RETRY: Final = 60.0
 class JobPlanning(Part):
     """Plans jobs. A job with a write in flight is planned again when the write is resolved.
 
-    `wake` makes the loop take another round."""
+    `wake` makes the loop take another round.
+    """
 
     name = "plans"
 

@@ -1,3 +1,4 @@
 """The operator as a process: login, watches, leader election, metrics, shutdown.
 
-In: options. Out: a process that leads or stands by, and shuts down in order."""
+In: options. Out: a process that leads or stands by, and shuts down in order.
+"""

@@ -5,7 +5,8 @@ a watch has to list again, which would leak quota forever. So the state of every
 watch is a second, independent observer: each event that kopf sees must soon be seen by the reflector too, else the reflector's
 stream counts as dead and is reopened.
 
-kopf writes nothing: no annotations, no finalizers, no events, no peering objects."""
+kopf writes nothing: no annotations, no finalizers, no events, no peering objects.
+"""
 
 from __future__ import annotations
 

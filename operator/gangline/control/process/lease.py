@@ -4,7 +4,8 @@ A candidate never compares its clock with another's: it records when *it* saw th
 duration has passed without a change, on its own clock. Each write replaces exactly the version that was read (resourceVersion),
 so two candidates cannot win. The leader stops leading `renew_deadline` seconds after it *sent* its last successful renewal, which
 is before any other process may take over, even if its event loop stalled meanwhile: `leading()` reads the clock. The clock goes
-on while the machine sleeps."""
+on while the machine sleeps.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ class Elector:
 
     A clean shutdown first flushes its writes and then stops the elector: another process may lead from that moment on.
     `on_started` is called when leadership begins, `on_lost` when it ends for any reason; neither may block. `clock` and `sleep`
-    are for tests."""
+    are for tests.
+    """
 
     def __init__(
         self,

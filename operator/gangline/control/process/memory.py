@@ -1,7 +1,8 @@
 """Memory of a process that runs for months: how often garbage is collected, and when free memory is returned to the system.
 
 Memory freed in the middle of the C library's heap stays with the process: in half an hour of 46 workloads a second, free memory
-between blocks grew steadily, while used memory did not (docs/performance.md, Soak)."""
+between blocks grew steadily, while used memory did not (docs/performance.md, Soak).
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Start: every kind is listed and the engine is rebuilt from the lists; only then does this process stand for election. A new leader
 lists everything once more before its first decision, so that it sees all writes of the previous leader. Shutdown: stop deciding,
-let the writes in flight finish, release the lease. Losing the lease ends the process at once."""
+let the writes in flight finish, release the lease. Losing the lease ends the process at once.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Usually a Workload stays until then: the operator's finalizer keeps it. But a user may remove the finalizer, and a JobSet may
 complete before its last pods do. Then the engine observes an evicted gang in the Workload's place, under a name that no object
-can have. Only processes that saw the Workload depart know of it."""
+can have. Only processes that saw the Workload depart know of it.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class _Remnant:
 class DepartedWorkloads(Part):
     """Holds the quota of departed Workloads until their last pod has ended.
 
-    `observe` receives the engine's facts; `pending` says whether one of our writes to an object is in flight."""
+    `observe` receives the engine's facts; `pending` says whether one of our writes to an object is in flight.
+    """
 
     name = "departed"
 
@@ -71,8 +73,7 @@ class DepartedWorkloads(Part):
             self._quarantine.attempt("keeping its quota", kube.WORKLOADS, key, partial(self._look, name))
 
     def departed(self, workload: Json, now: model.Millis) -> None:
-        """The Workload (its last state) holds no quota any more. Raises ParseError where the quota that it held cannot be
-        read."""
+        """The Workload (its last state) holds no quota any more. Raises ParseError where its former quota cannot be read."""
         left = _Remnant(workload)
         held = parse.holding(workload) if self._still_holds(left) else None
         if held is not None:

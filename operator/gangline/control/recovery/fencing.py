@@ -1,5 +1,4 @@
-"""Pods that cannot terminate because their node is unreachable: how their gang goes on without them, and when they are
-force-deleted.
+"""Pods that cannot terminate because their node is unreachable: their gang goes on without them, or they are force-deleted.
 
 A deleted pod stays Terminating until its node reports that it ended, which a dead node never does; its Job, and everything that
 waits for the Job, would hang with it. Two ways out:
@@ -10,7 +9,8 @@ waits for the Job, would hang with it. Two ways out:
   administrator. On a node that is merely unreachable it may still run: then it is force-deleted only if the queue's policy
   allows.
 
-Queues whose policy switches recovery off are left to Kubernetes."""
+Queues whose policy switches recovery off are left to Kubernetes.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ def gone_for_certain(node: Json | None) -> str:
 def lingering(pods: Iterable[Pod], jobs: Collection[str], node_of: Callable[[str], Json | None]) -> bool:
     """Whether a pod of one of these Jobs is on a reachable node: its resources are not free, though its Job no longer counts it.
 
-    Pods that only claim to be of the gang do not count."""
+    Pods that only claim to be of the gang do not count.
+    """
     return any(
         pod.node and not pod.ended and pod.job in jobs and out_of_reach_since(node_of(pod.node)) is None for pod in pods
     )
@@ -94,8 +95,7 @@ def left_behind(pod: Pod) -> Json:
 
 
 class Fencing(Part):
-    """Frees gangs of pods that cannot terminate. `policy` returns the recovery policy of a Workload's queue; None: no such
-    Workload."""
+    """Frees gangs of pods that cannot terminate. `policy` returns the recovery policy for a Workload, None for an unknown one."""
 
     name = "fencing"
 

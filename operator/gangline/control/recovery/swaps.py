@@ -6,7 +6,8 @@ last seen, so that a crash at any instant loses nothing:
 - *Replace*: the lost pods are deleted, and their Job creates new ones. They must not count as the job's failures: before a pod is
   deleted it loses the finalizer by which its Job would count it.
 - *Restart*: the record names the attempt that the gang has to be in; the job's plan stops and starts it on the same admission.
-- *Requeue*: the gang is also evicted. It has recovered when it runs again."""
+- *Requeue*: the gang is also evicted. It has recovered when it runs again.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ SETTLING: Final = 20_000
 class Recoveries(Part):
     """Carries out healing, and follows every open swap to its end.
 
-    `note_failure` reports to the engine that a decision could not be written."""
+    `note_failure` reports to the engine that a decision could not be written.
+    """
 
     name = "recoveries"
     kinds = (kube.WORKLOADS,)
@@ -283,8 +285,7 @@ class Recoveries(Part):
             self._close(workload, swap, fresh, now)
 
     def _evict_after_all(self, workload: str, raw: Json, swap: Swap) -> None:
-        """Evict a gang whose recorded eviction did not happen: the process died after recording it, or another writer
-        intervened."""
+        """Evict a gang whose recorded eviction did not happen: the recorder died, or another writer intervened."""
         if self._writes.in_doubt(kube.WORKLOADS, workload):
             self._changed.add(workload)
         else:

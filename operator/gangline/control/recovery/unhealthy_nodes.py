@@ -2,7 +2,8 @@
 
 Only gangs with a placement by host are concerned. A deleted node counts at once. A node that is not ready, or that has a taint
 that keeps pods away, counts once the gang's pods there have ended or are terminating. The engine answers with another placement
-or an eviction."""
+or an eviction.
+"""
 
 from __future__ import annotations
 

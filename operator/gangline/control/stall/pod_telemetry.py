@@ -1,6 +1,7 @@
 """Pod telemetry over time: since when each pod is idle, and since when it has written nothing to its log. Pure.
 
-A gap in the readings is not evidence: spans start again after it."""
+A gap in the readings is not evidence: spans start again after it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Progress reports of running jobs: heartbeats, steps, and the remaining time. Pure.
 
 A run that counts steps is alive while they rise: a process that repeats "step 120" forever is stuck. A run that reports without
-steps is alive while it reports. Each pod of a gang reports for itself; the gang's step is that of its fastest pod."""
+steps is alive while it reports. Each pod of a gang reports for itself; the gang's step is that of its fastest pod.
+"""
 
 from __future__ import annotations
 
@@ -155,7 +156,8 @@ class Progress:
         """The whole runtime from the run's own pace; None while there are too few reports.
 
         The remaining steps are expected to take as long as those before, on average; the uncertainty is half the spread of the
-        paces, but at least a tenth."""
+        paces, but at least a tenth.
+        """
         if self.step is None or self.total is None or self.total < self.step or len(self._paces) < FEWEST_PACES:
             return None
         left, lasted = self.total - self.step, self.moved - started

@@ -6,7 +6,8 @@
 
 Progress that a run reports outweighs all other evidence: idle GPUs with a rising step counter are not a stall. Weak signs of one
 kind (an idle engine, no kernel, low power) have the same cause and count once. A gang is idle only when all of its pods are: one
-idle rank among busy ones is a straggler, or waits for one."""
+idle rank among busy ones is a straggler, or waits for one.
+"""
 
 from __future__ import annotations
 
@@ -55,15 +56,14 @@ class Evidence:
     overdue: bool = False
 
     def allowed(self, policy: StallPolicy) -> Millis:
-        """The silence that is no sign yet: the promised interval, else the policy's time; and always at least some of its own
+        """The silence that is no sign yet: the promised interval, else the policy's time; at least some of the run's own
         steps."""
         promised = policy.after if self.heartbeat is None else self.heartbeat
         return max(promised, round(STEPS * (self.median_step or 0.0)))
 
     @property
     def has_rhythm(self) -> bool:
-        """Whether the reporting interval is known, from a promise or from its steps. Otherwise the run may just have long
-        steps."""
+        """Whether the reporting interval is known, from a promise or from steps. Otherwise the run may just have long steps."""
         return self.heartbeat is not None or self.median_step is not None
 
     def all_pods(self, spans: tuple[Millis, ...]) -> Millis:

@@ -2,7 +2,8 @@
 
 While no policy asks, nothing happens and only reports are kept. A conclusion is recorded in the Workload's Stalled condition, so
 that a restart repeats no action; only the evidence is gathered again. This module carries out the actions Notify and Restart; the
-engine carries out Requeue, which it reads from the condition."""
+engine carries out Requeue, which it reads from the condition.
+"""
 
 from __future__ import annotations
 
@@ -129,7 +130,8 @@ class StallWatch(Part):
     def report(self, namespace: str, name: str, uid: str, body: Any) -> None:
         """Process a report that was posted for a Workload. The poster proves its right by the Workload's uid.
 
-        Raises BadReportError for an unreadable report, LookupError where no such workload runs."""
+        Raises BadReportError for an unreadable report, LookupError where no such workload runs.
+        """
         value = self._mirror.workload_value(f"{namespace}/{name}")
         if value is None or value.uid != uid or not value.admitted:
             raise LookupError(f"no such workload is running: {namespace}/{name}")

@@ -1,3 +1,4 @@
 """The statuses of objects: conditions and statuses of Workloads, queues and policies.
 
-In: decisions and the engine's ledger. Out: status changes as plain JSON, queue statuses at most once a second."""
+In: decisions and the engine's ledger. Out: status changes as plain JSON, queue statuses at most once a second.
+"""

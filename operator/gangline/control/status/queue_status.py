@@ -1,6 +1,7 @@
 """ClusterQueue and LocalQueue statuses: rendered from the engine's ledger, written at most once a second per object.
 
-A status is computed when it is written, not when it became stale, so a burst of admissions costs one write."""
+A status is computed when it is written, not when it became stale, so a burst of admissions costs one write.
+"""
 
 from __future__ import annotations
 

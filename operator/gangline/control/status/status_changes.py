@@ -1,7 +1,8 @@
 """The change that each decision makes to a Workload's status: one small function each, on plain JSON.
 
 Every function takes the status (changed in place) and `now` in milliseconds; several may be applied before one write. Condition
-types, reasons and messages are Kueue's."""
+types, reasons and messages are Kueue's.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def _conditions(status: Json) -> conditions.Conditions:
 def admit(decision: model.Admit, *, pods_follow: bool = False) -> Change:
     """Reserve quota and, without admission checks to wait for, admit the workload in the same write.
 
-    `pods_follow`: a job will report its pods; the same write records that they are not ready yet."""
+    `pods_follow`: a job will report its pods; the same write records that they are not ready yet.
+    """
 
     def change(status: Json, now: int) -> None:
         rows = _conditions(status)

@@ -4,7 +4,8 @@ A request that the API server forwards is answered for the user that it names, i
 Requests that do not come through the aggregator get a 401.
 
 The certificate is created in this process, and published with its CA when the process registers itself (`api_service`); no key is
-ever stored. The trusted CA is read again each minute, because the API server may change its own."""
+ever stored. The trusted CA is read again each minute, because the API server may change its own.
+"""
 
 from __future__ import annotations
 

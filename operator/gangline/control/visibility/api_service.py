@@ -2,7 +2,8 @@
 
 Only the leader knows the queue, so the Service selects no pods: a new leader points it to itself. The address of a pod or machine
 goes into Endpoints (older API servers read them) and an EndpointSlice (newer ones do). For a host name, or an address that is
-reachable only on the API server's own machine, the Service is an alias (ExternalName)."""
+reachable only on the API server's own machine, the Service is an alias (ExternalName).
+"""
 
 from __future__ import annotations
 
@@ -87,7 +88,8 @@ class Registration:
     async def withdraw(self, bundle: bytes) -> None:
         """Delete the APIServices of this process: an APIService without a server blocks the deletion of every namespace.
 
-        `bundle` distinguishes them from those that another leader has registered since. Failure is logged."""
+        `bundle` distinguishes them from those that another leader has registered since. Failure is logged.
+        """
         await asyncio.gather(*(self._withdraw(f"{version}.{self.group}", bundle) for version in self.versions))
 
     async def _withdraw(self, name: str, bundle: bytes) -> None:

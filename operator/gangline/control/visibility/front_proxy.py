@@ -2,7 +2,8 @@
 
 The API server has authenticated the user and names it in headers. The headers count only on a connection whose client certificate
 is signed by the CA, and carries a name, from the ConfigMap `kube-system/extension-apiserver-authentication`; any other client
-could send such headers, too."""
+could send such headers, too.
+"""
 
 from __future__ import annotations
 

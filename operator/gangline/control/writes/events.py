@@ -2,7 +2,8 @@
 
 Equal statements about one object within `window` seconds become one Event with a count, updated at most every `refresh` seconds.
 Only `in_flight` events are handed to the writer at a time; beyond `backlog` more, the oldest are dropped and counted: under
-pressure the newest matter."""
+pressure the newest matter.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ class _Series:
 class EventRecorder:
     """Records events. `recorded`, `written`, `failed` and `dropped` count them since the start.
 
-    `clock` is in monotonic seconds and the same as the writer's `not_before`."""
+    `clock` is in monotonic seconds and the same as the writer's `not_before`.
+    """
 
     def __init__(
         self,
@@ -98,7 +100,8 @@ class EventRecorder:
         """Record an event about an object (anything with apiVersion, kind and metadata). Never blocks, never raises.
 
         `reason` and `action` are machine-readable words in UpperCamelCase (`action` defaults to the reason); `note` is for people
-        and is cut at 1,024 bytes."""
+        and is cut at 1,024 bytes.
+        """
         self.recorded += 1
         now = self._clock()
         self._forget_old(now)

@@ -31,7 +31,8 @@ class Write:
     `body`: JSON (bytes or a mapping), or a callable that renders it at the time of sending and returns None where there is
     nothing to write (then no callback is called). "patch" and "status" send a `patch` of that kind, "status" to the status
     subresource. For "delete" it holds keyword arguments of `ApiClient.delete` (propagation, uid, …) or nothing. `not_before` is a
-    `time.monotonic()` for throttling. `slot` names what a newer submit for this object replaces."""
+    `time.monotonic()` for throttling. `slot` names what a newer submit for this object replaces.
+    """
 
     key: ObjectKey
     verb: Verb

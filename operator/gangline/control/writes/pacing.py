@@ -6,7 +6,8 @@ they concern all writes alike. No clock, no I/O: times are passed in, in seconds
 
 Writes of low priority, on which no start depends, get the spare capacity (`spare`). It follows from the *strain*: how many times
 slower than at its best the server answers. At its best they get a sixth of the writes in flight; the higher the strain, the
-longer the pause after each of them, because on a busy server each one delays an admission."""
+longer the pause after each of them, because on a busy server each one delays an admission.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Writes the statuses of ClusterQueues, LocalQueues and QueuePolicies, and releases deleted configuration objects that are
-unused."""
+"""Writes the statuses of ClusterQueues, LocalQueues and QueuePolicies, and releases unused configuration objects under
+deletion."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DELAYS_PERIOD = 60.0
 
 
 class HeadDelays:
-    """How long backfill delayed heads, by QueuePolicy: the delay in its status when this process started, plus the delay
+    """How long backfill delayed heads, by QueuePolicy: the delay in its status when this process started, plus what came
     since."""
 
     def __init__(self) -> None:
@@ -45,7 +45,8 @@ class HeadDelays:
     ) -> bool:
         """Add the increase of the engine's totals to the policy in force now. Returns True if there was an increase.
 
-        Matching queues with policies is expensive: `matched` does it, and is called only after an increase."""
+        Matching queues with policies is expensive: `matched` does it, and is called only after an increase.
+        """
         if seconds == self._seen:
             return False
         for policy, queues in matched().items():

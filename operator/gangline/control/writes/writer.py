@@ -10,7 +10,8 @@
   Any other failure goes to `on_error` at once and is not repeated.
 - *Leadership*: nothing is sent while `gate()` is false, and nothing ever after `abort()`.
 
-A body that is a callable is rendered when its turn has come, and returns None where there is nothing to write."""
+A body that is a callable is rendered when its turn has come, and returns None where there is nothing to write.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ class Writer:
     """Submit from the event loop's thread; callbacks run there too, after the object is free for the next write.
 
     `counts` counts by (verb, plural[/status], outcome); the outcome is done, skipped, replaced, retried, aborted or the error's
-    name. `timeout` is seconds per request."""
+    name. `timeout` is seconds per request.
+    """
 
     def __init__(
         self,
@@ -145,7 +147,8 @@ class Writer:
     async def drain(self, seconds: float, *, least: Priority = Priority.EVENT) -> bool:
         """Wait until all writes of this priority and above have left, except those that callers throttled.
 
-        Returns False if time ran out."""
+        Returns False if time ran out.
+        """
         try:
             async with asyncio.timeout(seconds):
                 while not self._drained(least):
@@ -164,7 +167,8 @@ class Writer:
         """Writes of high priority, in flight or ready to be sent.
 
         Failed writes don't count until their next attempt is due, nor do writes that wait for another write of their object: a
-        problem with one object must not hold up others."""
+        problem with one object must not hold up others.
+        """
         return self._urgent + len(self._tasks) - self._low_in_flight
 
     @property

@@ -2,7 +2,8 @@
 
 All changes of one Workload's status that are due together are sent as one patch, computed at the time of sending from the newest
 known version and fenced by its resourceVersion. A conflict means that another writer was faster: the object is read again, and
-the submitter decides again from the current state."""
+the submitter decides again from the current state.
+"""
 
 from __future__ import annotations
 
@@ -95,8 +96,7 @@ class Writes:
             self._mirror.upsert(resource, obj)
 
     def gone(self, resource: Resource, key: str, uid: str) -> None:
-        """The object with this uid was deleted. Its successor of the same name may be known already from the answer to a
-        create."""
+        """The object with this uid was deleted. Its successor of the same name may be known already from a create's answer."""
         known = self._mirror.get(resource, key)
         if known is None or known["metadata"]["uid"] == uid:
             self._tracking.gone(ObjectKey.parse(resource, key), uid)
@@ -126,10 +126,10 @@ class Writes:
         done: Done | None = None,
         failed: Failed | None = None,
     ) -> None:
-        """Submit a write. `verb`: create, patch, status (merge patch of the status subresource) or delete. Times are
-        time.monotonic().
+        """Submit a write. `verb`: create, patch, status (merge patch of the status) or delete. Times are time.monotonic().
 
-        Two writes of one object may wait together only in different slots."""
+        Two writes of one object may wait together only in different slots.
+        """
         asked = _Asked(key, self._begin(key, doubt=doubt), doubt, [(owner, done, failed)])
         self._submit(
             Write(

@@ -141,7 +141,7 @@ def test_the_format_is_as_it_was(line: bytes, entry: Any) -> None:
             b'{"fact": ["+", "ClusterQueue", {"name": "q", "groups": [{"covered": []}]}]}',
             r"groups\[0\]: flavors is missing",
         ),
-        (b"[1]", "no line of an audit record"),
+        (b"[1]", "not a line of an audit record"),
         (b"{", "not JSON"),
     ],
 )

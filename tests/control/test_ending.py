@@ -22,7 +22,7 @@ async def test_a_step_that_fails_or_hangs_is_told_of_and_the_next_ones_turn_come
         ended.append("third")
     assert ended == ["third"]
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert told == ["first could not be ended in order", "second could not be ended in order"]
+    assert told == ["first could not be shut down in order", "second could not be shut down in order"]
 
 
 async def test_who_is_cancelled_ends_at_once() -> None:

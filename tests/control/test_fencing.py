@@ -83,7 +83,7 @@ def test_where_it_cannot_be_running_it_is_deleted_by_force(node: Json | None) ->
 def test_consent_is_needed_on_a_node_that_is_only_out_of_reach_and_grace_is_kept() -> None:
     world = World(a_node("n1", ready="Unknown"), pods=(a_pod("p", due=T + 10_000),), force_delete=True)
     assert world.act() == []
-    assert world.fencing.due == T + 10_000 + fencing.MERCY
+    assert world.fencing.due == T + 10_000 + fencing.EXTRA_GRACE
     assert world.act(T + 13_000) == [("delete", "p", {"uid": "uid-p", "grace_seconds": 0})]
 
 

@@ -91,7 +91,7 @@ async def test_a_model_is_trained_beside_the_loop_and_used(tmp_path: Path) -> No
     await made.service._recall()
     await made.service.train()
     assert made.service.training_seconds > 0
-    assert made.forecasts.forecaster.model is None and "once anybody wants" in made.service.verdict().reason
+    assert made.forecasts.forecaster.model is None and "once forecasts are wanted" in made.service.verdict().reason
     made.policy()
     await made.service._turn()
     assert made.service.verdict().trusted
@@ -126,7 +126,7 @@ async def test_the_model_says_so_when_it_switches_itself_off(
     for trusted in (True, False, False, True):
         told = replace(verdict, trusted=trusted, reason=f"trusted: {trusted}")
         monkeypatch.setattr(made.service, "verdict", lambda told=told: told)
-        made.service.say_verdict()
+        made.service.report_verdict()
     assert made.recorder.said == [("Warning", "ForecastModelOff"), ("Normal", "ForecastModelInUse")]
     assert "trusted: False" in caplog.text
     await made.service.close()

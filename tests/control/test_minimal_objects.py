@@ -94,7 +94,7 @@ async def through(controller: Controller, kind: str, obj: Json, what: str) -> No
     controller.absorb()
     controller.act()
     assert not [stage for stage, _ in controller.quarantine.failures if stage not in ("reading it",)], what
-    troubles = [text for about in controller.quarantine._troubles.values() for text in about.values()]
+    troubles = [text for about in controller.quarantine._errors.values() for text in about.values()]
     assert not [text for text in troubles if text.startswith("internal error")], what
     await asyncio.sleep(0)
 
@@ -112,5 +112,5 @@ async def test_other_kinds_with_nothing_but_a_name(kind: str) -> None:
     controller.sink(RESOURCES[kind])(Upsert(obj))
     controller.absorb()
     controller.act()
-    troubles = [text for about in controller.quarantine._troubles.values() for text in about.values()]
+    troubles = [text for about in controller.quarantine._errors.values() for text in about.values()]
     assert not [text for text in troubles if text.startswith("internal error")]

@@ -109,8 +109,8 @@ def test_messages_go_to_those_who_subscribed_in_their_order() -> None:
     messages, heard = Messages(), list[str]()
     messages.subscribe(OwnPaceEnded, lambda message: heard.append(f"first {message.workload}"))
     messages.subscribe(OwnPaceEnded, lambda message: heard.append("second"))
-    messages.tell(OwnPaceEnded("ns/w"))
-    messages.tell(Recovered({}, "nobody listens"))
+    messages.publish(OwnPaceEnded("ns/w"))
+    messages.publish(Recovered({}, "nobody listens"))
     assert heard == ["first ns/w", "second"]
 
 

@@ -27,13 +27,13 @@ def test_the_engine_is_told_of_a_gang_as_a_whole_and_only_when_something_changed
     found.upsert(a_pod("b", "n2", ready=False))
     found.upsert(a_pod("a", "n1", **{INDEX: "3"}))
     assert told == []
-    found.tell_engine()
+    found.report_changes()
     pods = (model.BoundPod("a", "main", "n1", 3, ready=True), model.BoundPod("b", "main", "n2"))
     assert told == [model.Put(model.WorkloadPods("ns/w", pods))]
     again = a_pod("a", "n1", **{INDEX: "3"})
     again["metadata"]["labels"]["other"] = "label"
     found.upsert(again)
-    found.tell_engine()
+    found.report_changes()
     assert len(told) == 1
 
 
@@ -41,10 +41,10 @@ def test_pods_that_wait_or_have_ended_sit_on_no_node() -> None:
     found, told = store()
     found.upsert(a_pod("waits", "", phase="Pending"))
     found.upsert(a_pod("ended", "n1", phase="Succeeded"))
-    found.tell_engine()
+    found.report_changes()
     assert told == []
     found.upsert(a_pod("going", "n1", due=T))
-    found.tell_engine()
+    found.report_changes()
     [change] = told
     assert isinstance(change, model.Put)
     assert [(pod.name, pod.terminating) for pod in change.item.pods] == [("going", True)]  # type: ignore[union-attr]
@@ -60,21 +60,21 @@ def test_pods_that_their_node_failed_are_told_apart_from_those_that_failed_thems
     unknown = a_pod("p9", "n2", phase="Failed")
     unknown["status"]["containerStatuses"] = [{"state": {"terminated": {"reason": "ContainerStatusUnknown"}}}]
     found.upsert(unknown)
-    found.tell_engine()
+    found.report_changes()
     failed = (("p0", "n1"), ("p1", "n1"), ("p2", "n1"), ("p9", "n2"))
     assert told == [model.Put(model.WorkloadPods("ns/w", (), failed))]
     for number in (0, 1, 2, 9):
         found.remove(f"ns/p{number}")
-    found.tell_engine()
+    found.report_changes()
     assert told[1:] == [model.Gone(model.WorkloadPods, "ns/w")]
 
 
 def test_the_last_pod_takes_the_footprint_with_it() -> None:
     found, told = store()
     found.upsert(a_pod("a"))
-    found.tell_engine()
+    found.report_changes()
     found.remove("ns/a")
-    found.tell_engine()
+    found.report_changes()
     assert told[1:] == [model.Gone(model.WorkloadPods, "ns/w")]
     assert found.on("n1") == found.of("ns/w") == []
 
@@ -82,9 +82,9 @@ def test_the_last_pod_takes_the_footprint_with_it() -> None:
 def test_a_pod_that_was_left_behind_is_no_longer_of_the_gang() -> None:
     found, told = store()
     found.upsert(a_pod("a"))
-    found.tell_engine()
+    found.report_changes()
     found.upsert(a_pod("a", workload=""))
-    found.tell_engine()
+    found.report_changes()
     assert told[1:] == [model.Gone(model.WorkloadPods, "ns/w")]
 
 
@@ -119,7 +119,7 @@ def test_more_pods_than_a_gang_can_have_do_not_speak_for_it() -> None:
     for number in range(100):
         found.upsert(a_pod(f"p{number:02}", f"n{number:02}", created=T + number * 1000))
         found.upsert(a_pod(f"q{number:02}", f"m{number:02}", created=T + number * 1000, due=T))
-    found.tell_engine()
+    found.report_changes()
     [change] = told
     assert isinstance(change, model.Put)
     names = [pod.name for pod in change.item.pods]  # type: ignore[union-attr]

@@ -96,9 +96,9 @@ def test_the_start_is_exempt() -> None:
 
 
 def test_who_promised_a_heartbeat_and_never_gave_one_is_silent_from_the_start() -> None:
-    promised = replace(GANG, heartbeat=20 * MINUTE, unheard=19 * MINUTE)
+    promised = replace(GANG, heartbeat=20 * MINUTE, unreported=19 * MINUTE)
     assert not judge(promised, POLICY).suspect, "a process that has just begun has not listened for long"
-    assert judge(replace(promised, unheard=20 * MINUTE), POLICY).suspect
+    assert judge(replace(promised, unreported=20 * MINUTE), POLICY).suspect
     assert not judge(replace(GANG, silence=None), POLICY).suspect, "who promised nothing is not silent"
 
 

@@ -298,7 +298,7 @@ def test_its_own_pace_becomes_the_forecast_until_the_run_ends() -> None:
     assert [fact.source for fact in told if isinstance(fact, model.RuntimeForecast)] == ["Progress"], "it hardly moved"
     assert place.watch.knows_better(KEY)
     place.mirror.remove(kube.WORKLOADS, KEY)
-    place.watch._tidy()
+    place.watch._forget_ended()
     assert place.facts[-1] == model.Gone(model.RuntimeForecast, KEY)
     assert place.withdrawn == [KEY]
     assert not place.watch.knows_better(KEY)

@@ -176,7 +176,7 @@ async def test_nobody_else_is_answered(cluster: Cluster, api: AggregatedApi, tmp
     assert status == 401 and "'somebody-else'" in body["message"]
     assert (await ask(api, trusting(cluster, tmp_path, PROXY), QUEUE))[1][
         "message"
-    ] == "no user is named by X-Remote-User"
+    ] == "the request names no user in X-Remote-User"
     with pytest.raises(aiohttp.ClientError):  # the handshake fails
         await ask(api, trusting(cluster, tmp_path, STRANGER), QUEUE, **ALICE)
     assert (await ask(api, nobody, ROOT))[0] == 401

@@ -85,7 +85,7 @@ class FakePost:
     def __call__(self, url: str, message: Message) -> None:
         self.tries += 1
         if self.tries <= self.failures:
-            raise DeliveryError("the receiver did not take it")
+            raise DeliveryError("the receiver did not accept it")
         self.sent.append((url, message))
 
 
@@ -115,7 +115,7 @@ async def test_a_receiver_that_refuses_is_tried_again_then_given_up_and_complain
     assert office.outcomes == [("Finished", "failed")]
     office.put()
     await office.empty()
-    assert office.complaints == ["the receiver did not take it"]
+    assert office.complaints == ["the receiver did not accept it"]
     inbox.status = 200
     office.put()
     await office.empty()
@@ -137,7 +137,7 @@ async def test_only_the_url_that_refused_is_tried_again() -> None:
     [
         ({}, "Secret gangline-system/alice: secrets 'alice' not found"),
         ({"alice": {"address": "x"}}, "Secret gangline-system/alice: it has no key url"),
-        ({"alice": {"url": "nonsense"}}, "a URL in it is none that Apprise knows"),
+        ({"alice": {"url": "nonsense"}}, "Apprise does not know a URL in it"),
     ],
 )
 async def test_a_secret_that_is_of_no_use_is_complained_of(secret: Mapping[str, Mapping[str, str]], why: str) -> None:
@@ -270,7 +270,7 @@ class Desk:
 
     def kinds(self) -> list[str]:
         for kind in KINDS:
-            self.notices.tell(kind, self.workload, "text")
+            self.notices.notify(kind, self.workload, "text")
         return [notice.kind for _, _, notice in self.told]
 
 
@@ -319,13 +319,13 @@ def test_an_expected_start_is_told_when_it_moved_far_enough() -> None:
     desk = Desk({**RULE, "events": ["StartMoved"], "startMovedBy": "20m"})
     minute = 60_000
     for start in (60, 75, 79, 81, 95, 50):
-        desk.notices.expects(desk.workload, start * minute, "node n7 is busy")
+        desk.notices.start_expected(desk.workload, start * minute, "node n7 is busy")
     assert [notice.text for _, _, notice in desk.told] == [
         "later by 21m: now expected in 1h21m (node n7 is busy)",
         "earlier by 31m: now expected in 50m (node n7 is busy)",
     ]
     desk.notices.forget("team/job-train")
-    desk.notices.expects(desk.workload, 500 * minute)
+    desk.notices.start_expected(desk.workload, 500 * minute)
     assert len(desk.told) == 2, "what is seen first is what later ones are compared with"
 
 
@@ -335,7 +335,7 @@ def test_each_receiver_is_told_of_a_moved_start_by_its_own_measure() -> None:
     desk, events = Desk(mail, chat), list[str]()
     desk.messages.subscribe(StartMoved, lambda message: events.append(message.text))
     for start in (100, 130, 165):
-        desk.notices.expects(desk.workload, start * 60_000)
+        desk.notices.start_expected(desk.workload, start * 60_000)
     told = [(receiver.name, notice.text[:12]) for receiver, _, notice in desk.told]
     assert told == [("mail", "later by 30m"), ("mail", "later by 35m"), ("chat", "later by 1h5")]
     assert [text[:12] for text in events] == ["later by 30m", "later by 35m"], "one event each time"
@@ -361,7 +361,7 @@ def test_the_command_says_what_failed(inbox: Inbox) -> None:
     inbox.status = 404
     ran = CliRunner().invoke(command, ["test", "--url", inbox.url()])
     assert ran.exit_code == 1
-    assert "the receiver did not take it" in ran.output
+    assert "the receiver did not accept it" in ran.output
     assert CliRunner().invoke(command, ["test", "--url", "json://h/{to}"]).exit_code == 1
     assert CliRunner().invoke(command, ["test"]).exit_code == 2
     assert CliRunner().invoke(command, ["test", "p", "--url", "json://h"]).exit_code == 2
@@ -386,15 +386,15 @@ async def test_a_policy_whose_receiver_fails_says_so_in_an_event() -> None:
     desk = Desk(RULE)
     controller.mirror.objects[kube.QUEUE_POLICIES] = desk.mirror.objects[kube.QUEUE_POLICIES]
     for namespace in ("gangline-system", "elsewhere"):
-        controller.messages.tell(DeliveryFailed(namespace, "slack", "the receiver did not take it"))
-    assert tape.events == [("p", "NotificationFailed", "the receiver did not take it")]
+        controller.messages.publish(DeliveryFailed(namespace, "slack", "the receiver did not accept it"))
+    assert tape.events == [("p", "NotificationFailed", "the receiver did not accept it")]
 
 
 async def test_an_end_is_told_by_how_it_ended() -> None:
     told: list[tuple[str, str]] = []
     controller = Controller(None, Writer(None), Engine(), Tape(), Metrics())  # type: ignore[arg-type]
     [planning] = [part for part in controller.parts if isinstance(part, JobPlanning)]
-    controller.notices.tell = lambda kind, workload, text: told.append((kind, text))  # type: ignore[method-assign]
+    controller.notices.notify = lambda kind, workload, text: told.append((kind, text))  # type: ignore[method-assign]
     for reason, text in (("Succeeded", "done"), ("Failed", "out of memory"), ("FailedToStart", "conflict")):
         row = {"type": "Finished", "status": "True", "reason": reason, "message": text}
         planning._finished({"metadata": {}, "status": {"conditions": [row]}})
@@ -443,7 +443,7 @@ def test_what_people_wrote_is_cut_in_a_message():
         "spec": {"queueName": "lq"},
         "status": {"admission": {"clusterQueue": "cq"}},
     }
-    Notices(mirror, lambda receiver, terms, notice: told.append(notice), now=lambda: 0).tell(
+    Notices(mirror, lambda receiver, terms, notice: told.append(notice), now=lambda: 0).notify(
         "Failed", workload, "t" * 5000
     )
     assert (len(told[0].text), len(told[0].subject)) == (MOST_SHOWN, MOST_SHOWN)

@@ -1,1 +1,1 @@
-"""The operator, from the cluster to the engine and back: a mirror of the cluster, plans, and writes."""
+"""Between cluster and engine: a mirror of the cluster, the plans that follow from it, and a writer that carries them out."""

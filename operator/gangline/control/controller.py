@@ -1,4 +1,4 @@
-"""The one loop: facts in, decisions out, plans carried out.
+"""The main loop: facts in, decisions out, plans carried out.
 
     reflectors ──▶ inbox ──▶ mirror ──Change──▶ engine.decide(now, room) ──Decision──▶ writer
                                │                                                        ▲
@@ -65,7 +65,7 @@ def wall_millis() -> int:
 
 
 class MakeForecasting(Protocol):
-    """Makes the forecasting service; None if this machine lacks a required library."""
+    """Creates the forecasting service; None where this machine lacks the libraries."""
 
     def __call__(
         self,
@@ -104,10 +104,10 @@ class Controller:
         self._wake = asyncio.Event()
         leading = lambda: self.leading  # noqa: E731
 
-        # shared by all parts: the mirror, writes in progress, messages
+        # shared by all parts: messages, quarantine, the mirror, writes in flight
         self.messages = messages = Messages()
         self.quarantine = quarantine = Quarantine(
-            lambda subject, obj, what: messages.tell(ObjectQuarantined(*subject, obj, what))
+            lambda subject, obj, what: messages.publish(ObjectQuarantined(*subject, obj, what))
         )
         self.mirror = mirror = Mirror(
             self._observe,
@@ -120,7 +120,7 @@ class Controller:
         owners = PodOwners(mirror)
         pods = PodIndex(engine.observe, mirror.pod_counts, owners=owners, messages=messages)
 
-        # parts for lost nodes
+        # recovery of gangs that lose nodes
         departed = DepartedWorkloads(
             mirror, pods, owners, writes.pending, engine.observe, now=now, quarantine=quarantine
         )
@@ -141,7 +141,7 @@ class Controller:
         outbox = Outbox(
             SecretReader(client).read,
             outcome=metrics.notified,
-            complain=lambda to, why: messages.tell(DeliveryFailed(to.namespace, to.name, why)),
+            complain=lambda to, why: messages.publish(DeliveryFailed(to.namespace, to.name, why)),
         )
         self.notices = notices = Notices(mirror, outbox.put, now=now, messages=messages)
         Announcements(mirror, notices, recorder, messages, leading=leading)
@@ -153,7 +153,7 @@ class Controller:
         if isinstance(engine, IsolatedEngine):
             engine.report = troubles.engine_fault
 
-        # running gangs, and expected starts
+        # stall watch and forecasts
         self.stalls = stalls = StallWatch(
             mirror,
             writes,
@@ -175,34 +175,34 @@ class Controller:
                 mirror, writes, messages, wake=self.wake, knows_better=stalls.knows_better, wanted=wanted
             )
 
-        #: The operator's table of contents. Parts observe, settle, act and close in this order: facts before conclusions from
-        #: them, decisions before the plans that carry them out, and a part before the parts for which it marks objects.
+        #: The operator's table of contents. Parts observe, settle, act and close in this order: facts come before the conclusions
+        #: from them, decisions before the plans that carry them out, and a part that marks objects for another comes before it.
         self.parts: tuple[Part, ...] = (
             # facts
-            ClusterFeed(writes, quarantine),  # new events of everything but pods, into the mirror
-            PodFeed(pods, owners, quarantine, all_listed=mirror.know_pods),  # pods, each with its gang
-            departed,  # quota of deleted Workloads whose pods run
+            ClusterFeed(writes, quarantine),  # feeds the mirror with everything but pods
+            PodFeed(pods, owners, quarantine, all_listed=mirror.know_pods),  # feeds the pod index
+            departed,  # quota of deleted Workloads whose pods still run
             # decisions
-            decisions,  # carries out each decision, and keeps the state for that
-            self._deciding,  # has the engine decide, and the decisions carried out
-            # lost nodes, and jobs that stop: these mark jobs to be planned
-            UnhealthyNodes(mirror, pods, writes),  # `status.unhealthyNodes`, where Kubernetes replaces pods
+            decisions,  # state of decisions being carried out
+            self._deciding,  # lets the engine decide, and carries out its decisions
+            # gangs that lose nodes, and jobs that stop: they mark jobs to be planned
+            UnhealthyNodes(mirror, pods, writes),  # `status.unhealthyNodes`, where Kubernetes recovers gangs
             LeavingJobs(mirror, pods),  # jobs whose last pods end
-            recoveries,  # lost pods replaced, gangs restarted or requeued
-            Fencing(mirror, pods, writer, recorder, mirror.recovery_for),  # pods that cannot end
+            recoveries,  # lost pods replaced, gangs restarted or queued again
+            Fencing(mirror, pods, writer, recorder, mirror.recovery_for),  # pods that can't terminate
             # plans
             JobPlanning(mirror, pods, recoveries, writes, notices, recorder, wake=self.wake, quarantine=quarantine),
-            UnownedWorkloads(mirror, pods, owners, departed, writes, quarantine),  # Workloads without a job
-            # gated pods, whose places follow from admissions
+            UnownedWorkloads(mirror, pods, owners, departed, writes, quarantine),  # Workloads that no job plans for
+            # gated pods, whose domains follow from admissions
             PodGates(mirror, pods, writes, writer, quarantine=quarantine),  # placed by topology
             DomainGates(mirror, pods, writer, engine),  # gangs that take whole domains
             # what users see
             QueueWrites(mirror, writes, writer, engine, now, fair=fair_sharing),  # statuses of queues and policies
-            notices,  # notices
+            notices,  # which notices go to whom
             outbox,  # and their delivery
             stalls,  # gangs that hang
-            LastWrites(writer),  # closed here: nothing is written after this
-            *([self.forecasting] if self.forecasting is not None else []),  # follows all facts, and learns from them
+            LastWrites(writer),  # closed here: nothing is written any more
+            *([self.forecasting] if self.forecasting is not None else []),  # observes all facts, and learns from them
         )
         kinds = {kind for part in self.parts for kind in part.kinds}
         self._observers = {kind: [part for part in self.parts if kind in part.kinds] for kind in kinds}
@@ -210,7 +210,7 @@ class Controller:
     # --- in ---
 
     def sink(self, resource: Resource) -> Callable[[Event], None]:
-        """The callback of the reflector of `resource`."""
+        """Returns the function that receives the events of the reflector of `resource`."""
 
         def take(event: Event) -> None:
             self._inbox.append((resource, event))
@@ -219,28 +219,28 @@ class Controller:
         return take
 
     def wake(self) -> None:
-        """A reason other than an event to decide."""
+        """Take another round, for a reason other than an event."""
         self._wake.set()
 
     def _observe(self, change: model.Change) -> None:
         self.engine.observe(change)
-        self.messages.tell(FactObserved(change))
+        self.messages.publish(FactObserved(change))
 
     def lead(self) -> None:
-        """From now on this process decides. Everything is planned once, whatever happened before."""
+        """Start leading: from now on this process decides. Everything is planned once, whatever happened before."""
         self.leading = True
         for part in self.parts:
             part.lead()
         self._wake.set()
 
     def retire(self) -> None:
-        """Decide nothing more; decisions made before are still carried out."""
+        """Decide nothing more; earlier decisions are still carried out."""
         self.leading = False
 
     # --- the loop ---
 
     async def run(self) -> None:
-        """Runs until cancelled. No error of one object stops the others."""
+        """Run until cancelled. No error about one object stops the others, not even an unexpected one."""
         while True:
             await self._attempt_to_wait(self._woken)
             self._wake.clear()
@@ -253,11 +253,11 @@ class Controller:
             await wait()
         except Exception:
             self.quarantine.failures["waiting", ""] += 1
-            log.exception("it is not known when to look again: in a second")
+            log.exception("the next wake-up is unknown: waiting a second")
             await asyncio.sleep(1.0)
 
     async def _woken(self) -> None:
-        """Returns when something has happened or is due, and the rest of the burst has arrived."""
+        """Returns when something has happened or is due, and the facts that belong to it have been gathered."""
         times = (self.engine.next_wakeup(self._now()), *(part.due for part in self.parts)) if self.leading else ()
         due = min((time for time in times if time is not None), default=None)
         soonest = 0.0 if self._deciding.room else LONGEST_ROUND
@@ -277,7 +277,7 @@ class Controller:
                 key = key_of(event.obj)
             else:
                 key = event.key if isinstance(event, Removed) else ""
-            self.quarantine.attempt("taking it in", resource, key, partial(self._show, resource, event))
+            self.quarantine.attempt("observing it", resource, key, partial(self._show, resource, event))
         for part in self.parts:
             part.settle()
 
@@ -286,12 +286,12 @@ class Controller:
             part.observe(resource, event)
 
     def act(self) -> None:
-        """Decide, and advance every object whose circumstances changed."""
+        """Decide, and carry everything whose circumstances changed one step further."""
         for part in self.parts:
             self._attempt(part.name, partial(part.act, self._now()))
 
     def _attempt(self, name: str, work: Callable[[], None]) -> None:
-        """One part of a round. A failure is logged, and the other parts run."""
+        """Run one part's share of a round. An error is logged, and the other parts go on."""
         try:
             work()
         except Exception:

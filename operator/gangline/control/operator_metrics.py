@@ -1,4 +1,4 @@
-"""Prometheus metrics under Kueue's names, from the decisions carried out and the engine's ledger."""
+"""Prometheus metrics under Kueue's names, fed by carried-out decisions and by the engine's ledger."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from prometheus_client.registry import Collector
 from gangline.engine import Engine
 from gangline.kube.resources import Json
 
-#: 1 s, then 2.5·2ⁿ s, as Kueue's histograms.
+#: 1 s, then 2.5·2ⁿ s, as in Kueue's histograms.
 BUCKETS = (1.0, *(2.5 * 2**n for n in range(14)))
 
 
-# The creation time of each series is of no use here (Kueue's metrics lack it, too), and a tenth of the lines of a scrape.
+# Creation times of series are useless here (Kueue's metrics lack them, too), and take a tenth of the lines of a scrape.
 disable_created_metrics()
 
 
 class _Counts(Collector):
-    """Counters, or gauges, that another object keeps, read when they are scraped."""
+    """Counters or gauges whose values are kept elsewhere, read when they are scraped."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class _Counts(Collector):
 
 
 class Metrics:
-    """The operator's metrics, under their names."""
+    """The operator's metrics, by name."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -61,21 +61,21 @@ class Metrics:
         self._checks_wait = Histogram(
             "kueue_admission_checks_wait_time_seconds", "From quota to admitted.", queue, buckets=BUCKETS, **make
         )
-        self._pending = Gauge("kueue_pending_workloads", "Workloads that wait.", [*queue, "status"], **make)
+        self._pending = Gauge("kueue_pending_workloads", "Pending workloads.", [*queue, "status"], **make)
         self._reserving = Gauge("kueue_reserving_active_workloads", "Workloads that hold quota.", queue, **make)
         self._active = Gauge("kueue_admitted_active_workloads", "Admitted, unfinished workloads.", queue, **make)
-        self._status = Gauge("kueue_cluster_queue_status", "1 for the state it is in.", [*queue, "status"], **make)
+        self._status = Gauge(
+            "kueue_cluster_queue_status", "1 for the queue's current state.", [*queue, "status"], **make
+        )
         seconds = {"buckets": (0.1, 0.25, 0.5, *(2.0**n for n in range(13))), **make}
         self._swaps = Histogram("gangline_swap_seconds", "Replacing lost nodes, stage by stage.", ["stage"], **seconds)
         self._recoveries = Histogram(
             "gangline_recovery_seconds", "From the loss of a node until the gang runs again.", queue, **seconds
         )
-        self._overruns = Counter("gangline_overrun", "Runs that outlasted their forecast.", ["state"], **make)
+        self._overruns = Counter("gangline_overrun", "Runs that lasted longer than forecast.", ["state"], **make)
         self._stalls = Counter("gangline_stalled", "Runs that were found to hang.", ["action"], **make)
-        self._notified = Counter(
-            "gangline_notifications", "Notices, by what became of them.", ["kind", "outcome"], **make
-        )
-        #: the series of deleted ClusterQueues are removed from each of these
+        self._notified = Counter("gangline_notifications", "Notices by outcome.", ["kind", "outcome"], **make)
+        #: the metrics whose series are removed when their ClusterQueue is deleted
         self._by_queue = (
             *(self._reserved, self._admitted, self._evicted, self._quota_wait, self._wait, self._checks_wait),
             *(self._pending, self._reserving, self._active, self._status, self._recoveries),
@@ -91,13 +91,13 @@ class Metrics:
         self.decide_cpu = Counter("gangline_decide_cpu_seconds", "CPU time of all rounds of deciding.", **make)
 
     async def text(self) -> bytes:
-        """All metrics as Prometheus reads them. With 1,000 queues these are 40,000 lines and more: the loop runs meanwhile."""
+        """All metrics in Prometheus' text format. With 1,000 queues they are more than 40,000 lines, so a thread renders them."""
         return await asyncio.to_thread(generate_latest, self.registry)
 
     def count_requests(
         self, requests: Callable[[], Mapping[tuple[str, ...], int]], writes: Callable[[], Mapping[tuple[str, ...], int]]
     ) -> None:
-        """Requests to the API server, and the outcome of every intended write."""
+        """Count the requests to the API server and the outcomes of intended writes."""
         requested = _Counts("gangline_api_requests", "Requests to the API server.", ["verb", "resource"], requests)
         written = _Counts("gangline_writes", "Intended writes.", ["verb", "resource", "outcome"], writes)
         self.registry.register(requested)
@@ -108,19 +108,17 @@ class Metrics:
         failures: Callable[[], Mapping[tuple[str, ...], float]],
         objects: Callable[[], Mapping[tuple[str, ...], float]],
     ) -> None:
-        """Objects that could not be handled: failed attempts, and quarantined objects."""
+        """Count objects that could not be handled: failed attempts, and objects in quarantine now."""
         failed = _Counts(
             "gangline_object_failures", "Failed attempts to handle an object.", ["stage", "kind"], failures
         )
         self.registry.register(failed)
-        quarantined = "Objects that are quarantined since they could not be handled."
-        self.registry.register(
-            _Counts("gangline_quarantined_objects", quarantined, ["kind"], objects, GaugeMetricFamily)
-        )
+        text = "Objects in quarantine because they could not be handled."
+        self.registry.register(_Counts("gangline_quarantined_objects", text, ["kind"], objects, GaugeMetricFamily))
 
     def count_head_delay(self, read: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
-        """Time for which backfilled workloads kept reserved heads waiting."""
-        text = "Time for which a reserved head waited only because of workloads that were started before it."
+        """Count for how long heads with a reservation were delayed by workloads started before them."""
+        text = "Time for which a reserved head waited only because of workloads started before it."
         self.registry.register(_Counts("gangline_head_delay_seconds", text, ["cluster_queue", "cause"], read))
 
     def reserved(self, queue: str, waited: int, *, admitted: bool) -> None:
@@ -132,7 +130,7 @@ class Metrics:
             self._wait.labels(queue).observe(waited)
 
     def admitted(self, queue: str, waited: int) -> None:
-        """Admission checks are ready, `waited` seconds after the quota."""
+        """Admission checks are ready, `waited` seconds after the quota was reserved."""
         self._known.add(queue)
         self._admitted.labels(queue).inc()
         self._checks_wait.labels(queue).observe(waited)
@@ -161,7 +159,7 @@ class Metrics:
         self._notified.labels(kind, outcome).inc()
 
     def queues(self, engine: Engine, names: list[str]) -> None:
-        """Refresh the gauges from the ledger, and drop the series of deleted queues; called at a scrape."""
+        """Refresh the gauges from the ledger, and drop the series of deleted queues; called on every scrape."""
         for gone in self._known - {"", *names}:
             for metric in self._by_queue:
                 metric.remove_by_labels({"cluster_queue": gone})

@@ -1,4 +1,4 @@
-"""The audit record: every fact that the engine received, and every decision.
+"""The audit record: the facts that the engine observed and the decisions that it made.
 
-In: facts and decisions. Out: a file from which everything can be decided again, and the result of doing so.
+In: facts and decisions. Out: a file from which every decision can be repeated, and the result of repeating them.
 """

@@ -1,6 +1,5 @@
-"""Decides an audit record again: the same facts must lead to the same decisions, and no backfill may have delayed a reserved
-head against the policy of its queue.
-"""
+"""Replays an audit record: the same facts must lead to the same decisions, and no backfilled workload may have delayed the head
+of a reservation against the policy of its queue."""
 
 from __future__ import annotations
 
@@ -15,24 +14,24 @@ from gangline.control.audit.audit_log import Begin, Entry, Gap, Round
 from gangline.engine import BACKFILL, REVOKED, Engine, HeadStart, model
 from gangline.kube.resources import Json
 
-#: revocation policies under which backfill never delays a reserved head
+#: policies under which backfill must not delay the head of a reservation
 PROMISED: Final = frozenset({"Overdue", "Any"})
-#: differences that are listed one by one
-TOLD: Final = 20
+#: most differences that are listed one by one
+MOST_DIFFERENCES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A round with another result than recorded. Decisions as `Kind workload`."""
+    """A round whose repeated decisions differ from the recorded ones. Decisions are written as `Kind workload`."""
 
     now: model.Millis
-    recorded: tuple[str, ...]  # but not decided again
-    repeated: tuple[str, ...]  # but not in the record
+    recorded: tuple[str, ...]  # in the record, but not decided again
+    repeated: tuple[str, ...]  # decided again, but not in the record
 
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of deciding a record again. Times are milliseconds, head delays seconds."""
+    """The result of repeating a record's decisions. Times are milliseconds, head delays seconds."""
 
     runs: int = 0
     rounds: int = 0
@@ -40,22 +39,25 @@ class Outcome:
     first: model.Millis = 0
     last: model.Millis = 0
     decisions: Counter[str] = field(default_factory=Counter[str])
-    #: when workloads were backfilled, and which
+    #: (time, workload) of every backfilled workload
     early: list[tuple[model.Millis, str]] = field(default_factory=list[tuple[model.Millis, str]])
     revocations: list[str] = field(default_factory=list[str])  # workloads whose backfill was revoked, in order
     differing: int = 0  # rounds
     differences: list[Difference] = field(default_factory=list[Difference])
     #: ClusterQueue -> cause -> seconds
     head_delay: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
-    heads: list[HeadStart] = field(default_factory=list[HeadStart])  # the last heads that started from a reservation
-    revoke: dict[str, str] = field(default_factory=dict[str, str])  # ClusterQueue -> `revoke` of its policy
-    unreadable: int = 0  # unreadable lines: a killed process leaves at most one behind
+    heads: list[HeadStart] = field(default_factory=list[HeadStart])  # the latest heads that started from a reservation
+    #: ClusterQueue -> its policy on revoking backfilled workloads
+    revoke: dict[str, str] = field(default_factory=dict[str, str])
+    unreadable: int = 0  # lines; a killed process leaves at most one
     partial: bool = False  # the record begins in the middle of a run
-    gaps: int = 0  # entries that could not be written: nothing after one is decided again before the next beginning
+    gaps: int = (
+        0  # entries that could not be written; decisions after a gap are not repeated until the next Begin entry
+    )
 
     @property
     def broken(self) -> float:
-        """Seconds of head delay that the policy of the head's queue excludes."""
+        """Seconds by which backfill delayed heads whose queue's policy promises that it does not."""
         delays = ((queue, cause, s) for queue, causes in self.head_delay.items() for cause, s in causes.items())
         return sum(s for queue, cause, s in delays if cause == BACKFILL and self.revoke.get(queue, "") in PROMISED)
 
@@ -66,7 +68,7 @@ class Outcome:
 
     @property
     def holds(self) -> bool:
-        """Every decision came out as recorded, and no head was delayed against its policy."""
+        """Whether every decision came out as recorded and no head was delayed against its queue's policy."""
         return not self.differing and self.broken == 0
 
     def as_json(self) -> Json:
@@ -93,13 +95,13 @@ class Outcome:
 
 
 def files(path: Path) -> list[Path]:
-    """The record and its rotated files, oldest first."""
-    rotated = [p for p in path.parent.glob(f"{path.name}.*") if p.suffix[1:].isdigit()]
-    return [*sorted(rotated, key=lambda p: -int(p.suffix[1:])), path]
+    """The record's file and its rotated predecessors, oldest first."""
+    aside = [p for p in path.parent.glob(f"{path.name}.*") if p.suffix[1:].isdigit()]
+    return [*sorted(aside, key=lambda p: -int(p.suffix[1:])), path]
 
 
 def read(paths: Iterable[Path], outcome: Outcome) -> Iterator[Entry]:
-    """The entries of several files, one after the other. Raises facts.FactError naming file and line; OSError."""
+    """The entries of several files, in order. Raises fact_codec.FactError naming file and line; OSError."""
     for path in paths:
         lines = deque(path.read_bytes().splitlines())
         number = 0
@@ -112,11 +114,11 @@ def read(paths: Iterable[Path], outcome: Outcome) -> Iterator[Entry]:
             except fact_codec.FactError as error:
                 if line.endswith(b"}"):
                     raise fact_codec.FactError(f"{path}, line {number}: {error}") from error
-                outcome.unreadable += 1  # cut off when the process was killed
+                outcome.unreadable += 1  # the process was killed while it wrote this line
 
 
 def check(entries: Iterable[Entry], outcome: Outcome) -> Outcome:
-    """Replay everything to an engine of the same kind; the result goes to `outcome`."""
+    """Feed all entries to an engine of the same kind and fill in `outcome`."""
     replayed = _Replayed(outcome)
     for entry in entries:
         replayed.take(entry)
@@ -130,7 +132,7 @@ class _Replayed:
         self._engine: Engine | None = None
         self._run = ""
         self._serial = -1
-        self._known = 0  # this many facts were known before
+        self._known = 0  # how many of the next facts the engine knows already
         self._from_facts = False
 
     def take(self, entry: Entry) -> None:
@@ -146,7 +148,7 @@ class _Replayed:
                 self._observe(entry)
 
     def end(self) -> None:
-        """Add the engine's figures on heads; a run is over."""
+        """End a run: add up what the engine reports of its heads."""
         if self._engine is None:
             return
         self._outcome.heads += self._engine.head_starts()
@@ -193,17 +195,18 @@ class _Replayed:
             if isinstance(decision, model.Preempt) and decision.reason == REVOKED:
                 outcome.revocations.append(decision.workload)
         repeated = tuple(self._engine.decide(entry.now, entry.room))
-        if self._from_facts:  # an engine built from facts alone does not know which reasons it reported
-            recorded, repeated = _without_words(entry.decisions), _without_words(repeated)
+        if self._from_facts:
+            # an engine that starts from facts alone does not know which workloads and warnings were reported, and when
+            recorded, repeated = _without_reports(entry.decisions), _without_reports(repeated)
         else:
             recorded = entry.decisions
         if recorded != repeated:
             outcome.differing += 1
-            if len(outcome.differences) < TOLD:
+            if len(outcome.differences) < MOST_DIFFERENCES:
                 outcome.differences.append(_difference(entry.now, recorded, repeated))
 
 
-def _without_words(decisions: tuple[model.Decision, ...]) -> tuple[model.Decision, ...]:
+def _without_reports(decisions: tuple[model.Decision, ...]) -> tuple[model.Decision, ...]:
     return tuple(decision for decision in decisions if not isinstance(decision, model.ReportPending | model.Warn))
 
 

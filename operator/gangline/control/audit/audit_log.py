@@ -1,8 +1,8 @@
-"""Writes the audit record: every fact that the engine received and every decision, enough to decide all of it again.
+"""A record of the facts that the engine observed and of its decisions, complete enough to repeat every decision.
 
-One line of JSON each: the beginning of a run, a fact, or a round of decisions with its time. A thread of its own writes the
-lines; the loop only appends to a list. A file that has grown too large is rotated, and the next one begins with all known
-facts, so that each file can be read alone.
+Each entry is one line of JSON: the beginning of a run, a fact, or a round of decisions with its time. A separate thread writes
+the lines; the event loop pays one append to a list. A file that has grown too large is rotated, and the next file begins with all
+facts that are known, so that each file can be read without its predecessors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gangline.kube.resources import Json
 log = logging.getLogger(__name__)
 
 
-#: entries are on the disk after this time, in seconds
+#: entries are on the disk after at most this time, in seconds
 FLUSH_EVERY: Final = 0.5
 #: a file larger than this is rotated, in bytes …
 MAX_BYTES: Final = 64 * 2**20
@@ -37,20 +37,18 @@ KEPT: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """From here on a new engine decides (`serial` 0), or the same one continues in a new file, which begins with all known
-    facts.
-    """
+    """The beginning of a new engine's run (`serial` 0), or of a file that continues a run and first lists all known facts."""
 
     run: str
     serial: int
     at: model.Millis
     settings: model.Settings
-    known: int = 0  # number of following facts that the engine knew before
+    known: int = 0  # how many of the following facts the engine knows already
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One call of `decide`, and its result."""
+    """One call of `decide` and its decisions."""
 
     now: model.Millis
     decisions: tuple[model.Decision, ...]
@@ -59,7 +57,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """An entry that could not be written was here: the rest cannot be decided again before the next beginning."""
+    """An entry that could not be written. Decisions after it cannot be repeated until the next Begin entry."""
 
     why: str
 
@@ -86,7 +84,7 @@ def to_line(entry: Entry) -> bytes:
 
 
 def from_line(line: bytes) -> Entry:
-    """Raises facts.FactError."""
+    """Parse an entry. Raises fact_codec.FactError."""
     try:
         body = orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -101,11 +99,11 @@ def from_line(line: bytes) -> Entry:
         case {"run": str(run), "serial": int(serial), "at": int(at), "known": int(known), "settings": dict(settings)}:
             return Begin(run, serial, at, fact_codec.from_json(model.Settings, settings), known)
         case _:
-            raise fact_codec.FactError("no line of an audit record")
+            raise fact_codec.FactError("not a line of an audit record")
 
 
 class AuditLog:
-    """Appends entries to a file, in a thread. An entry that cannot be written is dropped, and reported once."""
+    """Appends entries to a file, in a thread. An entry that cannot be written is dropped; the first I/O error is logged."""
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, kept: int = KEPT) -> None:
         self.lost = 0  #: number of entries that could not be written
@@ -120,7 +118,7 @@ class AuditLog:
 
     @property
     def full(self) -> bool:
-        """It is time for a new file: the next entry should be a Begin with all known facts."""
+        """Whether a new file is due: the next entry should be a Begin, followed by all known facts."""
         return self._size > self._max_bytes
 
     @property
@@ -144,9 +142,9 @@ class AuditLog:
         try:
             file = files.append(self._path)
             if self._size:
-                file.write(b"\n")  # an earlier process may have been killed within a line
+                file.write(b"\n")  # the previous process may have been killed within a line
         except OSError as error:
-            log.error("no audit record: %s", error)
+            log.error("the audit record cannot be opened: %s", error)
             return
         stopping = False
         while not stopping:
@@ -157,7 +155,7 @@ class AuditLog:
                 if not self.lost:
                     log.error("the audit record has a gap: %s", error)
                 self.lost += 1
-            except Exception:  # the thread continues after any error
+            except Exception:  # the thread must survive any error
                 log.exception("the audit record has a gap")
                 self.lost += 1
         file.close()
@@ -174,7 +172,7 @@ class AuditLog:
         return file
 
     def _line(self, entry: Entry) -> bytes:
-        """The JSON of an entry; one that cannot be written becomes a line that says so."""
+        """The entry as a line. An entry that cannot be written costs itself alone: a Gap takes its place."""
         try:
             return to_line(entry)
         except Exception as error:
@@ -185,7 +183,7 @@ class AuditLog:
 
 
 def rotate(path: Path, kept: int) -> None:
-    """FILE becomes FILE.1, FILE.1 becomes FILE.2 and so on; beyond `kept` they are deleted."""
+    """Rename FILE to FILE.1, FILE.1 to FILE.2 and so on; delete those beyond `kept`."""
     for number in range(kept, 0, -1):
         older = path.with_name(f"{path.name}.{number}")
         newer = path.with_name(f"{path.name}.{number - 1}") if number > 1 else path
@@ -194,7 +192,7 @@ def rotate(path: Path, kept: int) -> None:
 
 
 class RecordedEngine(IsolatedEngine):
-    """An engine that records its facts and decisions."""
+    """An engine that records the facts it observes and its decisions."""
 
     def __init__(self, settings: model.Settings, record: AuditLog, *, at: model.Millis) -> None:
         super().__init__(settings)
@@ -217,14 +215,14 @@ class RecordedEngine(IsolatedEngine):
             self._begin_file()
         return decisions
 
-    def _rebuild(self) -> None:
-        """The engine was rebuilt, with fewer facts: record that."""
-        super()._rebuild()
+    def _begin_anew(self) -> None:
+        """Start a new run in the record: the engine was replaced by one that knows less."""
+        super()._begin_anew()
         self._run, self._serial = uuid.uuid4().hex, 0
         self._begin_file()
 
-    def _begin_file(self) -> None:
-        """Begin another file, with all known facts."""
+    def _write_anew(self) -> None:
+        """Begin another file with all known facts."""
         self._serial += 1
         known = self.facts()
         self._record.begin_anew([Begin(self._run, self._serial, self._at, self.settings, len(known)), *known])

@@ -1,4 +1,4 @@
-"""Facts and decisions of the engine as JSON, and back: every field by its name, fields with their default left out.
+"""Facts and decisions of the engine as JSON, and back: every field by its name, without fields that have their default.
 
 The dataclasses of the engine's model are the format; pydantic reads and writes them.
 """
@@ -19,7 +19,7 @@ from gangline.engine import model
 
 Json: TypeAlias = Any
 
-#: what a Change does with an item
+#: what a change does to an item
 PUT: Final = "+"
 GONE: Final = "-"
 WRITE_FAILED: Final = "!"
@@ -29,11 +29,11 @@ _DECISIONS: Final[Mapping[str, type]] = {kind.__name__: kind for kind in typing.
 
 
 class FactError(ValueError):
-    """JSON that is no fact and no decision of this version; the message names the part."""
+    """JSON that is no fact or decision of this version; the message names the part."""
 
 
 def change_to_json(change: model.Change) -> list[Json]:
-    """For orjson."""
+    """Returns the change in a form that orjson serialises."""
     match change:
         case model.Put(item):
             return [PUT, type(item).__name__, written(item)]
@@ -44,7 +44,7 @@ def change_to_json(change: model.Change) -> list[Json]:
 
 
 def change_from_json(body: Any) -> model.Change:
-    """Raises FactError."""
+    """Parse a change. Raises FactError."""
     match body:
         case [str(what), str(kind), item] if what == PUT:
             return model.Put(from_json(_named(_ITEMS, kind), item))
@@ -53,21 +53,21 @@ def change_from_json(body: Any) -> model.Change:
         case [str(what), str(key)] if what == WRITE_FAILED:
             return model.WriteFailed(key)
         case _:
-            raise FactError(f"no fact: {body!r:.100}")
+            raise FactError(f"not a fact: {body!r:.100}")
 
 
 def decision_to_json(decision: model.Decision) -> list[Json]:
-    """For orjson."""
+    """Returns the decision in a form that orjson serialises."""
     return [type(decision).__name__, written(decision)]
 
 
 def decision_from_json(body: Any) -> model.Decision:
-    """Raises FactError."""
+    """Parse a decision. Raises FactError."""
     match body:
         case [str(kind), dict(fields)]:
             return from_json(_named(_DECISIONS, kind), fields)
         case _:
-            raise FactError(f"no decision: {body!r:.100}")
+            raise FactError(f"not a decision: {body!r:.100}")
 
 
 def _named(kinds: Mapping[str, type], name: str) -> Any:
@@ -76,25 +76,30 @@ def _named(kinds: Mapping[str, type], name: str) -> Any:
     return kinds[name]
 
 
-# --- to JSON ------------------------------------------------------------------------------------------------------------
+# --- to JSON ----------------------------------------------------------------------------------------------------------
 
 
 def written(value: Any) -> orjson.Fragment:
-    """A dataclass of the engine's model, as orjson takes it within other JSON."""
+    """A dataclass of the engine's model as a fragment that orjson accepts within other JSON."""
     (fields,) = _adapter(type(value)).dump_python([value], exclude_defaults=True, warnings=False)
-    return orjson.Fragment(orjson.dumps(fields, default=sorted))  # a set
+    return orjson.Fragment(orjson.dumps(fields, default=sorted))  # default: a set
 
 
-# --- from JSON ----------------------------------------------------------------------------------------------------------
+def to_json(value: Any) -> Json:
+    """A dataclass of the engine's model as JSON values."""
+    return orjson.loads(orjson.dumps(written(value)))
+
+
+# --- from JSON --------------------------------------------------------------------------------------------------------
 
 
 def from_json(kind: type, body: Any) -> Any:
-    """A dataclass of the engine's model. Raises FactError naming the invalid field."""
+    """A dataclass of the engine's model from JSON. Raises FactError naming the invalid field."""
     try:
         (found,) = _adapter(kind).validate_python([body])
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_input=False)
-        # an unknown field may be the missing one, renamed
+        # an unknown field may be the new name of the missing one
         worst = min(wrong, key=lambda each: each["type"] == "missing")
         raise FactError(_complaint(kind, worst)) from None
     return found
@@ -102,14 +107,14 @@ def from_json(kind: type, body: Any) -> Any:
 
 @cache
 def _adapter(kind: Any) -> TypeAdapter[list[Any]]:
-    """An adapter for a list of it, since pydantic applies the configuration only to what contains a foreign dataclass."""
+    """The adapter for a list of the kind: a dataclass that is not pydantic's takes its configuration from its container."""
     in_a_list: Any = types.GenericAlias(list, (kind,))
     return TypeAdapter(in_a_list, config=ConfigDict(extra="forbid"))
 
 
 def _complaint(kind: type, error: ErrorDetails) -> str:
-    *way, last = error["loc"][1:] or ("",)
-    where = f"{kind.__name__}{_path(way)}"
+    *steps, last = error["loc"][1:] or ("",)
+    where = f"{kind.__name__}{_path(steps)}"
     match error["type"]:
         case "unexpected_keyword_argument":
             return f"{where} has no field {last!r}: made by another version of Gangline"

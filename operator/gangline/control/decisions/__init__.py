@@ -1,4 +1,4 @@
-"""Carrying out the engine's decisions.
+"""Carries out each decision of the engine.
 
 In: `model.Decision`. Out: status changes, events, metrics and notices.
 """

@@ -1,4 +1,4 @@
-"""Events and notices that follow from the messages between parts."""
+"""Records events and sends notices in response to the messages that parts publish."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gangline.kube import resources as kube
 
 
 class Announcements:
-    """A listener without state of its own. `leading` says whether this process may announce anything."""
+    """A listener without state of its own. `leading` says whether this process may notify users."""
 
     def __init__(
         self,
@@ -34,21 +34,21 @@ class Announcements:
         messages.subscribe(DeliveryFailed, self._delivery_failed)
 
     def _recovered(self, message: Recovered) -> None:
-        self._notices.tell("Swapped", message.workload, message.text)
+        self._notices.notify("Swapped", message.workload, message.text)
 
-    def _start_expected(self, message: StartExpected) -> None:
-        """Receivers that were given another start may want to know."""
+    def _start_foreseen(self, message: StartForeseen) -> None:
+        """Notify users who were given another expected start."""
         raw = self._mirror.get(kube.WORKLOADS, message.workload)
         if raw is not None and self._leading():
-            self._notices.expects(raw, message.start.p50, message.start.because)
+            self._notices.start_expected(raw, message.start.p50, message.start.because)
 
     def _start_moved(self, message: StartMoved) -> None:
         self._recorder.record(message.workload, "Normal", "StartMoved", message.text)
 
     def _delivery_failed(self, message: DeliveryFailed) -> None:
-        """Report it at the policies that name the receiver."""
-        wanted = (message.namespace, message.name)
+        """Record an event on every policy that names the receiver."""
+        receiver = (message.namespace, message.name)
         for policy in self._mirror.objects[kube.QUEUE_POLICIES].values():
             secrets = [rule["secretRef"] for rule in policy["spec"].get("notify") or ()]
-            if any((ref.get("namespace", names.SYSTEM_NAMESPACE), ref["name"]) == wanted for ref in secrets):
+            if any((ref.get("namespace", names.SYSTEM_NAMESPACE), ref["name"]) == receiver for ref in secrets):
                 self._recorder.record(policy, "Warning", "NotificationFailed", message.why)

@@ -1,4 +1,4 @@
-"""From each engine decision to the writes that make it true, and to what users see of it."""
+"""Translates each engine decision into status writes, events, metrics and notices."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed
 from gangline.kube.resources import Json, ObjectKey, Resource, condition_of
 
-#: The pending reason of a workload is written at most this often, in seconds …
+#: The reason why a workload is pending is written at most this often per workload, in seconds …
 PENDING_PERIOD = 10.0
-#: … and first after this, so that a workload that is admitted at once costs no such write.
+#: … and first after this delay, so that a workload that is admitted at once causes no such write.
 PENDING_DELAY = 1.0
 
 
 class Decisions(Part):
-    """Carries out decisions of the engine. `recoveries` handles lost nodes, `notices` notifies people."""
+    """Carries out the engine's decisions. `recoveries` carries out those about lost nodes; `notices` notifies users."""
 
     name = "pending reasons"
     kinds = (kube.WORKLOADS,)
@@ -101,7 +101,7 @@ class Decisions(Part):
             self._recorder.record(
                 after, "Normal", "Admitted", f"Admitted by ClusterQueue {queue}, wait time since reservation was 0s"
             )
-            self._notices.tell("Admitted", after, f"Admitted by ClusterQueue {queue} after a wait of {waited}s")
+            self._notices.notify("Admitted", after, f"Admitted by ClusterQueue {queue} after a wait of {waited}s")
             self._notices.forget(decision.workload)
         self._metrics.reserved(queue, waited, admitted=decision.admitted)
 
@@ -121,7 +121,7 @@ class Decisions(Part):
         self._recorder.record(
             after, "Normal", "Admitted", f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s"
         )
-        self._notices.tell(
+        self._notices.notify(
             "Admitted", after, f"Admitted by ClusterQueue {queue}, {waited}s after its quota was reserved"
         )
         self._metrics.admitted(queue, waited)
@@ -144,7 +144,7 @@ class Decisions(Part):
             self._recorder.record(
                 preemptor, "Normal", "PreemptedWorkload", f"Preempted {decision.workload} ({decision.reason})"
             )
-        self._notices.tell("Preempted", after, f"{decision.message}. Its pods have {grace_of(after)}s to stop")
+        self._notices.notify("Preempted", after, f"{decision.message}. Its pods have {grace_of(after)}s to stop")
         self._metrics.evicted(after, "Preempted")
 
     def _evict(self, decision: model.Evict) -> None:
@@ -162,7 +162,7 @@ class Decisions(Part):
         self._release_unowned(decision.workload)
 
     def _deactivate(self, decision: model.Evict) -> None:
-        """`spec.active=false` first: the eviction follows from it, even if this process dies in between."""
+        """Set `spec.active=false` first: the eviction follows from it, even if this process dies in between."""
         workload = self._mirror.get(kube.WORKLOADS, decision.workload)
         if workload is None:
             return
@@ -187,13 +187,13 @@ class Decisions(Part):
             f"DueTo{decision.underlying_cause}" if decision.underlying_cause else ""
         )
         self._recorder.record(after, "Normal", reason, decision.message)
-        self._notices.tell("Evicted", after, decision.message)
+        self._notices.notify("Evicted", after, decision.message)
         self._metrics.evicted(after, decision.reason, decision.underlying_cause)
         if decision.underlying_cause == "MaximumExecutionTimeExceeded":
             self._metrics.overrun("Limit")
 
     def _release_unowned(self, workload: str) -> None:
-        """It has no job, so nothing has to stop: eviction and release are one write."""
+        """Release a workload that no job owns together with its eviction: nothing has to stop first."""
         raw = self._mirror.get(kube.WORKLOADS, workload)
         if raw is not None and not raw["metadata"].get("ownerReferences"):
             self._writes.change(workload, "release", status_changes.release, priority=Priority.LIFECYCLE)
@@ -212,13 +212,13 @@ class Decisions(Part):
     # --- jobs that overrun their forecast ---
 
     def _overran(self, decision: model.Warn, state: str) -> None:
-        """A condition records it, so that it is reported once, even after a restart."""
+        """Record the overrun in a condition, so that it is reported once even if this process restarts."""
 
         def written(answer: Json | None) -> None:
             if answer is not None:
                 self._recorder.record(answer, "Warning", decision.reason, f"It {decision.message}")
                 self._metrics.overrun(state)
-                self._notices.tell("Overrun", answer, f"It {decision.message}")
+                self._notices.notify("Overrun", answer, f"It {decision.message}")
 
         change = status_changes.overrun(state, f"It {decision.message}")
         self._writes.change(decision.about, "overrun", change, priority=Priority.LIFECYCLE, done=written)
@@ -231,14 +231,14 @@ class Decisions(Part):
     def _report_pending(self, decision: model.ReportPending) -> None:
         explanation = decision.explanation
 
-        def tell(answer: Json | None) -> None:
+        def report(answer: Json | None) -> None:
             if answer is not None:
                 self._recorder.record(answer, "Warning", explanation.reason, explanation.message)
 
-        self._explain(decision.workload, status_changes.pending(explanation), tell)
+        self._explain(decision.workload, status_changes.pending(explanation), report)
 
     def misconfigured(self, workload: str, message: str) -> None:
-        """A Workload that cannot be read: it waits, and its condition names the field."""
+        """Explain in a condition that a Workload cannot be read and is not admitted; the message names the field."""
         explanation = model.Explanation("Misconfigured", f"resources validation failed: {message}")
         self._explain(workload, status_changes.pending(explanation), lambda _: None)
 
@@ -263,18 +263,18 @@ class Decisions(Part):
         slot: str,
         change: status_changes.Change,
         priority: Priority,
-        tell: Any,
+        report: Any,
     ) -> None:
-        """Write what the engine already assumes; if it cannot be written, the engine is told."""
+        """Write a status change that the engine assumes already; if the write fails, the engine is informed and decides again."""
         key: str = decision.workload
         raw = self._mirror.get(kube.WORKLOADS, key)
         if raw is None or raw["metadata"]["uid"] != decision.uid:
-            return  # the engine learns of that from its own facts
+            return  # the engine observes the deletion by itself
         before = raw.get("status", {}) | {"metadata": raw["metadata"]}
 
         def done(answer: Json | None) -> None:
             if answer is not None:
-                tell(decision, before, answer)
+                report(decision, before, answer)
 
         self._writes.change(
             key,
@@ -288,13 +288,13 @@ class Decisions(Part):
 
 
 def grace_of(workload: Json) -> int:
-    """Seconds that its pods may take to stop."""
+    """How long the workload's pods may take to stop, in seconds."""
     specs = (pod_set["template"].get("spec") or {} for pod_set in workload["spec"].get("podSets") or ())
     return max((spec.get("terminationGracePeriodSeconds", 30) for spec in specs), default=30)
 
 
 def _queued_since(before: Json) -> int:
-    """When the workload last entered its queue, in ms: its creation, or the last time it was requeued."""
+    """When the workload last entered its queue, in ms: its creation, or its last requeueing."""
     requeued = conditions.find(before.get("conditions"), names.REQUEUED)
     times = [conditions.millis_of(before["metadata"].get("creationTimestamp"))]
     if requeued is not None and requeued["status"] == "True":

@@ -1,4 +1,4 @@
-"""When the engine decides and how many decisions at a time, and what becomes of each."""
+"""When the engine decides, how many decisions it makes at a time, and how each is carried out."""
 
 from __future__ import annotations
 
@@ -18,34 +18,33 @@ from gangline.kube import resources as kube
 
 #: Facts that arrive within this time are decided on together, in seconds …
 GATHER: Final = 0.003
-#: … or within nine times the CPU time of the last decision, up to this: with a thousand queues, deciding is expensive.
+#: … or within nine times the CPU time of the last decision, up to this limit: with a thousand queues, deciding is expensive.
 LONGEST_GATHER: Final = 0.5
-#: … or, when the API server is strained, within the time that a write takes, up to `LONGEST_ROUND`.
+#: … or, where the API server is strained, within the latency of a write, up to `LONGEST_ROUND`.
 LONGEST_ROUND: Final = 0.25
-#: No workload is admitted or preempted much earlier than this before the write, in seconds.
+#: No workload is admitted or preempted earlier than about this time before the write can be sent, in seconds.
 AHEAD: Final = 1.0
-#: name of the stage that fails where a decision cannot be carried out
+#: the stage under which a failed attempt to carry out a decision is counted
 CARRYING_OUT: Final = "carrying out a decision"
 
 
 def gathering(deciding: float, pace: Pace) -> float:
-    """How long to gather facts after a decision that took this much CPU, in seconds: nine tenths of the time are for other
-    work.
+    """How long to gather facts after a decision that took `deciding` CPU seconds, in seconds. Deciding gets a tenth of the time.
 
-    A decision made sooner than it can be written waits anyway, and takes CPU time from the writes. And when few decisions are
-    made at a time, released quota goes to whichever workload waits at that moment, and is preempted again for the next one with
-    a higher priority: two more writes for a server that is already strained.
+    A decision made before it can be written only waits, and takes CPU time from the writer. And with few decisions at a time,
+    freed quota goes to the workload that happens to be waiting; the next one with a higher priority often preempts it. That costs
+    two more writes on a server that is already strained.
     """
     seconds = min(LONGEST_GATHER, max(GATHER, 9.0 * deciding))
     return max(seconds, min(LONGEST_ROUND, pace.latency)) if pace.strained else seconds
 
 
 def room(pace: Pace, urgent: int) -> int:
-    """The number of decisions for which there is room: what can be written within `AHEAD`, minus the present `urgent` writes.
+    """How many decisions there is room for: the writes possible within `AHEAD`, less the `urgent` writes that wait already.
 
-    A decision made long before its write holds quota that no pod uses, so that others wait, and a later workload with a higher
-    priority preempts it again: more writes for a server that cannot keep up. There is room again when half of the writes are
-    done: the fewer rounds, the less each decision costs.
+    A decision made long before it can be written holds quota that is not used. Other workloads wait for that quota, and one with
+    a higher priority preempts the holder: more writes for a server that cannot keep up. There is room again when half of the
+    writes are done: the fewer rounds, the less each decision costs.
     """
     most = max(2 * pace.most, round(AHEAD * pace.rate))
     left = most - urgent
@@ -53,7 +52,7 @@ def room(pace: Pace, urgent: int) -> int:
 
 
 class Deciding(Part):
-    """Has the engine decide, and every decision carried out or taken back."""
+    """Lets the engine decide, and carries out or takes back every decision."""
 
     name = "decisions"
 
@@ -67,7 +66,7 @@ class Deciding(Part):
         observe: Callable[[model.Change], None],
         quarantine: Quarantine,
     ) -> None:
-        """`observe` passes facts to the engine and to the parts that follow its facts."""
+        """`observe` passes a fact to the engine and to the other readers of its facts."""
         self._engine = engine
         self._decisions = decisions
         self._writer = writer
@@ -78,7 +77,7 @@ class Deciding(Part):
 
     @property
     def gathering(self) -> float:
-        """Seconds to gather facts before the next decision."""
+        """How long to gather facts before the next decision, in seconds."""
         return gathering(self._took, self._writer.pace)
 
     @property
@@ -95,7 +94,7 @@ class Deciding(Part):
             self._carry_out(decision)
 
     def _carry_out(self, decision: model.Decision) -> None:
-        """A decision that cannot be carried out is taken back at once: an unwritten decision holds no quota."""
+        """Carry out a decision. If that fails, take it back at once, so that an unwritten decision holds no quota."""
         if isinstance(decision, model.Warn):
             resource, key = kube.BY_KIND[decision.kind], decision.about
         else:

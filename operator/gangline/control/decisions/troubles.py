@@ -1,4 +1,4 @@
-"""Reports on objects that cannot be handled: an event on the object, and the condition of a Workload."""
+"""Reports objects that cannot be handled: an event on the object, and for a Workload also its condition."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from gangline.kube import resources as kube
 
 log = logging.getLogger(__name__)
 
-#: facts of the engine that are objects of the API
+#: which resource of the API each kind of engine fact belongs to
 _RESOURCES = {kind: resource for resource, (kind, _) in READERS.items()} | {model.WorkloadPods: kube.WORKLOADS}
 
 
 class Troubles:
-    """A listener: reports what is wrong with each quarantined object. `leading` says whether this process may."""
+    """A listener that reports what is wrong with each quarantined object. `leading` says whether this process may report."""
 
     def __init__(
         self,
@@ -38,17 +38,17 @@ class Troubles:
         self._recorder = recorder
         self._quarantine = quarantine
         self._leading = leading
-        messages.subscribe(ObjectQuarantined, self._set_aside)
+        messages.subscribe(ObjectQuarantined, self._quarantined)
 
     def engine_fault(self, fault: Fault) -> None:
-        """The engine leaves out an object that makes it fail."""
+        """Record that the engine leaves out an item that it cannot handle."""
         if resource := _RESOURCES.get(fault.kind):
             self._quarantine.note("deciding about it", resource, fault.key, fault.error)
         else:
             self._quarantine.failures["deciding", fault.kind.__name__] += 1
             log.error("the engine goes on without %s %s: %s", fault.kind.__name__, fault.key, describe(fault.error))
 
-    def _set_aside(self, message: ObjectQuarantined) -> None:
+    def _quarantined(self, message: ObjectQuarantined) -> None:
         resource, key = message.resource, message.key
         found = message.obj or (self._mirror.get(resource, key) if resource in self._mirror.objects else None)
         if found is not None and self._leading():

@@ -1,4 +1,4 @@
-"""Runtime forecasts of workloads, and expected starts of those that wait.
+"""How long workloads run, and when waiting workloads will start.
 
-In: Workloads and jobs as last seen, finished runs. Out: forecasts for the engine, expected starts, and the accuracy of both.
+In: Workloads and jobs as last seen, runs that have ended. Out: forecasts for the engine, expected starts, and their accuracy.
 """

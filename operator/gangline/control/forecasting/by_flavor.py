@@ -1,4 +1,4 @@
-"""The flavors on which a waiting workload may run, and its runtime on each, where that makes a difference."""
+"""Which flavors a waiting workload may get, and how long it would run on each, where the flavors differ."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gangline.engine import flavors_of, is_accelerator, model
 from gangline.forecast import Forecast, Forecaster
 from gangline.kube import resources as kube
 
-#: an estimate whose q50 or q90 moved by less than this share is not passed on again
+#: an estimate whose q50 and q90 moved by less than this share is not reported again
 MATERIAL: Final = 0.05
 
 
 def offered(mirror: Mirror, value: model.Workload) -> list[str]:
-    """The flavors of its queue for the accelerators that it asks for: it will get one of them."""
+    """The flavors of the workload's queue that cover the accelerators it requests; it will get one of them."""
     queue = mirror.get(kube.LOCAL_QUEUES, f"{value.namespace}/{value.queue}")
     cluster_queue = mirror.get(kube.CLUSTER_QUEUES, queue["spec"].get("clusterQueue", "")) if queue else None
     if cluster_queue is None:
@@ -33,7 +33,7 @@ def offered(mirror: Mirror, value: model.Workload) -> list[str]:
 def estimates(
     mirror: Mirror, forecaster: Forecaster, waiting: Mapping[str, Forecast], now: float
 ) -> dict[str, dict[str, Forecast]]:
-    """The estimates on each possible flavor of these waiting workloads (by key, with their estimate on any flavor).
+    """For these waiting workloads (by key, with their estimate on any flavor), the estimate on each flavor that they may get.
 
     Workloads for which the flavor makes no difference are left out. `now` in Unix seconds.
     """
@@ -52,17 +52,21 @@ def estimates(
     for flavor, uids in sorted(asked.items()):
         for uid, estimate in forecaster.forecasts(uids, now, flavor, conditional=False).items():
             found.setdefault(keys[uid], {})[flavor] = estimate
-    return {key: there for key, there in found.items() if any(differs(waiting[key], each) for each in there.values())}
+    return {
+        key: by_flavor
+        for key, by_flavor in found.items()
+        if any(differs(waiting[key], each) for each in by_flavor.values())
+    }
 
 
-def slowest(there: Mapping[str, Forecast], admission: model.Admission | None) -> str:
-    """The flavor that sets the pace of a workload admitted like this; "" where flavors make no difference."""
-    known = [flavor for flavor in flavors_of(admission) if flavor in there]
-    return max(known, key=lambda flavor: there[flavor].q50, default="")
+def slowest(by_flavor: Mapping[str, Forecast], admission: model.Admission | None) -> str:
+    """The slowest flavor of an admission, which sets the workload's pace; "" where no estimate distinguishes flavors."""
+    known = [flavor for flavor in flavors_of(admission) if flavor in by_flavor]
+    return max(known, key=lambda flavor: by_flavor[flavor].q50, default="")
 
 
 def differs(old: Forecast | None, new: Forecast) -> bool:
-    """Whether the difference is large enough to matter."""
+    """Whether the estimates differ enough to report the new one."""
     if old is None or old.source != new.source:
         return True
     return any(abs(b - a) > MATERIAL * a for a, b in ((old.q50, new.q50), (old.q90, new.q90)))

@@ -1,10 +1,11 @@
-"""Expected starts of waiting workloads: kept for requests, and written to the status of GPUJobs.
+"""When waiting workloads are expected to start: kept for API requests, and written to the status of GPUJobs.
 
-The outlook is computed in a process of its own, from all facts of the engine; here it costs a copy of these. It is only
-computed while a GPUJob waits or a client asked lately, and so seldom that it takes a small part of one core.
+The outlook is computed in a separate process from all facts that the engine knows; this process pays for a copy of the facts. It
+is computed only while a GPUJob waits or a client asked lately, and so rarely that it takes a small part of one core.
 
-A status is written when a start is first known, and then only when the start moved by more than five minutes and a tenth of the
-wait, or the forecast by more than a tenth, at most once a minute. Workloads without a GPUJob cost no write at all.
+A status is written when an expected start is first known. After that it is written only when the start moved by more than five
+minutes and a tenth of the wait, or the forecast by more than a tenth, at most once a minute. Workloads without a GPUJob cost no
+write.
 """
 
 from __future__ import annotations
@@ -35,26 +36,26 @@ log = logging.getLogger(__name__)
 
 #: an outlook is valid for this long, in seconds, …
 FRESH: Final = 5.0
-#: … or for this many times as long as it took, …
+#: … or for this many times as long as it took to compute, …
 SHARE: Final = 10.0
-#: … and if nothing has changed, for this long: runs that take longer than expected move it all the same
+#: … and where no fact has changed, for this long: a run that takes longer than expected moves it all the same
 STALE: Final = 60.0
-#: outlooks are computed for this long after a request
+#: a request counts as interest in expected starts for this long, in seconds
 INTEREST: Final = 120.0
-#: seconds for further courses of an outlook, for one course, and altogether
+#: seconds that may be spent on courses of an outlook beyond the first, and after which a single course is broken off
 COURSES: Final = 1.0
 PATIENCE: Final = 60.0
 HORIZON: Final = 7 * 86_400_000  # milliseconds
-#: a start that moved by less than this, in milliseconds, and less than this share of the wait, is not written again
+#: a start that moved less than this, in milliseconds, and less than this share of the wait, is not written again
 MOVED: Final = 300_000
 MOVED_SHARE: Final = 0.1
-#: nor is a forecast that changed by less than this share
+#: a forecast that changed by less than this share is not written again either
 CHANGED_SHARE: Final = 0.1
 #: one status is written at most this often, in seconds
 PERIOD: Final = 60.0
-#: number of statuses written at a time
+#: how many statuses are written at a time
 BATCH: Final = 20
-#: the schema's limit
+#: the schema's length limit
 MAX_BECAUSE: Final = 1024
 
 
@@ -77,7 +78,7 @@ class Accuracy:
         self.restore(0, 0, 0, ())
 
     def restore(self, starts: int, within_p50: int, within_p90: int, errors: Iterable[int]) -> None:
-        """Continue from earlier counts."""
+        """Go on from earlier counts."""
         self.starts, self.within_p50, self.within_p90 = int(starts), int(within_p50), int(within_p90)
         self.errors.clear()
         self.errors.extend(map(int, errors))
@@ -94,7 +95,7 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """The content of a GPUJob's status. Times in milliseconds; `at` in monotonic seconds."""
+    """What the status of a GPUJob holds. Times in milliseconds; `at` in monotonic seconds."""
 
     p50: model.Millis | None
     p90: model.Millis | None
@@ -105,8 +106,8 @@ class _Recorded:
 class Expected:
     """The expected starts of all waiting workloads.
 
-    `estimate` returns a workload's forecast; `wanted` says whether any client besides GPUJobs needs starts; `messages` gets
-    every expected start; `foresee` computes an outlook from its request, blocking.
+    `estimate` returns the runtime forecast of a workload; `wanted` says whether expected starts are needed for more than GPUJobs;
+    `messages` publishes every expected start; `foresee` computes an outlook from its request, blocking.
     """
 
     def __init__(
@@ -136,15 +137,15 @@ class Expected:
         self._first: dict[str, ExpectedStart] = {}
         self._changed = True
         self._made = self._good_until = self._asked_until = float("-inf")
-        self._recorded: dict[str, _Recorded] = {}  # key of a GPUJob -> the content of its status
+        self._recorded: dict[str, _Recorded] = {}  # key of a GPUJob -> what its status holds
 
     # --- in -----------------------------------------------------------------------------------------------------------
 
     def note(self, change: model.Change) -> None:
-        """The engine received a fact."""
+        """Record a fact that the engine observed."""
         match change:
             case model.Put(model.Node() | model.Namespace()):
-                return  # frequent, and seldom of consequence
+                return  # repeated often, and seldom of consequence
             case model.Put(model.Workload(admission=admission) as value) if admission is not None:
                 first = self._first.pop(value.key, None)
                 if first is not None:
@@ -156,14 +157,14 @@ class Expected:
         self._changed = True
 
     def ask(self) -> None:
-        """A client asks for starts."""
+        """Record that a client wants expected starts."""
         self._asked_until = self._clock() + INTEREST
 
     # --- the outlook --------------------------------------------------------------------------------------------------
 
     @property
     def due(self) -> bool:
-        """It is time for another outlook."""
+        """Whether it is time to compute another outlook."""
         now = self._clock()
         if now < self._good_until or not (self._changed or now > self._made + STALE):
             return False
@@ -177,7 +178,7 @@ class Expected:
         return False
 
     async def look(self) -> None:
-        """Compute an outlook, off the loop."""
+        """Compute an outlook, off the event loop."""
         begun, self._changed = self._clock(), False
         facts, settings, now = self._engine.facts(), self._engine.settings, self._now()
         try:
@@ -187,7 +188,7 @@ class Expected:
                 )
             )
         except (OSError, subprocess.SubprocessError, pickle.PickleError, EOFError) as error:
-            log.warning("no outlook: %s", error)
+            log.warning("no expected starts: %s", error)
         else:
             self._take(seen)
         self._made = self._clock()
@@ -197,7 +198,7 @@ class Expected:
         self.starts = {key: start for key, start in seen.starts.items() if self._waits(key)}
         for key, start in self.starts.items():
             self._first.setdefault(key, start)
-            self._messages.tell(StartExpected(key, start))
+            self._messages.publish(StartForeseen(key, start))
 
     def _waits(self, key: str) -> bool:
         value = self._mirror.workload_value(key)
@@ -206,7 +207,7 @@ class Expected:
     # --- statuses -----------------------------------------------------------------------------------------------------
 
     def flush(self) -> int:
-        """Write the statuses that changed. Returns how many."""
+        """Write the statuses that have changed enough. Returns how many."""
         jobs = self._mirror.objects[kube.GPU_JOBS]
         for gone in [key for key in self._recorded if key not in jobs]:
             del self._recorded[gone]
@@ -215,13 +216,13 @@ class Expected:
             if sent >= BATCH:
                 break
             try:
-                sent += self._tell(key, job)
-            except Exception:  # another process wrote its status: messages are sent all the same
-                log.exception("%s: its expected start cannot be written to its status", key)
+                sent += self._write_status(key, job)
+            except Exception:  # an invalid foreign status must not affect the others
+                log.exception("%s: its expected start can't be written to its status", key)
                 self._recorded[key] = _Recorded(None, None, None, self._clock())
         return sent
 
-    def _tell(self, key: str, job: Json) -> bool:
+    def _write_status(self, key: str, job: Json) -> bool:
         recorded = self._recorded.get(key)
         if recorded is not None and self._clock() - recorded.at < PERIOD:
             return False
@@ -259,7 +260,7 @@ class Expected:
 
 
 def _recorded(job: Json) -> _Recorded:
-    """The content of the status from before this process began."""
+    """What the status holds from before this process started."""
     status = job.get("status") or {}
     start, forecast = status.get("expectedStart") or {}, status.get("forecast")
     estimate = None

@@ -1,4 +1,4 @@
-"""The metrics `gangline_forecast_*`, read when they are scraped."""
+"""The metrics `gangline_forecast_*`, collected when they are scraped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ForecastMetrics(Collector):
-    """Coverage is `covered / finished`, which should be near the quantile; the mean log error `error / finished`."""
+    """Coverage is `covered / finished`, which should be near the quantile; the mean log error is `error / finished`."""
 
     def __init__(self, forecasting: Forecasting) -> None:
         self._of = forecasting
@@ -36,16 +36,20 @@ class ForecastMetrics(Collector):
         for source, count in sorted(Counter(e.source for e in forecasts.estimates().values()).items()):
             open_.add_metric([source], count)
         yield open_
-        yield GaugeMetricFamily("gangline_forecast_backlog", "Facts not taken in yet.", value=forecasts.waiting())
+        yield GaugeMetricFamily("gangline_forecast_backlog", "Facts not processed yet.", value=forecasts.waiting())
 
     def _outcomes(self) -> Iterator[Metric]:
         finished = CounterMetricFamily(
             "gangline_forecast_finished", "Runs that ended and had a forecast when they started.", labels=["source"]
         )
         covered = CounterMetricFamily(
-            "gangline_forecast_covered", "Those that took no longer than the quantile.", labels=["source", "quantile"]
+            "gangline_forecast_covered",
+            "Finished runs that took no longer than the quantile.",
+            labels=["source", "quantile"],
         )
-        error = CounterMetricFamily("gangline_forecast_error", "Sum of their |ln(runtime / q50)|.", labels=["source"])
+        error = CounterMetricFamily(
+            "gangline_forecast_error", "Sum of |ln(runtime / q50)| over finished runs.", labels=["source"]
+        )
         for source, record in sorted(self._of.forecasts.records.items()):
             finished.add_metric([source], record.ended)
             error.add_metric([source], record.log_error)
@@ -71,5 +75,5 @@ class ForecastMetrics(Collector):
             "gangline_forecast_history_backlog", "Runs that wait to be written.", value=history.waiting
         )
         yield GaugeMetricFamily(
-            "gangline_forecast_history_up", "1 while the database takes what it is given.", value=not history.error
+            "gangline_forecast_history_up", "1 while the database accepts writes.", value=not history.error
         )

@@ -1,7 +1,7 @@
-"""Forecasts in the running operator: history, estimates, training, and accuracy.
+"""Forecasts in the running operator: remembers runs, follows workloads, trains the model at intervals, and measures its accuracy.
 
-Start: the history is replayed to a new forecaster in a thread, the last trained model is loaded, and then the facts that have
-gathered are processed. Until then the engine decides without estimates, which only makes it cautious.
+At the start the runs in the history are replayed to a new forecaster in a thread, the model that was trained last is loaded, and
+then the facts that have gathered are processed. Until then the engine decides without estimates, which only makes it cautious.
 """
 
 from __future__ import annotations
@@ -34,34 +34,33 @@ log = logging.getLogger(__name__)
 
 #: facts that arrive within this time are processed together, in seconds
 GATHER: Final = 0.05
-#: the event loop is used for this long at a time, in seconds …
+#: the event loop is occupied for this long at a time, in seconds …
 SLICE: Final = 0.004
 #: … and then left to other tasks for this long
 PAUSE: Final = 0.01
-#: estimates are renewed this often when no fact arrives, in seconds
+#: estimates are checked this often when no fact arrives, in seconds
 LOOK_EVERY: Final = 1.0
-#: training begins this long after the start, and again after this time
+#: seconds from the start to the first training, and between trainings
 TRAIN_FIRST: Final = 60.0
 TRAIN_EVERY: Final = 6 * 3600.0
 #: the model is compared with the baseline this often, in seconds
 JUDGE_EVERY: Final = 60.0
-#: a request waits at most this long for estimates in progress, in seconds
+#: a request waits at most this long for estimates that are being made, in seconds
 SETTLE: Final = 3.0
-#: the accuracy is stored this often, in seconds
+#: the accuracy counts are saved this often, in seconds
 KEEP_EVERY: Final = 30.0
-#: number of finished runs that a standby keeps, in case it becomes leader
+#: how many ended runs a standby keeps in case it becomes the leader
 MAX_UNWRITTEN: Final = 20_000
-#: waiting writes may take this long at the end, in seconds
+#: how long the last writes may take at shutdown, in seconds
 PATIENCE: Final = 5.0
 
 
 class Forecasting(Part):
-    """The forecasting service of an operator. `leading` says whether this process may write history; `wake` is called when
-    estimates moved.
+    """One per operator. `leading` says whether this process may write history; `wake` is called when estimates moved.
 
-    `synced` returns when everything was listed once: before, a workload may be seen without the job that has its runtime hints.
-    `knows_better` says that the engine has a better estimate of a workload than a forecast; `wanted` says whether expected
-    starts are needed.
+    `synced` returns when everything was listed once: before that, a workload may be seen without the job that gives its runtime
+    hints. `knows_better` says whether the engine has a better estimate than a forecast for a workload; `wanted` says whether
+    anyone has to be notified of expected starts.
     """
 
     name = "forecasts"
@@ -96,10 +95,10 @@ class Forecasting(Part):
         self._synced = synced
         self._arrived = asyncio.Event()
         self._trusted: bool | None = None
-        self._unwritten: dict[str, Run] = {}  # runs that finished while another process led
-        #: a model on the disk that was not loaded yet: loading takes 50 MB, so it waits until forecasts are needed
+        self._unwritten: dict[str, Run] = {}  # runs that ended while another process led
+        #: the model on the disk was not loaded yet: it takes 50 MB, so loading waits until forecasts are wanted
         self._unread = False
-        self.ready = asyncio.Event()  #: the history was replayed
+        self.ready = asyncio.Event()  #: set when the history has been replayed
         self.training_seconds = 0.0
         self.forecasts = Forecasts(
             mirror,
@@ -132,18 +131,18 @@ class Forecasting(Part):
             self.forecasts.note_job(event.obj)
 
     def note(self, change: model.Change) -> None:
-        """The engine received a fact."""
+        """Record a fact that the engine observed."""
         self.forecasts.note(change)
         self.expected.note(change)
 
     def ask(self) -> None:
-        """A client asks for estimates, whether or not a policy needs them."""
+        """Make estimates for a while, whether or not a policy needs them: a client wants them."""
         self.forecasts.ask()
         self.expected.ask()
         self._arrived.set()
 
     async def settled(self) -> None:
-        """Returns once every present workload has an estimate, or after a few seconds."""
+        """Returns once every known workload has an estimate, or after a few seconds."""
         await self.ready.wait()
         for _ in range(round(SETTLE / PAUSE)):
             if not self.forecasts.behind:
@@ -151,7 +150,7 @@ class Forecasting(Part):
             await asyncio.sleep(PAUSE)
 
     def lead(self) -> None:
-        """From now on this process writes the history, including runs that finished before: the last leader may have died."""
+        """From now on this process writes the history, including runs that ended before: the former leader may have died."""
         for run in self._unwritten.values():
             self.history.put(run)
         self._unwritten.clear()
@@ -168,7 +167,7 @@ class Forecasting(Part):
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Runs until cancelled. No failure of the history or the model ends it."""
+        """Run until cancelled. No error of the history or the model ends it."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.history.run(), name="history")
@@ -183,10 +182,10 @@ class Forecasting(Part):
                 group.create_task(self._expect(), name="expected starts")
                 group.create_task(self._count(), name="accuracy")
         except Exception:
-            log.exception("forecasts ended; decisions go on without them")
+            log.exception("forecasts stopped; decisions go on without them")
 
     async def close(self) -> None:
-        """Store the finished runs, and close the store."""
+        """Process the remaining ended runs and write them."""
         if self.ready.is_set():
             self.forecasts.work(SLICE * 100)
         if self._leading():
@@ -207,7 +206,7 @@ class Forecasting(Part):
         log.info("forecasts: %d finished runs remembered; %s", len(runs), self.verdict().reason)
 
     async def _read_model(self) -> None:
-        """Load the last trained model, if forecasts are needed."""
+        """Load the model that was trained last, where forecasts are wanted."""
         if not (self._unread and self.forecasts.wanted):
             return
         self._unread = False
@@ -232,7 +231,7 @@ class Forecasting(Part):
                 await asyncio.sleep(LOOK_EVERY)
 
     async def _turn(self) -> None:
-        """Process what has arrived and pass estimates on, a slice at a time."""
+        """Process the facts that have arrived and report the estimates that follow, a slice at a time."""
         await self._read_model()
         moved = 0
         while True:
@@ -246,7 +245,7 @@ class Forecasting(Part):
             self._wake()
 
     async def _expect(self) -> None:
-        """Keep expected starts, and write them to GPUJobs."""
+        """Keep expected starts up to date and write them to the GPUJobs."""
         while True:
             await asyncio.sleep(LOOK_EVERY)
             if not self._leading() or self.forecasts.behind:
@@ -256,11 +255,11 @@ class Forecasting(Part):
                     await self.expected.look()
                 self.expected.flush()
             except Exception:
-                log.exception("expected starts could not be kept")
+                log.exception("expected starts could not be updated")
                 await asyncio.sleep(JUDGE_EVERY)
 
     async def _count(self) -> None:
-        """Store the accuracy, from the moment at which this process leads."""
+        """Save the accuracy counts regularly from the moment on which this process leads."""
         await self._led.wait()
         loaded = False
         while True:
@@ -270,17 +269,17 @@ class Forecasting(Part):
             await asyncio.sleep(KEEP_EVERY)
 
     def _judge_on_the_past(self) -> None:
-        """A model that was rejected before a restart is not accepted after it."""
+        """Judge the loaded model by the errors recorded before a restart: a model that was bad then is bad now."""
         if self.forecasts.forecaster.model is None or not self.tallies.judgement:
             return
         rows, self.tallies.judgement = self.tallies.judgement, []
         try:
             self.forecasts.forecaster.judge_on(rows)
         except (TypeError, ValueError) as error:
-            log.warning("what was kept of the model's errors can't be read: %r", error)
+            log.warning("the saved errors of the model can't be read: %r", error)
 
     def accuracy(self) -> Json:
-        """The accuracy so far, for people."""
+        """The accuracy of forecasts and expected starts, as shown to users."""
         verdict = self.verdict()
         return {
             "since": self.tallies.since or None,
@@ -301,11 +300,11 @@ class Forecasting(Part):
 
     async def _watch_model(self) -> None:
         while True:
-            self.say_verdict()
+            self.report_verdict()
             await asyncio.sleep(JUDGE_EVERY)
 
     async def train(self) -> None:
-        """Train on the present history, in a process of its own."""
+        """Train a model on the history as it is now, in a separate process."""
         if not self._leading():
             return
         begun = time.monotonic()
@@ -318,12 +317,12 @@ class Forecasting(Part):
     def verdict(self) -> Verdict:
         """Whether the model is in use, and why."""
         if self._unread and self.history.trained_at is not None:
-            reason = "the model is read once anybody wants forecasts: a QueuePolicy, a GPUJob, or who asks"
+            reason = "the model is loaded once forecasts are wanted: by a QueuePolicy, a GPUJob, or an API request"
             return Verdict(False, math.nan, math.nan, 0, reason)
         return self.forecasts.forecaster.status(self._now() / 1000)
 
-    def say_verdict(self) -> None:
-        """Report when the model switches itself off, or on again: in the log, and at every QueuePolicy."""
+    def report_verdict(self) -> None:
+        """Report when the model switches itself off or on again: in the log, and by an event on every QueuePolicy."""
         verdict = self.verdict()
         if self.forecasts.forecaster.model is None or verdict.trusted == self._trusted:
             return
@@ -336,21 +335,22 @@ class Forecasting(Part):
             self._recorder.record(policy, kind, reason, verdict.reason)
 
 
-# --- what others may ask ------------------------------------------------------------------------------------------------
+# --- for the API ------------------------------------------------------------------------------------------------------
 
 
 def as_json(forecasts: Forecasts) -> Json:
-    """Estimates of whole runtimes in seconds, by workload; and `byFlavor`, where the flavor matters and is not decided yet."""
+    """Estimates of whole runtimes in seconds, by workload; `byFlavor` where flavors differ and none is assigned yet."""
     rows: Json = {}
     for key, estimate in forecasts.estimates().items():
         rows[key] = {"quantiles": list(estimate.values), "source": estimate.source, "samples": estimate.samples}
         if by_flavor := forecasts.by_flavor(key):
-            rows[key]["byFlavor"] = {flavor: list(there.values) for flavor, there in by_flavor.items()}
+            rows[key]["byFlavor"] = {flavor: list(estimates.values) for flavor, estimates in by_flavor.items()}
     return rows
 
 
 def accuracy_as_json(records: Mapping[str, Record]) -> list[Json]:
-    """The accuracy of forecasts by source: runs, the share within each quantile, the typical factor between both."""
+    """The accuracy of forecasts by source: runs, the share within each quantile, the typical factor between forecast and
+    truth."""
     return [
         {
             "source": source,

@@ -1,7 +1,7 @@
-"""The history store next to the loop: database access and training happen in threads and processes.
+"""The history store beside the event loop: database access and training run in threads and processes.
 
-Finished runs are kept in memory until they are written; a database that does not answer costs only that memory. Writing a run
-again changes nothing, so a restarted process may store everything that it sees.
+Ended runs are kept in memory until they are written; a database that does not answer costs only that memory. Writing a run again
+changes nothing, so a process that restarts may hand in all runs that it sees.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ T = TypeVar("T")
 
 #: runs that finish within this time are written together, in seconds
 GATHER: Final = 1.0
-#: after a failed write the next attempt waits for this long, in seconds
+#: a database that refuses writes is tried again after this, in seconds
 RETRY: Final = 15.0
 #: old runs are deleted this often, in seconds
 PRUNE_EVERY: Final = 6 * 3600.0
-#: number of runs that wait for a database that does not answer; beyond, the oldest are dropped and counted
+#: how many runs wait for a database that does not answer; beyond, the oldest are dropped and counted
 MAX_WAITING: Final = 100_000
-#: number of latest runs that are read at the start
+#: how many of the latest runs are loaded at the start
 REMEMBERED: Final = 50_000
 
 
 class History:
-    """Finished runs on their way to the store, and the model learned from them. Used from one event loop."""
+    """Ended runs on their way to the store, and the model trained on them. Used from one event loop."""
 
     def __init__(self, url: str, model_file: Path, *, wall: Callable[[], float] = time.time) -> None:
         """`url` as HistoryStore takes it; `model_file` is the path of the trained model."""
@@ -55,11 +55,11 @@ class History:
 
     @property
     def waiting(self) -> int:
-        """Number of finished runs that are not written yet."""
+        """How many ended runs are not written yet."""
         return len(self._waiting)
 
     def put(self, run: Run) -> None:
-        """Have it written soon."""
+        """Queue a run to be written soon."""
         self._waiting[run.uid] = run
         if len(self._waiting) > MAX_WAITING:
             del self._waiting[next(iter(self._waiting))]
@@ -78,7 +78,7 @@ class History:
         return []
 
     async def keep(self, name: str, text: str) -> None:
-        """Store a text beside the runs. Raises StoreError, also once it is closed."""
+        """Store a text beside the runs. Raises StoreError, also after close()."""
         if self._closed:
             raise StoreError("the history is closed")
         await self._in_thread(lambda: self._opened().keep(name, text))
@@ -88,7 +88,7 @@ class History:
         return await self._in_thread(lambda: self._opened().kept(name))
 
     async def run(self) -> None:
-        """Write finished runs, until cancelled."""
+        """Write ended runs, until cancelled."""
         while True:
             await self._arrived.wait()
             await asyncio.sleep(GATHER)
@@ -98,7 +98,7 @@ class History:
                 self._arrived.set()
 
     async def flush(self) -> bool:
-        """Write waiting runs; False if the database refuses them, which are then kept."""
+        """Write the waiting runs. Returns False when the database refuses them; they are kept then."""
         batch = dict(self._waiting)
         if not batch:
             return True
@@ -115,7 +115,7 @@ class History:
         return True
 
     async def close(self, patience: float) -> None:
-        """Write the rest, within `patience` seconds, and close the database."""
+        """Write the remaining runs, within `patience` seconds, and close the database."""
         if self._closed:
             return
         self._closed = True
@@ -132,14 +132,14 @@ class History:
 
     @property
     def trained_at(self) -> float | None:
-        """When the model on the disk was trained, in Unix seconds; None without one."""
+        """When the model on the disk was trained, in Unix seconds; None where there is none."""
         try:
             return self._model_file.stat().st_mtime
         except OSError:
             return None
 
     async def model(self) -> Model | None:
-        """The last trained model; None without one, or if this version or machine cannot use it."""
+        """The model that was trained last; None where there is none that this version and machine can use."""
         if self.trained_at is None:
             return None
         try:
@@ -149,12 +149,12 @@ class History:
             return None
 
     def _load(self) -> Model:
-        from gangline.forecast import load  # imports numpy and LightGBM, which nothing else needs
+        from gangline.forecast import load  # imports numpy and LightGBM, which only models need
 
         return load(self._model_file)
 
     async def train(self) -> bool:
-        """Train in a process of its own; False if the history is too short, or the training failed."""
+        """Train in a separate process. Returns False where there is not enough history, or the training failed."""
         try:
             await asyncio.to_thread(train_file, self._url, self._model_file, self._wall())
             return True

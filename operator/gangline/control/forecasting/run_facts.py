@@ -1,4 +1,4 @@
-"""A Workload and its job in the form that the forecaster uses. Pure."""
+"""A Workload and its job as the run that the forecaster learns from. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gangline.api import names
 from gangline.api.read import conditions
 from gangline.engine import accelerators, model
 from gangline.forecast.runs import MIN_SECONDS, Run, from_workload
-from gangline.jobs.base import RuntimeHints
+from gangline.jobs.base import Said as Hints
 from gangline.kube.resources import Json, condition_of, controller_of
 
 
-def run_of(workload: model.Workload, raw: Json, job: Json | None, hints: RuntimeHints) -> Run:
-    """The run as far as it is known now; `raw` is the Workload as the API server has it, `job` its owner, if that is known."""
+def run_of(workload: model.Workload, raw: Json, job: Json | None, hints: Hints) -> Run:
+    """The run as it is known now; `raw` is the Workload as stored in the API server, `job` its owner, if known."""
     container = _main_container(raw, workload)
     limits = [limit for limit in (hints.limit, workload.max_execution_seconds) if limit]
     return from_workload(
@@ -31,7 +31,7 @@ def run_of(workload: model.Workload, raw: Json, job: Json | None, hints: Runtime
 
 
 def finished_at(raw: Json) -> float | None:
-    """When its job ended, in Unix seconds; None while it has not."""
+    """When the workload's job ended, in Unix seconds; None while it has not."""
     row = condition_of(raw, names.FINISHED)
     if row is None or row.get("status") != "True":
         return None
@@ -39,7 +39,7 @@ def finished_at(raw: Json) -> float | None:
 
 
 def log_of(seconds: float) -> float:
-    """The natural logarithm of a runtime of at least a second."""
+    """The natural logarithm of a runtime, which counts as at least a second."""
     return math.log(max(seconds, MIN_SECONDS))
 
 
@@ -50,7 +50,7 @@ def _job_name(raw: Json) -> str:
 
 
 def _main_container(raw: Json, workload: model.Workload) -> Json:
-    """The first container of the largest pod set; the workers tell what a gang does."""
+    """The first container of the pod set that requests most: a gang's workers show its purpose."""
     pod_sets: Sequence[Json] = raw["spec"].get("podSets") or ()
     if not pod_sets:
         return {}

@@ -1,11 +1,11 @@
-"""Runtime estimates for the engine: facts from the mirror in, estimates out.
+"""Known runtimes of workloads: facts from the mirror in, estimates to the engine out.
 
-For a workload that waits in a queue with several flavors, the estimate includes one for each of them, where the runtime is
-known to depend on it: its flavor is decided when its turn comes. A running workload has one estimate.
+A workload that waits in a queue with several flavors also gets an estimate for each flavor, if runtimes are known to differ
+between flavors: its flavor is decided when it is admitted. Once it runs, there is one estimate.
 
-No decision waits for this. An arriving fact is only noted; `work` passes noted facts to the forecaster in slices, and `tell`
-asks it for estimates in batches. The engine gets an estimate that is new or has changed enough to matter, and only while
-estimates are needed: by a QueuePolicy, a GPUJob, or a client that asked lately.
+Nothing here delays a decision. A fact is only queued when it arrives; `work` feeds queued facts to the forecaster in slices, and
+`tell` asks it for estimates in batches. The engine observes an estimate that is new or has changed enough to matter, and only
+while estimates are wanted: by a QueuePolicy, a GPUJob, or a client that asked lately.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.engine import model
 from gangline.forecast import LEVELS, Forecast, Forecaster, Run
 from gangline.forecast.runs import flavor_of
-from gangline.jobs.base import RuntimeHints
+from gangline.jobs.base import Said as Hints
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: number of estimates made at a time
+#: how many estimates are made at a time
 BATCH: Final = 250
-#: number of estimates renewed at a time, after the forecaster has learned
+#: how many estimates are renewed at a time after the forecaster has learned
 REFRESH: Final = 50
-#: the estimate that a run's end is compared with is from within this time after its start, in seconds
+#: a run's end is compared with the estimate given within this time of its start, in seconds
 AT_START: Final = 60.0
-#: estimates are needed for this long after a request, in seconds
+#: a request for estimates counts as interest for this long, in seconds
 INTEREST: Final = 600.0
 
-_NO_HINTS: Final = RuntimeHints()
+_NO_HINTS: Final = Hints()
 _NO_FLAVORS: Final[Mapping[str, Forecast]] = {}
 
 
@@ -51,16 +51,16 @@ class _Open:
     """An unfinished workload, as the forecaster knows it."""
 
     uid: str
-    basis: tuple[object, ...]  # what its run was built from: anything else makes another run
+    basis: tuple[object, ...]  # what its run was made of; when it changes, the run is submitted again
     start: float | None = None
-    estimate: Forecast | None = None  # the last estimate of its whole runtime that the engine got
-    by_flavor: Mapping[str, Forecast] = field(default_factory=dict[str, Forecast])  # the same by possible flavor
-    at_start: Forecast | None = None  # the estimate at its start: compared with its end
+    estimate: Forecast | None = None  # of its whole runtime, as last reported
+    by_flavor: Mapping[str, Forecast] = field(default_factory=dict[str, Forecast])  # as last reported
+    at_start: Forecast | None = None  # the estimate when it started, with which its end is compared
 
 
 @dataclass(slots=True)
 class Record:
-    """The accuracy of the estimates of one source."""
+    """The accuracy of estimates from one source."""
 
     ended: int = 0
     below: dict[float, int] = field(default_factory=lambda: dict.fromkeys(LEVELS, 0))  # runs that took no longer
@@ -69,14 +69,14 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class _News:
-    """The last fact on a workload that was not processed yet; no value = it was deleted."""
+    """The last change of a workload that was not processed yet; no value = it was deleted."""
 
     value: model.Workload | None
     raw: Json | None
 
 
 class Forecasts:
-    """The estimates of all workloads. Times for the forecaster are Unix seconds, those of the engine milliseconds."""
+    """The runtime estimates. Times for the forecaster are Unix seconds, those of the engine milliseconds."""
 
     def __init__(
         self,
@@ -89,13 +89,11 @@ class Forecasts:
         noted: Callable[[], None] = lambda: None,
         knows_better: Callable[[str], bool] = lambda key: False,
     ) -> None:
-        """`store` gets every finished run; `noted` is called when there is something to process. `knows_better` says that the
-        engine has a better estimate of a workload.
-        """
+        """`store` gets every ended run; `noted` is called when there are facts to process. `knows_better` says whether the
+        engine has a better estimate for a workload from another source."""
         self.forecaster = forecaster or Forecaster()
         self.records: dict[str, Record] = {}
-        #: uids of finished runs that were handed to the store: all that existed at the start, and since then those whose
-        #: Workloads still exist
+        #: uids of runs in the store: all at the start, later only those whose Workloads still exist
         self.stored: set[str] = set()
         self._ended: dict[str, str] = {}  # key of a finished Workload that still exists -> its uid
         self._knows_better = knows_better
@@ -107,7 +105,7 @@ class Forecasts:
         self._news: dict[str, _News] = {}
         self._open: dict[str, _Open] = {}
         self._unasked: dict[str, None] = {}  # keys, in the order of their arrival
-        self._round: Iterator[str] = iter(())  # keys of estimates to be renewed, one after the other
+        self._round: Iterator[str] = iter(())  # keys whose estimates are renewed, one after the other
         self._learned = False
         self._asked_until = 0.0
         self._was_wanted = False
@@ -115,10 +113,10 @@ class Forecasts:
     # --- in -----------------------------------------------------------------------------------------------------------
 
     def note(self, change: model.Change) -> None:
-        """The engine received a fact. Costs next to nothing."""
+        """Record a fact that the engine observed. Costs next to nothing."""
         match change:
             case model.Put(model.Workload() as value):
-                self._rotate(value)
+                self._queue(value)
             case model.Gone(kind, key) if kind is model.Workload:
                 news = self._news.get(key)
                 if news is None or news.value is None or not news.value.finished:
@@ -128,13 +126,13 @@ class Forecasts:
                 pass
 
     def note_job(self, job: Json) -> None:
-        """A job changed: its runtime hints may have."""
+        """Record that a job changed, and with it perhaps its runtime hints."""
         for workload in self._mirror.workloads_of(job):
             value = self._mirror.workload_value(kube.key_of(workload))
             if value is not None:
-                self._rotate(value)
+                self._queue(value)
 
-    def _rotate(self, value: model.Workload) -> None:
+    def _queue(self, value: model.Workload) -> None:
         before = self._news.get(value.key)
         if before is not None and before.value is not None and before.value.uid != value.uid:
             self._take(value.key, before)
@@ -142,7 +140,7 @@ class Forecasts:
         self._noted()
 
     def work(self, budget: float) -> bool:
-        """Process noted facts, for at most `budget` seconds. Returns whether some are left."""
+        """Process queued facts, for at most `budget` seconds. Returns whether some are left."""
         deadline = time.perf_counter() + budget
         while self._news:
             key = next(iter(self._news))
@@ -150,7 +148,7 @@ class Forecasts:
             try:
                 self._take(key, news)
             except Exception:  # one workload must not keep all others from their forecasts
-                log.exception("%s: nothing is forecast of it, and nothing learned", key)
+                log.exception("%s: it gets no forecast, and nothing is learned from it", key)
             if time.perf_counter() > deadline:
                 break
         return bool(self._news)
@@ -209,14 +207,14 @@ class Forecasts:
             self._store(run)
 
     def _remember(self, value: model.Workload) -> None:
-        """Do not learn from this run again, for as long as it can be seen again."""
+        """Remember that this run was learned from, for as long as its Workload can be seen again."""
         raw = self._mirror.get(kube.WORKLOADS, value.key)
         if raw is not None and raw["metadata"]["uid"] == value.uid:
             self.stored.add(value.uid)
             self._ended[value.key] = value.uid
 
     def _finish_unseen(self, value: model.Workload, raw: Json) -> None:
-        """It had finished before it was seen: after a restart, runs that the store has are not learned twice."""
+        """Learn from a run that had ended before it was seen, unless the store has it already from before a restart."""
         learned = value.uid in self.stored
         self._remember(value)
         if learned:
@@ -257,19 +255,19 @@ class Forecasts:
     # --- out ----------------------------------------------------------------------------------------------------------
 
     def ask(self) -> None:
-        """A client asks: estimates are made for a while, whether or not a policy needs them."""
+        """Make estimates for a while, whether or not a policy needs them: a client wants them."""
         self._asked_until = self._now() / 1000 + INTEREST
         self._begin()
 
     def _begin(self) -> None:
-        """Estimates are needed from now on: every unfinished workload gets one."""
+        """Estimates are wanted from now on: every open workload needs one."""
         if not self._was_wanted:
             self._was_wanted = True
             self._unasked.update(dict.fromkeys(self._open))
 
     @property
     def wanted(self) -> bool:
-        """Whether estimates are needed."""
+        """Whether estimates are of use."""
         objects = self._mirror.objects
         if objects[kube.QUEUE_POLICIES] or objects[kube.GPU_JOBS]:
             return True
@@ -277,11 +275,11 @@ class Forecasts:
 
     @property
     def behind(self) -> bool:
-        """Some workload has no estimate yet although it should."""
+        """Whether some workload still lacks an estimate that it should have."""
         return bool(self._news) or (bool(self._unasked) and self.wanted)
 
     def tell(self) -> int:
-        """Make a batch of estimates: missing ones, then the oldest. Returns how many were passed on."""
+        """Make a batch of estimates: the missing ones, then the oldest. Returns how many were reported."""
         if not self.wanted:
             self._was_wanted = False
             return 0
@@ -294,7 +292,7 @@ class Forecasts:
         return self._estimate(keys)
 
     def tell_all(self) -> None:
-        """Process and estimate everything that is known. Blocks for as long as it takes: not for the deciding process."""
+        """Process all facts and estimate every workload. Blocks for as long as it takes: not for the operator's process."""
         while self.work(1.0):
             pass
         self.ask()
@@ -302,7 +300,7 @@ class Forecasts:
         self._unasked.clear()
 
     def _due_again(self) -> list[str]:
-        """The next of the round, which begins whenever the forecaster has learned: estimates may have changed."""
+        """The next workloads of a renewal round. A round begins whenever the forecaster has learned."""
         found = list(islice(self._round, REFRESH))
         if not found and self._learned:
             self._learned = False
@@ -325,22 +323,22 @@ class Forecasts:
             key: estimates[known.uid] for key, known in opened.items() if known.start is None and known.uid in estimates
         }
         elsewhere = by_flavor.estimates(self._mirror, self.forecaster, waiting, now)
-        passed_on = 0
+        reported = 0
         for key, known in opened.items():
             estimate, there = estimates.get(known.uid), elsewhere.get(key, _NO_FLAVORS)
             if estimate is not None and not self._knows_better(key) and _moved(known, estimate, there):
-                self._tell(key, known, estimate, there)
-                passed_on += 1
+                self._report(key, known, estimate, there)
+                reported += 1
             if known.at_start is None and known.start is not None and now - known.start < AT_START:
                 known.at_start = known.estimate
-        return passed_on
+        return reported
 
-    def _tell(self, key: str, known: _Open, estimate: Forecast, there: Mapping[str, Forecast]) -> None:
+    def _report(self, key: str, known: _Open, estimate: Forecast, there: Mapping[str, Forecast]) -> None:
         known.estimate, known.by_flavor = estimate, there
         self._observe(model.Put(fact(key, estimate, there)))
 
     def tell_again(self, key: str) -> None:
-        """The better estimate of a workload no longer holds."""
+        """Report the forecast again: the better estimate is void."""
         known = self._open.get(key)
         if known is not None:
             known.estimate, known.by_flavor = None, _NO_FLAVORS
@@ -348,34 +346,34 @@ class Forecasts:
             self._noted()
 
     def take(self, key: str, estimate: Forecast, there: Mapping[str, Forecast] = _NO_FLAVORS) -> None:
-        """A better estimate of a workload's runtime, on any flavor and on each possible one."""
+        """Replace the forecast by a better estimate from another source, on any flavor and on each that the workload may get."""
         known = self._open.get(key)
         if known is not None:
-            self._tell(key, known, estimate, there)
+            self._report(key, known, estimate, there)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def estimate(self, key: str) -> Forecast | None:
-        """The last estimate of a workload's whole runtime."""
+        """The last reported estimate of a workload's whole runtime."""
         known = self._open.get(key)
         return known.estimate if known is not None else None
 
     def estimates(self) -> Mapping[str, Forecast]:
-        """The last estimates of all unfinished workloads, by key."""
+        """The last reported estimates of all workloads that have not ended, by key."""
         return {key: known.estimate for key, known in self._open.items() if known.estimate is not None}
 
     def by_flavor(self, key: str) -> Mapping[str, Forecast]:
-        """The last estimates by possible flavor; empty where they are not known, or make no difference."""
+        """The last reported estimate for each flavor that the workload may get; empty where unknown or without difference."""
         known = self._open.get(key)
         return known.by_flavor if known is not None else _NO_FLAVORS
 
     def waiting(self) -> int:
-        """Number of noted facts that are not processed yet."""
+        """How many facts are queued."""
         return len(self._news)
 
 
 def fact(key: str, estimate: Forecast, there: Mapping[str, Forecast] = _NO_FLAVORS) -> model.RuntimeForecast:
-    """An estimate as the engine's fact; `there` has the estimates by possible flavor, where that matters."""
+    """An estimate as the engine's fact; `there` holds the estimates by flavor, where they differ."""
     return model.RuntimeForecast(
         workload=key,
         quantiles=_quantiles(estimate),
@@ -389,12 +387,12 @@ def _quantiles(estimate: Forecast) -> tuple[tuple[float, model.Millis], ...]:
     return tuple((level, max(1, round(value * 1000))) for level, value in zip(LEVELS, estimate.values, strict=True))
 
 
-def _hints(job: tuple[kube.Resource, Json] | None) -> RuntimeHints:
-    return JOB_KINDS[job[0]].runtime_hints(job[1]) if job is not None else _NO_HINTS
+def _hints(job: tuple[kube.Resource, Json] | None) -> Hints:
+    return JOB_KINDS[job[0]].said(job[1]) if job is not None else _NO_HINTS
 
 
 def _moved(known: _Open, estimate: Forecast, there: Mapping[str, Forecast]) -> bool:
-    """It differs from the last one that was passed on."""
+    """Whether the estimates differ enough from those last reported."""
     if differs(known.estimate, estimate) or known.by_flavor.keys() != there.keys():
         return True
     return any(differs(known.by_flavor[flavor], each) for flavor, each in there.items())

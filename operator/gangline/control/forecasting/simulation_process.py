@@ -1,6 +1,7 @@
-"""The simulation of expected starts, in a process of its own with low priority.
+"""Simulates when waiting workloads will start, in a separate process of low priority.
 
-The operator's process asks (`in_process`); the other one reads a pickle on its standard input and answers on its output.
+The operator's process sends a request (`in_process`); the other process reads it pickled from standard input and answers on
+standard output.
 """
 
 from __future__ import annotations
@@ -17,24 +18,24 @@ from gangline.engine import Outlook, outlook
 from gangline.engine.model import Change, Millis, Settings
 
 _NICE: Final = 10
-#: seconds that it may take
+#: how long a simulation may take, in seconds
 TIMEOUT: Final = 200.0
 
 
 def request(facts: Sequence[Change], settings: Settings, now: Millis, **options: object) -> bytes:
-    """What `main` reads; `options` are those of `engine.outlook`."""
+    """The pickled request that `main` reads; `options` are those of `engine.outlook`."""
     return pickle.dumps((list(facts), settings, now, options), protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def in_process(asked: bytes) -> Outlook:
-    """The answer to a `request`. Raises OSError, subprocess.SubprocessError, PickleError."""
+    """Returns the answer to a `request`. Raises OSError, subprocess.SubprocessError, PickleError."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", __name__]
     done = subprocess.run(command, input=asked, capture_output=True, timeout=TIMEOUT, env=environment, check=False)
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {done.returncode}"]
         raise OSError(lines[-1])
-    return pickle.loads(done.stdout)  # written by a process of our own
+    return pickle.loads(done.stdout)  # written by our own child process
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """The accuracy of forecasts and expected starts over the lives of many processes: counted here, stored in the history.
 
-The leader counts; a new leader continues from the stored counts. They are stored twice a minute and at the end: a killed
-process loses at most half a minute.
+The leader counts; a new leader goes on from the counts saved last. They are saved twice a minute and at the end: a process that
+is killed loses at most half a minute of counts.
 """
 
 from __future__ import annotations
@@ -22,34 +22,31 @@ from gangline.kube.resources import Json
 log = logging.getLogger(__name__)
 
 
-#: version of the stored format: another version begins anew
+#: version of the saved form: counts in another form are discarded
 _SHAPE: Final = 1
 
 
 @dataclass(slots=True)
 class Tallies:
-    """`records` and `accuracy` are counted elsewhere, and added to here. `cluster` distinguishes clusters that share a
-    database.
-    """
+    """Counts that other modules keep in `records` and `accuracy`. `cluster` distinguishes clusters that share a database."""
 
     history: History
     records: dict[str, Record]
     accuracy: Accuracy
     cluster: Callable[[], str]
     now: Callable[[], int]
-    #: the errors of the model and its baseline: stored for judging the model
+    #: the errors of the model and its baseline, saved so that the model can be judged after a restart
     judged: Callable[[], list[list[float]]] = list
     #: when counting began, in Unix seconds
     since: float = 0.0
-    #: the errors from an earlier process: until a model is in use, which is judged by them as well
+    #: the errors that an earlier process saved: held until a model is in use, which is judged by them as well
     judgement: list[list[float]] = field(default_factory=list[list[float]])
     _loaded: bool = False
     _kept: bytes = b""
 
     async def load(self) -> bool:
-        """Continue from the stored counts; what this process counted before, the last leader has counted as well. False:
-        retry.
-        """
+        """Go on from the saved counts; this process's own counts so far are dropped, since the former leader counted them too.
+        Returns False if the database did not answer: try again."""
         try:
             text = await self.history.kept(self._name())
         except StoreError:
@@ -71,7 +68,7 @@ class Tallies:
             starts = saved["starts"]
             self.accuracy.restore(starts["starts"], starts["within_p50"], starts["within_p90"], starts["errors"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            log.warning("what was kept of the accuracy can't be read, and counting begins anew: %r", error)
+            log.warning("the saved accuracy can't be read, counting starts again: %r", error)
             return
         self.records.update(records)
         self.since = saved["since"]
@@ -79,20 +76,20 @@ class Tallies:
             self.judgement = saved["judged"]
 
     async def save(self) -> None:
-        """Store the counts if they changed. Retried the next time if the database refuses them."""
+        """Save the counts, if they have changed. Tried again the next time where the database refuses."""
         if not self._loaded:
             return
-        text = orjson.dumps(self._told())
+        text = orjson.dumps(self._saved())
         if text == self._kept:
             return
         try:
             await self.history.keep(self._name(), text.decode())
         except StoreError as error:
-            log.info("the accuracy could not be kept: %s", error)
+            log.info("the accuracy could not be saved: %s", error)
             return
         self._kept = text
 
-    def _told(self) -> Json:
+    def _saved(self) -> Json:
         records = {source: asdict(record) for source, record in sorted(self.records.items())}
         for row in records.values():
             row["below"] = [row["below"][level] for level in LEVELS]

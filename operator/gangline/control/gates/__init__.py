@@ -1,1 +1,1 @@
-"""Scheduling gates: pods wait behind them until their place is known."""
+"""Pods that wait behind a Gangline scheduling gate until their node or domain is known."""

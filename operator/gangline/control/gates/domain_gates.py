@@ -1,11 +1,10 @@
-"""Gates of pods of jobs that take whole domains (JobSet's exclusive topology): each pod is sent to a domain that the engine
-assigned.
+"""Steers pods of jobs that take whole domains (JobSet's exclusive topology) to the domains that the engine reserved for them.
 
-JobSet and the scheduler decide the domain of a child Job by the place of its first pod, which the others follow. Without gates,
-first pods choose domains that are not theirs: one that lost a node but has room on some others, or one that another gang of
-another priority is about to fill, from which JobSet keeps gangs of equal priority only. The Kubernetes scheduler then preempts
-single pods, and neither gang is complete. So these pods have a scheduling gate, and each loses it together with its node
-affinity, as soon as there is a domain for every Job of its gang.
+JobSet and the scheduler decide which domain a child Job gets: the node of its first pod decides, and the other pods follow.
+Without steering, first pods choose wrong domains: one that is broken but has room on some of its nodes, or one that a gang of
+another priority is about to fill (JobSet keeps only gangs of equal priority apart). The Kubernetes scheduler then preempts single
+pods, and neither gang is complete. So these pods have a scheduling gate. Once there is a domain for every Job of the gang, each
+pod gets a node affinity for the gang's domains and loses its gate.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from gangline.kube import resources as kube
 from gangline.kube.resources import Json, ObjectKey
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-#: Workload -> the node label of which each of its pod sets takes whole domains
+#: Workload -> pod set name -> label of the node domains that the pod set takes whole
 LabelsOf: TypeAlias = Callable[[str], Mapping[str, str]]
-#: (Workload, node label) -> its assigned domains, empty while it has too few; None: anywhere with room
+#: (Workload, node label) -> the domains of its own, empty while it has too few; None: anywhere that has room
 DomainsOf: TypeAlias = Callable[[str, str], Collection[str] | None]
 
 
 class DomainGates(Part):
-    """Removes the gates of pods of gangs that take whole domains, with the affinity for their domains."""
+    """Steers the pods of gangs that take whole domains to the domains of their gang."""
 
     name = "steering"
 
@@ -55,7 +54,7 @@ class DomainGates(Part):
 
 
 def released(pods: Iterable[Pod], labels: LabelsOf, domains: DomainsOf) -> list[tuple[Pod, Json]]:
-    """Each pod that may be scheduled, and the merge patch for it."""
+    """Each pod that no longer has to wait, and the merge patch that removes its gate."""
     bodies = ((pod, _released(pod, labels, domains)) for pod in pods)
     return [(pod, body) for pod, body in bodies if body is not None]
 
@@ -74,7 +73,7 @@ def _released(pod: Pod, labels: LabelsOf, domains: DomainsOf) -> Json | None:
 
 
 def _only(affinity: Json, label: str, domains: Collection[str]) -> Json:
-    """The affinity, narrowed to these domains in each of its terms."""
+    """The affinity, narrowed to these domains: every term that matches a node matches only nodes there."""
     here = {"key": label, "operator": "In", "values": sorted(domains)}
     node: Json = affinity.get("nodeAffinity") or {}
     terms = (node.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]

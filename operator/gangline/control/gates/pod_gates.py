@@ -1,8 +1,8 @@
-"""Gates of pods of placed gangs.
+"""Assigns the pods of placed gangs to their topology domains.
 
-The pods of a gang whose admission names topology domains wait behind a scheduling gate. Each gets the node selector of one
-domain and loses its gate: by its rank if the kind numbers its pods (neighbours in rank are neighbours in the topology), else in
-any domain of the gang that still lacks pods. A pod that replaces a lost one gets the lost one's place.
+The pods of a gang whose admission names topology domains wait behind a scheduling gate. Each gets the node selector of one domain
+and loses its gate: by its rank where the kind numbers its pods (neighbours in rank are neighbours in the topology), else in any
+domain of the gang that still lacks pods. A pod that replaces a lost one gets the domain of the lost pod.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Selector: TypeAlias = Mapping[str, str]
 
 
 class PodGates(Part):
-    """Removes the gates of pods of placed gangs, with the node selector of their domain."""
+    """Removes the gates of the pods of placed gangs, each with the node selector of its domain."""
 
     name = "places"
 
@@ -72,7 +72,7 @@ def ended(pod: Json) -> bool:
 
 
 def ungating(workload: model.Workload, pod_sets: Iterable[Json], pods: Iterable[Json]) -> list[tuple[Json, Json]]:
-    """Each gated pod that has a place, and the merge patch for it. `pod_sets` are those of the Workload's spec."""
+    """Each gated pod that has a domain, and the merge patch that removes its gate. `pod_sets` come from the Workload's spec."""
     if workload.admission is None or not workload.admitted or workload.evicted or workload.finished:
         return []
     by_pod_set: dict[str, list[Json]] = {}
@@ -97,7 +97,7 @@ def ungating(workload: model.Workload, pod_sets: Iterable[Json], pods: Iterable[
 
 
 def rank_of(pod_set: Json) -> Callable[[Json], int | None]:
-    """How to read a pod's rank in its pod set: index, or group × group size + index; None if it has none."""
+    """Returns a function that reads a pod's rank in its pod set: index, or group × group size + index; None where it has none."""
     request = pod_set.get("topologyRequest") or {}
     index_label = request.get("podIndexLabel") or INDEX_LABEL
     group_label, groups = request.get("subGroupIndexLabel"), request.get("subGroupCount") or 0
@@ -113,31 +113,35 @@ def rank_of(pod_set: Json) -> Callable[[Json], int | None]:
     return rank
 
 
-#: what the Job controller puts on the pods of an Indexed Job
+#: the label that the Job controller sets on the pods of an Indexed Job
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 
 
 def places(
     topology: model.TopologyAssignment, pods: Sequence[Json], rank: Callable[[Json], int | None]
 ) -> list[tuple[Json, Selector]]:
-    """A place for each gated pod, as node labels. Never more pods in a domain than the gang has there.
+    """A domain for each gated pod, as node labels. Never more pods in a domain than the gang has there.
 
-    Once nodes were replaced, pods may sit elsewhere than their rank says now: then missing pods are filled up.
+    After nodes were replaced, pods may run in another domain than their rank gives now: then free places are filled in order.
     """
     living = [pod for pod in pods if not ended(pod)]
     waiting = [pod for pod in living if gated(pod)]
     selectors = [dict(zip(topology.levels, domain.values, strict=True)) for domain in topology.domains]
     ranks = [rank(pod) for pod in living]
-    seats = [number for number, domain in enumerate(topology.domains) for _ in range(domain.count)]
-    numbered = all(number is not None and number < len(seats) for number in ranks) and len(set(ranks)) == len(ranks)
-    if numbered and all(_seat(pod, selectors) == seats[rank(pod) or 0] for pod in living if not gated(pod)):
-        return [(pod, selectors[seats[rank(pod) or 0]]) for pod in waiting]
-    taken = Counter(_seat(pod, selectors) for pod in living if not gated(pod))
+    domain_by_rank = [number for number, domain in enumerate(topology.domains) for _ in range(domain.count)]
+    numbered = all(number is not None and number < len(domain_by_rank) for number in ranks) and len(set(ranks)) == len(
+        ranks
+    )
+    if numbered and all(
+        _domain_of(pod, selectors) == domain_by_rank[rank(pod) or 0] for pod in living if not gated(pod)
+    ):
+        return [(pod, selectors[domain_by_rank[rank(pod) or 0]]) for pod in waiting]
+    taken = Counter(_domain_of(pod, selectors) for pod in living if not gated(pod))
     free = [number for number in range(len(selectors)) for _ in range(topology.domains[number].count - taken[number])]
     return [(pod, selectors[number]) for pod, number in zip(waiting, free, strict=False)]
 
 
-def _seat(pod: Json, selectors: Sequence[Selector]) -> int | None:
-    """The domain that a pod was sent to."""
+def _domain_of(pod: Json, selectors: Sequence[Selector]) -> int | None:
+    """The number of the domain that a pod was assigned to."""
     chosen = pod["spec"].get("nodeSelector") or {}
-    return next((number for number, place in enumerate(selectors) if place.items() <= chosen.items()), None)
+    return next((number for number, selector in enumerate(selectors) if selector.items() <= chosen.items()), None)

@@ -1,7 +1,7 @@
-"""Quarantined objects: those that could not be handled. Each is reported once, and all others continue.
+"""Objects that could not be handled. Each is quarantined alone: its error is reported once, and all other objects are handled.
 
-Wherever an object enters, it is handled as an `attempt`. Any exception ends that attempt and nothing else. The object is tried
-again when it changes, or when another event gives reason to.
+Wherever an object enters, the work on it runs as an `attempt`. Any exception ends that attempt and nothing else. The object is
+tried again when it changes, or when another change gives reason to look at it.
 """
 
 from __future__ import annotations
@@ -21,80 +21,80 @@ log = logging.getLogger(__name__)
 
 #: resource and key of an object
 Subject: TypeAlias = tuple[Resource, str]
-#: called with the object, its JSON if available, and what is wrong with it
-Tell: TypeAlias = Callable[[Subject, Json | None, str], None]
+#: called with the object's key, its JSON where available, and a description of the error
+Report: TypeAlias = Callable[[Subject, Json | None, str], None]
 
-#: number of objects that are remembered; each of them was reported
+#: how many objects are remembered; each of them was reported
 MOST: int = 10_000
 
 
 @dataclass(slots=True)
 class Quarantine:
-    """The quarantined objects and what is wrong with them, by the stage that failed."""
+    """Which objects have which errors, by the work that failed (`stage`)."""
 
-    tell: Tell
-    #: stage and kind -> number of failed attempts
+    report: Report
+    #: stage and kind -> how many attempts failed
     failures: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
-    _troubles: dict[Subject, dict[str, str]] = field(default_factory=dict[Subject, dict[str, str]])
+    _errors: dict[Subject, dict[str, str]] = field(default_factory=dict[Subject, dict[str, str]])
 
     def attempt(
         self, stage: str, resource: Resource, key: str, work: Callable[[], object], obj: Json | None = None
     ) -> bool:
-        """Run `work`, which concerns this object alone. False if it failed."""
+        """Run `work`, which concerns this object alone. Returns False if it failed."""
         try:
             work()
         except Exception as error:
             self.note(stage, resource, key, error, obj)
             return False
-        if self._troubles:
+        if self._errors:
             self._recovered(stage, (resource, key))
         return True
 
     def note(self, stage: str, resource: Resource, key: str, error: Exception, obj: Json | None = None) -> None:
-        """Record a failure of this object. The same failure is reported once."""
+        """Record an error of this object. The same error is reported once."""
         self.failures[stage, resource.kind] += 1
         what = describe(error)
-        troubles = self._troubles.setdefault((resource, key), {})
-        if troubles.get(stage) == what:
+        errors = self._errors.setdefault((resource, key), {})
+        if errors.get(stage) == what:
             return
-        troubles[stage] = what
-        while len(self._troubles) > MOST:
-            del self._troubles[next(iter(self._troubles))]
+        errors[stage] = what
+        while len(self._errors) > MOST:
+            del self._errors[next(iter(self._errors))]
         log.error("%s %s is quarantined: %s failed: %s\n%s", resource.kind, key, stage, what, _where(error))
         try:
-            self.tell((resource, key), obj, what)
+            self.report((resource, key), obj, what)
         except Exception:
-            log.exception("%s %s: the failure could not be reported", resource.kind, key)
+            log.exception("%s %s: the error could not be reported", resource.kind, key)
 
     def note_unreadable(self, obj: Json, error: Exception) -> None:
-        """An object cannot be read: its last good version stays in force."""
+        """Record that an object cannot be read: its last good value stays in use."""
         resource = kube.BY_KIND.get(str(obj.get("kind")), kube.WORKLOADS)
         self.note("reading it", resource, key_of(obj), error, obj)
 
     def _recovered(self, stage: str, subject: Subject) -> None:
-        troubles = self._troubles.get(subject)
-        if troubles is not None and troubles.pop(stage, None) is not None and not troubles:
-            del self._troubles[subject]
+        errors = self._errors.get(subject)
+        if errors is not None and errors.pop(stage, None) is not None and not errors:
+            del self._errors[subject]
 
     def forget(self, resource: Resource, key: str) -> None:
-        """The object was deleted."""
-        self._troubles.pop((resource, key), None)
+        """Forget a deleted object."""
+        self._errors.pop((resource, key), None)
 
     def count(self) -> Mapping[tuple[str, ...], float]:
-        """Kind -> number of quarantined objects."""
-        return Counter((resource.kind,) for resource, _ in self._troubles)
+        """Kind -> number of objects in quarantine."""
+        return Counter((resource.kind,) for resource, _ in self._errors)
 
     def __contains__(self, subject: Subject) -> bool:
-        return subject in self._troubles
+        return subject in self._errors
 
 
 def _where(error: Exception) -> str:
-    """The last calls before the failure, without the error's text: its length may be the user's choice."""
+    """The last calls before the error, without the error's message, which may be of any length."""
     return "".join(traceback.format_tb(error.__traceback__, -8)).rstrip()[-4000:]
 
 
 def describe(error: Exception) -> str:
-    """One sentence for the object's owner. Errors of readers name the field; of others, the kind of error says most."""
+    """Describe the error in one sentence for the object's owner. Readers' errors name the field; of others the type says most."""
     message = str(error)[: 4 * bounded.SHOWN]
     if isinstance(error, ValueError) and not isinstance(error, UnicodeError) and message:
         return message

@@ -1,7 +1,7 @@
 """A limit on the CPU time for reading one object.
 
-Everything runs on one event loop, so an object that takes for ever to read would stop it. Only functions without side effects
-run under a limit: they may be interrupted anywhere.
+Everything runs on one event loop, so an object that takes forever to read would stop it. Only functions without side effects run
+under the limit, because they can be interrupted at any point.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-#: CPU seconds for one object; the largest that an API server accepts take a twentieth of that
+#: CPU seconds for one object; the largest objects that an API server accepts take a twentieth of this
 LIMIT: Final = 2.0
 
 
@@ -26,13 +26,13 @@ class TookTooLongError(Exception):
 
 @dataclass(slots=True)
 class _Alarm:
-    """The one alarm clock of the process. `started` is the CPU time at which the work began; None: nothing is timed."""
+    """The only timer of the process. `started` is the CPU time at which the work began; None: no work is timed."""
 
     started: float | None = None
     limit: float = LIMIT
 
     def ring(self, number: int, frame: FrameType | None) -> None:
-        """The wall-clock time is over; check whether the CPU time is, too."""
+        """Handle the timer's signal: raise if the CPU time is used up, else set the timer again."""
         if self.started is None:
             return
         left = self.limit - (time.thread_time() - self.started)
@@ -45,7 +45,7 @@ _ALARM: Final = _Alarm()
 
 
 def limited(work: Callable[[], T], limit: float = LIMIT) -> T:
-    """The result of `work`. Raises TookTooLongError after `limit` CPU seconds. Without a limit outside of the main thread."""
+    """Returns the result of `work`. Raises TookTooLongError after `limit` CPU seconds. Unlimited outside the main thread."""
     if threading.current_thread() is not threading.main_thread() or _ALARM.started is not None:
         return work()
     signal.signal(signal.SIGALRM, _ALARM.ring)

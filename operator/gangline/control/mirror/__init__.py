@@ -1,4 +1,4 @@
 """The mirror: the cluster as last seen.
 
-In: watch events and answers to writes. Out: the newest objects, their owners, the jobs to plan; facts for the engine.
+In: watch events and answers to writes. Out: the newest objects, their owners, the jobs to be planned; facts for the engine.
 """

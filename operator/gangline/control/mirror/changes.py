@@ -1,4 +1,4 @@
-"""Changes in the mirror, by the reader that processes them. Each reader subscribes to what concerns it."""
+"""What changed in the mirror, by the reader that has to look at it. Each reader subscribes to its kinds of change."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ JobRef: TypeAlias = tuple[Resource, str]
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The sorts of changes that the mirror notes; other parts add to `jobs` and `unowned` as well."""
+    """The kinds of change that the mirror records; other modules also add to `jobs` and `unowned`."""
 
     #: jobs to plan again
     jobs: ChangedKeys[JobRef] = field(default_factory=ChangedKeys[JobRef])
-    #: Workloads without a job, or that may have lost it
+    #: Workloads that no job plans, or that may have lost their job
     unowned: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
-    #: Workloads that arrived, or whose jobs did: pods may belong to them
+    #: Workloads that appeared, or whose jobs did: pods may belong to them
     arrived: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
     #: Workloads with placed pods
     placed: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
-    #: Workloads with a record of lost nodes
+    #: Workloads with recorded lost nodes
     recovering: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
-    #: nodes, deleted ones included
+    #: nodes, including deleted ones
     nodes: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
-    #: QueuePolicies and ClusterQueues, which decide the policies of queues
+    #: QueuePolicies and ClusterQueues, which determine the policy of each queue
     policies: ChangedKeys[str] = field(default_factory=ChangedKeys[str])

@@ -1,4 +1,4 @@
-"""Room taken by pods that others place, as the engine counts it for topologies."""
+"""The resources that pods outside Gangline take on nodes, as the engine counts them for topologies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gangline.kube.resources import Json, key_of
 
 @dataclass(slots=True)
 class ForeignPods:
-    """The room of each pod, as last passed to `observe`."""
+    """The resources of each foreign pod, as last reported to `observe`."""
 
     observe: Callable[[model.Change], None]
     _reported: dict[str, model.ForeignPod] = field(default_factory=dict[str, model.ForeignPod])
@@ -37,5 +37,5 @@ class ForeignPods:
 def _room(pod: Json) -> model.ForeignPod | None:
     try:
         return parse.foreign_pod(pod)
-    except parse.ParseError:  # the API server has validated it; an unreadable amount takes no room
+    except parse.ParseError:  # the API server has validated it; a pod that we cannot read takes no room
         return None

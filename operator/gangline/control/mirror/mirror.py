@@ -1,8 +1,8 @@
-"""The mirror: the raw objects as last seen, their owners, and the engine's view of each.
+"""The cluster as last seen: the raw objects, their owners, and the engine's view of each object.
 
 One consumer feeds the mirror, in order. Each object goes in whole; out come engine changes (`model.Change`) and the set of jobs
-that have to be planned again. An object that cannot be read is kept out of the engine with an error that names the field; the
-last good version of a configuration object stays in force, so that one typo does not stop a queue.
+that have to be planned again. An object that cannot be read is kept out of the engine with an error that names the field. The
+last good value of a configuration object stays in force, so that one typo does not stop a queue.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from gangline.kube.resources import Json, Resource, controller_of, controller_ui
 
 log = logging.getLogger(__name__)
 
-#: Levels of owners of owners that are followed.
+#: How many levels of owners are followed.
 MOST_OWNERS = 10
-#: Number of different pod sets that are shared.
+#: How many different pod sets are kept for sharing.
 MAX_SHAPES = 4096
 
 
 def without_nulls(value: Any) -> Any:
-    """The same JSON without fields that are null."""
+    """The same JSON without null fields in any object."""
     if isinstance(value, dict):
         return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
     return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _has_owner_to_come(job: Json) -> bool:
-    """The controller of `job` is of a watched kind."""
+def _has_managed_controller(job: Json) -> bool:
+    """Whether the controller of `job` is of a watched kind."""
     ref = controller_of(job)
     return ref is not None and kind_of(ref["apiVersion"], ref["kind"]) is not None
 
@@ -60,22 +60,22 @@ def _has_finished(workload: Json) -> bool:
 
 @dataclass(slots=True)
 class Mirror:
-    """The store. `observe` gets engine changes; `complain` gets (object, error) for an unreadable object."""
+    """The store. `observe` receives engine changes; `complain` receives (object, error) for each object that cannot be read."""
 
     observe: Callable[[model.Change], None]
     complain: Callable[[Json, Exception], None] = field(default=lambda obj, error: None)
-    #: gets each Workload that was deleted or has finished
+    #: publishes each Workload that was deleted or has finished
     messages: Messages = field(default_factory=Messages)
     labels_to_copy: Sequence[str] = ()
     objects: dict[Resource, dict[str, Json]] = field(default_factory=dict)
-    #: the URL at which pods of admitted jobs report their progress; "" = none
+    #: the URL to which the pods of admitted jobs report their progress; "" = the pods get none
     progress_url: str = ""
     changes: Changes = field(default_factory=Changes)
-    #: False holds Topologies back from the engine: before the pods are known it would count occupied room as free
+    #: False holds Topologies back from the engine, which would take occupied room for free before the pods are known
     pods_known: bool = False
     #: ClusterQueues and ResourceFlavors that are being deleted
-    _ending: set[tuple[Resource, str]] = field(default_factory=set)
-    _owned: dict[str, set[tuple[Resource, str]]] = field(default_factory=dict)  # owner uid -> the objects that it owns
+    _deleting: set[tuple[Resource, str]] = field(default_factory=set)
+    _owned: dict[str, set[tuple[Resource, str]]] = field(default_factory=dict)  # owner uid -> what it owns
     _by_uid: dict[str, JobRef] = field(default_factory=dict)  # uid of a job -> the job
     _values: dict[str, model.Workload] = field(default_factory=dict)
     _shapes: dict[bytes, list[Json]] = field(default_factory=dict)  # pod sets by their JSON
@@ -89,8 +89,8 @@ class Mirror:
     def upsert(self, resource: Resource, obj: Json, *, decides: bool = True, assumed: bool = False) -> None:
         """Store the newest version of an object.
 
-        `decides=False` keeps it from the engine, which has assumed something newer. `assumed=True` passes it on in any case:
-        the engine has assumed something of the object since its last fact.
+        `decides=False` keeps it from the engine, whose assumption is newer for now. `assumed=True` passes it to the engine in any
+        case, because the engine has assumed something about the object since its last fact.
         """
         key = key_of(obj)
         old = self.objects[resource].get(key)
@@ -99,9 +99,9 @@ class Mirror:
             and not assumed
             and old["metadata"]["resourceVersion"] == obj["metadata"].get("resourceVersion")
         ):
-            return  # the answer to our own write and the watch's echo of it are the same version
+            return  # the answer to our write and the watch event of it bring the same version
         obj["metadata"].pop("managedFields", None)
-        for part in ("spec", "status"):  # may be absent, or null, where every field in them is optional
+        for part in ("spec", "status"):  # may be absent or null where every field in it is optional
             if obj.get(part) is None:
                 obj[part] = {}
             elif resource in CONFIGURATION:
@@ -115,7 +115,7 @@ class Mirror:
             old = None
         self.objects[resource][key] = obj
         self._index(resource, key, old, obj)
-        if old is None and resource in JOB_KINDS:  # its children may have arrived before it, and waited
+        if old is None and resource in JOB_KINDS:  # its children may have arrived before it
             self.changes.jobs.update(ref for ref in self._owned.get(obj["metadata"]["uid"], ()) if ref[0] in JOB_KINDS)
         if old is None and resource == kube.WORKLOADS:
             self.changes.arrived.add(key)
@@ -125,7 +125,7 @@ class Mirror:
         if decides:
             self._read(resource, key, obj, assumed=assumed)
         if old is not None and resource == kube.WORKLOADS and _has_finished(obj) and not _has_finished(old):
-            self.messages.tell(WorkloadDeparted(old))
+            self.messages.publish(WorkloadDeparted(old))
         self._mark(resource, key, obj)
 
     def remove(self, resource: Resource, key: str) -> None:
@@ -138,17 +138,17 @@ class Mirror:
             self._values.pop(key, None) if resource == kube.WORKLOADS else None
             self.observe(model.Gone(READERS[resource][0], key))
         if resource == kube.WORKLOADS:
-            self.messages.tell(WorkloadDeparted(old))
+            self.messages.publish(WorkloadDeparted(old))
 
     def know_pods(self) -> None:
-        """Every pod is known: flavors with a topology may be used."""
+        """All pods are known: flavors with a topology may be used."""
         if not self.pods_known:
             self.pods_known = True
             for key, topology in self.objects[kube.TOPOLOGIES].items():
                 self._read(kube.TOPOLOGIES, key, topology)
 
     def _share(self, workload: Json) -> None:
-        """Workloads of one shape, of which there may be thousands, share one copy of their pod sets."""
+        """Share one copy of the pod sets among Workloads of one shape, of which there may be thousands."""
         pod_sets = workload["spec"].get("podSets")
         if pod_sets:
             if len(self._shapes) >= MAX_SHAPES:
@@ -156,7 +156,7 @@ class Mirror:
             workload["spec"]["podSets"] = self._shapes.setdefault(orjson.dumps(pod_sets), pod_sets)
 
     def settle(self, resource: Resource, key: str) -> None:
-        """The engine's assumption on an object failed: pass the object's present state on again."""
+        """Report an object's actual state to the engine again: what the engine assumed did not come true."""
         obj = self.objects[resource].get(key)
         if obj is not None:
             self._read(resource, key, obj, assumed=True)
@@ -167,7 +167,7 @@ class Mirror:
             return
         try:
             item = limited(lambda: reader[1](obj))
-        except Exception as error:  # whatever the error is: the last good version stays in force
+        except Exception as error:  # the last good value stays in force, whatever the error
             self.complain(obj, error)
             if resource == kube.WORKLOADS and key not in self._values:
                 self._count_quota(key, obj)
@@ -178,13 +178,13 @@ class Mirror:
             except Exception as error:
                 self.complain(self.policy_of(obj) or obj, error)
         if isinstance(item, model.Workload):
-            if not assumed and self._values.get(key) == item:  # a label or a message changed: nothing that decides
+            if not assumed and self._values.get(key) == item:  # nothing changed that affects decisions
                 return
             self._values[key] = item
         self.observe(model.Put(item))
 
     def _count_quota(self, key: str, obj: Json) -> None:
-        """A Workload that could never be read may hold quota all the same, which must not be granted to others."""
+        """Count the quota of a Workload that could never be read: it may hold quota, which must not be given away."""
         try:
             held = parse.holding(obj)
         except parse.ParseError as error:
@@ -210,13 +210,13 @@ class Mirror:
             elif old is not None:
                 self._by_uid.pop(old["metadata"]["uid"], None)
 
-    def take_ending(self) -> list[tuple[Resource, str]]:
-        """Configuration objects that are being deleted and wait for their last user; checked after every round."""
-        self._ending = {(resource, key) for resource, key in self._ending if key in self.objects[resource]}
-        return sorted(self._ending, key=lambda pair: pair[1])
+    def take_deleting(self) -> list[tuple[Resource, str]]:
+        """Configuration objects under deletion that wait until they are not used any more; asked for after every round."""
+        self._deleting = {(resource, key) for resource, key in self._deleting if key in self.objects[resource]}
+        return sorted(self._deleting, key=lambda pair: pair[1])
 
     def _mark(self, resource: Resource, key: str, obj: Json) -> None:
-        """Mark the jobs that have to be planned again because `obj` changed."""
+        """Record which jobs and other objects have to be looked at because `obj` changed."""
         if resource in JOB_KINDS:
             self.changes.jobs.add((resource, key))
             if key not in self.objects[resource]:  # deleted: its workloads have lost their job
@@ -236,7 +236,7 @@ class Mirror:
             if _is_placed(obj):
                 self.changes.placed.add(key)
         if resource in (kube.CLUSTER_QUEUES, kube.RESOURCE_FLAVORS) and "deletionTimestamp" in obj["metadata"]:
-            self._ending.add((resource, key))
+            self._deleting.add((resource, key))
         if resource in JOB_KINDS or resource in (kube.WORKLOADS, kube.SERVICES):
             owner = self._by_uid.get(controller_uid(obj) or "")
             if owner is not None:
@@ -249,7 +249,7 @@ class Mirror:
     # --- out ---
 
     def has(self, resource: Resource) -> Callable[[str], bool]:
-        """Whether an object of this kind exists, by its key."""
+        """Returns a function that says whether an object of this kind exists, by its key."""
         return lambda key: key in self.objects[resource]
 
     def get(self, resource: Resource, key: str) -> Json | None:
@@ -288,7 +288,7 @@ class Mirror:
                 yield self.objects[kind][key]
 
     def owner_of(self, obj: Json) -> JobRef | None:
-        """The job that controls an object, if it is known and of the same namespace."""
+        """The job that controls an object, if it is known and in the same namespace."""
         ref = self._by_uid.get(controller_uid(obj) or "")
         if ref is None or self.objects[ref[0]][ref[1]]["metadata"]["namespace"] != obj["metadata"].get("namespace"):
             return None
@@ -303,18 +303,18 @@ class Mirror:
         return found
 
     def managed_ancestor(self, job: Json) -> bool:
-        """A job kind of ours that names a queue (or itself runs others, like GPUJob) owns this one, at most 10 levels up.
+        """Whether a job kind of ours that names a queue (or itself runs others, like GPUJob) owns this one, at most 10 levels up.
 
-        An owner that was not seen yet counts as well. The job waits for it; if the owner no longer exists, Kubernetes is about
-        to delete the job.
+        An owner that has not been seen yet counts as well: the job waits for it. If that owner no longer exists, Kubernetes is
+        about to delete the job.
         """
         for _ in range(10):
             ref = self.owner_of(job)
             if ref is None:
-                return _has_owner_to_come(job) and controller_uid(job) not in self._by_uid
+                return _has_managed_controller(job) and controller_uid(job) not in self._by_uid
             owner = self.objects[ref[0]][ref[1]]
             if not owners.creates(owner, job):
-                return False  # it only claims to be
+                return False  # the owner reference is not genuine
             job = owner
             if JOB_KINDS[ref[0]].owns_children or queue_name(job):
                 return True
@@ -326,27 +326,27 @@ class Mirror:
         return self.objects[kube.RESOURCE_FLAVORS].get(name)
 
     def patience(self, queue: str) -> int | None:
-        """Seconds for which pods of a ClusterQueue stay on a failed node; None: as Kubernetes has it."""
+        """How many seconds pods of a ClusterQueue stay on a failing node; None: the Kubernetes default."""
         found = self.recovery_of(queue)
         return found.toleration_seconds if found.enabled else None
 
     def recovery_of(self, queue: str) -> model.Recovery:
-        """The recovery settings for a ClusterQueue's gangs: those of its policy, else the defaults."""
+        """What is done for a ClusterQueue's gangs when nodes fail: as its policy says, else the default."""
         found = self.objects[kube.CLUSTER_QUEUES].get(queue)
         return (policy_reader.recovery(self.policy_of(found)) if found is not None else None) or model.Recovery()
 
     def selects_nodes(self, labels: Mapping[str, str]) -> bool:
-        """Some node has all these labels."""
+        """Whether some node has all these labels."""
         nodes = self.objects[kube.NODES].values()
         return any(labels.items() <= (node["metadata"].get("labels") or {}).items() for node in nodes)
 
     def node_of(self, host: str) -> Json | None:
-        """The node with this host name: usually the name of the node."""
+        """The node with this host name, which mostly is also the node's name."""
         nodes = self.objects[kube.NODES]
         return nodes.get(host) or next((node for name, node in nodes.items() if self.host_name(name) == host), None)
 
     def recovery_for(self, workload: str) -> model.Recovery | None:
-        """The recovery settings for a gang; None if it was deleted."""
+        """What is done for a gang when its nodes fail; None for a deleted gang."""
         value = self.workload_value(workload)
         if value is None:
             return None
@@ -360,7 +360,7 @@ class Mirror:
         return {pod_set.name: pod_set.count for pod_set in value.pod_sets} if value is not None else {}
 
     def leaves_to_kubernetes(self) -> bool:
-        """Some policy disables recovery."""
+        """Whether some policy switches recovery off."""
         policies_of = self.objects[kube.QUEUE_POLICIES].values()
         return any((policy["spec"].get("recovery") or {}).get("enabled") is False for policy in policies_of)
 
@@ -394,5 +394,5 @@ class Mirror:
             raise JobError(f"{called}: {error}", where) from None
 
     def _class(self, reference: Json) -> Json | None:
-        """The object behind a `priorityClassRef`."""
+        """The object that a `priorityClassRef` names."""
         return self.objects[kube.BY_KIND[reference["kind"]]].get(reference["name"])

@@ -1,4 +1,4 @@
-"""One pod as the operator needs it: the only place where a pod's JSON is read for its gang."""
+"""One pod as the operator needs it: the only module that reads a pod's JSON for its gang."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ from gangline.api.read import conditions
 from gangline.engine import model
 from gangline.kube.resources import Json, controller_of, deleting, key_of, true_condition
 
-#: the scheduling gate of pods that wait for their domain
+#: the scheduling gate of pods that wait until their domain is known
 GATE: Final[Json] = {"name": names.DOMAIN_GATE}
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _GROUP: Final = "jobset.sigs.k8s.io/job-index"
 _GROUPS: Final = "jobset.sigs.k8s.io/replicatedjob-replicas"
 
-#: failure reasons that are no fault of the pod: kubelet cannot run it on its node, or the node shuts down
+#: reasons of pods that failed because of their node: kubelet's reasons when it cannot run a bound pod, or shuts down
 _NODE_FAULTS: Final = frozenset({"UnexpectedAdmissionError", "NodeShutdown", "Terminated", "NodeLost"})
 _STATUS_UNKNOWN: Final = "ContainerStatusUnknown"
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod of a gang, or one that waits at a gate of ours. Times are milliseconds since the epoch, 0 = not (yet)."""
+    """A pod of a gang, or one that waits at a Gangline gate. Times are milliseconds since the epoch, 0 = not (yet)."""
 
     key: str
     uid: str
-    workload: str  #: key of its Workload; "" for a pod of others
+    workload: str  #: key of the Workload that it belongs to; "" for a foreign pod
     pod_set: str
     job: str  #: name of its Job
     node: str
     attempt: int
     created: int
     index: int | None
-    group: tuple[int, int] | None  #: index among the equal Jobs of its pod set
+    group: tuple[int, int] | None  #: (index of its Job, number of equal Jobs) within its pod set
     ready: bool
     ended: bool
-    #: end of its grace period once it is deleted
+    #: when its grace period ends, if it is being deleted
     due: int
     finalizers: tuple[str, ...] = ()
-    #: it failed through a fault of its node
+    #: it failed, and its node is the cause
     failed_by_node: bool = False
-    #: its gang has a topology assignment, which decides its node
+    #: its gang has a topology assignment, which gives its domain
     placed: bool = field(default=False, compare=False)
-    #: it waits for its domain
+    #: it waits until its domain is known
     at_domain_gate: bool = field(default=False, compare=False)
-    #: the progress report in its annotation
+    #: the progress that it reports by its annotation
     progress: str = field(default="", compare=False)
-    #: its newest JSON, kept only while a gate may have to be removed
+    #: its newest JSON, kept only where a gate may have to be removed from it
     manifest: Json = field(default_factory=dict[str, Any], compare=False, repr=False)
 
     @property
@@ -62,11 +62,11 @@ class Pod:
 
     @property
     def alive(self) -> bool:
-        """It runs, or will: it neither ended nor was deleted."""
+        """Whether it runs or will run: it has neither ended nor is being deleted."""
         return not self.ended and not self.terminating
 
     def bound(self, count: int) -> model.BoundPod:
-        """The pod for the engine; its pod set has `count` pods, and an index beyond them counts as none."""
+        """The pod as the engine sees it; `count` pods are in its pod set, and an index beyond them counts as none."""
         index = self.index
         if index is not None and self.group is not None:
             number, groups = self.group
@@ -77,7 +77,7 @@ class Pod:
 
 
 def claimed_workload(pod: Json) -> str | None:
-    """The key of the Workload that a pod's JSON claims, which any user can write."""
+    """The key of the Workload that a pod's JSON claims to belong to. Anyone who creates pods can write it."""
     meta = pod["metadata"]
     name = (meta.get("annotations") or {}).get(names.WORKLOAD_ANNOTATION)
     return f"{meta['namespace']}/{name}" if name else None
@@ -88,7 +88,7 @@ def waits_at_domain_gate(pod: Json) -> bool:
 
 
 def read_pod(pod: Json, workload: str) -> Pod:
-    """The pod, of the Workload that it was proven to belong to ("" = none)."""
+    """The pod of a Workload that it was proven to belong to ("" = of none)."""
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     annotations, labels = meta.get("annotations") or {}, meta.get("labels") or {}
     group, groups = bounded.whole(labels.get(_GROUP)), bounded.whole(labels.get(_GROUPS))

@@ -1,7 +1,7 @@
-"""The pod index: all pods that matter to the operator, each read once: its gang, its node, its gate.
+"""The pods that concern the operator, each read once: its gang, its node, its gates.
 
-The engine gets the pods of a gang as a whole, once per round and only after a change; of all other pods it gets the room that
-they take.
+The engine observes a gang's pods as a whole, once per round and only when something has changed; of all other pods it observes
+the resources that they take.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from gangline.kube.resources import Json, Resource, key_of
 #: most running pods of one pod set
 Counts: TypeAlias = Mapping[str, int]
 
-#: ending or ended pods of a gang, per pod that may live: those of a few attempts
+#: dead or terminating pods that count per pod that a pod set may have: those of a few attempts
 SPARE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class PodReported:
-    """A pod of a gang has an annotation that reports its progress; possibly unchanged."""
+    """A pod of a gang has an annotation that reports its progress; it may be unchanged."""
 
     pod: Pod
 
 
 class PodIndex:
-    """All pods of gangs, and those that wait at a gate of ours.
+    """All pods of gangs, and the pods that wait at a Gangline gate.
 
-    `observe` receives the engine's facts; `counts` returns the number of pods of a Workload's pod sets. Without `owners`, a
-    pod's claim is believed.
+    `observe` receives the engine's facts; `counts` returns how many pods a Workload's pod sets have. Without `owners`, a pod's
+    claim to a gang is trusted.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class PodIndex:
         self._owners = owners
         self._messages = messages or Messages()
         self._foreign = ForeignPods(observe)
-        #: Workloads with a pod of which something known has changed
+        #: Workloads with a pod whose index entry has changed
         self.changed: ChangedKeys[str] = ChangedKeys()
-        #: Workloads with a topology assignment of which a pod has a new version
+        #: Workloads with a topology assignment and a pod of another version
         self.changed_placed: ChangedKeys[str] = ChangedKeys()
         #: nodes of pods that have changed
         self.changed_nodes: ChangedKeys[str] = ChangedKeys()
@@ -74,9 +74,7 @@ class PodIndex:
     # --- in ---
 
     def upsert(self, manifest: Json) -> None:
-        """Store the newest version of a pod. A pod that cannot prove its gang belongs to others, and keeps its gates for
-        now.
-        """
+        """Store the newest version of a pod. A pod that cannot prove its gang counts as foreign, and keeps its gates for now."""
         key, claim = key_of(manifest), claimed_workload(manifest)
         workload = self._owners.gang_of(manifest) if self._owners is not None else claim
         gated = waits_at_domain_gate(manifest) and (workload is not None or claim is None)
@@ -87,10 +85,10 @@ class PodIndex:
             self._at_domain_gate.pop(key, None)
         self._take(key, pod if workload is not None else None)
         if pod is not None and pod.workload and pod.progress:
-            self._messages.tell(PodReported(pod))
+            self._messages.publish(PodReported(pod))
         if pod is not None and pod.workload and pod.placed:
             manifest["metadata"].pop("managedFields", None)
-            self._foreign.remove(key)  # it may have arrived before the objects that prove its gang
+            self._foreign.remove(key)  # the pod may have arrived before its owners
         else:
             self._foreign.upsert(manifest)
 
@@ -105,7 +103,7 @@ class PodIndex:
         old = self._pods.get(key)
         self.changed_placed.update({each.workload for each in (old, pod) if each is not None and each.placed})
         if pod is not None and pod == old:
-            self._pods[key] = pod  # a newer version without a change that matters
+            self._pods[key] = pod  # a newer version without a change in the indexed fields
             return
         if old is not None:
             self._drop(old)
@@ -140,15 +138,15 @@ class PodIndex:
         return [self._pods[key] for key in sorted(self._on.get(node, ()))]
 
     def nodes(self) -> Iterable[str]:
-        """Nodes with pods of gangs, deleted nodes included."""
+        """Nodes with pods of gangs, including deleted nodes."""
         return self._on
 
     def at_domain_gate(self) -> list[Pod]:
-        """Pods that wait for their domain, those without a gang included."""
+        """Pods that wait until their domain is known, including those of no gang."""
         return [pod for _, pod in sorted(self._at_domain_gate.items())]
 
-    def tell_engine(self) -> None:
-        """Pass changed gangs on to the engine."""
+    def report_changes(self) -> None:
+        """Report changed workloads to the engine."""
         unreported, self._unreported = self._unreported, set()
         for workload in sorted(unreported):
             counts = self._counts(workload)
@@ -165,9 +163,9 @@ class PodIndex:
 
 
 def _within(counts: Counts, pods: Iterable[Pod]) -> list[Pod]:
-    """As many pods as a gang can have: the count of each pod set of living pods, and `SPARE` times as many ending ones.
+    """At most as many pods as a gang can have: per pod set its count of living pods, and `SPARE` times as many others.
 
-    The oldest living pods count, since the job's controller deletes surplus ones; of ending pods, the newest.
+    Of the living pods the oldest count, since the job's controller deletes the excess; of ended or terminating ones the newest.
     """
     if not counts:
         return list(pods)
@@ -186,7 +184,7 @@ def _within(counts: Counts, pods: Iterable[Pod]) -> list[Pod]:
 
 
 class PodFeed(Part):
-    """Feeds the pod index: adds pods, and examines pods again whose owners have arrived."""
+    """Feeds the pod index: stores pods, and looks again at pods whose owners have appeared."""
 
     name = "pods"
     kinds = (kube.PODS,)
@@ -194,7 +192,7 @@ class PodFeed(Part):
     def __init__(
         self, pods: PodIndex, owners: PodOwners, quarantine: Quarantine, *, all_listed: Callable[[], None]
     ) -> None:
-        """`all_listed` is called when every existing pod has been added."""
+        """`all_listed` is called when every existing pod has been stored."""
         self._pods = pods
         self._owners = owners
         self._quarantine = quarantine
@@ -212,5 +210,5 @@ class PodFeed(Part):
     def settle(self) -> None:
         for pod in self._owners.provable():
             work = partial(self._pods.upsert, pod)
-            self._quarantine.attempt("taking it in", kube.PODS, key_of(pod), work, pod)
-        self._pods.tell_engine()
+            self._quarantine.attempt("observing it", kube.PODS, key_of(pod), work, pod)
+        self._pods.report_changes()

@@ -1,9 +1,9 @@
 """The gang of a pod: its annotation names a Workload, and its owners have to prove it.
 
-Any user who may create pods can write any annotation. So a pod counts as one of a gang only if the chain of its controllers,
-each of which exists, has that uid and is in the pod's namespace, leads to the owner of the Workload. A pod without that proof
-belongs to others; it is examined again when an owner or the Workload arrives. A proven pod stays its gang's until it ends or
-has no controller any more, whatever is written on it then.
+Anyone who may create pods can write any annotation. So a pod counts as one of a gang only where the chain of its controllers
+leads to the owner of the Workload; each controller must exist with the referenced uid in the pod's namespace. A pod without that
+proof counts as foreign; it is looked at again when an owner or the Workload appears. A proven pod stays with its gang until it
+ends or has no controller any more, whatever is written on it later.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gangline.kube.resources import Json, controller_uid, key_of
 
 @dataclass(slots=True)
 class PodOwners:
-    """Pods that were proven to belong to a gang, and pods that only claim to."""
+    """The pods that were proven to belong to a gang, and those that only claim to."""
 
     mirror: Mirror
     #: uid of a pod -> its Workload
@@ -28,16 +28,16 @@ class PodOwners:
     _unproven: dict[str, Json] = field(default_factory=dict[str, Json])
     _claims: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     _uids: dict[str, str] = field(default_factory=dict[str, str])
-    #: Workloads that are claimed without proof, or no longer are
+    #: Workloads whose set of unproven claims changed
     changed: ChangedKeys[str] = field(default_factory=ChangedKeys[str])
-    #: Workloads that arrived, or whose owners did
+    #: Workloads that appeared, or whose owners did
     _arrived: KeySet[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self._arrived = self.mirror.changes.arrived.subscribe(worth=self.mirror.has(kube.WORKLOADS))
 
     def gang_of(self, pod: Json) -> str | None:
-        """The key of the pod's Workload, None for a pod of others; the result is recorded."""
+        """Returns the key of the Workload that the pod belongs to, None for a foreign pod; remembers the result."""
         key, uid, claimed = key_of(pod), pod["metadata"].get("uid", ""), claimed_workload(pod)
         self.forget(key)
         found = self._proven.get(uid) if controller_uid(pod) is not None else None
@@ -53,7 +53,7 @@ class PodOwners:
         return found
 
     def claimants(self, workload: str) -> list[Json]:
-        """The pods that claim the Workload without proof."""
+        """The pods that claim to belong to the Workload without proof."""
         return [self._unproven[key] for key in sorted(self._claims.get(workload, ()))]
 
     def forget(self, key: str, *, gone: bool = False) -> None:
@@ -68,19 +68,20 @@ class PodOwners:
             self._proven.pop(self._uids.pop(key, ""), None)
 
     def provable(self) -> list[Json]:
-        """Pods that have to be examined again, since owners or Workloads have arrived."""
+        """Pods that have to be looked at again, since their owners or Workloads have appeared."""
         keys = {key for workload in self._arrived.take() for key in self._claims.get(workload, ())}
         return [self._unproven[key] for key in sorted(keys)]
 
     def _is_proof(self, pod: Json, claimed: str) -> bool:
         workload = self.mirror.get(kube.WORKLOADS, claimed)
         owner = controller_uid(workload) if workload is not None else None
-        if owner is None or not self._made_by_its_job(pod):
+        if owner is None or not self._is_selected_by_its_job(pod):
             return False
         return owner in self.mirror.controllers_of(pod)
 
-    def _made_by_its_job(self, pod: Json) -> bool:
-        """A Job only counts and removes pods that its selector selects, whatever their owner references say."""
+    def _is_selected_by_its_job(self, pod: Json) -> bool:
+        """Whether the pod's Job selects it: a Job counts and deletes only pods that its selector selects, whatever their
+        owners."""
         ref = self.mirror.owner_of(pod)
         if ref is None or ref[0] != kube.JOBS:
             return ref is not None

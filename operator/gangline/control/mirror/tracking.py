@@ -1,10 +1,10 @@
-"""Tracking: the newest version of an object while answers to writes and watch events overtake each other.
+"""Determines the newest version of an object while answers to writes and watch events overtake each other.
 
-A write's answer and the watch's echo of it arrive over different connections, in any order, and changes by others come between.
-Versions of one object are ordered (`gangline.kube.resources.revision`). So a watch event older than an answer is dropped, also
-long after the write: two writes may be answered before the watch shows the first of them.
+A write's answer and the watch event of it come over different connections, in any order, with foreign changes in between.
+Versions of one object are ordered (`gangline.kube.resources.revision`). A watch event is outdated if an answer has brought a
+newer version, even long after the write: two writes may be answered before the watch shows the first of them.
 
-An object is *in doubt* while the engine assumes something of it that is not written yet (a reservation, an eviction). Watch
+An object is *in doubt* while the engine assumes something about it that is not written yet (a reservation, an eviction). Watch
 events of it are held back meanwhile, so that the engine never takes an old version for the loss of what it assumed.
 """
 
@@ -17,7 +17,7 @@ from gangline.kube.resources import Json, ObjectKey, revision
 
 @dataclass(slots=True)
 class _Track:
-    """The writes of one object that are in progress, and the watch events since they began."""
+    """The writes of one object that are in flight, and what the watch has shown of it meanwhile."""
 
     writes: int = 0
     doubts: int = 0
@@ -30,14 +30,14 @@ class _Track:
 
 @dataclass(slots=True)
 class Tracking:
-    """The newest versions of all objects with writes in progress, or with answers that the watch has not shown yet."""
+    """The newest versions of all objects with writes in flight, or with answers that the watch has not shown yet."""
 
     _tracks: dict[ObjectKey, _Track] = field(default_factory=dict[ObjectKey, _Track])
     #: newest version from an answer, until the watch has shown it
     _answered: dict[ObjectKey, int] = field(default_factory=dict[ObjectKey, int])
 
     def begin(self, key: ObjectKey, *, base: int, doubt: bool) -> None:
-        """A write is sent; `base` is the last known version (0 = none)."""
+        """Record that a write is in flight; `base` is the version last known (0 = none)."""
         track = self._tracks.setdefault(key, _Track())
         track.writes += 1
         track.doubts += doubt
@@ -48,7 +48,7 @@ class Tracking:
         return track is not None and track.doubts > 0
 
     def seen(self, key: ObjectKey, obj: Json) -> bool:
-        """The watch shows `obj`. True if it may be processed now, False if it is old or held back."""
+        """The watch shows `obj`. Returns True when it may be used now, False when it is outdated or held back."""
         version = revision(obj)
         if 0 < version < self._answered.get(key, 0):
             return False
@@ -63,7 +63,7 @@ class Tracking:
         return True
 
     def gone(self, key: ObjectKey, uid: str) -> None:
-        """The watch shows that the object was deleted: held-back events and later answers no longer matter."""
+        """The watch shows that the object was deleted: held versions and later answers of it are void."""
         self._answered.pop(key, None)
         track = self._tracks.get(key)
         if track is not None:
@@ -71,17 +71,17 @@ class Tracking:
             track.gone = uid
 
     def has_news(self, key: ObjectKey, base: int) -> bool:
-        """The watch has shown a newer version than the one that a write was based on."""
+        """Whether the watch has shown more than the version that a write was based on."""
         track = self._tracks.get(key)
         return track is not None and (track.gone != "" or track.shown > base)
 
     def end(self, key: ObjectKey, answer: Json | None, *, doubt: bool) -> Json | None:
-        """A write is resolved with the object in its answer (None: nothing new). Returns the version to process now, if any."""
+        """A write is resolved with the object it answered (None: no news). Returns the version to use now, if any."""
         track = self._tracks[key]
         track.writes -= 1
         track.doubts -= doubt
         newest: Json | None = None
-        # a write that changes nothing answers with the present version
+        # a write that changes nothing answers with the version it found
         if answer is not None and revision(answer) > track.shown and answer["metadata"]["uid"] != track.gone:
             track.shown = self._answered[key] = revision(answer)
             track.held = None

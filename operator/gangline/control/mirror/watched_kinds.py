@@ -33,20 +33,20 @@ PLAIN: tuple[Resource, ...] = (
     kube.SERVICES,
 )
 
-#: Kinds that are few and change rarely: null fields are removed from them once, as in Kubernetes' own kinds.
+#: Kinds that are few and change rarely: null fields are removed from their objects at all depths, as in Kubernetes' own kinds.
 CONFIGURATION: frozenset[Resource] = frozenset(
     {*PLAIN, *READERS} - {kube.SERVICES, kube.WORKLOADS, kube.NODES, kube.NAMESPACES}
 )
 
 JOB_KINDS: dict[Resource, JobKind] = {kind.resource: kind for kind in KINDS}
 
-#: Resources that a cluster may lack, such as one that has Kueue's CRDs but not ours yet: it then has no such objects.
+#: Resources that a cluster may lack, for example one that has Kueue's CRDs but not Gangline's: they count as empty then.
 OPTIONAL: frozenset[Resource] = frozenset({kube.QUEUE_POLICIES, *(kind.resource for kind in KINDS if kind.optional)})
 
-#: A label selector that keeps foreign objects out of memory where every object of ours has the label.
+#: Label selectors that keep foreign objects out of memory where every object of ours carries the label.
 SELECTORS: dict[Resource, str] = {kube.SERVICES: names.GPUJOB_LABEL}
 
 
 def resources() -> list[Resource]:
-    """All resources to be watched."""
+    """All resources that have to be watched."""
     return [*READERS, *PLAIN, *JOB_KINDS]

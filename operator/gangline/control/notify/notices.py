@@ -1,10 +1,10 @@
-"""Notices: from an incident of a job to the messages and their receivers.
+"""Who is notified of what: from something that happened to a job to the messages and their receivers.
 
 A policy names receivers for its queues; a job may opt out or choose (annotation `gangline.io/notify`), and give an address of
 its own (`gangline.io/notify-to`) to receivers that ask for one. `outbox` delivers.
 
-A notice is only sent after its cause was written. A restart repeats no notice, and undelivered ones are lost when the process
-ends: delivery is at most once to a receiver that answers.
+A notice follows a write that succeeded. A restart repeats no notice, and a notice that was not delivered when the process ended
+is lost: delivery is at most once, where a receiver answers.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed
 from gangline.kube.resources import Json, Resource, controller_of, key_of
 
-#: kinds of notices, in the words of QueuePolicy.spec.notify.events
+#: kinds of notices, as in QueuePolicy.spec.notify.events
 KINDS: Final = (
     *("Admitted", "StartMoved", "Overrun", "Idle", "Stalled"),
     *("Preempted", "Evicted", "Swapped", "Finished", "Failed"),
 )
 #: kinds that are bad news
 WARNINGS: Final = frozenset({"Overrun", "Idle", "Stalled", "Preempted", "Evicted", "Failed"})
-#: allowed values for {to}: an address, a channel, a phone number; nothing that could change the rest of a URL
+#: the characters of a {to} address: e-mail, channel, phone number; none that could change the rest of a URL
 ADDRESS: Final = re.compile(r"[A-Za-z0-9@._+#-]{1,254}")
-#: characters of users' texts (names, reasons) in one line of a message
+#: characters of user-written text (names, reasons) in one line of a message
 MOST_SHOWN: Final = 1000
-#: value of the job's annotation that opts out
+#: values of the job's annotation that switch notices off
 NOTHING: Final = frozenset({"none", "off", "false"})
 
 _WORDS: Final = {
@@ -46,7 +46,7 @@ _WORDS: Final = {
     "Stalled": "seems to hang",
     "Preempted": "is preempted",
     "Evicted": "was evicted",
-    "Swapped": "goes on on other nodes",
+    "Swapped": "continues on other nodes",
     "Finished": "has finished",
     "Failed": "has failed",
 }
@@ -69,7 +69,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """A Secret with the addresses, and the job's own address. Notices with the same receiver are bundled."""
+    """A Secret with the addresses, and the job's own address. Notices for which both are equal are bundled."""
 
     namespace: str
     name: str
@@ -78,7 +78,7 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How often a receiver gets messages. Seconds."""
+    """How often a receiver may be sent a message. Seconds."""
 
     digest: float = 0.0
     max_per_hour: int = 60
@@ -89,7 +89,7 @@ Deliver: TypeAlias = Callable[[Receiver, Terms, Notice], None]
 
 
 class Notices(Part):
-    """Creates notices for the receivers concerned. Costs a look at the policies where there are no receivers."""
+    """Passes notices to the receivers of a workload's queue. Without receivers it costs one look at the policies."""
 
     name = "notices"
     kinds = (kube.WORKLOADS,)
@@ -97,28 +97,26 @@ class Notices(Part):
     def __init__(
         self, mirror: Mirror, deliver: Deliver, *, now: Callable[[], Millis], messages: Messages | None = None
     ) -> None:
-        """`messages` gets each moved start of which a receiver was notified."""
+        """`messages` publishes each expected start whose move was reported."""
         self._mirror = mirror
         self._deliver = deliver
         self._now = now
         self._messages = messages or Messages()
-        #: workload -> receiver -> the expected start that it was notified of, or that was known first
+        #: workload -> receiver -> the expected start last reported to it, or first seen
         self._starts: dict[str, dict[Receiver, Millis]] = {}
 
     def observe(self, resource: Resource, event: Event) -> None:
         if isinstance(event, Removed):
             self.forget(event.key)
 
-    def tell(self, kind: str, workload: Json, text: str) -> None:
-        """Notify all receivers concerned. Never blocks, never raises for users' input."""
+    def notify(self, kind: str, workload: Json, text: str) -> None:
+        """Notify every receiver of the workload's queue. Never blocks, never raises for user-written text."""
         for receiver, terms, _ in self._audience(kind, workload):
             queue = self._queue_of(workload)
             self._deliver(receiver, terms, Notice(kind, queue, self._subject(workload), _cut(text), self._now()))
 
-    def expects(self, workload: Json, start: Millis, because: str = "") -> None:
-        """The workload is now expected to start then. Receivers are notified if that is far from the last start that they
-        know.
-        """
+    def start_expected(self, workload: Json, start: Millis, because: str = "") -> None:
+        """Report an expected start where it is far from the one reported last."""
         texts: list[str] = []
         for receiver, terms, rule in self._audience("StartMoved", workload):
             recorded = self._starts.setdefault(key_of(workload), {})
@@ -131,14 +129,14 @@ class Notices(Part):
             notice = Notice("StartMoved", self._queue_of(workload), self._subject(workload), texts[-1], self._now())
             self._deliver(receiver, terms, notice)
         if texts:
-            self._messages.tell(StartMoved(workload, texts[0]))
+            self._messages.publish(StartMoved(workload, texts[0]))
 
     def _moved(self, known: Millis, start: Millis, because: str) -> str:
         text = f"{'later' if start > known else 'earlier'} by {_minutes(abs(start - known))}: now expected in "
         return text + _minutes(max(0, start - self._now())) + (f" ({because})" if because else "")
 
     def forget(self, workload: str) -> None:
-        """It started, or was deleted: its expected start is dropped."""
+        """Forget the expected start of a workload that started or was deleted."""
         self._starts.pop(workload, None)
 
     def wants(self, kind: str) -> bool:
@@ -146,7 +144,7 @@ class Notices(Part):
         policies = self._mirror.objects[kube.QUEUE_POLICIES].values()
         return any(kind in rule.get("events", ()) for policy in policies for rule in policy["spec"].get("notify") or ())
 
-    # --- whom ---
+    # --- receivers ---
 
     def _audience(self, kind: str, workload: Json) -> Iterator[tuple[Receiver, Terms, Json]]:
         if not self._mirror.objects[kube.QUEUE_POLICIES]:
@@ -154,8 +152,8 @@ class Notices(Part):
         rules = self._rules(workload)
         if not any(kind in rule.get("events", ()) for rule in rules):
             return
-        wish = self._annotation(workload, names.NOTIFY)
-        if wish.lower() in NOTHING or (wish and kind not in wish.replace(",", " ").split()):
+        choice = self._annotation(workload, names.NOTIFY)
+        if choice.lower() in NOTHING or (choice and kind not in choice.replace(",", " ").split()):
             return
         address = self._annotation(workload, names.NOTIFY_TO)
         to = address if ADDRESS.fullmatch(address) else ""
@@ -179,7 +177,7 @@ class Notices(Part):
         return local["spec"]["clusterQueue"] if local is not None else ""
 
     def _annotation(self, workload: Json, name: str) -> str:
-        """The annotation of the job or, without one, of the Workload."""
+        """The annotation of the job or, where there is none, of the Workload."""
         job = self._job(workload)
         return (((job or workload)["metadata"].get("annotations")) or {}).get(name, "").strip()
 
@@ -195,7 +193,7 @@ class Notices(Part):
 
 
 def _cut(text: str) -> str:
-    """The part of it that fits into a message."""
+    """The text, cut to the length that a message shows."""
     return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
 
 
@@ -207,9 +205,9 @@ def _minutes(time: Millis) -> str:
     return span_text(round(time / 60_000) * 60_000) if time >= 30_000 else "0m"
 
 
-# --- what a message looks like ----------------------------------------------------------------------------------------
+# --- messages ---------------------------------------------------------------------------------------------------------
 
-#: A digest lists this many notices, and the number of the others.
+#: A digest lists this many notices and gives the number of the others.
 MOST_LINES: Final = 50
 
 

@@ -1,8 +1,8 @@
-"""The outbox: delivers notices, bundled, at a bounded rate, with retries, without delaying anything else.
+"""Delivers notices: bundled, rate-limited, retried, and without delaying anything else.
 
-Each receiver has a box and, while the box is not empty, one task. The notices in a box are sent as one message. The address
-comes from a Secret that is read when it is needed and cached for a minute; nothing in it is ever logged. The `apprise` library
-blocks, so it runs in threads of its own.
+Each receiver has a box and, while notices wait in it, one task. All notices that wait in a box when it is due leave as one
+message. The addresses come from a Secret that is read when needed and cached for a minute; its content is never logged. The
+`apprise` library blocks, so it runs in threads of its own.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from gangline.control.parts.part import Part
 
 log = logging.getLogger(__name__)
 
-#: seconds between the attempts to deliver one message; after the last it is given up
+#: seconds between the attempts to deliver one message; after the last attempt it is given up
 PAUSES: Final = (2.0, 10.0, 60.0)
-#: number of notices that wait per receiver; further ones are dropped and counted
+#: how many notices wait per receiver; further ones are dropped and counted
 MOST_WAITING: Final = 2000
-#: number of receivers, with the addresses that jobs give; notices for further ones are dropped and counted
+#: receivers that are remembered, each with the address of a job; notices for further ones are dropped and counted
 MOST_BOXES: Final = 10_000
 #: seconds for one message to one receiver, however slowly it answers
 MOST_TIME: Final = 60.0
-#: seconds for which the contents of a Secret are cached
+#: seconds for which the content of a Secret is cached
 SECRET_AGE: Final = 60.0
-#: Waiting notices may take this long when the process ends, in seconds.
-FAREWELL: Final = 3.0
+#: how long waiting notices may take at shutdown, in seconds
+CLOSE_WITHIN: Final = 3.0
 #: messages that are delivered at the same time, over all receivers
 THREADS: Final = 2
 HOUR: Final = 3600.0
@@ -44,22 +44,22 @@ HOUR: Final = 3600.0
 ReadSecret: TypeAlias = Callable[[str, str], Awaitable[Mapping[str, str]]]
 #: sends a message to a URL, blocking. Raises DeliveryError.
 Send: TypeAlias = Callable[[str, Message], None]
-#: outcome of a notice: sent, failed, dropped, unaddressed
+#: (kind, outcome) of a notice: sent, failed, dropped, unaddressed
 Outcome: TypeAlias = Callable[[str, str], None]
 
 
 class DeliveryError(Exception):
-    """A failed delivery. The message says why, without secrets."""
+    """A message was not delivered. The error says why, without anything secret."""
 
 
 @dataclass(slots=True)
 class _Box:
-    """The notices that wait for one receiver, and the state of their delivery."""
+    """The notices that wait for one receiver, and the state of its delivery."""
 
     terms: Terms
     waiting: deque[Notice] = field(default_factory=deque[Notice])
-    sent: deque[float] = field(default_factory=deque[float])  # when, of the last hour
-    first: float = 0.0  # since when the first notice waits
+    sent: deque[float] = field(default_factory=deque[float])  # times of the messages sent within the last hour
+    first: float = 0.0  # since when notices wait
     task: asyncio.Task[None] | None = None
     failing: bool = False
 
@@ -67,7 +67,7 @@ class _Box:
 class Outbox(Part):
     """The notices to be delivered.
 
-    `outcome` counts the outcomes; `complain` is called once when a receiver begins to fail.
+    `outcome` counts the outcome of each notice; `complain` is called once when a receiver begins to fail.
     """
 
     name = "notifications"
@@ -96,7 +96,7 @@ class Outbox(Part):
         self._closing = asyncio.Event()
 
     def put(self, receiver: Receiver, terms: Terms, notice: Notice) -> None:
-        """Accept a notice. Returns at once; needs a running event loop."""
+        """Queue a notice. Returns at once; needs a running event loop."""
         if receiver not in self._boxes and len(self._boxes) >= MOST_BOXES:
             self._outcome(notice.kind, "dropped")
             return
@@ -111,7 +111,7 @@ class Outbox(Part):
         if box.task is None:
             box.task = asyncio.get_running_loop().create_task(self._serve(receiver, box))
 
-    async def close(self, patience: float = FAREWELL) -> None:
+    async def close(self, patience: float = CLOSE_WITHIN) -> None:
         """Send waiting notices without further delay, for at most `patience` seconds; the rest is dropped."""
         self._closing.set()
         tasks = [box.task for box in self._boxes.values() if box.task is not None]
@@ -140,7 +140,7 @@ class Outbox(Part):
             self._tidy()
 
     def _due(self, box: _Box) -> float:
-        """When the next message may be sent: at the end of the digest's time, and within the rate."""
+        """When the next message may leave: at the end of the digest period, and within the rate."""
         now = self._clock()
         while box.sent and box.sent[0] <= now - HOUR:
             box.sent.popleft()
@@ -149,7 +149,7 @@ class Outbox(Part):
         return max(box.first + box.terms.digest, free)
 
     def _tidy(self) -> None:
-        """Remove boxes without a notice for an hour."""
+        """Delete boxes of receivers that got no notice for an hour."""
         if len(self._boxes) < 1000:
             return
         limit = self._clock() - HOUR
@@ -182,7 +182,7 @@ class Outbox(Part):
             self._complain(receiver, why)
 
     async def _try(self, urls: Sequence[str], message: Message) -> tuple[list[str], str]:
-        """Send to each. Returns the receivers that failed, which alone are retried, and the last error."""
+        """Send to each URL. Returns the URLs that refused, which alone are tried again, and the last refusal's reason."""
         refused: list[str] = []
         why = ""
         for url in urls:
@@ -204,7 +204,7 @@ class Outbox(Part):
             raise DeliveryError(f"no answer within {self._most_time:g} s") from None
 
     async def _pause(self, seconds: float) -> None:
-        """Sleep; cut short when the process ends."""
+        """Sleep; cut short at shutdown."""
         if seconds > 0:
             try:
                 async with asyncio.timeout(seconds):
@@ -216,7 +216,7 @@ class Outbox(Part):
         for notice in batch:
             self._outcome(notice.kind, outcome)
 
-    # --- where to -----------------------------------------------------------------------------------------------------
+    # --- addresses ----------------------------------------------------------------------------------------------------
 
     async def _urls(self, receiver: Receiver) -> list[str]:
         try:
@@ -246,7 +246,7 @@ def urls_of(data: Mapping[str, str], to: str) -> list[str]:
 
 
 def addressed(urls: Sequence[str], to: str) -> list[str]:
-    """The URLs with {to} filled in; without an address, URLs that need one are left out."""
+    """The URLs with {to} filled in; URLs with {to} are left out if there is no address."""
     found = [url for url in urls if url and not url.startswith("#")]
     if not to:
         return [url for url in found if "{to}" not in url]
@@ -257,22 +257,22 @@ def _decoded(data: Mapping[str, str], key: str) -> str:
     try:
         return base64.b64decode(data.get(key, "")).decode()
     except (binascii.Error, UnicodeDecodeError):
-        raise DeliveryError(f"its key {key} is no text") from None
+        raise DeliveryError(f"its key {key} is not text") from None
 
 
 def send_with_apprise(url: str, message: Message, *, quiet: bool = True) -> None:
-    """Send by https://appriseit.com, which knows some hundred services. Blocks. Raises DeliveryError."""
-    import apprise  # slow to import, and only needed for a delivery
+    """Send by https://appriseit.com, which supports some hundred services. Blocks. Raises DeliveryError."""
+    import apprise  # slow to import, and needed only where notices are sent
 
     if quiet:
-        logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # its messages show parts of URLs
+        logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # its log messages show parts of URLs
     service: Any = apprise.Apprise()
     if not service.add(url):
-        raise DeliveryError("a URL in it is none that Apprise knows")
+        raise DeliveryError("Apprise does not know a URL in it")
     kind = apprise.NotifyType.WARNING if message.warning else apprise.NotifyType.INFO
     try:
-        taken = service.notify(title=message.title, body=message.body, notify_type=kind, body_format="text")
-    except Exception as error:  # a library of a hundred services: any exception of one of them is a failed delivery
-        raise DeliveryError(f"the receiver did not take it: {type(error).__name__}") from None
-    if not taken:
-        raise DeliveryError("the receiver did not take it")
+        accepted = service.notify(title=message.title, body=message.body, notify_type=kind, body_format="text")
+    except Exception as error:  # apprise calls a hundred services: any error counts as failed delivery
+        raise DeliveryError(f"the receiver did not accept it: {type(error).__name__}") from None
+    if not accepted:
+        raise DeliveryError("the receiver did not accept it")

@@ -1,4 +1,4 @@
-"""The Secrets with the addresses of receivers, as far as the operator may read them."""
+"""Reads the Secrets with the addresses of receivers, as far as RBAC lets the operator read them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SecretReader:
         self._client = client
 
     async def read(self, namespace: str, name: str) -> Mapping[str, str]:
-        """The data of a Secret. Without permission, the error says how to grant it."""
+        """The data of a Secret. Where reading is forbidden, the error names the command that grants it."""
         try:
             return (await self._client.get(kube.SECRETS, namespace, name)).get("data") or {}
         except Forbidden as error:

@@ -1,4 +1,4 @@
-"""The common base of the operator's parts: the protocol of a part, messages between parts, and sets of changed keys.
+"""What all parts of the operator share: the protocol of a part, the messages between parts, and sets of changed keys.
 
-A part gets what it needs in its constructor. Parts inform each other through `messages`.
+A part receives its dependencies in its constructor. Parts inform each other through `messages`.
 """

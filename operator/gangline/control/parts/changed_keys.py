@@ -1,7 +1,7 @@
 """Keys of changed objects, kept for each reader separately.
 
-A change is added to a `ChangedKeys`; every reader has a `KeySet` of its own there, which it empties when it reads. So no reader
-depends on which one reads first.
+The code that notices a change adds the key to a `ChangedKeys`. Every reader has its own `KeySet` there and empties it when it
+reads. So no reader depends on another reader's order.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ LEAST = 10_000
 class KeySet(Generic[K]):
     """The keys that one reader has not processed yet.
 
-    A standby reads nothing, perhaps for months. So a set that has doubled drops the keys that are no longer `worth` anything:
-    it never holds more than twice the number of existing objects, or `LEAST` keys.
+    A standby reads nothing, perhaps for months. So a set that has doubled drops the keys that are not `worth` reading any more:
+    it never holds more than twice the keys that exist, or `LEAST` keys.
     """
 
     __slots__ = ("_keys", "_limit", "_worth")
@@ -43,7 +43,7 @@ class KeySet(Generic[K]):
         self._limit = 2 * len(self._keys)
 
     def take(self, ready: Callable[[K], bool] | None = None) -> set[K]:
-        """Empty the set, or take out of it what is ready."""
+        """Empty the set, or remove the keys that are ready. Returns the removed keys."""
         taken = self._keys if ready is None else {key for key in self._keys if ready(key)}
         self._keys = set() if ready is None else self._keys - taken
         self._limit = 0
@@ -60,7 +60,7 @@ class KeySet(Generic[K]):
 
 
 class ChangedKeys(Generic[K]):
-    """The keys of one sort of change, passed on to every subscribed set."""
+    """The keys of one kind of change, passed on to every subscribed set."""
 
     __slots__ = ("_readers",)
 
@@ -68,11 +68,11 @@ class ChangedKeys(Generic[K]):
         self._readers: list[KeySet[K]] = []
 
     def subscribe(self, worth: Callable[[K], bool]) -> KeySet[K]:
-        """A new set for a reader; `worth` says whether a key that was not read yet still has to be."""
+        """A new set for a reader; `worth` says whether an unread key still has to be looked at."""
         return self.feed(KeySet(worth))
 
     def feed(self, keys: KeySet[K]) -> KeySet[K]:
-        """A set that a reader has already gets these keys, too."""
+        """Add these keys to a set that a reader has already, too."""
         self._readers.append(keys)
         return keys
 

@@ -1,7 +1,7 @@
 """Messages between parts: frozen dataclasses, and a synchronous dispatcher.
 
-A message says what has happened, or what its sender wants done. The sender does not know who listens. `tell` returns when every
-listener has returned; an exception of a listener reaches the sender.
+A message states what has happened, or what its sender wants done. The sender does not know the listeners. `publish` returns when
+every listener has returned; an exception of a listener reaches the sender.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ M = TypeVar("M")
 
 
 class Messages:
-    """The dispatcher: messages go to those who subscribed to their class, in the order of subscription."""
+    """The dispatcher: passes each message to the listeners subscribed to its class, in the order of subscription."""
 
     def __init__(self) -> None:
         self._listeners: dict[type[Any], list[Callable[[Any], None]]] = {}
@@ -26,21 +26,21 @@ class Messages:
     def subscribe(self, kind: type[M], listener: Callable[[M], None]) -> None:
         self._listeners.setdefault(kind, []).append(listener)
 
-    def tell(self, message: object) -> None:
+    def publish(self, message: object) -> None:
         for listener in self._listeners.get(type(message), ()):
             listener(message)
 
 
 @dataclass(frozen=True, slots=True)
 class FactObserved:
-    """The engine was told a fact of the mirror, or of a run's own pace."""
+    """The engine observed a fact of the mirror, or an estimate from a run's own pace."""
 
     change: model.Change
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectQuarantined:
-    """An object could not be handled; `obj` is its JSON where it is at hand."""
+    """An object could not be handled; `obj` is its JSON where available."""
 
     resource: Resource
     key: str
@@ -50,14 +50,14 @@ class ObjectQuarantined:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadDeparted:
-    """A Workload was deleted or has finished, and holds no quota any more. `workload` is as it was before."""
+    """A Workload was deleted or has finished and holds no quota any more. `workload` is its last state before that."""
 
     workload: Json
 
 
 @dataclass(frozen=True, slots=True)
 class WriteResolved:
-    """A write is through or was refused: for which job it was planned, the error if it was refused, and what was written."""
+    """A write succeeded or was refused: the job for which it was planned, the error if it was refused, and the object's key."""
 
     owner: tuple[Resource, str] | None
     error: ApiError | None
@@ -66,22 +66,22 @@ class WriteResolved:
 
 @dataclass(frozen=True, slots=True)
 class EvictionWanted:
-    """The eviction of a gang has to be written now: why it is evicted is on record."""
+    """A gang's eviction has to be written now; the reason is on record already."""
 
     decision: model.Evict
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A gang that lost nodes runs again; `text` says how."""
+    """A gang that lost nodes runs again; `text` says how it recovered."""
 
     workload: Json
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class StartExpected:
-    """A waiting workload, by its key, is expected to start then."""
+class StartForeseen:
+    """A waiting workload, given by its key, has a forecast start."""
 
     workload: str
     start: ExpectedStart
@@ -89,7 +89,7 @@ class StartExpected:
 
 @dataclass(frozen=True, slots=True)
 class StartMoved:
-    """Receivers were notified that a workload's expected start moved; `text` says by how much."""
+    """Users were told that a workload's expected start moved; `text` says by how much."""
 
     workload: Json
     text: str
@@ -97,7 +97,7 @@ class StartMoved:
 
 @dataclass(frozen=True, slots=True)
 class OwnPaceEnded:
-    """The estimate by a run's own pace, which took precedence over forecasts, holds no more."""
+    """The estimate from a run's own pace, which took precedence over forecasts, is void."""
 
     workload: str
 

@@ -15,27 +15,25 @@ from gangline.kube.resources import Resource
 
 
 class Part:
-    """The base of parts; it does nothing, and a part overrides what it needs. `name` labels its failures in metrics and
-    logs.
-    """
+    """A part that does nothing: a real part overrides what it needs. `name` labels its failures in metrics and logs."""
 
     name: ClassVar[str]
-    #: the kinds whose events it observes
+    #: the kinds whose events the part observes
     kinds: Collection[Resource] = ()
     #: when it has to act next if nothing happens before, in milliseconds since the epoch; None: whenever something happens
     due: int | None = None
 
     def observe(self, resource: Resource, event: Event) -> None:
-        """Process one event. Called by leader and standby; an exception quarantines this object."""
+        """Process one event. Called on leader and standby; an exception quarantines the object."""
 
     def settle(self) -> None:
-        """Draw conclusions from all events of this round. Called by leader and standby."""
+        """Evaluate all events of this round. Called on leader and standby."""
 
     def lead(self) -> None:
-        """This process leads from now on: examine everything once, whatever happened before."""
+        """Start leading: look at everything once, whatever happened before."""
 
     def act(self, now: int) -> None:
-        """Do what is due. Called in every round of a leader."""
+        """Do what is due. Called in every round of the leader."""
 
     async def close(self) -> None:
-        """The process ends: hand over what is left, release resources."""
+        """Shut down: finish pending output and release resources."""

@@ -1,4 +1,4 @@
-"""The plan of one job: its next steps.
+"""Plans the next steps for one job.
 
-In: the job, its Workload and what it owns, as last seen. Out: the next steps. Pure.
+In: the job, its Workload and the objects it owns, as last seen. Out: the next steps. Pure.
 """

@@ -1,4 +1,4 @@
-"""What an admission adds to the pods of its job: labels and tolerations of flavors, gates, identity."""
+"""What an admission adds to the pods of its job: labels and tolerations of flavors, scheduling gates, identity."""
 
 from __future__ import annotations
 
@@ -47,9 +47,7 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
         if lookups.progress_url:
             where = f"{meta['namespace']}/{meta['name']}/{meta['uid']}"
             annotations[names.PROGRESS_URL] = f"{lookups.progress_url}/progress/{where}"
-        labels = {
-            key: value for key, value in labels.items() if len(value) <= 63
-        }  # a longer name is not valid as a label value
+        labels = {key: value for key, value in labels.items() if len(value) <= 63}  # longer values are invalid
         placed = "topologyAssignment" in assignment or "delayedTopologyRequest" in assignment
         if placed:
             labels[names.TAS_LABEL] = "true"
@@ -73,8 +71,8 @@ def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
 
 
 def _patience(seconds: int | None) -> list[Json]:
-    """Tolerations for the taints that Kubernetes puts on failed nodes."""
+    """Tolerations of the taints that Kubernetes puts on failing nodes."""
     if seconds is None:
         return []
-    same: Json = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
-    return [{"key": f"node.kubernetes.io/{state}", **same} for state in ("not-ready", "unreachable")]
+    toleration: Json = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+    return [{"key": f"node.kubernetes.io/{state}", **toleration} for state in ("not-ready", "unreachable")]

@@ -1,8 +1,8 @@
-"""The plan of one job: from the job, its Workload and what it owns, to the next writes. Pure.
+"""Plans one job: from the job, its Workload and the objects it owns to the next writes. Pure.
 
-The plan is level-triggered: it examines the present state, never past events, and returns only the next step. After every write
-the job is planned again, so that a crash between any two steps loses nothing. The order of the rules is that of Kueue's job
-reconciler (see `plan`).
+The plan is level-triggered: it looks at the current state, never at past events, and names only the next step. After every write
+the job is planned again with the result, so that a crash between any two steps loses nothing. The order of the rules is that of
+Kueue's job reconciler (see `plan`).
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def reserved(workload: Json) -> bool:
 
 
 def plan(view: JobView, lookups: Lookups) -> list[Step]:
-    """The next steps for one job; [] when nothing has to be done until something changes."""
+    """The next steps for one job; [] when there is nothing to do until something changes."""
     job, kind = view.job, view.kind
     if view.managed_ancestor:
         return []
     if not queue_name(job) and not view.workloads:
         return _unqueued(view)
     if deleting(job):
-        return _let_go(view)
+        return _release_deleted(view)
     outcome = kind.finished(job)
     workload, surplus = _choose(view)
     steps: list[Step] = [DeleteWorkload(extra) for extra in surplus if not deleting(extra)]
@@ -75,7 +75,7 @@ def plan(view: JobView, lookups: Lookups) -> list[Step]:
 
 
 def _unqueued(view: JobView) -> list[Step]:
-    """A job without a queue is not managed, except that a kind of our own still has to run it."""
+    """A job without a queue is not managed, but one of Gangline's own kinds still has to be run."""
     if not view.kind.owns_children or deleting(view.job):
         return []
     held = view.kind.is_suspended(view.job)
@@ -83,7 +83,7 @@ def _unqueued(view: JobView) -> list[Step]:
     return _steps(view.kind.sync(view.job, infos, view.children))
 
 
-def _let_go(view: JobView) -> list[Step]:
+def _release_deleted(view: JobView) -> list[Step]:
     """The job is being deleted: its quota is released when its last pod has ended."""
     if view.lingering or view.kind.is_active(view.job, view.children):
         return []
@@ -91,12 +91,12 @@ def _let_go(view: JobView) -> list[Step]:
 
 
 def leaving(job: Json, workload: Json) -> bool:
-    """The job stops, or is being deleted, and its Workload holds quota until it has."""
+    """Whether the job is to stop or to be deleted, and its Workload holds quota until it has stopped."""
     return deleting(job) or deleting(workload) or (has(workload, names.EVICTED) and reserved(workload))
 
 
 def drop_finalizer(workload: Json) -> list[PatchWorkload]:
-    """Remove the finalizer of the Workload, whether it is being deleted now or will be later."""
+    """Remove our finalizer, so that the Workload can be deleted now or later."""
     finalizers: list[str] = workload["metadata"].get("finalizers", [])
     if names.IN_USE_FINALIZER not in finalizers:
         return []
@@ -105,7 +105,7 @@ def drop_finalizer(workload: Json) -> list[PatchWorkload]:
 
 
 def _choose(view: JobView) -> tuple[Json | None, list[Json]]:
-    """The Workload that stands for the job, and surplus ones: the one with quota, else the oldest, stays."""
+    """The Workload that represents the job, and the surplus ones. The one with quota, else the oldest, is chosen."""
     if not view.workloads:
         return None, []
     order = sorted(
@@ -166,13 +166,13 @@ def _with_workload(view: JobView, workload: Json, lookups: Lookups) -> list[Step
 
 
 def _is_outdated(view: JobView, workload: Json) -> bool:
-    """Nodes were lost, and the job still runs an attempt before the replacement."""
+    """Whether nodes were lost and the job still runs an attempt older than the replacement."""
     running = view.kind.attempt(view.job)
     return running is not None and running < swap_record.of(workload).attempt
 
 
 def _expire(view: JobView, workload: Json) -> list[Step]:
-    """Its time is up: a kind of our own fails, others are only suspended, as in Kueue."""
+    """The maximum execution time is over: one of Gangline's kinds fails; other kinds are only suspended, as in Kueue."""
     evicted = condition_of(workload, names.EVICTED) or {}
     if not isinstance(view.kind, Expires) or evicted.get("reason") != "DeactivatedDueToMaximumExecutionTimeExceeded":
         return []
@@ -181,7 +181,7 @@ def _expire(view: JobView, workload: Json) -> list[Step]:
 
 
 def _start(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Step]:
-    if view.held_back or view.kind.is_active(view.job, view.children):  # pods of an earlier run are still ending
+    if view.held_back or view.kind.is_active(view.job, view.children):  # pods of an earlier run are still terminating
         return _not_ready(workload)
     if outdated := _outdated_children(view, infos):
         return _steps(outdated)
@@ -207,7 +207,7 @@ def _not_ready(workload: Json) -> list[Step]:
 
 
 def _outdated_children(view: JobView, infos: list[PodSetInfo]) -> Sequence[JobWrite]:
-    """Children of an earlier run that would keep this one from starting as admitted."""
+    """Children of an earlier run that would keep this one from starting as it was admitted."""
     if not isinstance(view.kind, LeavesBehind):
         return ()
     return view.kind.outdated_children(view.job, infos, view.children)
@@ -228,7 +228,7 @@ def _running(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Ste
 
 
 def _changed_shape(view: JobView, workload: Json, pod_sets: list[Json]) -> list[Step]:
-    """The user changed the job: a waiting Workload is updated, one with quota is given up and the job queues again."""
+    """The user changed the job: a waiting Workload is updated; one that holds quota is deleted, and the job is queued again."""
     if view.kind.is_suspended(view.job) and not reserved(workload):
         return [
             PatchWorkload(workload, {"spec": {"podSets": pod_sets} | _changed_limit(workload, view.job)}),
@@ -247,7 +247,7 @@ def _changed_limit(workload: Json, job: Json) -> Json:
 
 
 def _follow(view: JobView, workload: Json, pod_sets: list[Json], lookups: Lookups) -> list[Step]:
-    """Update a waiting Workload to its job's queue, priority class and metadata."""
+    """Update a waiting Workload when its job names another queue or priority class, or has other annotations."""
     if reserved(workload):
         return []
     job, spec = view.job, workload["spec"]
@@ -258,20 +258,18 @@ def _follow(view: JobView, workload: Json, pod_sets: list[Json], lookups: Lookup
     if priority != spec.get("priority", 0) or class_ref != spec.get("priorityClassRef"):
         change |= {"priority": priority, "priorityClassRef": class_ref}
     body: Json = {"spec": change} if change else {}
-    if marks := workloads.changed_annotations(view.kind, workload, job):
-        body["metadata"] = {"annotations": marks}
+    if annotations := workloads.changed_marks(view.kind, workload, job):
+        body["metadata"] = {"annotations": annotations}
     return [PatchWorkload(workload, body)] if body else []
 
 
 def _finished_elsewhere(view: JobView, workload: Json) -> list[Step]:
-    """Another client marked the Workload finished while the job is not: the job must not run without quota."""
+    """The Workload was declared finished while the job was not: the job must not run without quota."""
     return [] if view.kind.is_suspended(view.job) else _stop(view, workload["spec"]["podSets"]) + _sync(view, None)
 
 
 def _stop_then(view: JobView, workload: Json, after: Callable[[], Sequence[Step]]) -> list[Step]:
-    """Stop the job and remove what admission injected; once it is suspended and none of its pods runs, continue with
-    `after`.
-    """
+    """Stop the job and remove what admission injected; once it is suspended and none of its pods runs, go on with `after`."""
     kind, job = view.kind, view.job
     stopping = _stop(view, workload["spec"]["podSets"])
     if stopping or not kind.is_suspended(job) or view.lingering or kind.is_active(job, view.children):

@@ -1,4 +1,4 @@
-"""Plans every job whose circumstances changed, and sends the steps."""
+"""Plans every job whose circumstances changed, and sends the steps of its plan."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from gangline.kube.resources import Json, ObjectKey, condition_of, key_of
 
 log = logging.getLogger(__name__)
 
-#: A job whose step was refused is tried again after 1, 2, 4, … seconds, at most this.
+#: A job with a refused step is tried again after 1, 2, 4, … seconds, at most this.
 MAX_RETRY: Final = 60.0
 
 
 class JobPlanning(Part):
-    """Plans jobs, one at a time: a job with a write in progress is planned again when that is resolved.
+    """Plans jobs. A job with a write in flight is planned again when the write is resolved.
 
-    `wake` starts another round of the loop.
+    `wake` makes the loop take another round.
     """
 
     name = "plans"
@@ -67,7 +67,7 @@ class JobPlanning(Part):
         self._quarantine = quarantine
         self._changed = mirror.changes.jobs.subscribe(worth=lambda ref: ref[1] in mirror.objects[ref[0]])
         self._busy: Counter[JobRef] = Counter()
-        self._refused: dict[JobRef, int] = {}  # number of refusals in a row
+        self._refused: dict[JobRef, int] = {}  # how many refusals in a row
         self._blocked: set[JobRef] = set()  # waiting for their retry
         mirror.messages.subscribe(WriteResolved, self._resolved)
 
@@ -89,7 +89,7 @@ class JobPlanning(Part):
             return
         workloads = self._mirror.workloads_of(job)
         if any(self._writes.in_doubt(kube.WORKLOADS, key_of(workload)) for workload in workloads):
-            return  # the answer marks the job again
+            return  # the answer adds the job to the changed ones again
         children = self._mirror.children_of(job)
         view = plan_steps.JobView(
             kind=JOB_KINDS[resource],
@@ -111,7 +111,7 @@ class JobPlanning(Part):
             self._carry_out(ref, job, step)
 
     def _lingers(self, job: Json, children: Children, workloads: Iterable[Json]) -> bool:
-        """Pods of a job that is being stopped still run."""
+        """Whether pods of a job that is being stopped still run."""
         jobs = {job["metadata"]["name"], *(child["metadata"]["name"] for child in children.jobs)}
         leaving = [workload for workload in workloads if job_plan.leaving(job, workload)]
         return any(lingering(self._pods.of(key_of(w)), jobs, self._mirror.objects[kube.NODES].get) for w in leaving)
@@ -154,12 +154,12 @@ class JobPlanning(Part):
     def _finished(self, workload: Json | None) -> None:
         row = condition_of(workload, names.FINISHED) if workload is not None else None
         if workload is not None and row is not None:
-            self._notices.tell("Finished" if row["reason"] == "Succeeded" else "Failed", workload, row["message"])
+            self._notices.notify("Finished" if row["reason"] == "Succeeded" else "Failed", workload, row["message"])
 
-    # --- how their writes end ---
+    # --- results of writes ---
 
     def _resolved(self, message: WriteResolved) -> None:
-        """A write has succeeded or was refused for good: its job is planned again."""
+        """A write succeeded or was finally refused: the job is planned again from the current state."""
         owner, error, key = message.owner, message.error, message.key
         self._wake()
         if owner is None:
@@ -179,7 +179,7 @@ class JobPlanning(Part):
             self._retry_later(owner)
 
     def _report_refusal(self, owner: JobRef, job: Json, key: ObjectKey, error: ApiError) -> None:
-        """A kind that owns children names in its own status those that the API server refuses."""
+        """Report in a job's status that the API server refused one of its children, for a kind that owns children."""
         kind = JOB_KINDS[owner[0]]
         if not isinstance(kind, AnswersRefusals) or key.resource not in (kube.JOBS, kube.SERVICES):
             return
@@ -189,7 +189,7 @@ class JobPlanning(Part):
             self._writes.send(target, "status", patch.body, priority=Priority.STATUS, slot="rejected")
 
     def _retry_later(self, ref: JobRef) -> None:
-        """A step of this job was refused: it is tried again after a growing pause."""
+        """Plan a job with a refused step again after a growing pause. Other jobs go on."""
         tries = self._refused[ref] = self._refused.get(ref, 0) + 1
         self._blocked.add(ref)
 

@@ -1,4 +1,4 @@
-"""Jobs that are being stopped: planned again when their last pods end."""
+"""Jobs that are being stopped: they are stopped once their last pod has ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gangline.kube import resources as kube
 
 
 class LeavingJobs(Part):
-    """Plans jobs that are being stopped again when their pods, or the nodes of these, change."""
+    """Plans stopping jobs again when their pods, or the nodes of their pods, change."""
 
     name = "leaving"
 

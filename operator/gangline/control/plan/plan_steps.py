@@ -1,4 +1,4 @@
-"""Inputs and results of a plan: one job as it was last seen, and steps."""
+"""The input and output of a plan: one job as last seen, and steps."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from gangline.kube.resources import Json
 
 
 class Lookups(Protocol):
-    """What the plan needs to know of the rest of the cluster."""
+    """What the plan needs to know about the rest of the cluster."""
 
     @property
     def labels_to_copy(self) -> Sequence[str]:
-        """Labels of jobs that their Workloads get too."""
+        """Labels of jobs that are copied to their Workloads."""
         ...
 
     @property
     def progress_url(self) -> str:
-        """The URL at which pods report their progress, "" = none."""
+        """The URL to which pods report their progress, "" = none."""
         ...
 
     def flavor(self, name: str) -> Json | None: ...
     def patience(self, queue: str) -> int | None:
-        """Seconds for which pods of a ClusterQueue stay on a failed node; None: as Kubernetes has it."""
+        """How many seconds pods of a ClusterQueue stay on a failing node; None: the Kubernetes default."""
         ...
 
     def host_name(self, node: str) -> str: ...
     def selects_nodes(self, labels: Mapping[str, str]) -> bool:
-        """Some node has all these labels."""
+        """Whether some node has all these labels."""
         ...
 
     def priority(self, job: Json, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
@@ -48,17 +48,17 @@ class JobView:
     job: Json
     workloads: Sequence[Json]
     children: Children
-    #: a managed owner further up has the Workload that counts
+    #: a managed ancestor owns this job: the ancestor's Workload counts, the job gets none of its own
     managed_ancestor: bool = False
-    #: pods of an earlier attempt of the gang are still there
+    #: pods of an earlier attempt of the gang still exist
     held_back: bool = False
     #: a pod of the gang is on an unreachable node
     unreachable: bool = False
-    #: deleted pods still run
+    #: terminating pods still run
     lingering: bool = False
 
 
-# --- steps -------------------------------------------------------------------------------------------------------------
+# --- steps ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class PatchWorkload:
 
 @dataclass(frozen=True, slots=True)
 class ChangeStatus:
-    """Change a Workload's status; `slot` names the change, so that a newer one replaces an older one."""
+    """Change a Workload's status; `slot` names the part, so that a newer change replaces an older one of the same part."""
 
     workload: Json
     slot: str
@@ -121,5 +121,5 @@ Step: TypeAlias = Writing | Note
 
 
 def fenced(obj: Json, body: Json) -> Json:
-    """The patch, which is refused if the object has changed since."""
+    """The patch with the object's resourceVersion, so that it is refused if the object has changed since."""
     return {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": obj["metadata"]["resourceVersion"]}}

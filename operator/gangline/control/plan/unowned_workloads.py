@@ -1,4 +1,4 @@
-"""Workloads without a job: an evicted or deleted one is released once none of its pods runs."""
+"""Workloads without a job of ours: an evicted or deleted one is released once none of its pods runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gangline.kube.resources import Json, ObjectKey, deleting, key_of
 
 
 class UnownedWorkloads(Part):
-    """Releases Workloads without a job."""
+    """Releases the quota and the finalizer of Workloads without a job."""
 
     name = "unowned"
 
@@ -52,7 +52,7 @@ class UnownedWorkloads(Part):
         found = (self._mirror.get(kube.WORKLOADS, key) for key in sorted(self._changed.take()))
         for workload in [workload for workload in found if workload is not None]:
             work = partial(self._tidy, workload)
-            self._quarantine.attempt("tidying it", kube.WORKLOADS, key_of(workload), work)
+            self._quarantine.attempt("releasing it", kube.WORKLOADS, key_of(workload), work)
 
     def _tidy(self, workload: Json) -> None:
         key = key_of(workload)
@@ -60,13 +60,13 @@ class UnownedWorkloads(Part):
         if self._mirror.job_of(workload) is not None or self._writes.pending(kube.WORKLOADS, key):
             return
         if deleting(workload):
-            self._let_go(key, workload)
+            self._release_deleted(key, workload)
             return
         unowned = not workload["metadata"].get("ownerReferences")
         if unowned and job_plan.has(workload, names.EVICTED) and job_plan.reserved(workload):
             self._writes.change(key, "release", status_changes.release, priority=Priority.LIFECYCLE)
 
-    def _let_go(self, key: str, workload: Json) -> None:
+    def _release_deleted(self, key: str, workload: Json) -> None:
         """Remove the finalizer of a deleted Workload once none of its pods runs."""
         if self._departed.runs(key):
             self._kept.add(key)

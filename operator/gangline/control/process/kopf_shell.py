@@ -1,9 +1,9 @@
-"""kopf, the shell: process life cycle, login, and the handlers of the configuration kinds and GPUJob.
+"""kopf as the shell: process life cycle, login, and event handlers of the configuration kinds and GPUJob.
 
-kopf is kept away from the hot path. Its event handlers cost 20 to 50 times our own list-watch, and it loses deletions when a
-watch has to list again, which would leak quota for good. So our own reflectors are the source of truth for every kind, and
-kopf's watch is an independent cross-check: each event that it sees must soon be seen by the reflector too, else that
-reflector's stream is considered dead and opened again.
+kopf is kept off the hot path. Its event handlers cost 20 to 50 times as much as our own list-watch, and it misses deletions when
+a watch has to list again, which would leak quota forever. So the state of every kind comes from our own reflectors, and kopf's
+watch is a second, independent observer: each event that kopf sees must soon be seen by the reflector too, else the reflector's
+stream counts as dead and is reopened.
 
 kopf writes nothing: no annotations, no finalizers, no events, no peering objects.
 """
@@ -25,7 +25,7 @@ from gangline.kube.resources import Resource
 
 log = logging.getLogger(__name__)
 
-#: Kinds with tens of objects, changed by people: kopf watches these.
+#: Kinds with tens of objects, changed by users: the kinds that kopf watches.
 WATCHED: tuple[Resource, ...] = (
     kube.CLUSTER_QUEUES,
     kube.COHORTS,
@@ -33,7 +33,7 @@ WATCHED: tuple[Resource, ...] = (
     kube.LOCAL_QUEUES,
     kube.GPU_JOBS,
 )
-#: Bearer tokens are read again after this time.
+#: Bearer tokens are renewed after this time.
 LOGIN_PERIOD = datetime.timedelta(minutes=10)
 
 #: called with a resource, an object's key and the resourceVersion that kopf saw
@@ -41,7 +41,7 @@ Witness = Callable[[Resource, str, str], None]
 
 
 class _NoProgress(kopf.ProgressStorage):
-    """Stores no handler progress: no annotation of kopf's may be written to any object."""
+    """Stores no handler progress: kopf must not add annotations to any object."""
 
     def fetch(self, **_: Any) -> None:
         return None
@@ -92,7 +92,7 @@ def registry(
     startup: Callable[[], Awaitable[None]],
     cleanup: Callable[[], Awaitable[None]],
 ) -> kopf.OperatorRegistry:
-    """The handlers. `startup` must return once the process is ready; `cleanup` shuts it down in order."""
+    """The handlers. `startup` must return once the process counts as started; `cleanup` shuts it down in order."""
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=handlers, id="login")
@@ -103,7 +103,8 @@ def registry(
     async def _(**_: Any) -> None:
         await startup()
 
-    @kopf.on.cleanup(registry=handlers, id="cleanup", errors=kopf.ErrorsMode.PERMANENT)  # or it is retried for ever
+    # without PERMANENT a failing cleanup would be repeated forever
+    @kopf.on.cleanup(registry=handlers, id="cleanup", errors=kopf.ErrorsMode.PERMANENT)
     async def _(**_: Any) -> None:
         await cleanup()
 

@@ -1,4 +1,4 @@
-"""The leader's address, published in a ConfigMap, so that a client with a kubeconfig can reach it."""
+"""Publishes the leader's address in a ConfigMap, so that clients with a kubeconfig can query the leader."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gangline.kube.errors import ApiError
 log = logging.getLogger(__name__)
 
 CONFIG_MAP: Final = "gangline-operator"
-_EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})
+_ANY_ADDRESS: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 async def publish(client: ApiClient, namespace: str, host: str, port: int) -> None:
-    """Write the ConfigMap. A failure affects only such clients: it is logged."""
-    data = {"port": str(port), "url": f"http://{_literal(host)}:{port}" if host not in _EVERYWHERE else ""}
+    """Write the leader's address. An error is logged; only clients of the endpoint depend on it."""
+    data = {"port": str(port), "url": f"http://{_literal(host)}:{port}" if host not in _ANY_ADDRESS else ""}
     if pod := os.environ.get("POD_NAME"):
         data |= {"pod": pod, "namespace": os.environ.get("POD_NAMESPACE", namespace)}
     body = {
@@ -32,7 +32,7 @@ async def publish(client: ApiClient, namespace: str, host: str, port: int) -> No
             kube.CONFIG_MAPS, namespace, CONFIG_MAP, body, kind="apply", field_manager="gangline-operator", force=True
         )
     except ApiError as error:
-        log.info("this process's address could not be written to ConfigMap %s/%s: %s", namespace, CONFIG_MAP, error)
+        log.info("the leader's address could not be written to ConfigMap %s/%s: %s", namespace, CONFIG_MAP, error)
 
 
 def _literal(host: str) -> str:

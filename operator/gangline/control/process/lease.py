@@ -1,10 +1,10 @@
 """Leader election on a coordination.k8s.io/v1 Lease, with client-go's rules and times (15 s / 10 s / 2 s).
 
-A candidate never compares its clock with another's: it notes when *it* saw the record change, and takes the lease over once a
-whole lease duration has passed without a change, on its own clock. Each write replaces exactly the version that was read
-(resourceVersion), so two candidates cannot win. The leader stops leading `renew_deadline` seconds after it *sent* its last
-successful renewal, which is before another one may take over, even if its event loop stood still meanwhile: `leading()` reads
-the clock. The clock continues while the machine sleeps.
+A candidate never compares its clock with another's: it records when *it* saw the Lease change, and takes over once a whole lease
+duration has passed without a change, on its own clock. Each write replaces exactly the version that was read (resourceVersion),
+so two candidates cannot win. The leader stops leading `renew_deadline` seconds after it *sent* its last successful renewal, which
+is before any other process may take over, even if its event loop stalled meanwhile: `leading()` reads the clock. The clock goes
+on while the machine sleeps.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def steady_clock() -> float:
 
 
 def default_identity() -> str:
-    """Unique per process: a restarted pod of the same name must not mistake its predecessor for itself."""
+    """Unique per process: a restarted pod of the same name must not mistake itself for its predecessor."""
     return f"{os.environ.get('HOSTNAME') or socket.gethostname()}_{uuid.uuid4()}"
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds. The lease outlives the leader's own deadline, and the deadline a few retries."""
+    """Seconds. The lease lasts longer than the leader's own deadline, and the deadline longer than a few retries."""
 
     lease_duration: float = 15.0
     renew_deadline: float = 10.0
@@ -52,16 +52,16 @@ class Timing:
     def __post_init__(self) -> None:
         if not self.lease_duration > self.renew_deadline > self.retry_period * JITTER > 0:
             raise ValueError(
-                f"leader election: lease_duration > renew_deadline > {JITTER} × retry_period > 0 is wanted, not {self}"
+                f"leader election: lease_duration > renew_deadline > {JITTER} × retry_period > 0 must hold, not {self}"
             )
 
 
 class Elector:
     """One candidate. `run()` waits for the lease, holds it, and returns when it is lost or `stop()` was called.
 
-    A clean shutdown flushes its writes first and then stops the elector: another candidate may lead from that moment on.
-    `on_started` is called when leadership begins, `on_lost` when it ends, for whatever reason; neither may block. `clock` and
-    `sleep` are for tests.
+    A clean shutdown first flushes its writes and then stops the elector: another process may lead from that moment on.
+    `on_started` is called when leadership begins, `on_lost` when it ends for any reason; neither may block. `clock` and `sleep`
+    are for tests.
     """
 
     def __init__(
@@ -93,12 +93,12 @@ class Elector:
         self._stopping = asyncio.Event()
 
     def leading(self) -> bool:
-        """Whether this process certainly holds the lease at this moment. Cheap; the gate of the writer."""
+        """Whether this process certainly holds the lease at this moment. Cheap; gates every write."""
         return self._started and self._time_left() > 0
 
     @property
     def holder(self) -> str:
-        """The last known holder of the lease; empty = none."""
+        """The lease's holder as far as we know; empty = none."""
         spec = (self._lease or {}).get("spec") or {}
         return spec.get("holderIdentity") or ""
 
@@ -113,7 +113,7 @@ class Elector:
             await self._leave()
 
     def stop(self) -> None:
-        """Ask `run()` to release the lease and return."""
+        """Make `run()` release the lease and return."""
         self._stopping.set()
 
     # --- leading ------------------------------------------------------------------------------------------------------
@@ -146,14 +146,14 @@ class Elector:
             await asyncio.shield(self._release())
 
     async def _release(self) -> None:
-        """Let another candidate take over at once; if this fails, it has to wait for the lease to expire."""
+        """Let another process take over at once; if this fails, it has to wait for the lease to expire."""
         try:
             await self._write(holder=None, duration=1.0)
         except ApiError as error:
-            logger.info("the lease could not be given back: %s", error)
+            logger.info("the lease could not be released: %s", error)
 
     async def _pause(self, seconds: float) -> None:
-        """Sleep, but not beyond a `stop()`."""
+        """Sleep, but at most until `stop()`."""
         sleeping = asyncio.ensure_future(self._sleep(seconds))
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
@@ -165,10 +165,10 @@ class Elector:
     # --- the record ---------------------------------------------------------------------------------------------------
 
     async def _attempt(self) -> bool:
-        """Take or renew the lease. True if this process holds it now."""
+        """Take or renew the lease. Returns True where this process holds it now."""
         sent_at = self._clock()
         try:
-            if self.holder != self.identity:  # the leader knows the record, and the fence catches all surprises
+            if self.holder != self.identity:  # the leader knows the record, and resourceVersion catches foreign changes
                 await self._look()
                 if not self._free():
                     return False
@@ -176,11 +176,11 @@ class Elector:
         except Conflict:
             await self._examine_isolated()
             return False
-        except NotFound as error:  # the lease was deleted meanwhile (or its namespace does not exist)
+        except NotFound as error:  # the lease was deleted, or its namespace does not exist
             logger.warning("lease %s/%s: %s", self._namespace, self._name, error)
             self._lease = None
             return False
-        except ApiError as error:  # if the write succeeded, the next one conflicts, and the record is read
+        except ApiError as error:  # if the write succeeded all the same, the next one conflicts, and we read again
             logger.warning("lease %s/%s: %s", self._namespace, self._name, error)
             return False
         self._renewed_at = sent_at

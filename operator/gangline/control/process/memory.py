@@ -1,7 +1,7 @@
-"""The memory of a process that runs for months: garbage collection, and returning free memory to the system.
+"""Memory of a process that runs for months: how often garbage is collected, and when free memory is returned to the system.
 
 Memory freed in the middle of the C library's heap stays with the process: in half an hour of 46 workloads a second, free memory
-between blocks grew steadily, while used memory did not (docs/lab/performance.md, Soak).
+between blocks grew steadily, while used memory did not (docs/performance.md, Soak).
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Final
 
 log = logging.getLogger(__name__)
 
-#: Objects between two garbage collections: nearly all objects that are read stay, and those that go are seldom in a cycle.
+#: Objects between two garbage collections: nearly all objects stay, and few of the others are in cycles.
 COLLECT: Final = (20_000, 20, 50)
-#: Unused memory is returned this often, in seconds.
+#: Free memory is returned to the system this often, in seconds.
 EVERY: Final = 60.0
 
 
 def settle() -> None:
-    """Exclude the objects that were read at the start from garbage collection."""
+    """Exempt the objects that were read at the start from garbage collection: they stay."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT)
 
 
 async def give_back() -> None:
-    """Return free heap memory to the system from time to time, for ever. Ends at once if the C library has no such call."""
+    """Return the C library's free heap memory to the system at intervals, forever. Returns at once where the library cannot."""
     trim = _trimmer()
     while trim is not None:
         await asyncio.sleep(EVERY)
@@ -37,7 +37,7 @@ async def give_back() -> None:
 
 
 def _trimmer() -> Callable[[int], int] | None:
-    """glibc's `malloc_trim`; other C libraries keep less, and have none."""
+    """glibc's `malloc_trim`; other C libraries keep less memory and lack it."""
     try:
         return ctypes.CDLL(None).malloc_trim
     except (OSError, AttributeError):

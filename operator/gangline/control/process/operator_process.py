@@ -1,8 +1,8 @@
-"""The operator process: login, reflectors, controller, leader election, metrics, and kopf around it.
+"""The operator process: login, reflectors, controller, leader election, metrics, and kopf around them.
 
-Start: every kind is listed and the engine rebuilt from it; only then is this process a candidate for leadership. A new leader
-lists everything once more before its first decision, so that no write of the previous leader is missed. Shutdown: stop
-deciding, let the writes in progress finish, release the lease. A process that loses the lease ends at once.
+Start: every kind is listed and the engine is rebuilt from the lists; only then does this process stand for election. A new leader
+lists everything once more before its first decision, so that it sees all writes of the previous leader. Shutdown: stop deciding,
+let the writes in flight finish, release the lease. Losing the lease ends the process at once.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ from gangline.control.mirror.mirror import Mirror
 from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.messages import Messages
 from gangline.control.process import kopf_shell, memory
+from gangline.control.process.http_server import HttpServer
 from gangline.control.process.leader_endpoint import publish
 from gangline.control.process.lease import LEASE, Elector, default_identity
 from gangline.control.process.own_namespace import ensure_namespace
-from gangline.control.process.progress_endpoint import ProgressEndpoint
 from gangline.control.process.shutdown import in_order
-from gangline.control.stall import progress_reports
 from gangline.control.status import policy_status
 from gangline.control.visibility import aggregated_api
 from gangline.control.visibility.pending_view import Visibility
@@ -52,7 +51,6 @@ from gangline.kube.reflector import Reflector, ReflectorGroup
 from gangline.kube.resources import Resource
 from gangline.kube.transport import tell_refusals
 from gangline.telemetry import Source
-from gangline.tls.connections import of_aiohttp, runner_of
 
 if TYPE_CHECKING:
     from gangline.control.forecasting.forecasting import Forecasting
@@ -61,17 +59,17 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two checks for a kind that is not served because its product is not installed.
 ABSENT_RETRY = 5.0
-#: The first decision waits this long for the list of pods, in seconds.
+#: How long the first decision waits for the list of pods, in seconds.
 PODS_WITHIN = 30.0
-#: Writes in progress may take this long to finish at shutdown, in seconds.
+#: How long writes in flight may take to finish at shutdown, in seconds.
 DRAIN = 10.0
-#: No step of the shutdown may take longer than this, in seconds.
+#: How long any step of the shutdown may take, in seconds, whatever hangs.
 STEP = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class ForecastOptions:
-    """Where finished runs are stored (an SQLAlchemy URL or the path of an SQLite file), and what is learned from them."""
+    """Where finished runs are stored (an SQLAlchemy URL or the path of an SQLite file), and the model trained on them."""
 
     history: str
     model_file: Path
@@ -96,15 +94,15 @@ class Options:
     max_writes: int = 24
     #: None = no forecasts and no history
     forecasts: ForecastOptions | None = None
-    #: device readings of running pods; None = not known
+    #: source of pod telemetry; None = no telemetry
     telemetry: Source | None = None
-    #: the URL at which pods of admitted jobs reach `listen` to report their progress; "" = none
+    #: the URL by which pods of admitted jobs reach `listen` to report their progress; "" = pods get no URL
     progress_url: str = ""
     #: Kueue's visibility API through the API server; None = not served
     visibility: aggregated_api.Options | None = None
     #: leave managedFields on Workloads (`gangline.kube.field_tracking`)
     track_fields: bool = False
-    #: file for every fact and every decision; None = not written
+    #: file to which every fact and decision is written; None = no record
     audit: Path | None = None
 
 
@@ -127,7 +125,6 @@ class Operator:
         self._lost = False
         self._port = 0
         self._serving = asyncio.Event()
-        self._watch: asyncio.Future[None] | None = None
         self._elector: Elector | None = None
         self.writer = Writer(client, max_concurrency=options.max_writes, gate=self._may_write)
         self.metrics.count_requests(lambda: client.requests, lambda: self.writer.counts)
@@ -150,6 +147,7 @@ class Operator:
         self.metrics.count_troubles(lambda: quarantine.failures, quarantine.count)
         self.forecasting = self.controller.forecasting
         self.visibility = Visibility(self.controller, self.forecasting)
+        self._http = HttpServer(self.controller, self.metrics, self.visibility, self.leading.is_set)
         self.aggregated = (
             aggregated_api.AggregatedApi(client, self.visibility, options.visibility, options.namespace)
             if options.visibility is not None
@@ -178,11 +176,11 @@ class Operator:
         knows_better: Callable[[str], bool],
         wanted: Callable[[], bool],
     ) -> Forecasting | None:
-        """None if this machine lacks a required library: admission continues without forecasts."""
+        """None where this machine lacks the libraries: admission goes on without forecasts."""
         try:
             from gangline.control.forecasting.forecasting import Forecasting
         except ImportError as error:
-            log.warning("nothing is forecast: %s", error)
+            log.warning("no forecasts: %s", error)
             return None
         forecasting = Forecasting(
             self.engine,
@@ -240,7 +238,7 @@ class Operator:
         return 0
 
     def _guard(self, work: object, name: str) -> asyncio.Task[None]:
-        """Run a part that the process cannot do without: when it ends, the process ends."""
+        """Run a task that the process cannot do without: when it fails, the process ends."""
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work, name=name)  # type: ignore[arg-type]
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -255,7 +253,7 @@ class Operator:
     # --- life cycle ---
 
     async def _startup(self) -> None:
-        """Everything is listed, rebuilt and served: the process is ready from now on."""
+        """Wait until everything is listed, then serve: from then on this process is ready."""
         while not self.reflectors.synced:
             try:
                 async with asyncio.timeout(10):
@@ -263,16 +261,16 @@ class Operator:
             except TimeoutError:
                 missing = ", ".join(str(resource) for resource in self.reflectors.missing())
                 log.info("waiting for the first list of %s", missing)
-        self._log_absent_kinds()
+        self._warn_of_absent_kinds()
         memory.settle()
-        port = self._port = await self._serve()
+        port = self._port = await self._http.start(self.options.listen)
         self._serving.set()
         if self.options.ready_file is not None:
             files.write(self.options.ready_file, json.dumps({"pid": os.getpid(), "port": port}))
         log.info("ready as %s, http://%s:%d", self.options.identity, self.options.listen[0], port)
 
-    def _log_absent_kinds(self) -> None:
-        """Kueue's kinds are enough to admit workloads; a missing kind of ours may still be an oversight, so log it."""
+    def _warn_of_absent_kinds(self) -> None:
+        """Kueue's kinds are enough to admit workloads, but missing Gangline kinds may be an oversight."""
         absent = [resource for resource, reflector in self._by_resource.items() if reflector.absent]
         if ours := [resource for resource in absent if resource.group == names.OWN_GROUP]:
             log.warning(
@@ -281,7 +279,7 @@ class Operator:
             )
 
     async def _aggregate(self, api: aggregated_api.AggregatedApi) -> None:
-        """Serve the aggregated API; only the leader knows the queue."""
+        """Serve the visibility API while leading: only the leader knows the queue."""
         await self.leading.wait()
         if self.options.leader_election is False:
             await ensure_namespace(self._client, self.options.namespace)
@@ -292,7 +290,7 @@ class Operator:
         await field_tracking.end(self._client)
 
     async def _govern(self) -> None:
-        """Wait until all kinds are known, then lead whenever this process holds the lease."""
+        """Wait until everything is listed, then lead while this process holds the lease."""
         await self.reflectors.wait_synced()
         if not self.options.leader_election:
             await self._begin_leading()
@@ -332,7 +330,7 @@ class Operator:
         await publish(self._client, self.options.namespace, self.options.listen[0], self._port)
 
     async def _know_pods(self) -> None:
-        """The first decision waits for the pods, but not for ever."""
+        """Wait for the pods before the first decision, but not forever."""
         try:
             async with asyncio.timeout(PODS_WITHIN):
                 await self._pods.synced.wait()
@@ -341,7 +339,7 @@ class Operator:
         self.controller.absorb()
 
     def _may_write(self) -> bool:
-        """Only while this process certainly holds the lease: a leader that lost contact stops before another one may begin."""
+        """Whether this process certainly holds the lease: a leader that loses contact stops before another may begin."""
         return not self._lost and (self._elector is None or self._elector.leading())
 
     def _end_leading(self) -> None:
@@ -353,15 +351,14 @@ class Operator:
         self.stop.set()
 
     async def _cleanup(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Stop deciding, flush writes, release the lease. May be called twice. Whatever fails, the process ends: without a
-        lease it has no use.
-        """
-        self.stop.set()  # kopf waits 5 s for tasks that still wait for it
+        """Stop deciding, flush writes, release the lease. May be called twice. The process ends whatever fails: without a lease
+        it is of no use."""
+        self.stop.set()  # kopf waits up to 5 s for tasks that still wait for it
         self.controller.retire()
         if not self._lost:
             async with in_order("writes", STEP):
                 if not await self.writer.drain(DRAIN, least=Priority.LIFECYCLE):
-                    log.warning("some writes were still under way after %g s", DRAIN)
+                    log.warning("some writes were still in flight after %g s", DRAIN)
         if self.aggregated is not None:
             async with in_order("visibility", STEP):
                 await self.aggregated.close()
@@ -371,8 +368,7 @@ class Operator:
         if self.audit is not None:
             async with in_order("audit", STEP):
                 await asyncio.to_thread(self.audit.close)
-        if self._watch is not None:
-            self._watch.cancel()
+        self._http.close()
         for task in reversed(tasks):  # the elector releases its lease when it is cancelled
             task.cancel()
             await asyncio.wait((task,), timeout=STEP)
@@ -380,43 +376,16 @@ class Operator:
     def _witness(self, resource: Resource, key: str, version: str) -> None:
         self._by_resource[resource].expect(key, version)
 
-    # --- what others may ask ---
-
     def app(self) -> web.Application:
-        """/metrics, /healthz (the loop runs), /readyz (all kinds are known), reports, forecasts."""
-        app = web.Application(client_max_size=progress_reports.LONGEST)
-        app.router.add_get("/metrics", self._metrics)
-        app.router.add_get("/healthz", _ok)
-        app.router.add_get("/readyz", _ok)
-        self.visibility.add_to(app)
-        ProgressEndpoint(self.controller.stalls, self.leading.is_set).add_to(app)
-        return app
-
-    async def _serve(self) -> int:
-        """Returns the port."""
-        runner = runner_of(self.app())
-        await runner.setup()
-        if runner.server is not None:
-            self._watch = asyncio.ensure_future(of_aiohttp(runner.server).run())
-        site = web.TCPSite(runner, *self.options.listen)
-        await site.start()
-        return runner.addresses[0][1]
-
-    async def _metrics(self, _: web.Request) -> web.Response:
-        self.metrics.queues(self.engine, sorted(self.controller.mirror.objects[kube.CLUSTER_QUEUES]))
-        return web.Response(body=await self.metrics.text(), content_type="text/plain")
-
-
-async def _ok(_: web.Request) -> web.Response:
-    return web.Response(text="ok")
+        """The routes of the operator's HTTP server."""
+        return self._http.app()
 
 
 async def serve(options: Options, *, connections: Callable[[int], int] = lambda writes: writes + 40) -> int:
-    """Log in and run until told to stop. Returns the exit status; raises config.LoginError."""
+    """Log in and run until shutdown. Returns the exit status; raises config.LoginError."""
     login = config.load(options.kubeconfig, options.context)
     room = connections(options.max_writes)
-    agent = (
-        f"gangline/{gangline.__version__} ({options.identity})"  # the API server's audit log tells replicas apart by it
-    )
+    # the API server's audit log distinguishes replicas by it
+    agent = f"gangline/{gangline.__version__} ({options.identity})"
     async with ApiClient(login, connections=room, observe=tell_refusals(log.warning), user_agent=agent) as client:
         return await Operator(options, client).run()

@@ -1,4 +1,4 @@
-"""The namespace of Gangline's own objects."""
+"""The namespace that holds Gangline's own objects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 async def ensure_namespace(client: ApiClient, name: str) -> None:
-    """Create the namespace if it is missing. Retried until the API server accepts it."""
+    """Make sure that the namespace exists. Retries until the API server accepts it."""
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     while True:
         try:
@@ -27,7 +27,7 @@ async def ensure_namespace(client: ApiClient, name: str) -> None:
 
 
 async def _get_or_create(client: ApiClient, name: str, namespace: dict[str, object]) -> None:
-    """Without the right to create namespaces, it has to exist."""
+    """Create the namespace unless it exists: without permission to create namespaces, it must exist already."""
     try:
         await client.get(kube.NAMESPACES, None, name)
     except NotFound:

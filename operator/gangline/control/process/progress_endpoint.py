@@ -1,4 +1,4 @@
-"""The endpoint at which running jobs report their progress (`gangline.progress`), over plain HTTP."""
+"""The HTTP endpoint to which running jobs post progress reports (`gangline.progress`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BODY_WITHIN: Final = 5.0
 
 
 class ProgressEndpoint:
-    """The endpoint of reports. `leading` says whether this process accepts any."""
+    """Handles posted reports. `leading` says whether this process accepts reports."""
 
     def __init__(self, stalls: StallWatch, leading: Callable[[], bool]) -> None:
         self._stalls = stalls
@@ -28,7 +28,7 @@ class ProgressEndpoint:
 
     async def _post(self, request: web.Request) -> web.Response:
         if not self._leading():
-            return _answer(503, "this process does not lead")
+            return _answer(503, "this process is not the leader")
         where = request.match_info
         try:
             report = progress_reports.load(await _body(request))
@@ -36,7 +36,7 @@ class ProgressEndpoint:
         except _TooLargeError:
             return _answer(413, f"a report has at most {progress_reports.LONGEST} bytes")
         except TimeoutError:
-            return _answer(408, f"the report did not come within {BODY_WITHIN:g} s")
+            return _answer(408, f"the report did not arrive within {BODY_WITHIN:g} s")
         except (BadReportError, ValueError) as error:
             return _answer(400, str(error))
         except LookupError as error:
@@ -45,11 +45,11 @@ class ProgressEndpoint:
 
 
 class _TooLargeError(Exception):
-    """A report with too many bytes."""
+    """A report is larger than allowed."""
 
 
 async def _body(request: web.Request) -> bytes:
-    """The body of a report, in any transfer encoding. Raises _TooLargeError and TimeoutError."""
+    """The body of a report, whatever its transfer encoding. Raises _TooLargeError and TimeoutError."""
     read = bytearray()
     async with asyncio.timeout(BODY_WITHIN):
         async for chunk in request.content.iter_any():

@@ -1,4 +1,4 @@
-"""A shutdown in order that ends in any case."""
+"""An orderly shutdown that ends in any case."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def in_order(what: str, seconds: float) -> AsyncIterator[None]:
-    """One step of the shutdown: if it fails, or takes longer than this, that is logged, and the next step follows."""
+    """One step of the shutdown: if it fails or takes longer than `seconds`, that is logged, and the next step follows."""
     try:
         async with asyncio.timeout(seconds):
             yield
     except Exception:
-        log.exception("%s could not be ended in order", what)
+        log.exception("%s could not be shut down in order", what)

@@ -1,4 +1,4 @@
-"""Lost nodes: the swap of a gang's pods, and pods that cannot end.
+"""Recovery from lost nodes: swaps of a gang's pods, and pods that cannot terminate.
 
 In: `Heal` and `Swap` decisions, nodes, the pod index. Out: the record on the Workload, deletions and patches of pods.
 """

@@ -1,8 +1,8 @@
-"""Quota of deleted Workloads whose pods still run: it is held until the last of these has ended.
+"""Holds the quota of Workloads that were deleted or have finished while their pods still run, until the last pod has ended.
 
-Usually the operator's finalizer keeps a Workload until then. But a user may remove the finalizer, and a JobSet may be complete
-before its last pods are. Then the engine gets, in the Workload's place, a gang that is being evicted, under a name that no
-object can have. Only processes that saw the deletion know of it.
+Usually a Workload stays until then: the operator's finalizer keeps it. But a user may remove the finalizer, and a JobSet may
+complete before its last pods do. Then the engine observes an evicted gang in the Workload's place, under a name that no object
+can have. Only processes that saw the Workload depart know of it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource, controller_uid, key_of
 
-#: reason of the eviction of such a gang
+#: the eviction reason of such a gang
 DEPARTED: Final = "WorkloadDeparted"
 
 
 @dataclass(slots=True)
 class _Remnant:
-    """The remainder of a Workload: the uids of its pods, to which its job may add until it is stopped."""
+    """What remains of a Workload: the uids of its pods, to which its job may add until it has stopped."""
 
     workload: Json
     pods: set[str] = field(default_factory=set[str])
@@ -40,9 +40,9 @@ class _Remnant:
 
 
 class DepartedWorkloads(Part):
-    """Holds the quota of deleted Workloads until their last pod has ended.
+    """Holds the quota of departed Workloads until their last pod has ended.
 
-    `observe` receives the engine's facts; `pending` says whether a write of ours to an object is in progress.
+    `observe` receives the engine's facts; `pending` says whether one of our writes to an object is in flight.
     """
 
     name = "departed"
@@ -64,7 +64,7 @@ class DepartedWorkloads(Part):
         self._pending = pending
         self._observe = observe
         self._quarantine = quarantine
-        self._remnants: dict[str, _Remnant] = {}  # by the engine's name for it
+        self._remnants: dict[str, _Remnant] = {}  # by the engine's key for it
         mirror.messages.subscribe(WorkloadDeparted, lambda message: self.departed(message.workload, now()))
 
     def settle(self) -> None:
@@ -73,7 +73,7 @@ class DepartedWorkloads(Part):
             self._quarantine.attempt("keeping its quota", kube.WORKLOADS, key, partial(self._look, name))
 
     def departed(self, workload: Json, now: model.Millis) -> None:
-        """The Workload, as it was, no longer holds quota by itself. Raises ParseError if its usage cannot be read."""
+        """The Workload (its last state) holds no quota any more. Raises ParseError where its former quota cannot be read."""
         left = _Remnant(workload)
         held = parse.holding(workload) if self._still_holds(left) else None
         if held is not None:
@@ -82,13 +82,13 @@ class DepartedWorkloads(Part):
             self._observe(model.Put(gang))
 
     def _look(self, name: str) -> None:
-        """Release its quota if its last pod has ended."""
+        """Release the quota if the last pod has ended."""
         if not self._still_holds(self._remnants[name]):
             del self._remnants[name]
             self._observe(model.Gone(model.Workload, name))
 
     def runs(self, workload: str) -> bool:
-        """A pod that claims to belong to this Workload runs, or may yet; its owners, which would prove it, may be gone."""
+        """Whether a pod that claims this Workload runs or may yet run. The owners that would prove the claim may be gone."""
         claimants = (read_pod(pod, workload) for pod in self._owners.claimants(workload))
         bound = [pod for pod in claimants if pod.node]
         return bool(self._running([*self._pods.of(workload), *bound]))
@@ -104,7 +104,7 @@ class DepartedWorkloads(Part):
         return not left.stopped or not left.pods.isdisjoint(running)
 
     def _stopped(self, workload: Json) -> bool:
-        """Its job starts no more pods: it is deleted, finished or suspended."""
+        """Whether the job starts no more pods: it was deleted, has finished or is suspended."""
         ref = self._mirror.job_of(workload)
         job = self._mirror.get(*ref) if ref is not None else None
         if ref is None or job is None:
@@ -116,7 +116,9 @@ class DepartedWorkloads(Part):
         return held and not kind.is_active(job, self._mirror.children_of(job))
 
     def _running(self, pods: Iterable[Pod]) -> list[Pod]:
-        """Its pods that have not ended and are not on unreachable nodes."""
+        """The pods that have not ended and are not on unreachable nodes."""
         nodes = self._mirror.objects[kube.NODES]
-        away = {node for node in {pod.node for pod in pods} if node and out_of_reach_since(nodes.get(node)) is not None}
-        return [pod for pod in pods if not pod.ended and pod.node not in away]
+        unreachable = {
+            node for node in {pod.node for pod in pods} if node and out_of_reach_since(nodes.get(node)) is not None
+        }
+        return [pod for pod in pods if not pod.ended and pod.node not in unreachable]

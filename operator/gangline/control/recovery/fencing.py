@@ -1,12 +1,13 @@
-"""Fencing: pods that cannot end because their node is unreachable, and when they are left behind or deleted by force.
+"""Pods that cannot terminate because their node is unreachable: their gang goes on without them, or they are force-deleted.
 
-A deleted pod stays Terminating until its node reports that it ended, which a dead node never does; its Job, and every
-controller that waits for that Job, would hang with it. Two ways out:
+A deleted pod stays Terminating until its node reports that it ended, which a dead node never does; its Job, and everything that
+waits for the Job, would hang with it. Two ways out:
 
-- *It is left behind*: it loses its owner and the labels by which its gang finds it, so that the gang continues without it. It
-  is not deleted: its node ends it when it returns, or Kubernetes when the node is gone.
-- *It is deleted by force*, only if it cannot be running any more: its node is gone, or was marked out of service. On an
-  unreachable node it may still run: then only with the permission of the queue's policy.
+- *The pod is left behind*: it loses its owner and the labels by which its gang finds it, so that the gang goes on without it. It
+  is not force-deleted: its node ends it when it returns, or Kubernetes when the node is deleted.
+- *The pod is force-deleted*, only where it cannot run any more: its node was deleted, or marked out of service by an
+  administrator. On a node that is merely unreachable it may still run: then it is force-deleted only if the queue's policy
+  allows.
 
 Queues whose policy disables recovery are left to Kubernetes.
 """
@@ -30,15 +31,15 @@ from gangline.kube import resources as kube
 from gangline.kube.resources import Json, ObjectKey, condition_of
 
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
-#: a node that is not ready for less than this may be back in a moment, in milliseconds
+#: a node that is not ready for less than this may come back in a moment, in milliseconds
 PATIENCE: Final = 2_000
-#: with permission, a pod gets this much longer than its own grace period, in milliseconds
-MERCY: Final = 2_000
-#: a failed action is retried after this, in milliseconds
+#: where the policy allows force deletion, a pod gets this much beyond its grace period, in milliseconds
+EXTRA_GRACE: Final = 2_000
+#: a step that was not possible is tried again after this, in milliseconds
 RETRY: Final = 1_000
 TRACKING_FINALIZER: Final = "batch.kubernetes.io/job-tracking"
-#: labels by which a gang, its Jobs and its Service find their pods
-_TIES: Final = (
+#: the labels by which a gang, its Jobs and its Service find their pods
+_GANG_LABELS: Final = (
     *("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"),
     *("jobset.sigs.k8s.io/job-key", "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/jobset-uid"),
     *(names.GPUJOB_LABEL, names.PODSET, names.TAS_LABEL),
@@ -46,7 +47,7 @@ _TIES: Final = (
 
 
 def out_of_reach_since(node: Json | None) -> int | None:
-    """Since when the node is unreachable, in ms; 0 for a deleted node, None for one that answers."""
+    """Since when the node's pods cannot be reached, in ms; 0 for a deleted or out-of-service node, None for a reachable one."""
     if node is None:
         return 0
     if gone_for_certain(node):
@@ -58,17 +59,17 @@ def out_of_reach_since(node: Json | None) -> int | None:
 
 
 def gone_for_certain(node: Json | None) -> str:
-    """Why no pod can be running on the node any more, in a few words; "" if one might."""
+    """Why no pod can run on the node any more, in a few words; "" where one might."""
     if node is None:
-        return "its node is gone"
+        return "its node was deleted"
     taints = (node.get("spec") or {}).get("taints") or ()
     return "its node is out of service" if any(taint.get("key") == OUT_OF_SERVICE for taint in taints) else ""
 
 
 def lingering(pods: Iterable[Pod], jobs: Collection[str], node_of: Callable[[str], Json | None]) -> bool:
-    """A pod of one of these Jobs is still on a node that answers: its resources are in use, though its Job no longer counts it.
+    """Whether a pod of one of these Jobs is on a reachable node: its resources are not free, though its Job no longer counts it.
 
-    Pods that only claim to belong to the gang do not count.
+    Pods that only claim to be of the gang do not count.
     """
     return any(
         pod.node and not pod.ended and pod.job in jobs and out_of_reach_since(node_of(pod.node)) is None for pod in pods
@@ -83,10 +84,10 @@ def left_behind(pod: Pod) -> Json:
             "uid": pod.uid,
             "ownerReferences": None,
             "finalizers": rest or None,
-            "labels": dict.fromkeys(_TIES),
+            "labels": dict.fromkeys(_GANG_LABELS),
             "annotations": {
                 names.WORKLOAD_ANNOTATION: None,
-                names.EXCLUSIVE_TOPOLOGY: None,  # JobSet considers every pod with this label a leader that others must follow
+                names.EXCLUSIVE_TOPOLOGY: None,  # JobSet makes other pods follow every pod that has this annotation
                 names.LEFT_BEHIND: pod.workload,
             },
         }
@@ -94,9 +95,7 @@ def left_behind(pod: Pod) -> Json:
 
 
 class Fencing(Part):
-    """Detaches pods that cannot end from their gangs. `policy` returns the policy for a Workload's queue; None: no such
-    queue.
-    """
+    """Frees gangs of pods that cannot terminate. `policy` returns the recovery policy for a Workload, None for an unknown one."""
 
     name = "fencing"
 
@@ -121,7 +120,7 @@ class Fencing(Part):
         return self._mirror.get(kube.NODES, node) is not None or bool(self._pods.on(node))
 
     def act(self, now: int) -> None:
-        """Examine all pods of gangs on unreachable nodes, and do what is due."""
+        """Look at all pods of gangs on unreachable nodes, and do what is due."""
         nodes = self._mirror.objects[kube.NODES]
         self._troubled |= {name for name in self._changed.take() if out_of_reach_since(nodes.get(name)) is not None}
         times: list[int] = []
@@ -136,7 +135,7 @@ class Fencing(Part):
         self.due = min(times, default=None)
 
     def _judge(self, pods: Iterable[Pod], node: Json | None, now: int) -> Iterable[int]:
-        """When to examine each pod again."""
+        """Handle each pod. Yields the times at which to look again."""
         certain = gone_for_certain(node)
         for pod in pods:
             policy = self._policy(pod.workload)
@@ -149,7 +148,7 @@ class Fencing(Part):
                 self._delete(pod, key, certain)
                 yield now + RETRY
             elif policy.force_delete:
-                over = pod.due + MERCY
+                over = pod.due + EXTRA_GRACE
                 if over <= now:
                     self._delete(pod, key, "by consent of the queue's policy")
                 yield max(over, now + RETRY)
@@ -165,7 +164,7 @@ class Fencing(Part):
     def _leave(self, pod: Pod, key: ObjectKey) -> None:
         write = Write(key, "patch", left_behind(pod), priority=Priority.START_STOP, on_done=self._pods.upsert)
         self._writer.submit(write)
-        self._record(pod, "PodLeftBehind", f"Pod {pod.key} can't be ended: node {pod.node} is out of reach")
+        self._record(pod, "PodLeftBehind", f"Pod {pod.key} can't terminate: node {pod.node} is unreachable")
 
     def _record(self, pod: Pod, reason: str, note: str) -> None:
         workload = self._mirror.get(kube.WORKLOADS, pod.workload)

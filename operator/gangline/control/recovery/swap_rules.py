@@ -1,4 +1,4 @@
-"""Rules on a Workload's swap record and its pods: which pods it concerns, whether it is over, and its description. Pure."""
+"""What a Workload's record and its pods tell about a swap: the pods it concerns, whether it is over, and its message. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gangline.kube.resources import Json, true_condition
 
 
 def runs(workload: Json) -> bool:
-    """It is admitted, and not being evicted."""
+    """Whether the workload is admitted and neither evicted nor finished."""
     here = "admission" in workload.get("status", {}) and true_condition(workload, names.ADMITTED)
     return bool(here and not true_condition(workload, names.EVICTED) and not true_condition(workload, names.FINISHED))
 
@@ -24,14 +24,14 @@ def admitted_since(workload: Json) -> int:
     return conditions.millis_of(row.get("lastTransitionTime")) if row is not None else 0
 
 
-def is_lost(pod: Pod, swap: RecordedSwap) -> bool:
-    """It was on a node when that failed. A pod that came there later was placed there knowingly."""
+def is_lost(pod: Pod, swap: Swap) -> bool:
+    """Whether the pod was on a node when that node failed. A pod created there later was placed there deliberately."""
     left = swap.left_at(pod.node)
     return left is not None and pod.created <= left
 
 
-def is_fresh(pod: Pod, record: Record, swap: RecordedSwap) -> bool:
-    """It belongs to the gang as it is after the swap."""
+def is_fresh(pod: Pod, record: Record, swap: Swap) -> bool:
+    """Whether the pod belongs to the gang as it is after the swap."""
     if swap.how == RESTART:
         return pod.attempt >= record.attempt
     if swap.how == REQUEUE and pod.created < swap.decided // 1000 * 1000:
@@ -40,7 +40,7 @@ def is_fresh(pod: Pod, record: Record, swap: RecordedSwap) -> bool:
 
 
 def wanted_pods(workload: Json) -> int:
-    """The number of pods of an admitted gang, without those that ended for good."""
+    """How many pods an admitted gang has, less those that completed for good."""
     status = workload["status"]
     ended: Mapping[str, int] = {row["name"]: row["count"] for row in status.get("reclaimablePods") or ()}
     rows = status["admission"].get("podSetAssignments") or ()
@@ -48,7 +48,7 @@ def wanted_pods(workload: Json) -> int:
 
 
 def holds_back(workload: Json, pods: Iterable[Pod]) -> bool:
-    """Pods of an attempt before the one in the record still exist: the next attempt must not begin."""
+    """Whether pods of an attempt older than the recorded one still exist: the next attempt must not begin."""
     record = swap_record.of(workload)
     swap = record.current
     if swap is None or swap.how != RESTART:
@@ -56,12 +56,12 @@ def holds_back(workload: Json, pods: Iterable[Pod]) -> bool:
     return any(pod.attempt < record.attempt and not pod.ended for pod in pods)
 
 
-def missing(swap: RecordedSwap) -> str:
-    """One sentence about a swap in progress."""
+def missing(swap: Swap) -> str:
+    """One sentence about an open swap."""
     return f"Lost {_list(swap.lost) or 'pods'} ({swap.cause})"
 
 
-def describe(swap: RecordedSwap) -> str:
+def describe(swap: Swap) -> str:
     """One sentence about a completed swap."""
     took = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in swap.stages().items() if name != "total")
     away = f" from {_list(swap.lost)}" if swap.lost else ""

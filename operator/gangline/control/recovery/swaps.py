@@ -1,12 +1,12 @@
-"""Carries out the engine's decisions on failed nodes, and reports the result.
+"""Carries out the engine's decisions about failed nodes, and reports how the recovery went.
 
-Every swap is first written as a record on the Workload (`api.read.swap_record`); everything else follows from the record and
-the observed pods, so that a crash at any instant loses nothing:
+Every swap is first recorded on the Workload (`api.read.swap_record`). Everything else follows from the record and the pods as
+last seen, so that a crash at any instant loses nothing:
 
-- *Replace*: the lost pods are deleted, and their Job creates new ones. They are not the job's failures: before it is deleted a
-  pod loses the finalizer by which its Job would count it as one.
+- *Replace*: the lost pods are deleted, and their Job creates new ones. They must not count as the job's failures: before a pod is
+  deleted it loses the finalizer by which its Job would count it.
 - *Restart*: the record names the attempt that the gang has to be in; the job's plan stops and starts it on the same admission.
-- *Requeue*: the gang is evicted, too. It is recovered when it runs again.
+- *Requeue*: the gang is also evicted. It has recovered when it runs again.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed
 from gangline.kube.resources import Json, ObjectKey, Resource, condition_of
 
-#: computes the new record from the present one; the same record = nothing to write
+#: returns the new record for the current one; the same record = no write
 Amend: TypeAlias = Callable[[Record], Record]
-#: called with the Workload once its record is written, or with None if the record was unchanged
+#: called with the Workload once its record is written, or with None if the record did not change
 Written: TypeAlias = Callable[[Json | None], None]
 
 SLOT: Final = "recovery"
-#: A gang that was restarted is left alone for this long, in milliseconds, unless it loses more nodes.
+#: A restarted gang is left alone for this long, in milliseconds, unless it loses more nodes.
 SETTLING: Final = 20_000
 
 
 class Recoveries(Part):
     """Carries out healing, and follows every open swap to its end.
 
-    `note_failure` tells the engine that a decision could not be written.
+    `note_failure` reports to the engine that a decision could not be written.
     """
 
     name = "recoveries"
@@ -82,10 +82,10 @@ class Recoveries(Part):
         self._messages = messages
         self._note_failure = note_failure
         self._now = now
-        self._created: dict[str, int] = {}  # Workload -> when its pods were complete again
+        self._created: dict[str, int] = {}  # Workload -> when its pods were complete again, in milliseconds
         self._closing: set[str] = set()
         self._serial = itertools.count()
-        self._out_of_reach: set[str] = set()
+        self._unreachable_nodes: set[str] = set()
         self._changed = mirror.changes.recovering.subscribe(worth=mirror.has(kube.WORKLOADS))
         pods.changed.feed(self._changed)
         self._changed_nodes = mirror.changes.nodes.subscribe(worth=self._is_node_of_interest)
@@ -95,14 +95,14 @@ class Recoveries(Part):
     def heal(self, decision: model.Heal) -> None:
         raw = self._mirror.get(kube.WORKLOADS, decision.workload)
         if raw is None or raw["metadata"]["uid"] != decision.uid:
-            return  # the engine learns of that from its own facts
+            return  # the engine observes the deletion by itself
         record = swap_record.of(raw)
         if not decision.lost and record.current is not None and decision.at < record.at + SETTLING:
-            return  # not all its pods exist yet
-        wish = (raw["metadata"].get("annotations") or {}).get(names.NODE_LOSS)
-        if wish == swap_record.FAIL and self._fail(raw, decision):
+            return  # its pods are still being replaced
+        on_node_loss = (raw["metadata"].get("annotations") or {}).get(names.NODE_LOSS)
+        if on_node_loss == swap_record.FAIL and self._fail(raw, decision):
             return
-        if wish == REQUEUE:
+        if on_node_loss == REQUEUE:
             self._requeue(decision)
             return
         swap = self._swap(
@@ -111,7 +111,7 @@ class Recoveries(Part):
         self._begin(decision.workload, swap, decision.message, doubt=True)
 
     def _fail(self, workload: Json, decision: model.Heal) -> bool:
-        """The job asks to fail with its nodes. False for a kind that cannot."""
+        """Fail the job with its nodes, as it requests. Returns False for a kind that cannot."""
         ref = self._mirror.job_of(workload)
         job = self._mirror.get(*ref) if ref is not None and ref[0] == kube.GPU_JOBS else None
         if job is None:
@@ -123,16 +123,16 @@ class Recoveries(Part):
         return True
 
     def _requeue(self, decision: model.Heal) -> None:
-        """The job asks to be requeued rather than healed in place."""
+        """Queue the job again instead of healing it in place, as it requests."""
         self.give_up(
             model.Evict(decision.workload, decision.uid, "NodeFailures", decision.message, avoid=decision.lost)
         )
 
     def give_up(self, decision: model.Evict) -> None:
-        """A gang is evicted because of nodes that failed it: record them first, so that it is admitted elsewhere."""
+        """Evict a gang because of failed nodes. The nodes are recorded first, so that the gang is placed elsewhere."""
         raw = self._mirror.get(kube.WORKLOADS, decision.workload)
         if raw is None or raw["metadata"]["uid"] != decision.uid:
-            return  # the engine learns of that from its own facts
+            return  # the engine observes the deletion by itself
         now = self._now()
         cause = decision.underlying_cause or decision.reason
         swap = self._swap(decision.workload, REQUEUE, cause, decision.avoid, now, now)
@@ -140,7 +140,7 @@ class Recoveries(Part):
         self._begin(decision.workload, swap, decision.message, doubt=True, then=lambda: self._evict(decision))
 
     def _evict(self, decision: model.Evict) -> None:
-        self._messages.tell(EvictionWanted(decision))
+        self._messages.publish(EvictionWanted(decision))
 
     def _swap(self, workload: str, how: str, cause: str, lost: tuple[str, ...], detected: int, at: int) -> RecordedSwap:
         nodes = {pod.node for pod in self._pods.of(workload) if pod.node and pod.alive}
@@ -159,12 +159,12 @@ class Recoveries(Part):
             self._recorder.record(answer, "Warning", "NodesLost", message)
             change = status_changes.swapping(now_open, message)
             self._writes.change(workload, SLOT, change, priority=Priority.LIFECYCLE)
-            self._update_owner(answer, swap.how, message, swap.decided)
+            self._report_to_owner(answer, swap.how, message, swap.decided)
 
         self._write(workload, lambda record: record.with_loss(swap), begun, doubt=doubt)
 
     def _write(self, workload: str, amend: Amend, done: Written, *, doubt: bool) -> None:
-        """Change the record of a Workload, on its newest version."""
+        """Change the record of a Workload, based on its newest version."""
 
         def body() -> Json | None:
             raw = self._mirror.get(kube.WORKLOADS, workload)
@@ -192,7 +192,7 @@ class Recoveries(Part):
             "patch",
             body,
             priority=Priority.START_STOP,
-            slot=f"{SLOT}{next(self._serial)}",  # none replaces another: each is an event of its own
+            slot=f"{SLOT}{next(self._serial)}",  # a slot of its own: no write replaces another
             doubt=doubt,
             done=answered,
             failed=failed,
@@ -201,10 +201,10 @@ class Recoveries(Part):
     # --- what follows from the record ---------------------------------------------------------------------------------
 
     def unreachable(self, workload: str) -> bool:
-        """A pod of the gang is on an unreachable node: whatever its status says, the gang does not run."""
-        if not self._out_of_reach:
+        """Whether a pod of the gang is on an unreachable node: whatever the pod's status, the gang does not run."""
+        if not self._unreachable_nodes:
             return False
-        if not any(pod.alive and pod.node in self._out_of_reach for pod in self._pods.of(workload)):
+        if not any(pod.alive and pod.node in self._unreachable_nodes for pod in self._pods.of(workload)):
             return False
         raw = self._mirror.get(kube.WORKLOADS, workload)
         admission = (raw.get("status", {}).get("admission") or {}) if raw is not None else {}
@@ -212,17 +212,17 @@ class Recoveries(Part):
 
     def _is_node_of_interest(self, node: str) -> bool:
         known = self._mirror.get(kube.NODES, node) is not None
-        return known or node in self._out_of_reach or bool(self._pods.on(node))
+        return known or node in self._unreachable_nodes or bool(self._pods.on(node))
 
-    def _note_nodes(self) -> None:
-        """Plan again the jobs with pods on nodes that became unreachable, or reachable again."""
+    def _update_unreachable(self) -> None:
+        """Plan the jobs again whose pods are on nodes that became unreachable, or reachable again."""
         for node in self._changed_nodes.take():
             pods = self._pods.on(node)
             known = self._mirror.get(kube.NODES, node)
             out = out_of_reach_since(known) is not None and (known is not None or bool(pods))
-            if out == (node in self._out_of_reach):
+            if out == (node in self._unreachable_nodes):
                 continue
-            self._out_of_reach ^= {node}
+            self._unreachable_nodes ^= {node}
             for workload in {pod.workload for pod in pods}:
                 raw = self._mirror.get(kube.WORKLOADS, workload)
                 if raw is not None and (owner := self._mirror.job_of(raw)) is not None:
@@ -234,7 +234,7 @@ class Recoveries(Part):
 
     def act(self, now: int) -> None:
         """Advance every open swap of which something has changed."""
-        self._note_nodes()
+        self._update_unreachable()
         for workload in sorted(self._changed.take()):
             self._quarantine.attempt(
                 "following its recovery", kube.WORKLOADS, workload, partial(self._follow_up, workload, now)
@@ -252,10 +252,8 @@ class Recoveries(Part):
         elif runs(raw):
             self._follow(workload, raw, record, record.current, now)
 
-    def _update_condition(self, workload: str, raw: Json, swap: RecordedSwap) -> None:
-        """Bring the condition in line with the record. Usually it already is: both are written together, or right after each
-        other.
-        """
+    def _update_condition(self, workload: str, raw: Json, swap: Swap) -> None:
+        """Make the condition match the record. Mostly it does already: it is written with the record, or right after."""
         row = condition_of(raw, names.RECOVERED)
         if row is not None and (row["status"] == "True") != swap.open:
             return
@@ -272,7 +270,7 @@ class Recoveries(Part):
         pods = self._pods.of(workload)
         if swap.how == RESTART:
             if (owner := self._mirror.job_of(raw)) is not None:
-                self._mirror.changes.jobs.add(owner)  # its plan may have waited for pods of the attempt before
+                self._mirror.changes.jobs.add(owner)  # the plan may have waited for pods of the previous attempt
         else:
             for pod in pods:
                 if pod.alive and is_lost(pod, swap):
@@ -286,8 +284,8 @@ class Recoveries(Part):
         if sum(pod.ready for pod in fresh) >= wanted and workload not in self._closing:
             self._close(workload, swap, fresh, now)
 
-    def _evict_again(self, workload: str, raw: Json, swap: RecordedSwap) -> None:
-        """The record says evicted, but the gang is not: the process that wrote it died, or another write came in between."""
+    def _evict_after_all(self, workload: str, raw: Json, swap: Swap) -> None:
+        """Evict a gang whose recorded eviction did not happen: the recorder died, or another writer intervened."""
         if self._writes.in_doubt(kube.WORKLOADS, workload):
             self._changed.add(workload)
         else:
@@ -298,7 +296,7 @@ class Recoveries(Part):
         """Delete a lost pod, once its Job cannot count it as a failure any more."""
         key = ObjectKey.parse(kube.PODS, pod.key)
         if self._writer.pending(key):
-            self._changed.add(pod.workload)  # the watch may have been faster than the answer
+            self._changed.add(pod.workload)  # the watch event may have arrived before the answer
             return
         if TRACKING_FINALIZER not in pod.finalizers:
             self._writer.submit(Write(key, "delete", {"uid": pod.uid}, priority=Priority.START_STOP))
@@ -312,8 +310,8 @@ class Recoveries(Part):
 
         self._writer.submit(Write(key, "patch", body, priority=Priority.START_STOP, on_done=done))
 
-    def _close(self, workload: str, swap: RecordedSwap, fresh: Iterable[Pod], now: int) -> None:
-        """The gang runs again: close the swap."""
+    def _close(self, workload: str, swap: Swap, fresh: Iterable[Pod], now: int) -> None:
+        """End the swap: the gang runs again."""
         fresh = list(fresh)
         nodes = {pod.node for pod in fresh}
         closed = replace(
@@ -333,7 +331,7 @@ class Recoveries(Part):
                 return
             message = describe(closed)
             self._recorder.record(answer, "Normal", "Recovered", message)
-            self._messages.tell(Recovered(answer, message))
+            self._messages.publish(Recovered(answer, message))
             self._writes.change(workload, SLOT, _recovered(closed), priority=Priority.STATUS)
             queue = (answer["status"].get("admission") or {}).get("clusterQueue", "")
             self._metrics.recovered(queue, closed.stages())
@@ -341,8 +339,8 @@ class Recoveries(Part):
         self._closing.add(workload)
         self._write(workload, amend, done, doubt=False)
 
-    def _update_owner(self, workload: Json, how: str, message: str, at: int) -> None:
-        """Report the swap in a GPUJob's own status."""
+    def _report_to_owner(self, workload: Json, how: str, message: str, at: int) -> None:
+        """Record the interruption in the status of a GPUJob."""
         ref = self._mirror.job_of(workload)
         job = self._mirror.get(*ref) if ref is not None else None
         if ref is None or job is None or ref[0] != kube.GPU_JOBS:

@@ -1,8 +1,8 @@
-"""`status.unhealthyNodes` as Kueue keeps it, for queues whose policy leaves failed nodes to Kubernetes.
+"""`status.unhealthyNodes` as Kueue maintains it, for queues whose policy leaves failed nodes to Kubernetes.
 
-Only gangs with a placement by host are concerned. A deleted node counts at once; one that is not ready, or that has a taint
-that keeps pods away, counts once the gang's pods there have ended or are being deleted. The engine answers with another
-placement or an eviction.
+Only gangs with a placement by host are concerned. A deleted node counts at once. A node that is not ready, or that has a taint
+that keeps pods away, counts once the gang's pods there have ended or are terminating. The engine answers with another placement
+or an eviction.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST: Final = 8
 
 
 class UnhealthyNodes(Part):
-    """Records failed nodes on the Workloads of placed gangs, where a policy leaves them to Kubernetes."""
+    """Records failed nodes on the Workloads of placed gangs, where a policy leaves recovery to Kubernetes."""
 
     name = "nodes"
 
@@ -58,7 +58,7 @@ class UnhealthyNodes(Part):
 def failed_hosts(
     workload: model.Workload, pods: Iterable[Pod], node_of: Callable[[str], Json | None]
 ) -> tuple[str, ...]:
-    """Failed hosts of the gang's placement that are not recorded yet. `node_of`: host name -> the node, if there is one."""
+    """Failed hosts of the gang's placement that are not recorded yet. `node_of`: host name -> the node, or None."""
     if workload.admission is None or not workload.admitted or workload.evicted or workload.finished:
         return ()
     busy = {pod.node for pod in pods if pod.alive}

@@ -1,4 +1,4 @@
-"""Stalled runs: running gangs that hang.
+"""Detects runs that hang.
 
-In: progress reports, telemetry of pods. Out: a verdict for each running gang, and the action of its policy.
+In: progress reports, pod telemetry. Out: a verdict for each running gang, and the action that its policy asks for.
 """

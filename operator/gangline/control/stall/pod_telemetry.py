@@ -1,6 +1,6 @@
-"""Telemetry of pods over time: since when each is idle, and since when it wrote nothing to its log. Pure.
+"""Pod telemetry over time: since when each pod is idle, and since when it has written nothing to its log. Pure.
 
-A gap in the readings is no evidence: spans begin anew after it.
+A gap in the readings is not evidence: spans start again after it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from gangline.telemetry import Reading
 IDLE: Final = 0.01
 #: … and so are GPUs that draw less than this multiple of their idle power
 LOW_POWER: Final = 1.15
-#: A reading older than this is no evidence for the present, in milliseconds.
+#: A reading older than this is stale, in milliseconds.
 STALE: Final[Millis] = 300_000
 
 
 @dataclass(slots=True)
 class PodTelemetry:
-    """The summary of one pod's readings. Times are in milliseconds since the epoch; None = not so, or not known."""
+    """The readings of one pod combined. Times are in milliseconds since the epoch; None = not the case, or unknown."""
 
     at: Millis = 0
     idle_since: Millis | None = None
     low_power_since: Millis | None = None
-    measured: bool = False  # its GPUs' activity is known …
-    powered: bool = False  # … and their power
+    measured: bool = False  # its GPUs' activity is measured …
+    powered: bool = False  # … and so is their power
     kernel_age: Millis | None = None
     logged_at: Millis | None = None
     xids: set[int] = field(default_factory=set[int])
@@ -37,7 +37,7 @@ class PodTelemetry:
     _first_xid: int | None = None
 
     def take(self, reading: Reading) -> None:
-        """Process a reading; one older than the last is ignored."""
+        """Process a reading; readings older than the last are ignored."""
         at = round(reading.at * 1000)
         if at <= self.at:
             return
@@ -57,7 +57,7 @@ class PodTelemetry:
             self._log_bytes, self.logged_at = written, at
 
     def _errors(self, xid: int | None) -> None:
-        """The gauge keeps its last error: an error from before this pod is not this pod's."""
+        """Collect new GPU errors. The gauge keeps its last error, so an error shown before this pod began is not this pod's."""
         if xid is None:
             return
         if self._first_xid is None:
@@ -73,7 +73,7 @@ def _since(before: Millis | None, holds: bool, at: Millis) -> Millis | None:
 
 
 def with_telemetry(evidence: Evidence, pods: Sequence[PodTelemetry], now: Millis) -> Evidence:
-    """The evidence with the telemetry of the gang's pods; old readings are left out."""
+    """The evidence with the telemetry of the gang's pods; stale readings are left out."""
     fresh = [pod for pod in pods if now - pod.at < STALE]
     logged = [pod.logged_at for pod in fresh if pod.logged_at is not None]
     complete = len(logged) >= evidence.pods

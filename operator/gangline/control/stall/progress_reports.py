@@ -1,7 +1,7 @@
-"""Progress reports of running jobs: signs of life, steps, and the time that is left by them. Pure.
+"""Progress reports of running jobs: heartbeats, steps, and the remaining time. Pure.
 
-A run that counts steps is alive while they rise: a process that repeats "step 120" for ever is stuck. A run that reports
-without steps is alive while it reports. Each pod of a gang reports for itself; the gang has the progress of its fastest pod.
+A run that counts steps is alive while they rise: a process that repeats "step 120" forever is stuck. A run that reports without
+steps is alive while it reports. Each pod of a gang reports for itself; the gang's step is that of its fastest pod.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ LONGEST: Final = 4096
 DEEPEST: Final = 4
 #: phases without steps
 QUIET_PHASES: Final = frozenset({"startup", "evaluation", "checkpoint"})
-#: number of paces (time per step between two reports) that are kept
+#: how many paces (time per step between two reports) are remembered
 PACES: Final = 64
-#: number of pods of one gang whose steps are tracked separately
+#: pods of one gang whose steps are distinguished
 MOST_PODS: Final = 4096
-#: fewer paces than this give no estimate
+#: the fewest paces that make an estimate
 FEWEST_PACES: Final = 5
-#: levels of the estimate from the pace
+#: levels of the estimate that follows from the pace
 LEVELS: Final = (0.1, 0.5, 0.8, 0.9, 0.95)
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """One report. `at` is the time of its arrival."""
+    """One report. `at` is when it was received."""
 
     at: Millis
     step: int | None = None
@@ -42,11 +42,11 @@ class Beat:
 
 
 class BadReportError(ValueError):
-    """A report that cannot be read; the text names the field."""
+    """A report that cannot be read; the message names the wrong field."""
 
 
 def read(body: Any, at: Millis) -> Beat:
-    """A report as `gangline.progress` posts it. Raises BadReportError."""
+    """Read a report as `gangline.progress` posts it. Raises BadReportError."""
     if not isinstance(body, dict):
         raise BadReportError("the report must be a JSON object")
     step, total = _count(body, "step"), _count(body, "total")
@@ -54,7 +54,7 @@ def read(body: Any, at: Millis) -> Beat:
 
 
 def load(body: bytes | str) -> Any:
-    """The JSON of a report. Raises BadReportError."""
+    """Parse the JSON of a report. Raises BadReportError."""
     try:
         return bounded.load_json(body, most_bytes=LONGEST, most_depth=DEEPEST)
     except bounded.BadJsonError as error:
@@ -67,7 +67,7 @@ def load(body: bytes | str) -> Any:
     worst=("step=1 ", '{"a":', "=", "step=9"),
 )
 def read_annotation(text: str, at: Millis) -> Beat:
-    """`step=120 total=5000 phase=evaluation`, JSON, or anything else, which only says "alive". Raises BadReportError."""
+    """Read `step=120 total=5000 phase=evaluation`, JSON, or any other text, which is only a heartbeat. Raises BadReportError."""
     if text.lstrip().startswith("{"):
         return read(load(text), at)
     pairs = dict(part.split("=", 1) for part in text.replace(",", " ").split() if "=" in part)
@@ -75,7 +75,7 @@ def read_annotation(text: str, at: Millis) -> Beat:
 
 
 def _written(value: str) -> int | str:
-    """A number if it has few enough digits, else the text, which is then refused as a number."""
+    """The number, or the text if it is not a number or has too many digits."""
     number = bounded.whole(value)
     return value if number is None else number
 
@@ -98,10 +98,10 @@ def _word(body: dict[str, Any], name: str) -> str:
 
 @dataclass(slots=True)
 class Progress:
-    """The progress of one run, from its reports."""
+    """The state of one run from its reports."""
 
-    last_report: Millis
-    #: when its steps last rose; for a run without steps, when it last reported
+    reported: Millis
+    #: when its step last rose; for a run without steps, when it last reported
     moved: Millis
     step: int | None = None
     total: int | None = None
@@ -118,18 +118,18 @@ class Progress:
 
     def take(self, beat: Beat) -> None:
         """Process a report."""
-        self.last_report = max(self.last_report, beat.at)
+        self.reported = max(self.reported, beat.at)
         self.phase = beat.phase
         if beat.total is not None:
             self.total = beat.total
         if beat.step is None:
             if self.step is None or beat.phase in QUIET_PHASES:
-                self.moved = self.last_report
+                self.moved = self.reported
             return
         before = self._of_pod.get(beat.pod)
         if len(self._of_pod) < MOST_PODS or before is not None:
             self._of_pod[beat.pod] = beat.step
-        if before is not None and beat.step < before:  # it starts again, from a checkpoint or the beginning
+        if before is not None and beat.step < before:  # it restarted, from a checkpoint or from the beginning
             self._of_pod = {beat.pod: beat.step}
             self.step = None
         if self.step is not None and beat.step <= self.step:
@@ -145,18 +145,18 @@ class Progress:
 
     @property
     def quiet(self) -> bool:
-        """It is in a phase without steps."""
+        """Whether it is in a phase without steps."""
         return self.phase in QUIET_PHASES
 
     def silence(self, now: Millis) -> Millis:
-        """The time since its steps last rose; in a quiet phase, since its last report."""
-        return max(0, now - (self.last_report if self.quiet else self.moved))
+        """For how long its step has not risen; in a quiet phase, for how long it has not reported."""
+        return max(0, now - (self.reported if self.quiet else self.moved))
 
     def forecast(self, workload: str, started: Millis) -> RuntimeForecast | None:
-        """The whole runtime by the run's own pace; None while that is not known well enough.
+        """The whole runtime from the run's own pace; None while there are too few reports.
 
-        The remaining steps are assumed to take as long as those before, on average; the estimate is as uncertain as half the
-        spread of their paces, but never more certain than a tenth.
+        The remaining steps are expected to take as long as those before, on average; the uncertainty is half the spread of the
+        paces, but at least a tenth.
         """
         if self.step is None or self.total is None or self.total < self.step or len(self._paces) < FEWEST_PACES:
             return None

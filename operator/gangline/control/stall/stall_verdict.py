@@ -1,11 +1,11 @@
-"""Whether a running gang hangs: evidence is put together, never one weak sign alone. Pure.
+"""Decides from combined evidence whether a running gang hangs; one weak sign alone never suffices. Pure.
 
     RUNNING ──one strong sign, or two weak ones of different kinds──▶ SUSPECT ──for the grace──▶ STALLED ──▶ the policy's action
        ◀───────────────────── a sign of life ─────────────────────────┘                          │
        ◀──────────────────────────────── a sign of life ─────────────────────────────────────────┘
 
-Progress that a run reports outweighs everything else: idle GPUs with a step counter that rises are no stall. Weak signs of one
-kind (an idle engine, no kernel, low power) say the same thing and count once. A gang is idle only when all of its pods are: one
+Progress that a run reports outweighs all other evidence: idle GPUs with a rising step counter are not a stall. Weak signs of one
+kind (an idle engine, no kernel, low power) have the same cause and count once. A gang is idle only when all of its pods are: one
 idle rank among busy ones is a straggler, or waits for one.
 """
 
@@ -29,24 +29,24 @@ STEPS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The evidence on one running gang now. Times are in milliseconds; None = not known."""
+    """The current evidence about one running gang. Times are in milliseconds; None = unknown."""
 
-    #: since all its pods were ready
+    #: time since all its pods were ready
     running_for: Millis
-    #: since its last progress by its own report; None = it never reported in this run
+    #: time since it last reported progress; None = it never reported in this run
     silence: Millis | None = None
-    #: it promised to report this often (GPUJob spec.progress.heartbeat) …
+    #: the reporting interval that it promised (GPUJob spec.progress.heartbeat) …
     heartbeat: Millis | None = None
-    #: … and this long no report has arrived since this process began to listen
-    unheard: Millis | None = None
+    #: … and for how long this process has waited for its first report; short right after the process started
+    unreported: Millis | None = None
     median_step: float | None = None
     #: it reports a phase without steps
     quiet: bool = False
-    #: how long each measured pod's GPUs have computed nothing, started no kernel, drawn hardly any power; 0 = they do
+    #: for how long each measured pod's GPUs have computed nothing, started no kernel, drawn hardly any power; 0 = not the case
     idle: tuple[Millis, ...] = ()
     kernel_age: tuple[Millis, ...] = ()
     low_power: tuple[Millis, ...] = ()
-    #: since any pod wrote to its log
+    #: time since any pod wrote to its log
     log_silence: Millis | None = None
     #: errors of GPUs during this run (NVIDIA's XID)
     xids: tuple[int, ...] = ()
@@ -56,23 +56,24 @@ class Evidence:
     overdue: bool = False
 
     def allowed(self, policy: StallPolicy) -> Millis:
-        """The silence that is no sign yet: what the run promised, else the policy's time; and always some of its own steps."""
+        """The silence that is no sign yet: the promised interval, else the policy's time; at least some of the run's own
+        steps."""
         promised = policy.after if self.heartbeat is None else self.heartbeat
         return max(promised, round(STEPS * (self.median_step or 0.0)))
 
     @property
     def has_rhythm(self) -> bool:
-        """Its expected reporting interval is known: from its promise, or its steps. Else it may just have long steps."""
+        """Whether the reporting interval is known, from a promise or from steps. Otherwise the run may just have long steps."""
         return self.heartbeat is not None or self.median_step is not None
 
     def all_pods(self, spans: tuple[Millis, ...]) -> Millis:
-        """How long all of its pods have been so; 0 if some are not measured."""
+        """For how long all of its pods have been in this state; 0 where some are not measured."""
         return min(spans) if len(spans) >= self.pods else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One row of the table: the symptom, its weight, and the text for people."""
+    """One kind of evidence: when it holds, how much it proves, and its text for users."""
 
     name: str
     kind: str  # weak signs of one kind count once
@@ -140,7 +141,7 @@ SIGNS: Final[tuple[Sign, ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict on the present evidence. `alive` means that there is a sign of life, not only a lack of evidence."""
+    """The conclusion from the evidence now. `alive` means that there is a sign of life, not only a lack of evidence."""
 
     signs: tuple[str, ...] = ()
     says: str = ""
@@ -170,17 +171,16 @@ def judge(evidence: Evidence, policy: StallPolicy) -> Verdict:
 
 
 def _progressing(evidence: Evidence, policy: StallPolicy) -> bool:
-    """By its own report it progresses, or is in a phase without steps."""
+    """Whether the run reports progress, or a phase that takes its time."""
     return evidence.silence is not None and evidence.silence < evidence.allowed(policy)
 
 
 def _silence(evidence: Evidence) -> Millis:
-    """A run that promised reports and never sent one has been silent since this process began to listen; a run that never
-    reported and promised nothing is not silent.
-    """
+    """The silence of a run. A run that promised to report and never did is silent since this process started to wait for it; one
+    that never reported and promised nothing is not silent."""
     if evidence.silence is not None:
         return evidence.silence
-    return evidence.unheard or 0 if evidence.heartbeat is not None else 0
+    return evidence.unreported or 0 if evidence.heartbeat is not None else 0
 
 
 @dataclass(slots=True)
@@ -191,7 +191,7 @@ class Watch:
     since: Millis = 0
 
     def follow(self, verdict: Verdict, policy: StallPolicy, now: Millis) -> bool:
-        """Process a verdict. True when the state changed."""
+        """Update the state with a verdict. Returns True when the state changed."""
         wanted = self.state
         if self.state == STALLED:
             wanted = RUNNING if verdict.alive and not verdict.suspect else STALLED

@@ -1,8 +1,8 @@
-"""The stall watch: detects running gangs that hang, where a QueuePolicy asks for it, from reports and readings, and acts.
+"""Watches running gangs for hangs, where a QueuePolicy asks for it: reads reports and telemetry, judges, and acts.
 
-Nothing happens, and only reports are kept, while no policy asks for it. Conclusions are stored in the Workload's Stalled
-condition, so that a restart repeats nothing; only the evidence is gathered again. Of the actions, this module carries out
-Notify and Restart; Requeue is the engine's, which reads it from the condition.
+While no policy asks, nothing happens and only reports are kept. A conclusion is recorded in the Workload's Stalled condition, so
+that a restart repeats no action; only the evidence is gathered again. This module carries out the actions Notify and Restart; the
+engine carries out Requeue, which it reads from the condition.
 """
 
 from __future__ import annotations
@@ -42,39 +42,39 @@ from gangline.telemetry import Reading, Source, SourceError
 
 log = logging.getLogger(__name__)
 
-#: Number of looks at a run within the shortest time in which a conclusion is possible …
+#: Runs are looked at this many times within the shortest time that a policy names …
 LOOKS: Final = 5
 #: … but no more and no less often than this, in seconds.
 SOONEST, LATEST = 1.0, 30.0
-#: Seconds between two looks for a policy while there is none.
+#: How often to look for a policy while there is none, in seconds.
 IDLE_PERIOD: Final = 5.0
-#: number of workloads judged before the event loop runs again
+#: how many workloads are looked at before other tasks get their turn
 AT_ONCE: Final = 200
-#: value of the job's annotation that switches the watch off for it
+#: values of the job's annotation that switch the watch off
 OPTED_OUT: Final = frozenset({"none", "off", "false"})
-#: The engine gets a new estimate by a run's own pace when its q50 moved by this share, and at most this often.
+#: The engine observes the estimate from a run's own pace when its q50 moved by this share, and at most this often (ms).
 MATERIAL, PACE_PERIOD = 0.05, 10_000
 
 
 @dataclass(slots=True)
 class _Run:
-    """One run of one workload: it ends with its admission."""
+    """One run of one workload; it ends with its admission."""
 
     uid: str
     admitted_at: model.Millis
-    #: since when this process listens for its reports
+    #: since when this process receives its reports
     since: model.Millis
     watch: Watch = field(default_factory=Watch)
     progress: Progress | None = None
     #: the last annotation read, of the job ("") and of pods
     read: dict[str, str] = field(default_factory=dict[str, str])
-    #: the last estimate by its pace that the engine got, and when
+    #: the last reported estimate from its own pace, and when it was reported
     estimate: model.RuntimeForecast | None = None
     estimated_at: model.Millis = 0
 
 
 class StallWatch(Part):
-    """Watches running gangs: `observe` receives estimates by their own pace, `source` provides device readings."""
+    """Watches running gangs: `observe` receives estimates from their own pace, `source` provides telemetry."""
 
     name = "stalls"
 
@@ -97,7 +97,7 @@ class StallWatch(Part):
         self._mirror = mirror
         self._writes = writes
         self._pods = pods
-        self._tell_engine = observe
+        self._observe = observe
         self._recorder = recorder
         self._metrics = metrics
         self._notices = notices
@@ -109,10 +109,10 @@ class StallWatch(Part):
         self._source_failed = False
         messages.subscribe(PodReported, lambda message: self.note_pod(message.pod))
 
-    # --- whether anybody asks ---
+    # --- policies ---
 
     def policies(self) -> dict[str, StallPolicy]:
-        """ClusterQueue -> its policy on stalls; empty if none has one."""
+        """ClusterQueue -> its stall policy; empty where no policy has one."""
         if not self._asked():
             return {}
         found: dict[str, StallPolicy] = {}
@@ -125,12 +125,12 @@ class StallWatch(Part):
     def _asked(self) -> bool:
         return any("stall" in policy["spec"] for policy in self._mirror.objects[kube.QUEUE_POLICIES].values())
 
-    # --- what is reported ---
+    # --- reports ---
 
     def report(self, namespace: str, name: str, uid: str, body: Any) -> None:
-        """Process a report that was posted for a Workload. Knowing its uid is the permission to report for it.
+        """Process a report that was posted for a Workload. The poster proves its right by the Workload's uid.
 
-        Raises BadReportError for one that cannot be read, LookupError if no such workload runs.
+        Raises BadReportError for an unreadable report, LookupError where no such workload runs.
         """
         value = self._mirror.workload_value(f"{namespace}/{name}")
         if value is None or value.uid != uid or not value.admitted:
@@ -138,13 +138,13 @@ class StallWatch(Part):
         self._take(value, progress_reports.read(body, self._now()))
 
     def note_pod(self, pod: Pod) -> None:
-        """A pod has reported by its annotation."""
+        """Process a report from a pod's annotation."""
         value = self._mirror.workload_value(pod.workload)
         if value is not None and value.admitted:
             self._read_annotation(value, pod.name, pod.progress)
 
     def _read_annotation(self, value: model.Workload, pod: str, text: str) -> None:
-        """An unchanged text is ignored."""
+        """Read an annotation; an unchanged text is not a new report."""
         run = self._run_of(value)
         if run.read.get(pod) == text:
             return
@@ -169,30 +169,30 @@ class StallWatch(Part):
             run.progress = Progress.begin(beat)
         else:
             run.progress.take(beat)
-        self._pass_on_pace(value, run, run.progress, beat.at)
+        self._report_pace(value, run, run.progress, beat.at)
 
-    def _pass_on_pace(self, value: model.Workload, run: _Run, progress: Progress, now: model.Millis) -> None:
-        """Pass the estimate by its own pace on to the engine."""
+    def _report_pace(self, value: model.Workload, run: _Run, progress: Progress, now: model.Millis) -> None:
+        """Report the runtime estimate from the run's own pace, which is the best one."""
         if now - run.estimated_at < PACE_PERIOD or not self._mirror.objects[kube.QUEUE_POLICIES]:
             return
         forecast = progress.forecast(value.key, value.admitted_at)
         if forecast is not None and _moved(run.estimate, forecast):
             run.estimate, run.estimated_at = forecast, now
-            self._tell_engine(model.Put(forecast))
+            self._observe(model.Put(forecast))
 
     def knows_better(self, workload: str) -> bool:
-        """The engine has an estimate by this run's own pace."""
+        """Whether this module has reported a runtime estimate of the workload to the engine."""
         run = self._runs.get(workload)
         return run is not None and run.estimate is not None
 
     # --- the loop ---
 
     async def run(self, leading: Callable[[], bool]) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         while True:
             chosen = self.policies() if leading() else {}
             await asyncio.sleep(_period(chosen.values()) if chosen else IDLE_PERIOD)
-            self._tidy()
+            self._forget_ended()
             if not chosen or not leading():
                 continue
             try:
@@ -202,7 +202,7 @@ class StallWatch(Part):
                     self.look(chosen, keys[first : first + AT_ONCE])
                     await asyncio.sleep(0)  # decisions have priority
             except Exception:
-                log.exception("running workloads could not be looked at")
+                log.exception("running workloads could not be checked for hangs")
 
     async def close(self) -> None:
         if self._source is not None:
@@ -215,7 +215,7 @@ class StallWatch(Part):
             found = await self._source.read()
         except SourceError as error:
             if not self._source_failed:
-                log.warning("telemetry: %s; stalls are judged without", error)
+                log.warning("telemetry: %s; stalls are judged without it", error)
             self._source_failed = True
             return []
         self._source_failed = False
@@ -225,21 +225,21 @@ class StallWatch(Part):
         for reading in readings:
             self._telemetry.setdefault(reading.key, PodTelemetry()).take(reading)
 
-    def _tidy(self) -> None:
-        """Drop runs that are over, and pods that are gone."""
+    def _forget_ended(self) -> None:
+        """Forget ended runs and deleted pods."""
         for key, run in list(self._runs.items()):
             value = self._mirror.workload_value(key)
             if value is None or value.uid != run.uid or not value.admitted or value.finished:
                 del self._runs[key]
                 if run.estimate is not None:
-                    self._tell_engine(model.Gone(model.RuntimeForecast, key))
-                    self._messages.tell(OwnPaceEnded(key))
+                    self._observe(model.Gone(model.RuntimeForecast, key))
+                    self._messages.publish(OwnPaceEnded(key))
         horizon = self._now() - 3_600_000
         for key in [key for key, seen in self._telemetry.items() if seen.at < horizon]:
             del self._telemetry[key]
 
     def look(self, chosen: dict[str, StallPolicy], workloads: Iterable[str]) -> None:
-        """Judge those of these workloads whose queues have a policy on stalls."""
+        """Judge the workloads that run in queues with a stall policy."""
         for key in workloads:
             value = self._mirror.workload_value(key)
             if value is None or not value.admitted or value.admission is None or value.evicted or value.finished:
@@ -247,7 +247,7 @@ class StallWatch(Part):
             policy = chosen.get(value.admission.cluster_queue)
             if policy is not None and value.pods_ready:
                 attempt = partial(self._judge, value, policy)
-                self._quarantine.attempt("looking whether it hangs", kube.WORKLOADS, key, attempt)
+                self._quarantine.attempt("checking whether it hangs", kube.WORKLOADS, key, attempt)
 
     def _judge(self, value: model.Workload, policy: StallPolicy) -> None:
         raw = self._mirror.get(kube.WORKLOADS, value.key)
@@ -262,7 +262,7 @@ class StallWatch(Part):
         run, now = self._run_of(value), self._now()
         if value.stalled and _since_stalled(raw) < value.pods_ready_at:
             run.watch = Watch()
-            self._is_over(value, "Restarted", "Its pods have started anew since")
+            self._is_over(value, "Restarted", "Its pods have been restarted since")
             return
         verdict = stall_verdict.judge(self._evidence(value, run, job, now), policy)
         if run.watch.follow(verdict, policy, now):
@@ -279,7 +279,7 @@ class StallWatch(Part):
         started = max(value.pods_ready_at, value.admitted_at)
         evidence = Evidence(
             running_for=now - started,
-            unheard=now - max(started, run.since),
+            unreported=now - max(started, run.since),
             silence=progress.silence(now) if progress is not None else None,
             heartbeat=_promised(job),
             median_step=progress.median_step if progress is not None else None,
@@ -311,7 +311,7 @@ class StallWatch(Part):
                 return
             self._recorder.record(answer, "Warning", "Stalled", message)
             self._metrics.stalled(action)
-            self._notices.tell("Stalled", answer, message)
+            self._notices.notify("Stalled", answer, message)
             if restart is not None:
                 self._writes.send(*restart, priority=Priority.START_STOP, slot="restart")
 
@@ -319,7 +319,7 @@ class StallWatch(Part):
         self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE, done=done)
 
     def _restart(self, raw: Json, job: Json | None, why: str) -> tuple[ObjectKey, Any, Json] | None:
-        """The write that restarts the gang in place; None if its kind, or its own limit, does not allow it."""
+        """The write that restarts the gang in place; None where its kind, or its own limit, does not allow it."""
         ref = self._mirror.job_of(raw)
         kind = JOB_KINDS[ref[0]] if ref is not None else None
         if ref is None or job is None or not isinstance(kind, Restarts):
@@ -335,7 +335,7 @@ class StallWatch(Part):
         self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE)
 
     def _idle(self, value: model.Workload, raw: Json, verdict: Verdict) -> None:
-        """Alive, but its GPUs are idle: reported once per run, since idle GPUs cost money."""
+        """Report a live gang whose GPUs are idle, once per run, because the GPUs are paid for."""
         row = condition_of(raw, names.STALLED)
         if row is not None and (row["status"] == "True" or row["reason"] == status_changes.IDLE):
             return
@@ -344,7 +344,7 @@ class StallWatch(Part):
         def done(answer: Json | None) -> None:
             if answer is not None:
                 self._recorder.record(answer, "Warning", "IdleGPUs", message)
-                self._notices.tell("Idle", answer, message)
+                self._notices.notify("Idle", answer, message)
 
         change = status_changes.stalled(False, status_changes.IDLE, message)
         self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE, done=done)
@@ -356,13 +356,14 @@ def _since_stalled(raw: Json) -> model.Millis:
 
 
 def _times_stalled(raw: Json) -> int:
-    """Number of its evictions for a stall."""
+    """How often the workload has been evicted for a stall."""
     rows = ((raw.get("status") or {}).get("schedulingStats") or {}).get("evictions") or ()
     return sum(row.get("count", 0) for row in rows if row.get("reason") == "Stalled")
 
 
 def _promised(job: Json | None) -> model.Millis | None:
-    """Its reporting interval: `spec.progress.heartbeat` of a GPUJob, or the annotation. An unreadable value counts as none."""
+    """The interval at which the run promises to report: `spec.progress.heartbeat` of a GPUJob, or the annotation. An unreadable
+    value counts as none."""
     if job is None:
         return None
     annotated = (job["metadata"].get("annotations") or {}).get(names.HEARTBEAT)

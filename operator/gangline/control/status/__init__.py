@@ -1,4 +1,4 @@
-"""Statuses of Workloads, queues and policies: conditions and counts.
+"""The statuses of objects: conditions and statuses of Workloads, queues and policies.
 
 In: decisions and the engine's ledger. Out: status changes as plain JSON, queue statuses at most once a second.
 """

@@ -1,4 +1,4 @@
-"""The status of QueuePolicies: whether each is in force, for which queues, and how long backfill delayed their heads. Pure."""
+"""The status of QueuePolicies: whether each is in force, for which queues, and how much backfill delays their heads. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def status(policy: Json, matched: Iterable[str], *, now: int, head_delay: float 
         active, reason, message = (
             False,
             "UnknownFix",
-            f"spec.fixes: no such fix: {', '.join(unknown)}. There are: {known}",
+            f"spec.fixes: no such fix: {', '.join(unknown)}. Known fixes: {known}",
         )
     elif not found:
         active, reason, message = False, "NothingSelected", "spec.clusterQueues selects no ClusterQueue"
@@ -41,6 +41,6 @@ def status(policy: Json, matched: Iterable[str], *, now: int, head_delay: float 
 
 
 def head_delays(seconds: Mapping[str, Mapping[str, float]], backfilling: Iterable[str]) -> dict[tuple[str, str], float]:
-    """(ClusterQueue, cause) -> seconds, zeros included for queues with backfill."""
+    """(ClusterQueue, cause) -> seconds, including zeros for the queues that backfill."""
     found = {(queue, cause): 0.0 for queue in backfilling for cause in (BACKFILL, EARLY_END, STOPPING)}
     return found | {(queue, cause): s for queue, causes in seconds.items() for cause, s in causes.items()}

@@ -1,7 +1,7 @@
-"""The effect of each decision on a Workload's status: one small function each, on plain JSON.
+"""The change that each decision makes to a Workload's status: one small function each, on plain JSON.
 
-Every function takes the status (to be changed in place) and `now` in milliseconds; several may be applied before one write.
-Condition types, reasons and messages are Kueue's.
+Every function takes the status (changed in place) and `now` in milliseconds; several may be applied before one write. Condition
+types, reasons and messages are Kueue's.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from gangline.kube.resources import Json
 
 Change = Callable[[Json, int], None]
 
-#: Reasons of evictions after which a workload is requeued at once.
+#: Eviction reasons after which a workload is requeued at once when its eviction is complete.
 _REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures", "Overrun", "Stalled"})
 
-#: reason of Stalled=False for a live run with idle GPUs
+#: reason of Stalled=False for a live run whose GPUs are idle
 IDLE = "Idle"
 
 NOT_READY = "Not all pods are ready or succeeded"
@@ -30,9 +30,9 @@ def _conditions(status: Json) -> conditions.Conditions:
 
 
 def admit(decision: model.Admit, *, pods_follow: bool = False) -> Change:
-    """Quota is reserved and, where no admission check stands in between, the workload is admitted: one write for both.
+    """Reserve quota and, without admission checks to wait for, admit the workload in the same write.
 
-    `pods_follow`: a job will report its pods; that they are not ready yet is part of the same write.
+    `pods_follow`: a job will report its pods; the same write records that they are not ready yet.
     """
 
     def change(status: Json, now: int) -> None:
@@ -77,12 +77,12 @@ def complete_admission(status: Json, now: int) -> None:
 
 
 def _set_backfilled(rows: conditions.Conditions, backfilled: bool, now: int) -> None:
-    """Record that the workload was backfilled: it may be preempted for the workload that it passed."""
+    """Record whether the workload was backfilled: such a workload may be preempted for the one that goes first."""
     if backfilled:
-        message = "Started before a workload that goes first and has a reservation"
+        message = "Backfilled: another workload goes first and has a reservation"
         conditions.put(rows, names.BACKFILLED, True, "BesideReservation", message, now=now)
     elif conditions.is_true(rows, names.BACKFILLED):
-        conditions.put(rows, names.BACKFILLED, False, "InOrder", "It was its turn", now=now)
+        conditions.put(rows, names.BACKFILLED, False, "InOrder", "Admitted in queue order", now=now)
 
 
 def _set_admitted(rows: conditions.Conditions, now: int) -> None:
@@ -90,7 +90,7 @@ def _set_admitted(rows: conditions.Conditions, now: int) -> None:
 
 
 def _sync_checks(status: Json, wanted: Iterable[str], now: int) -> None:
-    """List exactly the checks that apply, keeping the state of those already there."""
+    """List exactly the checks that apply, keeping the state of existing ones."""
     known = {row["name"]: row for row in status.get("admissionChecks", ())}
     rows = [
         known.get(
@@ -111,7 +111,7 @@ def replace_admission(decision: model.Swap) -> Change:
 
 
 def pending(explanation: model.Explanation) -> Change:
-    """Set why the workload waits."""
+    """Record why the workload is pending."""
 
     def change(status: Json, now: int) -> None:
         conditions.put(
@@ -151,25 +151,25 @@ def evict(decision: model.Evict) -> Change:
 
 
 def _forget_placement(status: Json, now: int) -> None:
-    """Remove what does not hold for the next admission: the states of checks, and its nodes."""
+    """Remove what holds for this admission only: checks are reset, and its unhealthy nodes do not concern the next one."""
     status.pop("unhealthyNodes", None)
     if checks := status.get("admissionChecks"):
-        status["admissionChecks"] = [_asked_again(check, now) for check in checks]
+        status["admissionChecks"] = [_reset(check, now) for check in checks]
 
 
-def _asked_again(check: Json, now: int) -> Json:
+def _reset(check: Json, now: int) -> Json:
     state = check.get("state", "")
     if state == "Pending":
         return check
-    again: Json = {
+    reset: Json = {
         "name": check["name"],
         "state": "Pending",
         "message": f"Reset to Pending after eviction. Previously: {state}",
         "lastTransitionTime": conditions.timestamp(now),
     }
     if state == "Retry":
-        again["retryCount"] = check.get("retryCount", 0) + 1
-    return again
+        reset["retryCount"] = check.get("retryCount", 0) + 1
+    return reset
 
 
 def _count_eviction(status: Json, reason: str, cause: str) -> None:
@@ -183,7 +183,7 @@ def _count_eviction(status: Json, reason: str, cause: str) -> None:
 
 
 def release(status: Json, now: int) -> None:
-    """The job has stopped: its quota is released and, where the reason allows it, it is requeued at once."""
+    """Release the quota of a stopped job and, where the eviction's reason allows it, requeue it at once."""
     rows = _conditions(status)
     evicted = conditions.find(rows, names.EVICTED)
     reason, message = (evicted["reason"], evicted.get("message", "")) if evicted else ("Pending", "")
@@ -201,7 +201,7 @@ def release(status: Json, now: int) -> None:
         if (old := conditions.find(rows, kind)) is not None and old["status"] == "True":
             conditions.put(rows, kind, False, old["reason"], f"Previously: {old.get('message', '')}", now=now)
     if (stall := conditions.find(rows, names.STALLED)) is not None and stall["reason"] == IDLE:
-        rows.remove(stall)  # it described a run that is over
+        rows.remove(stall)  # it concerned a run that has ended
     if evicted is not None and evicted["status"] == "True":
         conditions.put(rows, names.REQUEUED, reason in _REQUEUED_AT_ONCE, reason, message, now=now)
 
@@ -229,7 +229,7 @@ def requeue(decision: model.Requeue) -> Change:
 
 
 def overrun(state: str, message: str) -> Change:
-    """The run has lasted longer than forecast; `state` is Warned or Overdue."""
+    """Record that the run has lasted longer than forecast; `state` is Warned or Overdue."""
 
     def change(status: Json, now: int) -> None:
         conditions.put(_conditions(status), names.OVERRUN, True, state, message, now=now)
@@ -238,7 +238,7 @@ def overrun(state: str, message: str) -> Change:
 
 
 def stalled(holds: bool, reason: str, message: str) -> Change:
-    """It hangs, and the action (Notify, Restart, Requeue); or it does not hang, and why."""
+    """Record that the run hangs and what is done about it (Notify, Restart, Requeue), or why it does not hang."""
 
     def change(status: Json, now: int) -> None:
         conditions.put(_conditions(status), names.STALLED, holds, reason, message, now=now)
@@ -278,8 +278,8 @@ def pods_ready(ready: bool) -> Change:
     return change
 
 
-def swapping(swap: RecordedSwap, message: str) -> Change:
-    """Nodes were lost under it, and are being replaced."""
+def swapping(swap: Swap, message: str) -> Change:
+    """Record that nodes were lost and are being replaced."""
 
     def change(status: Json, now: int) -> None:
         reason = "Queued" if swap.how == REQUEUE else "Swapping"
@@ -288,8 +288,8 @@ def swapping(swap: RecordedSwap, message: str) -> Change:
     return change
 
 
-def recovered(swap: RecordedSwap, message: str) -> Change:
-    """It runs again."""
+def recovered(swap: Swap, message: str) -> Change:
+    """Record that the gang runs again."""
 
     def change(status: Json, now: int) -> None:
         reason = {REPLACE: "Swapped", RESTART: "Restarted"}.get(swap.how, "Requeued")
@@ -299,7 +299,7 @@ def recovered(swap: RecordedSwap, message: str) -> Change:
 
 
 def reclaim(reclaimable: Mapping[str, int]) -> Change:
-    """Pods that ended for good release their quota; the count never decreases."""
+    """Release the quota of pods that completed for good; the count never decreases."""
 
     def change(status: Json, now: int) -> None:
         known = {row["name"]: row["count"] for row in status.get("reclaimablePods", ())}

@@ -1,4 +1,4 @@
 """Kueue's visibility API, served to the API server's aggregator.
 
-In: requests. Out: the pending workloads of a queue, for users that may see them.
+In: requests. Out: the pending workloads of a queue, for users who may see them.
 """

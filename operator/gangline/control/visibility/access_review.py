@@ -1,4 +1,4 @@
-"""Access reviews: whether a user may see an object, asked of the API server and cached for some seconds."""
+"""Checks whether a user may see something: asks the API server, and caches the answer for some seconds."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from gangline.kube.resources import Json, Resource
 REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False, kind="SubjectAccessReview"
 )
-#: seconds for which an answer is cached; as in the API server's own extension servers
+#: an answer is valid for this long, in seconds, as in Kubernetes' own extension API servers
 HOLDS: Final = 10.0
-#: number of cached answers
+#: how many answers are cached
 REMEMBERED: Final = 1000
 #: seconds for the API server to answer
 PATIENCE: Final = 5.0
-#: a group that may do everything; asking would only add a way to fail, since the API server uses it for health checks
+#: members may do everything, and the API server's health checks come from one: a review would only add a way to fail
 MASTERS: Final = "system:masters"
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`get` of a subresource, in the words of a SubjectAccessReview."""
+    """`get` of a subresource, with the fields of a SubjectAccessReview."""
 
     group: str
     version: str
@@ -46,7 +46,7 @@ class Access:
 
 
 class Reviews:
-    """Asks SubjectAccessReviews of one API server."""
+    """Creates SubjectAccessReviews on one API server."""
 
     def __init__(self, client: ApiClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
@@ -54,11 +54,11 @@ class Reviews:
         self._known: OrderedDict[tuple[User, Access], tuple[bool, float]] = OrderedDict()
 
     async def allowed(self, user: User, access: Access) -> bool:
-        """Whether this user has this access. Raises ApiError without an answer."""
+        """Whether the user has the access. Raises ApiError where the API server does not answer."""
         if MASTERS in user.groups:
             return True
-        asked = (user, access)
-        known = self._known.get(asked)
+        request = (user, access)
+        known = self._known.get(request)
         if known is not None and self._clock() < known[1]:
             return known[0]
         body = {
@@ -70,8 +70,8 @@ class Reviews:
         answer = await self._client.create(REVIEWS, None, body, within=PATIENCE)
         status = answer.get("status") or {}
         allowed = bool(status.get("allowed")) and not status.get("denied")
-        self._known[asked] = (allowed, self._clock() + HOLDS)
-        self._known.move_to_end(asked)
+        self._known[request] = (allowed, self._clock() + HOLDS)
+        self._known.move_to_end(request)
         while len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
         return allowed

@@ -1,10 +1,10 @@
-"""Kueue's visibility API as part of the cluster's own: served over TLS to the API server's aggregator, by the leader.
+"""Kueue's visibility API as part of the cluster's API: served by the leader over TLS to the API server's aggregator.
 
-A request that the API server passes on is answered for the user whom it names, if that user may see it (a SubjectAccessReview).
+A request that the API server forwards is answered for the user that it names, if that user has access (a SubjectAccessReview).
 Requests that do not come through the aggregator get a 401.
 
-The certificate is created in this process, and published with its CA where the process registers itself (`api_service`); no key
-is ever stored. The trusted CA is read again each minute, since the API server may change it.
+The certificate is created in this process, and published with its CA when the process registers itself (`api_service`); no key is
+ever stored. The trusted CA is read again each minute, because the API server may change its own.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ log = logging.getLogger(__name__)
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-#: seconds between two checks of the trusted CA and of the certificate's expiry …
+#: seconds between two checks of the trusted CA and of the certificate's age …
 PERIOD: Final = 60.0
 #: … after a failure …
 RETRY: Final = 2.0
 #: … and between two checks of the registration
 REGISTER_EVERY: Final = 600.0
-#: seconds for which an idle connection is kept; longer than the API server keeps its own, so that it closes first
+#: seconds that an idle connection is kept; longer than the API server keeps its own, so that the API server closes first
 KEEP_ALIVE: Final = 120.0
 _USER: Final = web.RequestKey("user", User)
 
@@ -60,7 +60,7 @@ class Options:
 
 
 class AggregatedApi:
-    """Binds its port at once, so that a port in use is reported at the start; listens from `run()` on."""
+    """Binds its port at once, so that a conflict is reported at the start; listens from `run()` on."""
 
     def __init__(self, client: ApiClient, visibility: Visibility, options: Options, namespace: str) -> None:
         """Raises OSError if the address is in use."""
@@ -83,7 +83,7 @@ class AggregatedApi:
     # --- life ---------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve, registered, until cancelled. A failure is logged once and retried: admission continues without this API."""
+        """Register and serve until cancelled. Errors are logged once and retried: admission goes on without this API."""
         while True:
             try:
                 await self._upkeep()
@@ -119,7 +119,7 @@ class AggregatedApi:
             log.info("%s is served at %s:%d", discovery.GROUP, self._options.host, self.port)
 
     async def _listen(self, trust: Trust, held: Certificates) -> None:
-        """Listen with a new certificate: open connections keep theirs."""
+        """Listen again with a new context: open connections keep the one they were opened with."""
         context = _context(trust, held)
         if self._runner is None:
             self._runner = runner_of(self.app(), keepalive_timeout=KEEP_ALIVE)
@@ -140,7 +140,7 @@ class AggregatedApi:
             log.warning("%s is not served: %s", discovery.GROUP, trouble)
         self._trouble = trouble
 
-    # --- what is asked ------------------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------------------
 
     def app(self) -> web.Application:
         app = web.Application(middlewares=[_status, self._authenticate])
@@ -159,7 +159,7 @@ class AggregatedApi:
             for plural in discovery.RESOURCES:
                 app.router.add_get(discovery.path(version, plural), self._pending(version, plural))
         for path, document in documents.items():
-            app.router.add_get(path, _reported(document))
+            app.router.add_get(path, _document(document))
         return app
 
     @web.middleware
@@ -193,7 +193,7 @@ class AggregatedApi:
         return answer
 
 
-def _reported(document: Json) -> Handler:
+def _document(document: Json) -> Handler:
     body = orjson.dumps(document)
 
     async def answer(_: web.Request) -> web.Response:
@@ -214,17 +214,17 @@ _REASONS: Final = {
 
 @web.middleware
 async def _status(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every failure is a Status, as from an API server."""
+    """Turn every failure into a Status object, as an API server does."""
     try:
         return await handler(request)
     except web.HTTPException as error:
         return _failure(error.status, error.text or error.reason)
     except ApiError as error:
-        log.warning("%s: who may see it could not be asked: %s", request.path, error)
-        return _failure(500, "the API server did not say whether this is allowed")
+        log.warning("%s: the access review failed: %s", request.path, error)
+        return _failure(500, "the API server did not answer the access review")
     except Exception:
         log.exception("%s failed", request.path)
-        return _failure(500, "internal error; the operator's log says more")
+        return _failure(500, "internal error; see the operator's log")
 
 
 def _failure(code: int, message: str) -> web.Response:
@@ -233,9 +233,7 @@ def _failure(code: int, message: str) -> web.Response:
 
 
 def _context(trust: Trust, held: Certificates) -> ssl.SSLContext:
-    """The TLS context: a client certificate is requested, and verified if presented; a client without one gets a 401 in
-    words.
-    """
+    """A client certificate is requested and, if sent, verified; without one the client gets a plain error message."""
     live = LiveContext()
     live.load(held.serving)
     live.context.verify_mode = ssl.CERT_OPTIONAL

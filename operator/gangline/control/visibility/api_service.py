@@ -1,8 +1,8 @@
 """Registers the leader with the API server's aggregator: a Service that leads to it, and an APIService for each version.
 
-Only the leader knows the queue, so the Service selects no pods: each new leader points it at itself. The address of a pod or
-machine goes into Endpoints (for older API servers) and an EndpointSlice (for newer ones); a name, or an address that only the
-API server's own machine reaches, makes the Service an alias (ExternalName).
+Only the leader knows the queue, so the Service selects no pods: a new leader points it to itself. The address of a pod or machine
+goes into Endpoints (older API servers read them) and an EndpointSlice (newer ones do). For a host name, or an address that is
+reachable only on the API server's own machine, the Service is an alias (ExternalName).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", ki
 
 SERVICE: Final = "gangline-visibility"
 FIELD_MANAGER: Final = "gangline-operator"
-#: as Kueue's: behind the groups of the objects themselves
+#: as Kueue's: after the groups of the objects themselves
 PRIORITY: Final = 100
 HTTPS: Final = 443
-#: seconds for each request that withdraws the registration
+#: seconds for each request that withdraws the registration at shutdown
 PATIENCE: Final = 3.0
 _LABELS: Final = {"app.kubernetes.io/part-of": "gangline"}
 
@@ -45,7 +45,7 @@ class Address:
 
     @property
     def routable(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-        """The IP address, if endpoints may have it."""
+        """The IP address, if Endpoints accept it."""
         try:
             found = ipaddress.ip_address(self.host)
         except ValueError:
@@ -54,7 +54,7 @@ class Address:
 
     @property
     def alias(self) -> str:
-        """The name for it otherwise."""
+        """The name for an ExternalName Service otherwise."""
         try:
             return "localhost" if ipaddress.ip_address(self.host).is_loopback else self.host
         except ValueError:
@@ -63,7 +63,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """Registers `group` in its `versions` at a Service of the namespace."""
+    """Registers `group` in its `versions` with a Service of the namespace."""
 
     client: ApiClient
     group: str
@@ -72,7 +72,7 @@ class Registration:
     service: str = SERVICE
 
     async def ensure(self, address: Address, bundle: bytes) -> None:
-        """Create or correct all objects; correct ones are not written. Raises ApiError."""
+        """Make all objects as they should be, whoever wrote them before; unchanged objects are not written. Raises ApiError."""
         for resource, body in self.objects(address, bundle):
             meta = body["metadata"]
             await self.client.patch(
@@ -86,9 +86,9 @@ class Registration:
             )
 
     async def withdraw(self, bundle: bytes) -> None:
-        """Withdraw the registration of this process: an API without a server blocks the deletion of every namespace.
+        """Delete the APIServices of this process: an APIService without a server blocks the deletion of every namespace.
 
-        `bundle` distinguishes our registration from that of a newer leader. A failure is logged.
+        `bundle` distinguishes them from those that another leader has registered since. Failure is logged.
         """
         await asyncio.gather(*(self._withdraw(f"{version}.{self.group}", bundle) for version in self.versions))
 
@@ -99,7 +99,7 @@ class Registration:
                 read = found["metadata"]["resourceVersion"]
                 await self.client.delete(API_SERVICES, None, name, resource_version=read, within=PATIENCE)
         except ApiError as error:
-            log.info("APIService %s was not taken back: %s", name, error)
+            log.info("APIService %s was not withdrawn: %s", name, error)
 
     def objects(self, address: Address, bundle: bytes) -> list[tuple[Resource, Json]]:
         """The objects to write, in this order."""

@@ -1,4 +1,4 @@
-"""Discovery: the group, versions and resources that are served here, for API servers and clients. Pure."""
+"""Discovery documents for API servers and clients: the group, versions and resources that are served here. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _group() -> Json:
 
 
 def resource_list(version: str) -> Json:
-    """`/apis/GROUP/VERSION`. The queues themselves belong to another group: here they have no verbs, only a subresource."""
+    """`/apis/GROUP/VERSION`. The queues belong to another group: here they have no verbs, only a subresource."""
     resources: list[Json] = []
     for plural, (kind, namespaced) in RESOURCES.items():
         resources += [
@@ -59,7 +59,7 @@ def resource_list(version: str) -> Json:
 
 
 def path(version: str, plural: str, *, queue: str = "{name}", namespace: str = "{namespace}") -> str:
-    """The path of a queue's pending workloads."""
+    """The URL path of a queue's pending workloads."""
     _, namespaced = RESOURCES[plural]
     scope = f"/namespaces/{namespace}" if namespaced else ""
     return f"/apis/{GROUP}/{version}{scope}/{plural}/{queue}/{SUBRESOURCE}"
@@ -96,7 +96,7 @@ def _operation(version: str, plural: str, parameter: Any) -> Json:
     return {
         "get": {
             "operationId": f"read{version.capitalize()}{kind}PendingWorkloads",
-            "description": f"Who waits in a {kind}, in its order.",
+            "description": f"Pending workloads of a {kind}, in queue order.",
             "parameters": parameters,
             "responses": {"200": {"description": "OK"}},
             "x-kubernetes-action": "get",

@@ -1,8 +1,8 @@
-"""The user behind a request that the API server's aggregator passes on: the request-header protocol of extension API servers.
+"""The user of a request forwarded by the API server's aggregator: the request-header protocol of extension API servers.
 
-The API server has authenticated the user, and names it in headers. These count only on a connection whose client certificate is
-signed by the CA, and carries a name, from ConfigMap `kube-system/extension-apiserver-authentication`; any other client could
-write such headers, too.
+The API server has authenticated the user and names it in headers. The headers count only on a connection whose client certificate
+is signed by the CA, and carries a name, from the ConfigMap `kube-system/extension-apiserver-authentication`; any other client
+could send such headers, too.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _NO_AGGREGATOR: Final = "the API server has no aggregator: it runs without --req
 
 
 class FrontProxyError(Exception):
-    """The API server's ConfigMap does not say which CA to trust; the text names what is missing."""
+    """The API server does not publish whom to trust; the text says what is missing."""
 
 
 class UnauthenticatedError(Exception):
-    """The request has no user that the API server vouches for; the text says why."""
+    """The request names no user that the API server vouches for; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """The user, in the words of a SubjectAccessReview."""
+    """The user of a request, with the fields of a SubjectAccessReview."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """The content of the ConfigMap. Without `names`, any certificate of the CA is accepted."""
+    """The content of the ConfigMap. No `names`: any certificate of the CA is accepted."""
 
     authority: str  # PEM
     names: frozenset[str] = frozenset()
@@ -57,16 +57,18 @@ class Trust:
     extra_prefixes: tuple[str, ...] = field(default=("X-Remote-Extra-",))
 
     def user(self, certificate: Mapping[str, Any] | None, headers: Iterable[tuple[str, str]]) -> User:
-        """The user behind a connection with this (verified) client certificate. Raises UnauthenticatedError."""
+        """The user of a request on a connection with this (verified) client certificate. Raises UnauthenticatedError."""
         if not certificate:
-            raise UnauthenticatedError("ask through the API server: its aggregator shows a client certificate here")
+            raise UnauthenticatedError(
+                "send the request through the API server: its aggregator presents a client certificate"
+            )
         name = _common_name(certificate)
         if self.names and name not in self.names:
             raise UnauthenticatedError(f"the client certificate of {name!r} is not that of the aggregator")
         values = [(header.lower(), value) for header, value in headers]
         user = _all(values, self.user_headers)
         if not user:
-            raise UnauthenticatedError(f"no user is named by {' or '.join(self.user_headers)}")
+            raise UnauthenticatedError(f"the request names no user in {' or '.join(self.user_headers)}")
         uid = _all(values, self.uid_headers)
         return User(user[0], _all(values, self.group_headers), uid[0] if uid else "", self._extra(values))
 
@@ -80,7 +82,7 @@ class Trust:
 
 
 async def read(client: ApiClient) -> Trust:
-    """Read the ConfigMap. Raises FrontProxyError if its content is unusable, ApiError without an answer."""
+    """Read the ConfigMap. Raises FrontProxyError where its content is unusable, ApiError where the API server does not answer."""
     try:
         found = await client.get(kube.CONFIG_MAPS, NAMESPACE, CONFIG_MAP)
     except NotFound:
@@ -121,10 +123,10 @@ def _names(data: Mapping[str, str], name: str) -> tuple[str, ...]:
 
 
 def _all(headers: list[tuple[str, str]], names: tuple[str, ...]) -> tuple[str, ...]:
-    """The values of the headers of these names, in the order of the names; empty ones are left out."""
+    """The values of the headers with these names, in the order of the names; empty values are ignored."""
     return tuple(value for name in names for header, value in headers if header == name.lower() and value)
 
 
 def _common_name(certificate: Mapping[str, Any]) -> str:
-    """The common name, from the result of `ssl.SSLSocket.getpeercert`."""
+    """The common name in the result of `ssl.SSLSocket.getpeercert`."""
     return next((value for row in certificate.get("subject", ()) for key, value in row if key == "commonName"), "")

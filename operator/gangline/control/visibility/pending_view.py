@@ -1,4 +1,4 @@
-"""The operator's view of queues and forecasts: pending workloads as in Kueue's visibility API, forecasts, and stories."""
+"""The operator's HTTP answers: pending workloads as in Kueue's visibility API, forecasts, and the story of a workload."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from gangline.control.forecasting.forecasting import Forecasting
 
 
-#: items of one answer, by default and at most
+#: items of one answer, where the request gives no limit, and at most
 DEFAULT_LIMIT: Final = 1000
 MAX_LIMIT: Final = 100_000
-#: an order is cached for so many times as long as it took to compute, and at most for so many seconds
+#: a computed order is reused for this many times as long as it took, and at most for this many seconds
 SHARE: Final = 20.0
 LONGEST_GOOD: Final = 5.0
-#: number of workloads rendered before the event loop runs again
+#: how many pending workloads are processed before other tasks get their turn
 AT_ONCE: Final = 1000
 
 
 class PageError(ValueError):
-    """A page that cannot exist; the text names the parameter."""
+    """The request names an invalid page; the text names the parameter."""
 
 
 class NoQueueError(LookupError):
@@ -63,9 +63,7 @@ class Page:
 
 
 class Visibility:
-    """Answers from the mirror and the engine of one process. `cluster` identifies the cluster in answers that are not
-    Kueue's.
-    """
+    """Answers from the mirror and the engine of one process. In answers outside Kueue's API, `cluster` identifies the cluster."""
 
     def __init__(
         self,
@@ -76,7 +74,7 @@ class Visibility:
         self._controller = controller
         self._forecasting = forecasting
         self._clock = clock
-        #: ClusterQueue -> its pending workloads, and until when the order is cached
+        #: ClusterQueue -> its pending workloads, and until when that order is valid
         self._orders: dict[str, tuple[list[str], float]] = {}
 
     # --- forecasts, over plain HTTP -----------------------------------------------------------------------------------
@@ -87,26 +85,26 @@ class Visibility:
         app.router.add_get("/story/{namespace}/{name}", self._story)
 
     async def _forecasts(self, _: web.Request) -> web.Response:
-        """Every estimate of a whole runtime. A request has forecasts computed for a while, also where no policy needs them."""
+        """Every estimate of a whole runtime. The request has estimates made for a while, even where no policy needs them."""
         forecasting = self._forecasting
         if forecasting is None:
-            return self._told({"forecasts": None})
+            return self._answer({"forecasts": None})
         from gangline.control.forecasting.forecasting import as_json
 
         forecasting.ask()
         await forecasting.settled()
         offsets = forecasting.forecasts.forecaster.flavor_offsets
-        return self._told({"forecasts": as_json(forecasting.forecasts), "flavorOffsets": dict(offsets)})
+        return self._answer({"forecasts": as_json(forecasting.forecasts), "flavorOffsets": dict(offsets)})
 
     async def _accuracy(self, _: web.Request) -> web.Response:
-        """The accuracy of past forecasts and expected starts."""
+        """The accuracy of forecasts and expected starts."""
         forecasting = self._forecasting
         if forecasting is None:
-            return self._told({"message": "nothing is forecast here"}, 404)
-        return self._told(forecasting.accuracy())
+            return self._answer({"message": "this operator makes no forecasts"}, 404)
+        return self._answer(forecasting.accuracy())
 
     async def _story(self, request: web.Request) -> web.Response:
-        """The transitions of a Workload that this process recorded; times in milliseconds, null for just now."""
+        """What this process remembers of a Workload's history; times in milliseconds, null for just now."""
         key = f"{request.match_info['namespace']}/{request.match_info['name']}"
         entries = [
             {
@@ -118,15 +116,15 @@ class Visibility:
             }
             for entry in self._controller.engine.story(key)
         ]
-        return self._told({"story": entries})
+        return self._answer({"story": entries})
 
-    def _told(self, body: Json, status: int = 200) -> web.Response:
+    def _answer(self, body: Json, status: int = 200) -> web.Response:
         return as_response({"cluster": self._controller.mirror.cluster_id(), **body}, status)
 
-    # --- who waits ----------------------------------------------------------------------------------------------------
+    # --- pending workloads --------------------------------------------------------------------------------------------
 
     async def pending(self, queue: str, namespace: str, page: Page) -> list[Json]:
-        """The pending workloads of a ClusterQueue (no `namespace`) or a LocalQueue, in order. Raises NoQueueError."""
+        """The pending workloads of a ClusterQueue (no `namespace`) or a LocalQueue, in queue order. Raises NoQueueError."""
         mirror = self._controller.mirror
         if not namespace:
             if mirror.get(kube.CLUSTER_QUEUES, queue) is None:
@@ -138,7 +136,7 @@ class Visibility:
         return await self._listed(local["spec"].get("clusterQueue", ""), page, only=f"{namespace}/{queue}")
 
     async def _listed(self, cluster_queue: str, page: Page, *, only: str = "") -> list[Json]:
-        """The page of a ClusterQueue's pending workloads, or of those of one LocalQueue."""
+        """A page of the pending workloads of a ClusterQueue, or of those that came through one LocalQueue."""
         if self._forecasting is not None:
             self._forecasting.ask()
         places: Counter[str] = Counter()
@@ -167,9 +165,8 @@ class Visibility:
         return items
 
     def _order(self, cluster_queue: str) -> list[str]:
-        """The pending workloads of a ClusterQueue, in order. Sorting many of them takes time that decisions need as well: the
-        longer it took, the longer it is cached, so that frequent requests take at most a twentieth of the time.
-        """
+        """The pending workloads of a ClusterQueue, in queue order. Sorting many takes time from decisions: the longer it took,
+        the longer the result is reused, so that frequent requests take at most a twentieth of the time."""
         now = self._clock()
         order, good_until = self._orders.get(cluster_queue, ([], now))
         if now < good_until:
@@ -181,7 +178,7 @@ class Visibility:
         return order
 
     def _item(self, key: str) -> Json:
-        """One pending workload; `forecast` and `expectedStart` are Gangline's, the rest is Kueue's."""
+        """One pending workload; `forecast` and `expectedStart` are Gangline's, the other fields Kueue's."""
         meta = (self._controller.mirror.get(kube.WORKLOADS, key) or {"metadata": {}})["metadata"]
         fields = ("name", "namespace", "ownerReferences", "creationTimestamp")
         item: Json = {"metadata": {field: meta[field] for field in fields if field in meta}}

@@ -1,4 +1,4 @@
-"""The cluster's events, except those of pods, on their way into the mirror."""
+"""Feeds the cluster's events, except those of pods, into the mirror."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gangline.kube.resources import Resource
 
 
 class ClusterFeed(Part):
-    """Passes watch events to `Writes`, which knows which of them are new. A deleted object is not quarantined any more."""
+    """Passes watch events to `Writes`, which knows which of them are news. Deleted objects leave quarantine."""
 
     name = "cluster"
     kinds = tuple(watched_kinds.resources())

@@ -1,4 +1,4 @@
-"""Planned crashes: the process dies at a chosen write exactly as under `kill -9`. For tests of crash safety."""
+"""Crashes on cue: the process dies at a chosen write exactly as `kill -9` would kill it. For tests of crash safety."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KILLED = 137
 
 @dataclass(slots=True)
 class FaultHook:
-    """`moment` is "before" or "after" (the answer of) the `at`-th write that this process sends; "" = never."""
+    """`moment` is "before" or "after" (the answer to) the `at`-th write that this process sends; "" = never."""
 
     moment: str = ""
     at: int = 0
@@ -21,13 +21,13 @@ class FaultHook:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> FaultHook:
-        """Read e.g. GANGLINE_FAULT=before:7. Raises ValueError for anything else."""
+        """Parse e.g. GANGLINE_FAULT=before:7. Raises ValueError on anything else."""
         text = environment.get(VARIABLE, "")
         if not text:
             return cls()
         moment, _, number = text.partition(":")
         if moment not in ("before", "after") or not number.isdigit() or int(number) < 1:
-            raise ValueError(f"{VARIABLE}: before:N or after:N with N >= 1 is wanted, not {text!r}")
+            raise ValueError(f"{VARIABLE}: must be before:N or after:N with N >= 1, not {text!r}")
         return cls(moment, int(number))
 
     def before(self) -> int:
@@ -38,6 +38,6 @@ class FaultHook:
         return self.sent
 
     def after(self, number: int) -> None:
-        """The answer to write `number` has arrived, and nothing has processed it yet."""
+        """The answer to write `number` has arrived, and no code has seen it yet."""
         if self.moment == "after" and number == self.at:
             self.die(KILLED)

@@ -1,8 +1,8 @@
-"""Kubernetes Events (`kubectl describe`), by events.k8s.io/v1: few, deduplicated, never in the way of real writes.
+"""Events for users (`kubectl describe`), in events.k8s.io/v1: few, deduplicated, never delaying other writes.
 
-The same statement about the same object within `window` seconds becomes one Event with a count, updated at most every `refresh`
-seconds. Only `in_flight` events are handed to the writer at a time; beyond `backlog` more the oldest are dropped and counted,
-since under pressure the newest matter.
+Equal statements about one object within `window` seconds become one Event with a count, updated at most every `refresh` seconds.
+Only `in_flight` events are handed to the writer at a time; beyond `backlog` more, the oldest are dropped and counted: under
+pressure the newest matter.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WORD_LIMIT = 128
 
 
 class _Statement(NamedTuple):
-    """An object and a statement about it; repeating it within the window only increases the count."""
+    """An event's content and object; repeating it within the window only counts."""
 
     uid: str
     kind: str
@@ -43,14 +43,12 @@ class _Statement(NamedTuple):
 
 @dataclass(slots=True)
 class _Series:
-    """One statement: how often it was made, and how much of that the server knows. The Event is created when it is first
-    sent.
-    """
+    """One statement: how often it was made, and how much of that the server knows. The event is created when it is sent."""
 
     key: ObjectKey
     statement: _Statement
     action: str
-    #: of the object that it is about
+    #: of the object that the event is about
     api_version: str
     resource_version: str
     started: float
@@ -65,7 +63,7 @@ class _Series:
 
 
 class EventRecorder:
-    """`recorded`, `written`, `failed` and `dropped` count events since the start.
+    """Records events. `recorded`, `written`, `failed` and `dropped` count them since the start.
 
     `clock` is in monotonic seconds and the same as the writer's `not_before`.
     """
@@ -99,10 +97,10 @@ class EventRecorder:
         self._serial = 0
 
     def record(self, regarding: Mapping[str, Any], type: EventType, reason: str, note: str, action: str = "") -> None:
-        """Record a statement about an object (anything with apiVersion, kind and metadata). Never blocks, never raises.
+        """Record an event about an object (anything with apiVersion, kind and metadata). Never blocks, never raises.
 
-        `reason` and `action` are machine-readable words in UpperCamelCase (`action` defaults to the reason); `note` is for
-        people and is cut at 1,024 bytes.
+        `reason` and `action` are machine-readable words in UpperCamelCase (`action` defaults to the reason); `note` is for people
+        and is cut at 1,024 bytes.
         """
         self.recorded += 1
         now = self._clock()
@@ -121,12 +119,12 @@ class EventRecorder:
         if series is not None:
             series.count += 1
             series.last_seen = time.time()
-            self._say_again(series)
+            self._repeat(series)
             return
         self._serial += 1
         suffix = f".{time.time_ns():x}{self._serial:x}"
         name = f"{statement.name[: NAME_LIMIT - len(suffix)]}{suffix}"
-        namespace = statement.namespace or "default"  # the API's choice for Events of cluster-scoped objects
+        namespace = statement.namespace or "default"  # where the API expects events of cluster-scoped objects
         wall = time.time()
         series = self._series[statement] = _Series(
             ObjectKey(EVENTS, namespace, name),
@@ -173,9 +171,9 @@ class EventRecorder:
                 )
             )
 
-    def _say_again(self, series: _Series) -> None:
+    def _repeat(self, series: _Series) -> None:
         if series.queued or series.failed:
-            return  # its creation is still to come and will carry the count, or is impossible
+            return  # its creation is still queued and will carry the count, or cannot succeed
         if series.written == 0:
             self._enqueue(series)  # it was dropped under pressure
         else:
@@ -226,7 +224,7 @@ class EventRecorder:
         self._in_flight -= 1
         if error is None or isinstance(error, AlreadyExists):  # an earlier attempt succeeded, but its answer was lost
             self._stored(series)
-            if series.written != series.count:  # repeated while the write was in progress
+            if series.written != series.count:  # repeated while it was in flight
                 self._update(series)
         else:
             self._fail(series)
@@ -237,7 +235,7 @@ class EventRecorder:
         series.written = series.sent
 
     def _fail(self, series: _Series) -> None:
-        """The namespace or the permission is missing. The failure is only counted."""
+        """Count a failure: the namespace was deleted or the permission is missing. An event is not worth more effort."""
         self.failed += 1
         series.failed = True
 

@@ -1,4 +1,4 @@
-"""The waiting writes of one object: at most one is in progress, and a create precedes all others."""
+"""The writes of one object that wait for their turn: slots, of which the newest write counts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from gangline.control.writes.outgoing import Write
 
 
 @dataclass(slots=True)
-class Waiting:
-    """A waiting write: `rank` and `not_before` are the most urgent of all that it replaced."""
+class WaitingWrite:
+    """A waiting write: `rank` and `not_before` are the most urgent of all writes that it replaced."""
 
     write: Write
     slot: str
@@ -18,10 +18,10 @@ class Waiting:
     not_before: float
     retry_at: float = 0.0
     failures: int = 0
-    #: urgent, and ready to be sent: `Writer.urgent` counts these
+    #: urgent and ready to be sent: counted by `Writer.urgent`
     counted: bool = False
-    #: in no heap: its turn came while another write of its object was in progress
-    deferred: bool = False
+    #: in no heap: its turn came while another write of its object was in the way
+    parked: bool = False
 
     @property
     def due(self) -> float:
@@ -32,11 +32,11 @@ class Waiting:
 class Lane:
     """The writes of one object."""
 
-    waiting: dict[str, Waiting] = field(default_factory=dict[str, Waiting])
-    busy: Waiting | None = None
+    waiting: dict[str, WaitingWrite] = field(default_factory=dict[str, WaitingWrite])
+    busy: WaitingWrite | None = None
 
-    def blocked(self, item: Waiting) -> bool:
-        """Whether this write has to wait for another one of the same object."""
+    def blocked(self, item: WaitingWrite) -> bool:
+        """Whether this write must wait for another write of the same object."""
         if self.busy is not None:
             return True
         return item.write.verb != "create" and any(other.write.verb == "create" for other in self.waiting.values())

@@ -1,4 +1,4 @@
-"""The end of all writes."""
+"""The end of writing at shutdown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gangline.control.writes.writer import Writer
 
 
 class LastWrites(Part):
-    """A part that only closes: after that nothing is written any more."""
+    """A part that only closes: from then on nothing is written."""
 
     name = "writes"
 

@@ -1,4 +1,4 @@
-"""One write to the cluster: its content, its priority, and how it is sent."""
+"""One write to the cluster: what is sent, how urgent it is, and how it is sent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Render: TypeAlias = Callable[[], "Body | None"]
 
 
 class Priority(IntEnum):
-    """Priorities; a smaller number is sent first."""
+    """The priority of a write; smaller goes first."""
 
     ADMISSION = 0
     START_STOP = 1
@@ -28,10 +28,10 @@ class Priority(IntEnum):
 class Write:
     """One intended write. Not to be changed after `submit`.
 
-    `body`: JSON (bytes or a mapping), or a callable that renders it at the time of sending and returns None if there is nothing
-    to do (then no callback is called). "patch" and "status" send a `patch` of that kind, "status" to the status subresource.
-    For "delete" it holds keyword arguments of `ApiClient.delete` (propagation, uid, …) or nothing. `not_before` is a
-    `time.monotonic()` for throttling. `slot` names what a newer submit of this object replaces.
+    `body`: JSON (bytes or a mapping), or a callable that renders it at the time of sending and returns None where there is
+    nothing to write (then no callback is called). "patch" and "status" send a `patch` of that kind, "status" to the status
+    subresource. For "delete" it holds keyword arguments of `ApiClient.delete` (propagation, uid, …) or nothing. `not_before` is a
+    `time.monotonic()` for throttling. `slot` names what a newer submit for this object replaces.
     """
 
     key: ObjectKey
@@ -51,11 +51,11 @@ class Write:
         return f"{plural}/status" if self.verb.endswith("status") else plural
 
     def render(self) -> Body | None:
-        """The content to send now; None if there is nothing to do."""
+        """The body to send now; None where there is nothing to write."""
         return self.body() if callable(self.body) else self.body
 
     async def send(self, client: ApiClient, body: Any, *, within: float) -> Json:
-        """Send it with this body, for at most `within` seconds. Raises ApiError."""
+        """Send the write with this body, for at most `within` seconds. Raises ApiError."""
         resource, namespace, name = self.key
         match self.verb:
             case "create":

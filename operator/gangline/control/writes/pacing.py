@@ -1,27 +1,31 @@
-"""Pacing: the number of concurrent writes, adapted to the API server, and pauses when it asks for them.
+"""How hard to push an API server: an adaptive number of concurrent writes, with pauses when the server refuses.
 
 Additive increase, multiplicative decrease, as in TCP: every answer in good time lets the number grow a little, up to `most`;
-latency above `target`, a timeout or a refusal cut it. Refusals (429, 503, no connection) also pause all writes for a while,
-since they concern all alike. No clock, no I/O: times are passed in, in seconds.
+latency above `target`, a timeout or a refusal cuts it. Refusals (429, 503, no connection) also hold all writes for a while, since
+they concern all writes alike. No clock, no I/O: times are passed in, in seconds.
 
-Background writes (no job waits for them) get the spare capacity (`spare`). It follows from the *strain*: how many times slower
-than at its best the server answers. At its best they get a sixth of all concurrent writes; the higher the strain, the longer
-the pause after each of them, since on a busy server each one delays an admission.
+Writes of low priority, on which no start depends, get the spare capacity (`spare`). It follows from the *strain*: how many times
+slower than at its best the server answers. At its best they get a sixth of the writes in flight; the higher the strain, the
+longer the pause after each of them, because on a busy server each one delays an admission.
 """
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import TypeGuard
+
+from gangline.kube.errors import ApiError, TooManyRequests, Unavailable
+from gangline.kube.resources import Json
 
 SMOOTHING = 0.1
 FIRST_HOLD = 0.1
 LONGEST_HOLD = 5.0
-#: the share of concurrent writes that background writes may use, as a divisor
+#: the share of the writes in flight that low priorities may take, as a divisor
 SPARE = 6
 #: … and the longest pause between two of them: a trickle remains, however high the strain is
 LONGEST_PAUSE = 0.25
-#: strain below this is noise: answers differ by that much anyway
+#: a server counts as strained above this strain: below it, latencies vary that much anyway
 STRAINED = 2.0
 #: the best latency is forgotten after at most twice this: a server may become slower for good
 MEMORY = 300.0
@@ -29,17 +33,17 @@ MEMORY = 300.0
 
 @dataclass(slots=True)
 class Pace:
-    """The pace at which the API server takes writes."""
+    """The pace at which the API server accepts writes."""
 
     most: int = 24
     least: int = 1
-    #: acceptable seconds per write; above it, more concurrency only makes the server's queue longer
+    #: acceptable seconds per write; above this, pushing harder only lengthens the server's queue
     target: float = 0.5
-    #: how many writes may be in progress (a float, as it grows by fractions)
+    #: how many writes may be in flight (a float, as it grows by fractions)
     limit: float = 0.0
     #: exponentially weighted mean of seconds per write
     latency: float = 0.0
-    #: the best recent `latency`, 0 = not known
+    #: the lowest recent `latency`, 0 = unknown
     best: float = 0.0
     held_until: float = 0.0
     _least: float = 0.0
@@ -51,16 +55,16 @@ class Pace:
 
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.most:
-            raise ValueError(f"pace: 1 <= least <= most is wanted, not least={self.least}, most={self.most}")
+            raise ValueError(f"pace: 1 <= least <= most must hold, not least={self.least}, most={self.most}")
         self.limit = self.limit or max(float(self.least), self.most / 2)
 
     def allowance(self, now: float) -> int:
-        """The number of writes that may be in progress now."""
+        """How many writes may be in flight now."""
         return 0 if now < self.held_until else int(self.limit)
 
     @property
     def rate(self) -> float:
-        """The approximate number of writes per second; a guess until the first was answered."""
+        """About how many writes a second succeed; a guess until the first answer."""
         return self.limit / (self.latency or self.target / 10)
 
     @property
@@ -73,19 +77,28 @@ class Pace:
         return self.strain > STRAINED
 
     def spare(self, now: float) -> int:
-        """The number of background writes that may be in progress now."""
+        """How many writes of low priority may be in flight now."""
         if now < self._spared_until:
             return 0
         return 1 if self.strained else max(1, self.allowance(now) // SPARE)
 
     def spared(self, now: float) -> float:
-        """A background write has finished. Returns when the next one may be sent."""
+        """A write of low priority was answered; returns when the next may be sent."""
         if self.strained:
             self._spared_until = now + min(LONGEST_PAUSE, self.latency * self.strain)
         return self._spared_until
 
+    def adapt(self, now: float, seconds: float, outcome: Json | ApiError) -> None:
+        """Adapt to the outcome of a write that took `seconds`."""
+        if isinstance(outcome, Unavailable) and outcome.timeout:
+            self.timed_out(now)
+        elif refuses(outcome):
+            self.refused(now, outcome.retry_after)
+        else:
+            self.answered(now, seconds)
+
     def answered(self, now: float, seconds: float) -> None:
-        """The server processed a write (with whatever result)."""
+        """The server processed a write, with whatever result."""
         self.latency += (seconds - self.latency) * (SMOOTHING if self.latency else 1.0)
         self._remember_best(now)
         self._refusals = 0
@@ -95,7 +108,7 @@ class Pace:
             self.limit = min(float(self.most), self.limit + 1 / self.limit)
 
     def _remember_best(self, now: float) -> None:
-        """The least latency of the last one to two periods of `MEMORY`."""
+        """Track the lowest latency of the last one to two periods of `MEMORY`."""
         age = now - self._since
         if age >= MEMORY:
             self._least_before = self._least if age < 2 * MEMORY else self.latency
@@ -104,12 +117,12 @@ class Pace:
         self.best = min(self._least_before, self._least)
 
     def timed_out(self, now: float) -> None:
-        """One write got no answer in time. Its object may be the cause, so the others continue, at a lower rate."""
+        """One write got no answer in time. Its object may be the cause, so the other writes go on, only more slowly."""
         self._cut(now, 0.7)
 
     def refused(self, now: float, retry_after: float | None = None) -> None:
-        """The server accepts no writes now: pause all of them for at least `retry_after` seconds."""
-        if now >= self.held_until:  # further refusals of the same burst do not count
+        """The server accepts no writes now: hold all, at least `retry_after` seconds."""
+        if now >= self.held_until:  # the rest of the same burst does not count again
             hold = min(LONGEST_HOLD, FIRST_HOLD * 2 ** min(self._refusals, 20)) * random.uniform(0.5, 1.0)
             self._refusals += 1
             self._cut_at = float("-inf")
@@ -122,3 +135,10 @@ class Pace:
         if now - self._cut_at >= self.latency:  # once per round trip: the effect of the last cut must show first
             self._cut_at = now
             self.limit = max(float(self.least), self.limit * factor)
+
+
+def refuses(outcome: Json | ApiError) -> TypeGuard[ApiError]:
+    """Whether the server accepts no writes at all now."""
+    if isinstance(outcome, Unavailable):
+        return outcome.status in (0, 503) and not outcome.timeout
+    return isinstance(outcome, TooManyRequests)

@@ -1,4 +1,5 @@
-"""Keeps the statuses of ClusterQueues and LocalQueues up to date, and removes finalizers of unused configuration objects."""
+"""Writes the statuses of ClusterQueues, LocalQueues and QueuePolicies, and releases unused configuration objects under
+deletion."""
 
 from __future__ import annotations
 
@@ -22,29 +23,29 @@ log = logging.getLogger(__name__)
 
 #: One write per object in this time, in seconds …
 PERIOD = 1.0
-#: … or in this time while more urgent writes are queued: the API server is the bottleneck, and counts start no workload
-#: earlier.
+#: … or in this time while more urgent writes queue up: the API server is the bottleneck, and no start depends on a status.
 BUSY_PERIOD = 5.0
-#: That is so when this many wait.
+#: The writer counts as busy when this many writes wait.
 BUSY = 50
-#: Delay of the head delays in a policy's status, in seconds.
+#: How far the head delays in a policy's status may lag behind, in seconds.
 DELAYS_PERIOD = 60.0
 
 
 class HeadDelays:
-    """The time for which backfill delayed heads, by QueuePolicy: the status when this process began, plus the time since."""
+    """How long backfill delayed heads, by QueuePolicy: the delay in its status when this process started, plus what came
+    since."""
 
     def __init__(self) -> None:
-        self._seen: Mapping[str, Mapping[str, float]] = {}  # ClusterQueue -> cause -> seconds since this process began
-        self._since: dict[str, float] = {}  # QueuePolicy -> seconds since this process began
-        self._before: dict[str, float] = {}  # uid of a QueuePolicy -> seconds before that
+        self._seen: Mapping[str, Mapping[str, float]] = {}  # ClusterQueue -> cause -> seconds since the process started
+        self._since: dict[str, float] = {}  # QueuePolicy -> seconds since the process started
+        self._before: dict[str, float] = {}  # uid of a QueuePolicy -> seconds before the process started
 
     def see(
         self, seconds: Mapping[str, Mapping[str, float]], matched: Callable[[], Mapping[str, Iterable[str]]]
     ) -> bool:
-        """The engine's totals now; new time counts for the policy that is in force now. True if there is any.
+        """Add the increase of the engine's totals to the policy in force now. Returns True if there was an increase.
 
-        Matching queues with policies is expensive: `matched` does it, and is only called then.
+        Matching queues with policies is expensive: `matched` does it, and is called only after an increase.
         """
         if seconds == self._seen:
             return False
@@ -55,15 +56,16 @@ class HeadDelays:
         return True
 
     def of(self, policy: Json) -> float:
-        """The total in seconds."""
+        """The delay of a policy's queues, in seconds."""
         uid, since = policy["metadata"].get("uid", ""), self._since.get(key_of(policy), 0.0)
         if uid not in self._before:
-            self._before[uid] = _recorded(policy) - since  # the earlier total belongs to a deleted policy of that name
+            # an earlier increase belongs to a deleted policy of the same name
+            self._before[uid] = _recorded(policy) - since
         return self._before[uid] + since
 
 
 def _recorded(policy: Json) -> float:
-    """The total that the status already has."""
+    """The delay in the policy's status."""
     try:
         return quantity.parse_number((policy.get("status") or {}).get("headDelaySeconds") or 0)
     except quantity.QuantityError:
@@ -98,7 +100,7 @@ class QueueWrites(Part):
         self._written: dict[tuple[Resource, str], float] = {}
         self._head_delays = HeadDelays()
         self._delays_due = 0.0
-        #: queues with a write that already waits: its content is computed when it is sent
+        #: objects whose next status write is queued already: it is rendered when it is sent
         self._queued: set[tuple[Resource, str]] = set()
         self._changed_policies = mirror.changes.policies.subscribe(worth=self._is_queue_or_policy)
         self._policies_due = False
@@ -117,12 +119,12 @@ class QueueWrites(Part):
             self._send(kube.CLUSTER_QUEUES, name)
         for key in sorted(self._engine.drain_changed_local_queues()):
             self._send(kube.LOCAL_QUEUES, key)
-        self._look_at_head_delays()
+        self._update_head_delays()
         if self._changed_policies.take() or self._policies_due:
             self._policies_due = False
             self._send_policies()
-        for resource, key in self._mirror.take_ending():
-            self._let_go(resource, key)
+        for resource, key in self._mirror.take_deleting():
+            self._release_deleted(resource, key)
 
     def _send(self, resource: Resource, key: str) -> None:
         if (resource, key) in self._queued:
@@ -159,8 +161,8 @@ class QueueWrites(Part):
             )
         )
 
-    def _look_at_head_delays(self) -> None:
-        """Mark the policies' statuses for a write, once a minute while delays grow."""
+    def _update_head_delays(self) -> None:
+        """Update the head delays in the policies' statuses, at most once a minute while they grow."""
         if time.monotonic() < self._delays_due:
             return
         if self._head_delays.see(self._engine.head_delay_seconds(), self._matched):
@@ -199,8 +201,8 @@ class QueueWrites(Part):
             self._engine.local_queue_status(key), old, now=now, generation=generation
         )
 
-    def _let_go(self, resource: Resource, key: str) -> None:
-        """Remove the finalizer of a ClusterQueue or ResourceFlavor that is being deleted, once it is not used any more."""
+    def _release_deleted(self, resource: Resource, key: str) -> None:
+        """Remove the finalizer of a deleted ClusterQueue or ResourceFlavor once it is not in use."""
         raw = self._mirror.get(resource, key)
         if raw is None or not deleting(raw) or self._in_use(resource, key):
             return

@@ -1,16 +1,16 @@
-"""The writer: one write at a time per object, only the newest state, urgent writes first.
+"""Sends all writes to the cluster: one at a time per object, only the newest state, the most urgent first.
 
-- *Per object*: at most one write is in progress. Writes wait in slots (by default one per verb); a newer submit replaces the
-  one that waits in its slot and keeps its turn. The replaced one is forgotten: its callbacks are not called. A waiting create
-  precedes everything else of its object; otherwise priority decides, then age.
+- *Per object*: at most one write is in flight. Writes wait in slots (by default one per verb); a newer submit replaces the write
+  that waits in its slot and keeps the older one's turn. The replaced write is dropped: its callbacks are not called. A waiting
+  create goes before all other writes of its object; otherwise priority decides, then age.
 - *Across objects*: by priority, then age, as many at once as the pace allows (`pacing.Pace`); the low priorities get at most a
   sixth of that, and next to nothing while the server is strained.
-- *Failures*: a temporary failure is retried for ever with backoff (no answer, 5xx, 429, 401), rendered anew each time, so a
-  write must be safe to repeat: a create whose answer was lost returns AlreadyExists, a fenced patch Conflict. Every other
-  failure goes to `on_error` at once and is not retried.
-- *Leadership*: nothing is sent while `gate()` is false, and nothing at all after `abort()`.
+- *Failures*: a write with a transient failure (no answer, 5xx, 429, 401) is repeated forever with backoff, rendered again each
+  time. So a write must be safe to repeat: a create whose answer was lost comes back as AlreadyExists, a fenced patch as Conflict.
+  Any other failure goes to `on_error` at once and is not repeated.
+- *Leadership*: nothing is sent while `gate()` is false, and nothing ever after `abort()`.
 
-Rendering compares: a body that is a callable is called when its turn has come and returns None if there is nothing to do.
+A body that is a callable is rendered when its turn has come, and returns None where there is nothing to write.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Self, TypeGuard, cast
+from typing import Any, Self, cast
 
 from gangline.control.writes.crash_points import FaultHook
-from gangline.control.writes.lanes import Lane, Waiting
+from gangline.control.writes.lanes import Lane, WaitingWrite
 from gangline.control.writes.outgoing import Priority, Write
-from gangline.control.writes.pacing import Pace
-from gangline.kube.client import ApiClient, ApiError, Body, Invalid, Json, ObjectKey, TooManyRequests, Unavailable
+from gangline.control.writes.pacing import Pace, refuses
+from gangline.kube.client import ApiClient, ApiError, Body, Invalid, Json, ObjectKey
 
 logger = logging.getLogger(__name__)
 
@@ -37,18 +37,18 @@ FIRST_RETRY = 0.2
 LONGEST_RETRY = 30.0
 GATE_PERIOD = 0.2
 
-#: Priorities from here on are background writes: they only get the spare capacity of the API server.
+#: From this priority on, no start depends on a write: these writes get the API server's spare capacity.
 _LOW = int(Priority.STATUS)
-#: Among these, every such turn goes to the oldest one, whatever its priority: on a server that is strained for hours, queue
-#: statuses alone would keep reasons and events waiting for ever.
+#: Of the low priorities, every so many-th turn goes to the oldest write, whatever its priority: on a server that is strained for
+#: hours, queue statuses alone would block pending reasons and events forever.
 _TURNS = 4
 
 
 class Writer:
     """Submit from the event loop's thread; callbacks run there too, after the object is free for the next write.
 
-    `counts` counts by (verb, plural[/status], outcome); the outcome is done, skipped, replaced, retried or the error's name.
-    `timeout` is seconds per request.
+    `counts` counts by (verb, plural[/status], outcome); the outcome is done, skipped, replaced, retried, aborted or the error's
+    name. `timeout` is seconds per request.
     """
 
     def __init__(
@@ -68,9 +68,10 @@ class Writer:
         self._gate = gate
         self._fault = fault or FaultHook.from_environment()
         self._lanes: dict[ObjectKey, Lane] = {}
-        self._ready: list[tuple[int, int, int, Waiting]] = []  # rank, age, ticket
-        self._timed: list[tuple[float, int, Waiting]] = []  # due, ticket
-        self._low_by_age: list[tuple[int, int, Waiting]] = []  # age, ticket: writes of `_ready` with a low priority
+        self._ready: list[tuple[int, int, int, WaitingWrite]] = []  # rank, age, ticket
+        self._timed: list[tuple[float, int, WaitingWrite]] = []  # due, ticket
+        #: age, ticket: the writes in `_ready` with a low priority
+        self._low_by_age: list[tuple[int, int, WaitingWrite]] = []
         self._low_turns = 0
         self._tickets = itertools.count()  # unique, so that comparison never reaches the item
         self._tasks: set[asyncio.Task[None]] = set()
@@ -80,7 +81,7 @@ class Writer:
         self._closed = False
         self._pump_due = False
         self._timer: asyncio.TimerHandle | None = None
-        self._alarm = 0.0  # the time for which the timer is set
+        self._alarm = 0.0  # the time to which the timer is set
         self._progress = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -90,10 +91,10 @@ class Writer:
         self.abort()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # --- what callers see ---------------------------------------------------------------------------------------------
+    # --- interface ----------------------------------------------------------------------------------------------------
 
     def submit(self, write: Write) -> None:
-        """Send it as soon as its turn comes. After `abort()` it is dropped."""
+        """Queue a write, to be sent when its turn comes. After `abort()` it is dropped."""
         if self._closed:
             self._count(write, "aborted")
             return
@@ -102,7 +103,7 @@ class Writer:
         item = lane.waiting.get(slot)
         if item is None:
             self._age += 1
-            item = Waiting(write, slot, self._age, int(write.priority), write.not_before)
+            item = WaitingWrite(write, slot, self._age, int(write.priority), write.not_before)
             lane.waiting[slot] = item
             self._enqueue(item)
             return
@@ -115,11 +116,11 @@ class Writer:
             self._enqueue(item)
 
     def pending(self, key: ObjectKey) -> bool:
-        """Whether a write of this object is waiting or in progress."""
+        """Whether a write of this object is waiting or in flight."""
         return key in self._lanes
 
     def discard(self, key: ObjectKey, slot: str | None = None) -> None:
-        """Drop the waiting writes of this object (in one slot, or all); a write in progress cannot be recalled."""
+        """Drop the waiting writes of this object (in one slot, or all); a write in flight can't be recalled."""
         lane = self._lanes.get(key)
         if lane is None:
             return
@@ -130,7 +131,7 @@ class Writer:
         self._free(key, lane)
 
     def abort(self) -> None:
-        """Leadership is lost: nothing more is sent. Requests in progress are cut; no callback is called any more."""
+        """Leadership is lost: send nothing more. Requests in flight are cut; no callback is called any more."""
         self._closed = True
         for task in self._tasks:
             task.cancel()
@@ -144,9 +145,9 @@ class Writer:
         self._progress.set()
 
     async def drain(self, seconds: float, *, least: Priority = Priority.EVENT) -> bool:
-        """Wait until all writes of this priority and above that may be sent now have been sent (not throttled ones).
+        """Wait until all writes of this priority and above have left, except those that callers throttled.
 
-        False after the time limit.
+        Returns False if time ran out.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -163,16 +164,16 @@ class Writer:
 
     @property
     def urgent(self) -> int:
-        """The number of urgent writes in progress or ready to be sent.
+        """Writes of high priority, in flight or ready to be sent.
 
-        Failed writes do not count until their next attempt is due, nor do those that wait for another write of their object: a
-        problem with one object must not delay others.
+        Failed writes don't count until their next attempt is due, nor do writes that wait for another write of their object: a
+        problem with one object must not hold up others.
         """
         return self._urgent + len(self._tasks) - self._low_in_flight
 
     @property
     def queued(self) -> int:
-        """The number of waiting writes, throttled ones included."""
+        """Waiting writes, including throttled ones."""
         return sum(len(lane.waiting) for lane in self._lanes.values())
 
     @property
@@ -181,8 +182,8 @@ class Writer:
         return len(self._ready)
 
     def _drained(self, least: Priority) -> bool:
-        under_way = len(self._tasks) - (self._low_in_flight if least < _LOW else 0)
-        if under_way or self._pump_due:
+        in_flight = len(self._tasks) - (self._low_in_flight if least < _LOW else 0)
+        if in_flight or self._pump_due:
             return False
         now = time.monotonic()
         return not any(
@@ -191,16 +192,16 @@ class Writer:
             for item in lane.waiting.values()
         )
 
-    def _count_urgent(self, item: Waiting, *, ready: bool) -> None:
+    def _count_urgent(self, item: WaitingWrite, *, ready: bool) -> None:
         counts = ready and item.rank < _LOW
         self._urgent += counts - item.counted
         item.counted = counts
 
-    # --- whose turn it is ---------------------------------------------------------------------------------------------
+    # --- scheduling ---------------------------------------------------------------------------------------------------
 
-    def _enqueue(self, item: Waiting) -> None:
-        """Put it into its heap. Entries that have become stale there are skipped when they come up."""
-        item.deferred = False
+    def _enqueue(self, item: WaitingWrite) -> None:
+        """Put the item into the heap it belongs to. Entries that have become stale there are skipped when they come up."""
+        item.parked = False
         if item.due > time.monotonic():
             heapq.heappush(self._timed, (item.due, next(self._tickets), item))
             self._count_urgent(item, ready=False)
@@ -208,7 +209,7 @@ class Writer:
             self._make_ready(item)
         self._pump_soon()
 
-    def _make_ready(self, item: Waiting) -> None:
+    def _make_ready(self, item: WaitingWrite) -> None:
         heapq.heappush(self._ready, (item.rank, item.age, next(self._tickets), item))
         self._count_urgent(item, ready=True)
         if item.rank >= _LOW:
@@ -245,13 +246,13 @@ class Writer:
         self._set_alarm(now, gate_open)
         self._progress.set()
 
-    def _lane_of(self, item: Waiting) -> Lane | None:
-        """The lane in which it waits; None for a stale heap entry: sent, replaced or discarded."""
+    def _lane_of(self, item: WaitingWrite) -> Lane | None:
+        """The lane where the item waits; None if it was sent, replaced or discarded, and only a heap still has an entry."""
         lane = self._lanes.get(item.write.key)
         return lane if lane is not None and lane.waiting.get(item.slot) is item else None
 
     def _starts_oldest(self, now: float) -> bool:
-        """When it is its turn, start the oldest write of low priority. Its entry in `_ready` becomes stale."""
+        """Where its turn has come, start the oldest write of low priority. Its entry in `_ready` becomes stale."""
         self._low_turns += 1
         if self._low_turns % _TURNS:
             return False
@@ -285,10 +286,10 @@ class Writer:
         self._timer = None
         self._pump()
 
-    def _start(self, lane: Lane, item: Waiting) -> None:
+    def _start(self, lane: Lane, item: WaitingWrite) -> None:
         self._count_urgent(item, ready=False)
         if lane.blocked(item):
-            item.deferred = True  # the end of the other write puts it back
+            item.parked = True  # put back when the other write ends
             return
         del lane.waiting[item.slot]
         lane.busy = item
@@ -307,7 +308,7 @@ class Writer:
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
-    async def _perform(self, lane: Lane, item: Waiting, body: Body | None) -> None:
+    async def _perform(self, lane: Lane, item: WaitingWrite, body: Body | None) -> None:
         outcome: Json | ApiError
         number = self._fault.before()
         started = time.monotonic()
@@ -315,7 +316,7 @@ class Writer:
             outcome = await item.write.send(self._client, body, within=self._timeout)
         except ApiError as error:
             outcome = error
-        except Exception as error:  # a write that cannot even be sent must not block its lane
+        except Exception as error:  # a write that cannot be sent must not block its lane
             logger.exception("%s %s cannot be sent", item.write.verb, item.write.key)
             outcome = Invalid(0, "BadWrite", f"{type(error).__name__}: {error}")
         finally:
@@ -324,11 +325,12 @@ class Writer:
         self._fault.after(number)
         if self._closed:
             return
-        self._adapt(outcome, started)
+        now = time.monotonic()
+        self.pace.adapt(now, now - started, outcome)
         self._finish(lane, item, outcome)
 
-    def _make_room(self, item: Waiting) -> None:
-        """One write has finished; after a background one there may be a pause."""
+    def _make_room(self, item: WaitingWrite) -> None:
+        """A write is no longer in flight; after one of low priority there may be a pause."""
         if item.rank < _LOW:
             return
         self._low_in_flight -= 1
@@ -337,17 +339,8 @@ class Writer:
         if pause > 0 and not self._closed:
             asyncio.get_running_loop().call_later(pause, self._pump_soon)
 
-    def _adapt(self, outcome: Json | ApiError, started: float) -> None:
-        now = time.monotonic()
-        if isinstance(outcome, Unavailable) and outcome.timeout:
-            self.pace.timed_out(now)
-        elif _refuses(outcome):
-            self.pace.refused(now, outcome.retry_after)
-        else:
-            self.pace.answered(now, now - started)
-
-    def _finish(self, lane: Lane, item: Waiting, outcome: Json | ApiError | None) -> None:
-        """Free the object, queue the write again for a retry, and report the result to its owner."""
+    def _finish(self, lane: Lane, item: WaitingWrite, outcome: Json | ApiError | None) -> None:
+        """Free the object, queue the write again where it should be repeated, and call its owner's callback."""
         lane.busy = None
         write = item.write
         if isinstance(outcome, ApiError) and outcome.retryable:
@@ -358,20 +351,20 @@ class Writer:
         self._free(write.key, lane)
         if isinstance(outcome, ApiError):
             self._count(write, type(outcome).__name__)
-            self._tell(write, write.on_error, outcome)
+            self._call(write, write.on_error, outcome)
         elif outcome is not None:
             self._count(write, "done")
-            self._tell(write, write.on_done, outcome)
+            self._call(write, write.on_done, outcome)
         else:
             self._count(write, "skipped")
 
-    def _repeat(self, lane: Lane, item: Waiting, error: ApiError) -> None:
-        """Put it back into its slot, or pass its backoff on to the newer write that waits there."""
+    def _repeat(self, lane: Lane, item: WaitingWrite, error: ApiError) -> None:
+        """Put the item back into its slot, or give its backoff to the newer write that waits there already."""
         now = time.monotonic()
         successor = lane.waiting.setdefault(item.slot, item)
         successor.failures = item.failures + 1
         successor.age = min(successor.age, item.age)
-        if not _refuses(error):  # a refusal pauses all alike: keep the order, no backoff of its own
+        if not refuses(error):  # a refusal holds all writes: keep the order, without a backoff of its own
             backoff = min(LONGEST_RETRY, FIRST_RETRY * 2 ** min(item.failures, 20)) * random.uniform(0.5, 1.0)
             successor.retry_at = now + max(backoff, error.retry_after or 0.0)
         self._enqueue(successor)
@@ -388,7 +381,7 @@ class Writer:
                     self._enqueue(item)
         self._pump_soon()
 
-    def _tell(self, write: Write, callback: Callable[[Any], object] | None, outcome: Json | ApiError) -> None:
+    def _call(self, write: Write, callback: Callable[[Any], object] | None, outcome: Json | ApiError) -> None:
         if callback is None:
             if isinstance(outcome, ApiError):
                 logger.warning("%s %s: %s", write.verb, write.key, outcome)
@@ -400,10 +393,3 @@ class Writer:
 
     def _count(self, write: Write, outcome: str) -> None:
         self.counts[write.verb, write.label, outcome] += 1
-
-
-def _refuses(outcome: Json | ApiError) -> TypeGuard[ApiError]:
-    """The server accepts no writes now, of any client."""
-    if isinstance(outcome, Unavailable):
-        return outcome.status in (0, 503) and not outcome.timeout
-    return isinstance(outcome, TooManyRequests)

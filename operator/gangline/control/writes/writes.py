@@ -1,8 +1,8 @@
-"""Writes that this process has requested and that are not confirmed yet, and their effect on what it knows.
+"""The writes that are not resolved yet, and the state of the mirror that follows from them.
 
-All status changes of one Workload that are due together are sent as one patch, computed at the time of sending from the newest
-known version and fenced by its resourceVersion. After a conflict the object is read again, and the owners of the write plan
-again from the present state.
+All changes of one Workload's status that are due together are sent as one patch, computed at the time of sending from the newest
+known version and fenced by its resourceVersion. A conflict means that another writer was faster: the object is read again, and
+the submitter decides again from the current state.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ Body: TypeAlias = Json | Callable[[], Json | None]
 #: called with the object as the server has it now, or None if nothing had to be written
 Done: TypeAlias = Callable[[Json | None], None]
 Failed: TypeAlias = Callable[[ApiError], None]
-#: the owner of a write: the job that it was planned for, and the callback
+#: for each submitter of a write: the job for which it was planned, and its callbacks
 Waiting: TypeAlias = list[tuple[JobRef | None, Done | None, Failed | None]]
 
-#: How long the watch gets to show the version that a write collided with, in steps of 20 ms.
+#: How long the watch may take to show the change that a write collided with, in steps of 20 ms.
 WATCH_PATIENCE = 100
-#: Seconds until a failed read is repeated, growing up to the second number.
+#: Seconds between attempts to read an object, growing from the first to the second value.
 FIRST_REREAD, LONGEST_REREAD = 0.2, 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A write that was sent, or part of one, and its owner."""
+    """A write in flight, or part of one, and its submitters."""
 
     key: ObjectKey
     base: int  #: the version of the object from which it was computed
@@ -67,15 +67,15 @@ class _Change:
 
 @dataclass(slots=True)
 class _Bundle:
-    """The status changes of one Workload: waiting ones, and those of the patch in progress."""
+    """The status changes of one Workload: those that wait for the next patch, and those in the patch in flight."""
 
     queued: dict[str, _Change] = field(default_factory=dict[str, _Change])
     sent: list[_Change] = field(default_factory=list[_Change])
-    base: int = 0  # the version from which the patch in progress was computed
+    base: int = 0  # the version from which the patch in flight was computed
 
 
 class Writes:
-    """Writes in progress. `messages` gets a `WriteResolved` for each finished write."""
+    """The writes in flight. `messages` publishes each resolved write (`WriteResolved`)."""
 
     def __init__(
         self, client: ApiClient, writer: Writer, mirror: Mirror, *, now: Callable[[], int], messages: Messages
@@ -89,16 +89,14 @@ class Writes:
         self._bundles: dict[ObjectKey, _Bundle] = {}
         self._refreshing: set[asyncio.Task[None]] = set()
 
-    # --- what the watch shows ---
+    # --- watch events ---
 
     def seen(self, resource: Resource, obj: Json) -> None:
         if self._tracking.seen(ObjectKey.of(resource, obj), obj):
             self._mirror.upsert(resource, obj)
 
     def gone(self, resource: Resource, key: str, uid: str) -> None:
-        """The object with this uid was deleted. Its successor of the same name may be known already, by the answer to a
-        create.
-        """
+        """The object with this uid was deleted. Its successor of the same name may be known already from a create's answer."""
         known = self._mirror.get(resource, key)
         if known is None or known["metadata"]["uid"] == uid:
             self._tracking.gone(ObjectKey.parse(resource, key), uid)
@@ -109,7 +107,7 @@ class Writes:
 
     @staticmethod
     def expected(error: ApiError) -> bool:
-        """Errors that only mean that the object has changed meanwhile."""
+        """Whether an error only means that the object has changed or was deleted meanwhile."""
         return isinstance(error, Conflict | NotFound)
 
     # --- plain writes ---
@@ -128,7 +126,7 @@ class Writes:
         done: Done | None = None,
         failed: Failed | None = None,
     ) -> None:
-        """`verb`: create, patch, status (merge patch of the status subresource) or delete. Times are time.monotonic().
+        """Submit a write. `verb`: create, patch, status (merge patch of the status) or delete. Times are time.monotonic().
 
         Two writes of one object may wait together only in different slots.
         """
@@ -147,7 +145,7 @@ class Writes:
         )
 
     def _submit(self, write: Write) -> None:
-        """The writer calls no callback for a write without new content; here, its owner is called too."""
+        """Submit a write whose `done` is also called if there is nothing to write; the writer alone would not call it."""
         render, done = write.body, cast("Done", write.on_done)
         if not callable(render):
             self._writer.submit(write)
@@ -163,7 +161,7 @@ class Writes:
         self._writer.submit(write)
 
     def pending(self, resource: Resource, key: str) -> bool:
-        """A write of this object is waiting or in progress."""
+        """Whether a write of this object is waiting or in flight."""
         return self._writer.pending(ObjectKey.parse(resource, key))
 
     def delete(
@@ -187,7 +185,7 @@ class Writes:
         done: Done | None = None,
         failed: Failed | None = None,
     ) -> None:
-        """Change the status with the next patch. A newer change of the same `slot` replaces a waiting one."""
+        """Change the status with the next patch. A newer change in the same `slot` replaces a waiting one."""
         key = ObjectKey.parse(kube.WORKLOADS, workload)
         bundle = self._bundles.setdefault(key, _Bundle())
         entry = _Change(change, priority, doubt, not_before, [(owner, done, failed)])
@@ -196,8 +194,8 @@ class Writes:
             entry.waiting = [(o, None, f) for o, _, f in old.waiting if o is not None or f is not None] + entry.waiting
             entry.doubt = entry.doubt or old.doubt
         self._begin(key, doubt=entry.doubt)
-        if old is not None:  # only now: before that, no assumption existed
-            self._end_logged(key, doubt=old.doubt)
+        if old is not None:  # only now: otherwise the object would briefly not be in doubt
+            self._end_quietly(key, doubt=old.doubt)
         bundle.queued[slot] = entry
         self._submit_bundle(key, bundle)
 
@@ -216,8 +214,8 @@ class Writes:
         )
 
     def _render(self, key: ObjectKey, bundle: _Bundle) -> Json | None:
-        """All waiting changes, as one patch on the newest version; None when it has no new content."""
-        bundle.sent += bundle.queued.values()  # after those of an attempt without an answer: their owners still wait
+        """All waiting changes as one patch on the newest version; None when it would change nothing."""
+        bundle.sent += bundle.queued.values()  # after those of an unanswered attempt: their submitters still wait
         bundle.queued.clear()
         raw = self._mirror.get(key.resource, key.text)
         bundle.base = revision(raw)
@@ -238,9 +236,7 @@ class Writes:
             self._finish(asked, answer)
 
     def _bundle_refused(self, key: ObjectKey, bundle: _Bundle, error: ApiError) -> None:
-        """Changes that wait behind it were decided on the assumption that it would be written (an admission, say): drop
-        them.
-        """
+        """Refuse the waiting changes, too: they were decided on the assumption that this patch succeeds (an admission, say)."""
         bundle.sent += bundle.queued.values()
         bundle.queued.clear()
         for asked in self._take_sent(key, bundle):
@@ -252,7 +248,7 @@ class Writes:
             del self._bundles[key]
         return [_Asked(key, bundle.base, entry.doubt, entry.waiting) for entry in sent]
 
-    # --- how a write ends ---
+    # --- results of writes ---
 
     def _begin(self, key: ObjectKey, *, doubt: bool) -> int:
         base = revision(self._mirror.get(key.resource, key.text))
@@ -282,10 +278,10 @@ class Writes:
         for owner, done, _ in asked.waiting:
             if error is None and done is not None:
                 done(answer if is_object else None)
-            self._messages.tell(WriteResolved(owner, error, key))
+            self._messages.publish(WriteResolved(owner, error, key))
 
     def _refused(self, asked: _Asked, error: ApiError) -> None:
-        """Read the object again before its owners plan again, so that they do not plan on the old version."""
+        """Read the object again before its submitters decide again, so that they see the current version."""
         if not isinstance(error, Conflict | AlreadyExists | NotFound):
             self._finish(asked, None, error)
             return
@@ -298,17 +294,16 @@ class Writes:
         self._finish(asked, answer, error)
 
     async def _overtaken(self, asked: _Asked) -> bool:
-        """The watch shows, now or in a moment, the version that we collided with: then no read is needed."""
+        """Whether the watch shows, now or in a moment, the change that the write collided with: then nothing has to be read."""
         for _ in range(WATCH_PATIENCE):
             if self._tracking.has_news(asked.key, asked.base):
                 return True
             await asyncio.sleep(0.02)
         return False
 
-    async def _read_again(self, asked: _Asked, refusal: ApiError) -> Json | None:
-        """The object as the server has it, however long that takes: a reservation whose answer was lost holds quota, and must
-        not be taken for free. None if the watch was faster, or if it may not be read.
-        """
+    async def _read_anew(self, asked: _Asked, refusal: ApiError) -> Json | None:
+        """The object as stored in the server, retried until it can be read: a reservation whose answer was lost holds quota, and
+        must not count as free. None where the watch was faster, or where reading is forbidden."""
         key, backoff = asked.key, Backoff(FIRST_REREAD, LONGEST_REREAD)
         while not self._tracking.has_news(key, asked.base):
             try:

@@ -8,7 +8,7 @@ model = train_in_process(url, Path("model.gz"), now)      # in a worker; then fo
 
 Names are imported on first use, because numpy and LightGBM need 47 MB, which an operator without a model saves.
 
-Each module is one step from finished runs to a forecast and imports only modules of earlier steps.
+More than a dozen modules: each is one step from finished runs to a forecast, and imports only modules of earlier steps.
 """
 
 from __future__ import annotations

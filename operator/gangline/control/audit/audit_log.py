@@ -106,7 +106,7 @@ class AuditLog:
     """Appends entries to a file, in a thread. An entry that cannot be written is dropped; the first I/O error is logged."""
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, kept: int = KEPT) -> None:
-        self.lost = 0  #: number of entries that could not be written
+        self.lost = 0  #: how often an entry could not be written
         self._path = path
         self._max_bytes = max_bytes
         self._kept = kept
@@ -123,7 +123,7 @@ class AuditLog:
 
     @property
     def backlog(self) -> int:
-        """Number of entries that are not on the disk yet."""
+        """Entries that are not on the disk yet."""
         return len(self._waiting)
 
     def add(self, entry: Entry) -> None:
@@ -212,14 +212,14 @@ class RecordedEngine(IsolatedEngine):
         decisions = super().decide(now, room)
         self._record.add(Round(now, tuple(decisions), room))
         if self._record.full:
-            self._begin_file()
+            self._write_anew()
         return decisions
 
-    def _begin_anew(self) -> None:
+    def _rebuild(self) -> None:
         """Start a new run in the record: the engine was replaced by one that knows less."""
-        super()._begin_anew()
+        super()._rebuild()
         self._run, self._serial = uuid.uuid4().hex, 0
-        self._begin_file()
+        self._write_anew()
 
     def _write_anew(self) -> None:
         """Begin another file with all known facts."""

@@ -85,11 +85,6 @@ def written(value: Any) -> orjson.Fragment:
     return orjson.Fragment(orjson.dumps(fields, default=sorted))  # default: a set
 
 
-def to_json(value: Any) -> Json:
-    """A dataclass of the engine's model as JSON values."""
-    return orjson.loads(orjson.dumps(written(value)))
-
-
 # --- from JSON --------------------------------------------------------------------------------------------------------
 
 

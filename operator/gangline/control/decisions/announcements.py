@@ -36,7 +36,7 @@ class Announcements:
     def _recovered(self, message: Recovered) -> None:
         self._notices.notify("Swapped", message.workload, message.text)
 
-    def _start_foreseen(self, message: StartForeseen) -> None:
+    def _start_expected(self, message: StartExpected) -> None:
         """Notify users who were given another expected start."""
         raw = self._mirror.get(kube.WORKLOADS, message.workload)
         if raw is not None and self._leading():

@@ -198,7 +198,7 @@ class Expected:
         self.starts = {key: start for key, start in seen.starts.items() if self._waits(key)}
         for key, start in self.starts.items():
             self._first.setdefault(key, start)
-            self._messages.publish(StartForeseen(key, start))
+            self._messages.publish(StartExpected(key, start))
 
     def _waits(self, key: str) -> bool:
         value = self._mirror.workload_value(key)

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: runs that finish within this time are written together, in seconds
+#: runs that end within this time are written together, in seconds
 GATHER: Final = 1.0
 #: a database that refuses writes is tried again after this, in seconds
 RETRY: Final = 15.0
@@ -67,7 +67,7 @@ class History:
         self._arrived.set()
 
     async def recall(self) -> list[Run]:
-        """The latest finished runs, in the order of submission; none if the database does not answer."""
+        """The latest finished runs, in the order of submission; none where the database does not answer."""
         for pause in (RETRY, 0.0):
             try:
                 runs = await self._in_thread(lambda: self._opened().runs(limit=REMEMBERED))

@@ -10,7 +10,7 @@ from gangline.api import names
 from gangline.api.read import conditions
 from gangline.engine import accelerators, model
 from gangline.forecast.runs import MIN_SECONDS, Run, from_workload
-from gangline.jobs.base import Said as Hints
+from gangline.jobs.base import RuntimeHints as Hints
 from gangline.kube.resources import Json, condition_of, controller_of
 
 

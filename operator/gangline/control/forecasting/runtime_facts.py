@@ -24,7 +24,7 @@ from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.engine import model
 from gangline.forecast import LEVELS, Forecast, Forecaster, Run
 from gangline.forecast.runs import flavor_of
-from gangline.jobs.base import Said as Hints
+from gangline.jobs.base import RuntimeHints as Hints
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 
@@ -48,7 +48,7 @@ _NO_FLAVORS: Final[Mapping[str, Forecast]] = {}
 
 @dataclass(slots=True)
 class _Open:
-    """An unfinished workload, as the forecaster knows it."""
+    """A workload that has not ended, as the forecaster knows it."""
 
     uid: str
     basis: tuple[object, ...]  # what its run was made of; when it changes, the run is submitted again
@@ -192,7 +192,7 @@ class Forecasts:
             flavor = flavor_of(value)
             self.forecaster.started(value.uid, start, flavor)
             known.at_start = known.by_flavor.get(flavor, known.estimate)
-            self._unasked[value.key] = None  # it may take longer, or shorter, on its flavor
+            self._unasked[value.key] = None  # on its flavor it may take longer, or shorter
 
     def _finish(self, value: model.Workload, raw: Json, known: _Open | None) -> None:
         if known is None:
@@ -388,7 +388,7 @@ def _quantiles(estimate: Forecast) -> tuple[tuple[float, model.Millis], ...]:
 
 
 def _hints(job: tuple[kube.Resource, Json] | None) -> Hints:
-    return JOB_KINDS[job[0]].said(job[1]) if job is not None else _NO_HINTS
+    return JOB_KINDS[job[0]].runtime_hints(job[1]) if job is not None else _NO_HINTS
 
 
 def _moved(known: _Open, estimate: Forecast, there: Mapping[str, Forecast]) -> bool:

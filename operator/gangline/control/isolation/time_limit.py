@@ -1,4 +1,4 @@
-"""A limit on the CPU time for reading one object.
+"""A limit on the CPU time that reading one object may take.
 
 Everything runs on one event loop, so an object that takes forever to read would stop it. Only functions without side effects run
 under the limit, because they can be interrupted at any point.

@@ -256,7 +256,7 @@ class Mirror:
         return self.objects[resource].get(key)
 
     def cluster_id(self) -> str:
-        """The uid of kube-system, which no other cluster has; "" while it is not known."""
+        """The uid of kube-system, which no other cluster has; "" as long as it is not known."""
         found = self.get(kube.NAMESPACES, "kube-system")
         return found["metadata"]["uid"] if found is not None else ""
 
@@ -355,7 +355,7 @@ class Mirror:
         return self.recovery_of(value.admission.cluster_queue if value.admission else waiting_in)
 
     def pod_counts(self, workload: str) -> dict[str, int]:
-        """The number of pods of each pod set of a Workload."""
+        """How many pods each pod set of a Workload has."""
         value = self.workload_value(workload)
         return {pod_set.name: pod_set.count for pod_set in value.pod_sets} if value is not None else {}
 

@@ -30,7 +30,7 @@ class Pod:
     uid: str
     workload: str  #: key of the Workload that it belongs to; "" for a foreign pod
     pod_set: str
-    job: str  #: name of its Job
+    job: str  #: name of the Job that it belongs to
     node: str
     attempt: int
     created: int

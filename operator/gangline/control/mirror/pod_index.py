@@ -24,7 +24,7 @@ from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import Json, Resource, key_of
 
-#: most running pods of one pod set
+#: pods of one pod set that run at the same time
 Counts: TypeAlias = Mapping[str, int]
 
 #: dead or terminating pods that count per pod that a pod set may have: those of a few attempts

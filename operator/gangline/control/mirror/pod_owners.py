@@ -1,4 +1,4 @@
-"""The gang of a pod: its annotation names a Workload, and its owners have to prove it.
+"""Which gang a pod belongs to: its annotation names a Workload, and its owners have to prove it.
 
 Anyone who may create pods can write any annotation. So a pod counts as one of a gang only where the chain of its controllers
 leads to the owner of the Workload; each controller must exist with the referenced uid in the pod's namespace. A pod without that

@@ -33,7 +33,7 @@ class Tracking:
     """The newest versions of all objects with writes in flight, or with answers that the watch has not shown yet."""
 
     _tracks: dict[ObjectKey, _Track] = field(default_factory=dict[ObjectKey, _Track])
-    #: newest version from an answer, until the watch has shown it
+    #: newest version that an answer brought, until the watch has shown it
     _answered: dict[ObjectKey, int] = field(default_factory=dict[ObjectKey, int])
 
     def begin(self, key: ObjectKey, *, base: int, doubt: bool) -> None:

@@ -1,4 +1,4 @@
-"""The kinds of objects that the mirror holds: which the engine reads and how, and which a cluster may lack."""
+"""The kinds of objects that the mirror holds: which of them the engine reads and how, and which a cluster may lack."""
 
 from __future__ import annotations
 

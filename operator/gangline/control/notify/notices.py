@@ -1,7 +1,7 @@
 """Who is notified of what: from something that happened to a job to the messages and their receivers.
 
-A policy names receivers for its queues; a job may opt out or choose (annotation `gangline.io/notify`), and give an address of
-its own (`gangline.io/notify-to`) to receivers that ask for one. `outbox` delivers.
+A policy names receivers for its queues; a job may opt out or choose (annotation `gangline.io/notify`), and give an address of its
+own (`gangline.io/notify-to`) to receivers that ask for one. `outbox` delivers.
 
 A notice follows a write that succeeded. A restart repeats no notice, and a notice that was not delivered when the process ended
 is lost: delivery is at most once, where a receiver answers.

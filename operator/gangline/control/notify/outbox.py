@@ -40,7 +40,7 @@ CLOSE_WITHIN: Final = 3.0
 THREADS: Final = 2
 HOUR: Final = 3600.0
 
-#: reads the data of a Secret (namespace, name): key -> base64. Raises if it cannot be read.
+#: reads the data of a Secret (namespace, name): key -> base64. Raises for one that can't be read.
 ReadSecret: TypeAlias = Callable[[str, str], Awaitable[Mapping[str, str]]]
 #: sends a message to a URL, blocking. Raises DeliveryError.
 Send: TypeAlias = Callable[[str, Message], None]
@@ -65,7 +65,7 @@ class _Box:
 
 
 class Outbox(Part):
-    """The notices to be delivered.
+    """The notices that are to be delivered.
 
     `outcome` counts the outcome of each notice; `complain` is called once when a receiver begins to fail.
     """

@@ -16,7 +16,7 @@ LEAST = 10_000
 
 
 class KeySet(Generic[K]):
-    """The keys that one reader has not processed yet.
+    """The keys that one reader has yet to look at.
 
     A standby reads nothing, perhaps for months. So a set that has doubled drops the keys that are not `worth` reading any more:
     it never holds more than twice the keys that exist, or `LEAST` keys.

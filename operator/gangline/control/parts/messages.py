@@ -80,7 +80,7 @@ class Recovered:
 
 
 @dataclass(frozen=True, slots=True)
-class StartForeseen:
+class StartExpected:
     """A waiting workload, given by its key, has a forecast start."""
 
     workload: str

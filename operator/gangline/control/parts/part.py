@@ -1,8 +1,7 @@
 """A part of the operator: one concern, with its own state, driven by the controller's loop.
 
-Every round the loop calls, in the order in which the controller lists its parts: `observe` for each event of a kind that the
-part wants, `settle` once all events that arrived were observed, and `act` if this process leads. A standby observes and
-settles.
+Every round the loop calls, in the order in which the controller lists its parts: `observe` for each event of a kind that the part
+wants, `settle` once all events that arrived were observed, and `act` where this process leads. A standby observes and settles.
 """
 
 from __future__ import annotations

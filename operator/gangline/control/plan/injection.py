@@ -11,7 +11,7 @@ from gangline.kube.resources import Json
 
 
 def pod_set_infos(workload: Json, lookups: Lookups) -> list[PodSetInfo]:
-    """The additions to each pod set by the admission of `workload`: flavor labels and tolerations, check updates, identity."""
+    """What the admission of `workload` adds to each pod set: flavor labels and tolerations, check updates, identity."""
     status, meta = workload["status"], workload["metadata"]
     record = swap_record.of(workload)
     patience = _patience(lookups.patience(status["admission"]["clusterQueue"]))

@@ -258,7 +258,7 @@ def _follow(view: JobView, workload: Json, pod_sets: list[Json], lookups: Lookup
     if priority != spec.get("priority", 0) or class_ref != spec.get("priorityClassRef"):
         change |= {"priority": priority, "priorityClassRef": class_ref}
     body: Json = {"spec": change} if change else {}
-    if annotations := workloads.changed_marks(view.kind, workload, job):
+    if annotations := workloads.changed_annotations(view.kind, workload, job):
         body["metadata"] = {"annotations": annotations}
     return [PatchWorkload(workload, body)] if body else []
 

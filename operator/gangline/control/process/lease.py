@@ -130,7 +130,7 @@ class Elector:
             if not await self._attempt() and self.holder != self.identity:
                 break
         if not self._stopping.is_set():
-            logger.error("the lease %s/%s is lost to %s", self._namespace, self._name, self.holder or "no holder")
+            logger.error("the lease %s/%s is lost to %s", self._namespace, self._name, self.holder or "nobody")
 
     def _time_left(self) -> float:
         if self._renewed_at is None:
@@ -174,7 +174,7 @@ class Elector:
                     return False
             await self._write(holder=self.identity, duration=self._timing.lease_duration)
         except Conflict:
-            await self._examine_isolated()
+            await self._look_quietly()
             return False
         except NotFound as error:  # the lease was deleted, or its namespace does not exist
             logger.warning("lease %s/%s: %s", self._namespace, self._name, error)
@@ -192,7 +192,7 @@ class Elector:
         duration = float(self._lease["spec"].get("leaseDurationSeconds") or self._timing.lease_duration)
         return self._clock() >= self._changed_at + duration
 
-    async def _examine_isolated(self) -> None:
+    async def _look_quietly(self) -> None:
         try:
             await self._look()
         except ApiError as error:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two checks for a kind that is not served because its product is not installed.
+#: A kind that is not served, because its product is not installed, is looked for this often, in seconds.
 ABSENT_RETRY = 5.0
 #: How long the first decision waits for the list of pods, in seconds.
 PODS_WITHIN = 30.0
@@ -293,7 +293,7 @@ class Operator:
         """Wait until everything is listed, then lead while this process holds the lease."""
         await self.reflectors.wait_synced()
         if not self.options.leader_election:
-            await self._begin_leading()
+            await self._take_the_lead()
             await asyncio.Event().wait()
         await ensure_namespace(self._client, self.options.namespace)
         started = asyncio.Event()
@@ -307,14 +307,14 @@ class Operator:
         candidacy = asyncio.ensure_future(elector.run())
         try:
             await started.wait()
-            await self._begin_leading()
+            await self._take_the_lead()
             await candidacy  # returns when the lease is lost
-            self._end_leading()
+            self._lose_the_lead()
         finally:
             elector.stop()
             await candidacy
 
-    async def _begin_leading(self) -> None:
+    async def _take_the_lead(self) -> None:
         log.info("leading: listing once more before the first decision")
         for reflector in self.reflectors:
             reflector.synced.clear()
@@ -342,7 +342,7 @@ class Operator:
         """Whether this process certainly holds the lease: a leader that loses contact stops before another may begin."""
         return not self._lost and (self._elector is None or self._elector.leading())
 
-    def _end_leading(self) -> None:
+    def _lose_the_lead(self) -> None:
         self._lost = True
         self.controller.retire()
         self.writer.abort()

@@ -9,7 +9,7 @@ waits for the Job, would hang with it. Two ways out:
   administrator. On a node that is merely unreachable it may still run: then it is force-deleted only if the queue's policy
   allows.
 
-Queues whose policy disables recovery are left to Kubernetes.
+Queues whose policy switches recovery off are left to Kubernetes.
 """
 
 from __future__ import annotations

@@ -24,13 +24,13 @@ def admitted_since(workload: Json) -> int:
     return conditions.millis_of(row.get("lastTransitionTime")) if row is not None else 0
 
 
-def is_lost(pod: Pod, swap: Swap) -> bool:
+def is_lost(pod: Pod, swap: RecordedSwap) -> bool:
     """Whether the pod was on a node when that node failed. A pod created there later was placed there deliberately."""
     left = swap.left_at(pod.node)
     return left is not None and pod.created <= left
 
 
-def is_fresh(pod: Pod, record: Record, swap: Swap) -> bool:
+def is_fresh(pod: Pod, record: Record, swap: RecordedSwap) -> bool:
     """Whether the pod belongs to the gang as it is after the swap."""
     if swap.how == RESTART:
         return pod.attempt >= record.attempt
@@ -56,12 +56,12 @@ def holds_back(workload: Json, pods: Iterable[Pod]) -> bool:
     return any(pod.attempt < record.attempt and not pod.ended for pod in pods)
 
 
-def missing(swap: Swap) -> str:
+def missing(swap: RecordedSwap) -> str:
     """One sentence about an open swap."""
     return f"Lost {_list(swap.lost) or 'pods'} ({swap.cause})"
 
 
-def describe(swap: Swap) -> str:
+def describe(swap: RecordedSwap) -> str:
     """One sentence about a completed swap."""
     took = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in swap.stages().items() if name != "total")
     away = f" from {_list(swap.lost)}" if swap.lost else ""

@@ -252,7 +252,7 @@ class Recoveries(Part):
         elif runs(raw):
             self._follow(workload, raw, record, record.current, now)
 
-    def _update_condition(self, workload: str, raw: Json, swap: Swap) -> None:
+    def _update_condition(self, workload: str, raw: Json, swap: RecordedSwap) -> None:
         """Make the condition match the record. Mostly it does already: it is written with the record, or right after."""
         row = condition_of(raw, names.RECOVERED)
         if row is not None and (row["status"] == "True") != swap.open:
@@ -265,7 +265,7 @@ class Recoveries(Part):
 
     def _follow(self, workload: str, raw: Json, record: Record, swap: RecordedSwap, now: int) -> None:
         if swap.how == REQUEUE and swap.admitted and swap.admitted == admitted_since(raw):
-            self._evict_again(workload, raw, swap)
+            self._evict_after_all(workload, raw, swap)
             return
         pods = self._pods.of(workload)
         if swap.how == RESTART:
@@ -284,7 +284,7 @@ class Recoveries(Part):
         if sum(pod.ready for pod in fresh) >= wanted and workload not in self._closing:
             self._close(workload, swap, fresh, now)
 
-    def _evict_after_all(self, workload: str, raw: Json, swap: Swap) -> None:
+    def _evict_after_all(self, workload: str, raw: Json, swap: RecordedSwap) -> None:
         """Evict a gang whose recorded eviction did not happen: the recorder died, or another writer intervened."""
         if self._writes.in_doubt(kube.WORKLOADS, workload):
             self._changed.add(workload)
@@ -310,7 +310,7 @@ class Recoveries(Part):
 
         self._writer.submit(Write(key, "patch", body, priority=Priority.START_STOP, on_done=done))
 
-    def _close(self, workload: str, swap: Swap, fresh: Iterable[Pod], now: int) -> None:
+    def _close(self, workload: str, swap: RecordedSwap, fresh: Iterable[Pod], now: int) -> None:
         """End the swap: the gang runs again."""
         fresh = list(fresh)
         nodes = {pod.node for pod in fresh}

@@ -15,7 +15,7 @@ from gangline.telemetry import Reading
 
 #: GPUs that compute for less than this share of the time are idle …
 IDLE: Final = 0.01
-#: … and so are GPUs that draw less than this multiple of their idle power
+#: … and so are those that draw less than this multiple of their idle power
 LOW_POWER: Final = 1.15
 #: A reading older than this is stale, in milliseconds.
 STALE: Final[Millis] = 300_000

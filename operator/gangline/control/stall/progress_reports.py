@@ -18,7 +18,7 @@ from gangline.engine.model import Millis, RuntimeForecast
 #: the longest report, in bytes, and the deepest, in levels
 LONGEST: Final = 4096
 DEEPEST: Final = 4
-#: phases without steps
+#: phases in which no steps are made, and none expected
 QUIET_PHASES: Final = frozenset({"startup", "evaluation", "checkpoint"})
 #: how many paces (time per step between two reports) are remembered
 PACES: Final = 64

@@ -185,7 +185,7 @@ def _silence(evidence: Evidence) -> Millis:
 
 @dataclass(slots=True)
 class Watch:
-    """The state of one run, and since when it holds."""
+    """The state of one run, and since when it is in it."""
 
     state: str = RUNNING
     since: Millis = 0

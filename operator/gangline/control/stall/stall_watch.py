@@ -200,7 +200,7 @@ class StallWatch(Part):
                 keys = list(self._mirror.objects[kube.WORKLOADS])
                 for first in range(0, len(keys), AT_ONCE):
                     self.look(chosen, keys[first : first + AT_ONCE])
-                    await asyncio.sleep(0)  # decisions have priority
+                    await asyncio.sleep(0)  # decisions go first
             except Exception:
                 log.exception("running workloads could not be checked for hangs")
 
@@ -382,6 +382,6 @@ def _moved(old: model.RuntimeForecast | None, new: model.RuntimeForecast) -> boo
 
 
 def _period(chosen: Any) -> float:
-    """Seconds between two looks: short enough for the shortest time in any policy."""
+    """Seconds between two looks: short enough for the shortest time that a policy names."""
     shortest = min(min(policy.after, max(policy.grace, 1), max(policy.startup, 1)) for policy in chosen)
     return min(LATEST, max(SOONEST, shortest / 1000 / LOOKS))

@@ -1,4 +1,4 @@
-"""Statuses of ClusterQueues and LocalQueues: rendered from the engine's ledger, written at most once a second per object.
+"""ClusterQueue and LocalQueue statuses: rendered from the engine's ledger, written at most once a second per object.
 
 A status is computed when it is written, not when it became stale, so a burst of admissions costs one write.
 """

@@ -134,7 +134,7 @@ def preempt(decision: model.Preempt) -> Change:
 
 def evict(decision: model.Evict) -> Change:
     def change(status: Json, now: int) -> None:
-        # a deactivation has its cause in the condition's reason, other evictions only in the statistics
+        # a deactivation carries its cause in the condition's reason, the others only in the statistics
         named = decision.reason == "Deactivated" and decision.underlying_cause
         reason = f"DeactivatedDueTo{decision.underlying_cause}" if named else decision.reason
         conditions.put(_conditions(status), names.EVICTED, True, reason, decision.message, now=now)
@@ -278,7 +278,7 @@ def pods_ready(ready: bool) -> Change:
     return change
 
 
-def swapping(swap: Swap, message: str) -> Change:
+def swapping(swap: RecordedSwap, message: str) -> Change:
     """Record that nodes were lost and are being replaced."""
 
     def change(status: Json, now: int) -> None:
@@ -288,7 +288,7 @@ def swapping(swap: Swap, message: str) -> Change:
     return change
 
 
-def recovered(swap: Swap, message: str) -> Change:
+def recovered(swap: RecordedSwap, message: str) -> Change:
     """Record that the gang runs again."""
 
     def change(status: Json, now: int) -> None:

@@ -63,7 +63,7 @@ class AggregatedApi:
     """Binds its port at once, so that a conflict is reported at the start; listens from `run()` on."""
 
     def __init__(self, client: ApiClient, visibility: Visibility, options: Options, namespace: str) -> None:
-        """Raises OSError if the address is in use."""
+        """Raises OSError where the address is taken."""
         self._client = client
         self._visibility = visibility
         self._options = options

@@ -7,7 +7,7 @@ from typing import Any, Final
 from gangline.kube.resources import Json
 
 GROUP: Final = "visibility.kueue.x-k8s.io"
-#: the preferred version is the last
+#: the preferred one last
 VERSIONS: Final = ("v1beta1", "v1beta2")
 SUBRESOURCE: Final = "pendingworkloads"
 SUMMARY: Final = "PendingWorkloadsSummary"

@@ -36,7 +36,7 @@ class PageError(ValueError):
 
 
 class NoQueueError(LookupError):
-    """The queue does not exist."""
+    """There is no such queue."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class FaultHook:
         return cls(moment, int(number))
 
     def before(self) -> int:
-        """A write is about to be sent. Returns its number."""
+        """A write is about to be sent; returns its number."""
         self.sent += 1
         if self.moment == "before" and self.sent == self.at:
             self.die(KILLED)

@@ -23,7 +23,7 @@ FIRST_HOLD = 0.1
 LONGEST_HOLD = 5.0
 #: the share of the writes in flight that low priorities may take, as a divisor
 SPARE = 6
-#: … and the longest pause between two of them: a trickle remains, however high the strain is
+#: … and the longest pause between two of them: a trickle remains, however strained the server is
 LONGEST_PAUSE = 0.25
 #: a server counts as strained above this strain: below it, latencies vary that much anyway
 STRAINED = 2.0

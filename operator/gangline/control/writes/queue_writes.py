@@ -77,7 +77,7 @@ def _backfill(seconds: Mapping[str, Mapping[str, float]], queue: str) -> float:
 
 
 class QueueWrites(Part):
-    """Writes the changed statuses of queues and policies. Equal statuses are not written."""
+    """Writes the statuses of queues and policies that may have changed. Equal statuses are not written."""
 
     name = "queues"
 

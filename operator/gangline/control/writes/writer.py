@@ -73,7 +73,7 @@ class Writer:
         #: age, ticket: the writes in `_ready` with a low priority
         self._low_by_age: list[tuple[int, int, WaitingWrite]] = []
         self._low_turns = 0
-        self._tickets = itertools.count()  # unique, so that comparison never reaches the item
+        self._tickets = itertools.count()  # so that comparing never reaches the item
         self._tasks: set[asyncio.Task[None]] = set()
         self._low_in_flight = 0
         self._urgent = 0
@@ -377,7 +377,7 @@ class Writer:
                 del self._lanes[key]
         elif lane.busy is None:
             for item in lane.waiting.values():
-                if item.deferred:
+                if item.parked:
                     self._enqueue(item)
         self._pump_soon()
 

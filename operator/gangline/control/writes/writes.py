@@ -32,7 +32,7 @@ from gangline.kube.resources import Json, ObjectKey, Resource, revision
 log = logging.getLogger(__name__)
 
 Body: TypeAlias = Json | Callable[[], Json | None]
-#: called with the object as the server has it now, or None if nothing had to be written
+#: called with the object as the server has it now, or None where nothing had to be written
 Done: TypeAlias = Callable[[Json | None], None]
 Failed: TypeAlias = Callable[[ApiError], None]
 #: for each submitter of a write: the job for which it was planned, and its callbacks
@@ -255,7 +255,7 @@ class Writes:
         self._tracking.begin(key, base=base, doubt=doubt)
         return base
 
-    def _end_logged(self, key: ObjectKey, *, doubt: bool) -> None:
+    def _end_quietly(self, key: ObjectKey, *, doubt: bool) -> None:
         newest = self._tracking.end(key, None, doubt=doubt)
         if newest is not None:
             self._mirror.upsert(key.resource, newest, assumed=doubt)
@@ -290,7 +290,7 @@ class Writes:
         task.add_done_callback(self._refreshing.discard)
 
     async def _refresh(self, asked: _Asked, error: ApiError) -> None:
-        answer = None if await self._overtaken(asked) else await self._read_again(asked, error)
+        answer = None if await self._overtaken(asked) else await self._read_anew(asked, error)
         self._finish(asked, answer, error)
 
     async def _overtaken(self, asked: _Asked) -> bool:

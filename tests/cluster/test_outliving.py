@@ -59,7 +59,7 @@ class Scene:
 async def test_a_workload_is_deleted_by_hand_while_its_pods_run(system: System, api: Api, finalizer: str) -> None:
     system.operator().wait_ready()
     scene = Scene(api)
-    await scene.begin()
+    await scene.begin(stopping=8)
     first = await api.workload_of("first")
     assert first is not None
     name = first["metadata"]["name"]
@@ -70,7 +70,8 @@ async def test_a_workload_is_deleted_by_hand_while_its_pods_run(system: System, 
     await api.client.patch(kube.JOBS, "default", "first", {"metadata": {"annotations": {"note": "stays"}}})
 
     async def told_to_go() -> bool:
-        return any("deletionTimestamp" in pod["metadata"] for pod in await scene.pods("first"))
+        pods = await scene.pods("first")
+        return not pods or any("deletionTimestamp" in pod["metadata"] for pod in pods)
 
     await api.until(told_to_go, "the job is stopped", period=0.05)
     await api.client.patch(kube.JOBS, "default", "first", {"spec": {"suspend": True}})

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.engine.world import World, cluster_queue, gang, reported_pending
+from tests.engine.world import GPU, World, cluster_queue, gang, group, reported_pending
 
-from gangline.engine.model import Backfill, PreemptionPolicy, Put, RuntimeForecast
+from gangline.engine.backfill import checkpoint_preemption
+from gangline.engine.model import Backfill, ClusterQueue, PodSet, PreemptionPolicy, Put, RuntimeForecast
 
 
 def forecast(name: str, seconds: int) -> RuntimeForecast:
@@ -68,3 +69,23 @@ def test_a_shape_is_told_a_reason_once_though_its_numbers_change() -> None:
     assert again["w2"].explanation.reason == told["w2"].explanation.reason
     assert again["w2"].explanation.message != told["w2"].explanation.message
     assert set(again) == {"w2"}
+
+
+def test_borrowers_that_were_held_back_are_tried_again_when_the_last_policy_goes() -> None:
+    planned = cluster_queue("q", 8, "pool", backfill=Backfill())
+    plain = cluster_queue("p", 4, "pool")
+    world = World(planned, plain, forecast("w0", 3600), gang("w0", 4), gang("w1", 12))
+    world.decide()
+    world.put(gang("w2", 8, "p"))
+    assert reported_pending(world.decide())["w2"].explanation.reason == "WaitingForReservation"
+    world.put(replace(planned, backfill=None))
+    world.decide()
+    assert world.running() == ["w0", "w2"]
+
+
+def test_the_scarcest_resource_is_one_that_the_queue_has() -> None:
+    groups = (group({"a100": {GPU: 8, "cpu": 0}}),)
+    world = World(ClusterQueue("q", groups=groups), gang("w1", pod_sets=(PodSet("main", 2, {GPU: 1, "cpu": 500}),)))
+    world.decide()
+    store = world.engine._store
+    assert checkpoint_preemption._scarcest(store.gangs["team/w1"], store.queues["q"]) == (GPU, 2)

@@ -7,15 +7,26 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.engine.world import GPU, World, cluster_queue, gang
+from tests.engine.world import GPU, World, cluster_queue, gang, group
 
 from gangline.api import quantity as api_quantity
 from gangline.engine.flavors import partial_admission
 from gangline.engine.flavors.flavor_match import obstacle
-from gangline.engine.model import ClusterQueue, Cohort, Expression, Flavor, PodSet, Put, Quota, Taint, Toleration
+from gangline.engine.model import (
+    ClusterQueue,
+    Cohort,
+    Expression,
+    Flavor,
+    PodSet,
+    Put,
+    Quota,
+    Settings,
+    Taint,
+    Toleration,
+)
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.workload_state import Demand
-from gangline.engine.quota.dominant_share import NO_SHARE, Share, standing
+from gangline.engine.quota.dominant_share import NO_SHARE, Share, Standing, standing
 from gangline.engine.quota.quota_ledger import Node, reset, settle
 from gangline.engine.text import quantity_text
 
@@ -143,3 +154,24 @@ def test_a_share_counts_a_single_lendable_unit() -> None:
     settle(parent)
     queue.cells["a100", "gpu"].add(1)
     assert standing(queue).share == Share(False, 1000.0)
+
+
+def test_a_share_with_nothing_lendable_is_zero() -> None:
+    """As after quota was taken away from a queue that uses it."""
+    queue, parent = ClusterQueueState(ClusterQueue("q")), Node("cohort")
+    for node in (parent, queue):
+        reset(node, {("a100", "gpu"): Quota(0)})
+    queue.parent = parent
+    parent.queues.append(queue)
+    settle(parent)
+    queue.cells["a100", "gpu"].add(1)
+    assert standing(queue) == Standing(True, Share(False, 0.0))
+
+
+def test_without_fungibility_the_best_flavor_is_taken() -> None:
+    groups = (group({"a100": {GPU: 2}, "h100": {GPU: 4}}),)
+    settings = Settings(pods_ready=None, gates={"FlavorFungibility": False})
+    world = World(Flavor("h100"), cluster_queue("q", groups=groups), gang("w1", 4), settings=settings)
+    world.decide()
+    admission = world.workloads["team/w1"].admission
+    assert admission is not None and admission.pod_sets[0].flavors == {GPU: "h100"}

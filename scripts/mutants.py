@@ -308,7 +308,7 @@ def changed_lines(result: WorkResult) -> tuple[str, str]:
     body = list(itertools.dropwhile(lambda line: not line.startswith("@@"), lines))[1:]
 
     def joined(sign: str) -> str:
-        return " ".join(line[1:].strip() for line in body if line.startswith(sign))
+        return " ".join(filter(None, (line[1:].strip() for line in body if line.startswith(sign))))
 
     return joined("-"), joined("+")
 

@@ -218,3 +218,12 @@ def test_without_a_forecast_a_run_never_ends() -> None:
 
 def test_size_counts_accelerators_else_cpu() -> None:
     assert size(WorkloadState(gang("j", 4, pods=2), Settings(), Journal())) == 8
+
+
+def test_the_level_beyond_the_last_point_falls_as_a_power_of_time() -> None:
+    """The tail through (0.5, 100 s) and (0.9, 1,000 s) loses four fifths of its survivors with each factor of ten."""
+    runtime = Runtime(((0.5, 100_000), (0.9, 1_000_000)))
+    assert runtime.level(1_000_000) == pytest.approx(0.9)
+    assert runtime.level(10_000_000) == pytest.approx(0.98)
+    assert runtime.level(100_000_000) == pytest.approx(0.996)
+    assert runtime.quantile(runtime.level(10_000_000)) == pytest.approx(10_000_000, rel=1e-6)

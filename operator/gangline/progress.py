@@ -71,11 +71,11 @@ class _Reporter:
         self._thread: threading.Thread | None = None
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is in the cluster
 
-    def put(self, said: dict[str, Any]) -> None:
+    def put(self, report_body: dict[str, Any]) -> None:
         if not os.environ.get("GANGLINE_PROGRESS_URL"):
             return
         with self._news:
-            self._waiting = said
+            self._waiting = report_body
             self._news.notify_all()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="gangline-progress", daemon=True)
@@ -92,16 +92,16 @@ class _Reporter:
         while True:
             with self._news:
                 self._news.wait_for(lambda: self._waiting is not None)
-                said, self._waiting, self._sending = self._waiting, None, True
+                report_body, self._waiting, self._sending = self._waiting, None, True
             with contextlib.suppress(Exception):
-                self._send(said or {})
+                self._send(report_body or {})
             with self._news:
                 self._sending = False
                 self._news.notify_all()
                 self._news.wait_for(lambda: self._closing, _interval())
 
-    def _send(self, said: dict[str, Any]) -> None:
-        body = {key: value for key, value in said.items() if value is not None}
+    def _send(self, report_body: dict[str, Any]) -> None:
+        body = {key: value for key, value in report_body.items() if value is not None}
         body["pod"] = os.environ.get("GANGLINE_POD") or socket.gethostname()
         request = urllib.request.Request(
             os.environ["GANGLINE_PROGRESS_URL"],

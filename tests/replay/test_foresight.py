@@ -113,7 +113,7 @@ def forecasts(jobs: list[Job], retrain: int | None = None) -> Learned:
 def test_every_job_is_forecast_by_the_model() -> None:
     jobs = window()
     believed = forecasts(jobs)
-    assert set(believed.said) == {job.number for job in jobs}
+    assert set(believed.forecasts) == {job.number for job in jobs}
     scores = calibration.of(jobs, believed)
     assert scores["sources"].get("Model", 0) > 100
     assert scores["mean_abs_log_error"] < 0.8  # the habits' own spread is 0.5
@@ -127,8 +127,8 @@ def test_what_comes_later_changes_nothing_that_was_said_before(retrain: int | No
     other = [replace(job, duration=job.duration * 7) if job.submit + job.duration >= middle else job for job in jobs]
     first, second = forecasts(jobs, retrain), forecasts(other, retrain)
     before = [job.number for job in jobs if job.submit < middle]
-    assert [first.said[number] for number in before] == [second.said[number] for number in before]
-    assert any(first.said[job.number] != second.said[job.number] for job in jobs[100:])
+    assert [first.forecasts[number] for number in before] == [second.forecasts[number] for number in before]
+    assert any(first.forecasts[job.number] != second.forecasts[job.number] for job in jobs[100:])
     assert first.models == (1 if retrain is None else 4)
 
 

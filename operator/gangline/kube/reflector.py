@@ -302,7 +302,7 @@ class Reflector:
 
     async def _watch(self, version: str) -> None:
         self.counters.watches += 1
-        heard = False
+        received = False
         opened: list[float] = []
         stream = self._client.watch(
             self.resource,
@@ -317,8 +317,8 @@ class Reflector:
         try:
             async with aclosing(stream) as events:
                 async for kind, obj in events:
-                    if not heard:
-                        heard = True
+                    if not received:
+                        received = True
                         self._relisted_for_silence = False
                         self._backoff.reset()
                     self.last_heard = time.monotonic()
@@ -327,9 +327,9 @@ class Reflector:
             self._reset_backoff_after(opened)
             if not (opened and error.timeout):
                 raise
-            self._fell_silent(heard)
+            self._fell_silent(received)
             return
-        if not heard and time.monotonic() - opened[0] < 1.0:  # ended at once: no busy loop
+        if not received and time.monotonic() - opened[0] < 1.0:  # ended at once: no busy loop
             raise Unavailable(0, "EmptyStream", "the watch ended before it brought anything")
         self._reset_backoff_after(opened)
 
@@ -337,14 +337,14 @@ class Reflector:
         if opened and time.monotonic() - opened[0] >= STOOD_WELL:
             self._backoff.reset()
 
-    def _fell_silent(self, heard: bool) -> None:
+    def _fell_silent(self, received: bool) -> None:
         """An open stream was silent for long; it is opened again without delay.
 
         Usually harmless: a server sends no bookmarks for a kind that does not change at all. But if the stream was silent from
         the start, our version may lie in the future of a restored server: list, once until something changes.
         """
         self.counters.restarted("silent")
-        if not heard and not self._relisted_for_silence:
+        if not received and not self._relisted_for_silence:
             self._relisted_for_silence = True
             self._version = None
 

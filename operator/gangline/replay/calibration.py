@@ -22,14 +22,14 @@ _LEAST: Final = 200
 
 def of(jobs: Sequence[Job], believed: Foresight) -> dict[str, Any]:
     """Scores of all jobs with a forecast; empty without any."""
-    told = [job for job in jobs if job.number in believed.said]
-    if not told:
+    forecast_jobs = [job for job in jobs if job.number in believed.forecasts]
+    if not forecast_jobs:
         return {}
-    actual = np.log(np.array([max(1.0, job.duration / 1000) for job in told]))
-    logs = np.log(np.array([believed.said[job.number].values for job in told]))
-    gpus = np.array([job.gpus for job in told])
+    actual = np.log(np.array([max(1.0, job.duration / 1000) for job in forecast_jobs]))
+    logs = np.log(np.array([believed.forecasts[job.number].values for job in forecast_jobs]))
+    gpus = np.array([job.gpus for job in forecast_jobs])
     compared = believed.compared
-    last_two = np.array([compared.get(job.number, math.nan) for job in told])
+    last_two = np.array([compared.get(job.number, math.nan) for job in forecast_jobs])
     found = _scores(logs, actual, last_two, np.log(gpus))
     sizes = {"1": gpus == 1, "2-8": (gpus >= 2) & (gpus <= 8), ">8": gpus > 8}
     found["by_size"] = {
@@ -37,7 +37,7 @@ def of(jobs: Sequence[Job], believed: Foresight) -> dict[str, Any]:
         for name, mask in sizes.items()
         if mask.any()
     }
-    tenants = np.array([job.tenant for job in told])
+    tenants = np.array([job.tenant for job in forecast_jobs])
     names, counts = np.unique(tenants, return_counts=True)
     found["by_tenant"] = {
         str(name): _scores(*(part[tenants == name] for part in (logs, actual, last_two, np.log(gpus))))
@@ -45,8 +45,8 @@ def of(jobs: Sequence[Job], believed: Foresight) -> dict[str, Any]:
         if count >= _LEAST and len(names) > 1
     }
     sources: dict[str, int] = {}
-    for job in told:
-        source = str(believed.said[job.number].source)
+    for job in forecast_jobs:
+        source = str(believed.forecasts[job.number].source)
         sources[source] = sources.get(source, 0) + 1
     return {**found, "sources": sources}
 

@@ -30,7 +30,7 @@ class Foresight(Protocol):
     """Gets all events of the replay in the order of time; never future ones."""
 
     #: forecasts at submission, by job number
-    said: dict[int, Forecast]
+    forecasts: dict[int, Forecast]
     #: the mean of the owner's last two runtimes at that time, in log seconds; NaN or absent without one
     compared: dict[int, float]
 
@@ -53,7 +53,7 @@ class Blind:
     """No forecasts."""
 
     def __init__(self) -> None:
-        self.said: dict[int, Forecast] = {}
+        self.forecasts: dict[int, Forecast] = {}
         self.compared: dict[int, float] = {}
 
     def submitted(self, job: Job, now: Millis) -> None: ...
@@ -165,7 +165,7 @@ class Drawn(_Spoken):
     def _total(self, job: Job, now: Millis) -> tuple[tuple[float, Millis], ...]:
         median = max(1.0, self._median(job.duration / 1000))
         forecast = log_normal(math.log(median), _SPREAD, Source.DEFAULT, 0)
-        self._drawn[job.number] = self.said[job.number] = forecast
+        self._drawn[job.number] = self.forecasts[job.number] = forecast
         return quantiles_of(forecast)
 
     def _left(self, job: Job, ran: Millis, saved: Millis) -> tuple[tuple[float, Millis], ...]:

@@ -61,7 +61,7 @@ class Learned:
     """See `foresight.Foresight`. `retrain` is in milliseconds; None = the model stays the same, calibration continues."""
 
     def __init__(self, schooling: Schooling, retrain: Millis | None = None) -> None:
-        self.said: dict[int, Forecast] = {}
+        self.forecasts: dict[int, Forecast] = {}
         self.compared: dict[int, float] = {}
         self.models = 1 if schooling.forecaster.model is not None else 0
         self._forecaster = schooling.forecaster
@@ -132,7 +132,7 @@ class Learned:
         told = self._forecaster.forecasts(jobs, now / 1000, conditional=False)
         for uid, forecast in told.items():
             job = jobs[uid]
-            self.said[job.number] = forecast
+            self.forecasts[job.number] = forecast
             self._news.append(RuntimeForecast(job.key, quantiles_of(forecast), forecast.source, forecast.samples))
 
     def _tell_again(self, jobs: Iterable[Job], now: Millis) -> None:

@@ -158,12 +158,12 @@ def _node_health(body: Any) -> model.HealthPolicy:
     ours = _map(body, "gangline")
     _only(ours, "gangline", "nodeHealth")
     path = "gangline.nodeHealth"
-    said = _map(ours.get("nodeHealth"), path)
-    _only(said, path, "conditions", "grace")
-    conditions = _map(said.get("conditions"), f"{path}.conditions")
+    section = _map(ours.get("nodeHealth"), path)
+    _only(section, path, "conditions", "grace")
+    conditions = _map(section.get("conditions"), f"{path}.conditions")
     for name in conditions:
         _choice(conditions, f"{path}.conditions.{name}", LOST, *_CLASSES)
-    grace = _map(said.get("grace"), f"{path}.grace")
+    grace = _map(section.get("grace"), f"{path}.grace")
     signals = {signal.kind for signal in HEALTH_SIGNALS} | conditions.keys()
     for name in grace.keys() - signals:
         raise ConfigurationError(

@@ -33,9 +33,9 @@ _WORDS: Final[Mapping[str, str]] = {
 
 def read(kind: type[M], value: Json, path: str) -> M:
     """The JSON object at `path` as this model; null values count as absent. Raises ParseError."""
-    said = _without_nulls(value, path, bounded.MOST_DEPTH)
+    fields = _without_nulls(value, path, bounded.MOST_DEPTH)
     try:
-        return kind.model_validate(said, strict=True, by_alias=True, by_name=False)
+        return kind.model_validate(fields, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
         raise _refusal(kind, error.errors(include_url=False, include_input=False)[0], path) from None
 
@@ -47,8 +47,8 @@ def _without_nulls(value: Any, path: str, levels: int) -> Any:
         raise ParseError(path, f"is nested in more than {bounded.MOST_DEPTH} levels")
     if isinstance(value, list):
         return [_without_nulls(inner, path, levels - 1) for inner in cast("list[Any]", value)]
-    said = cast(Json, value)
-    return {name: _without_nulls(inner, path, levels - 1) for name, inner in said.items() if inner is not None}
+    fields = cast(Json, value)
+    return {name: _without_nulls(inner, path, levels - 1) for name, inner in fields.items() if inner is not None}
 
 
 def _refusal(kind: type[Model], error: ErrorDetails, path: str) -> ParseError:

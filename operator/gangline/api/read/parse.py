@@ -65,8 +65,8 @@ def flavor(obj: Any) -> model.Flavor:
     )
 
 
-def _toleration(said: common.Toleration) -> model.Toleration:
-    return model.Toleration(said.key or "", said.operator or "Equal", said.value or "", said.effect or "")
+def _toleration(section: common.Toleration) -> model.Toleration:
+    return model.Toleration(section.key or "", section.operator or "Equal", section.value or "", section.effect or "")
 
 
 def cohort(obj: Any) -> model.Cohort:
@@ -121,41 +121,41 @@ def _quotas(flavor: clusterqueue.FlavorQuotas, path: str) -> model.FlavorQuotas:
     return model.FlavorQuotas(flavor.name, resources)
 
 
-def _quota(said: clusterqueue.ResourceQuota, path: str) -> model.Quota:
-    borrowing, lending = said.borrowing_limit, said.lending_limit
+def _quota(section: clusterqueue.ResourceQuota, path: str) -> model.Quota:
+    borrowing, lending = section.borrowing_limit, section.lending_limit
     return model.Quota(
-        amount(said.nominal_quota, said.name, f"{path}.nominalQuota"),
-        None if borrowing is None else amount(borrowing, said.name, f"{path}.borrowingLimit"),
-        None if lending is None else amount(lending, said.name, f"{path}.lendingLimit"),
+        amount(section.nominal_quota, section.name, f"{path}.nominalQuota"),
+        None if borrowing is None else amount(borrowing, section.name, f"{path}.borrowingLimit"),
+        None if lending is None else amount(lending, section.name, f"{path}.lendingLimit"),
     )
 
 
-def _fungibility(said: clusterqueue.FlavorFungibility) -> model.Fungibility:
-    return model.Fungibility(said.when_can_borrow, said.when_can_preempt, said.preference or "")
+def _fungibility(section: clusterqueue.FlavorFungibility) -> model.Fungibility:
+    return model.Fungibility(section.when_can_borrow, section.when_can_preempt, section.preference or "")
 
 
-def _preemption(said: clusterqueue.Preemption) -> model.PreemptionPolicy:
+def _preemption(section: clusterqueue.Preemption) -> model.PreemptionPolicy:
     return model.PreemptionPolicy(
-        within_cluster_queue=said.within_cluster_queue,
-        reclaim_within_cohort=said.reclaim_within_cohort,
-        borrow_within_cohort=said.borrow_within_cohort.policy,
-        max_priority_threshold=said.borrow_within_cohort.max_priority_threshold,
+        within_cluster_queue=section.within_cluster_queue,
+        reclaim_within_cohort=section.reclaim_within_cohort,
+        borrow_within_cohort=section.borrow_within_cohort.policy,
+        max_priority_threshold=section.borrow_within_cohort.max_priority_threshold,
     )
 
 
-def _selector(said: common.LabelSelector) -> model.LabelSelector:
-    exact = tuple(model.Expression(key, "In", (value,)) for key, value in (said.match_labels or {}).items())
-    return model.LabelSelector((*exact, *_expressions(said.match_expressions or (), "spec.namespaceSelector")))
+def _selector(section: common.LabelSelector) -> model.LabelSelector:
+    exact = tuple(model.Expression(key, "In", (value,)) for key, value in (section.match_labels or {}).items())
+    return model.LabelSelector((*exact, *_expressions(section.match_expressions or (), "spec.namespaceSelector")))
 
 
-def _expressions(said: Iterable[common.LabelSelectorRequirement], path: str) -> Iterable[model.Expression]:
-    for i, each in enumerate(said):
+def _expressions(section: Iterable[common.LabelSelectorRequirement], path: str) -> Iterable[model.Expression]:
+    for i, each in enumerate(section):
         podspec.check_operator(each.operator, f"{path}.matchExpressions[{i}]", podspec.SELECTOR_OPERATORS)
         yield model.Expression(each.key, each.operator, tuple(each.values or ()))
 
 
-def _weight(said: common.FairSharing | None) -> float:
-    return 1.0 if said is None else weight(said.weight, "spec.fairSharing.weight")
+def _weight(section: common.FairSharing | None) -> float:
+    return 1.0 if section is None else weight(section.weight, "spec.fairSharing.weight")
 
 
 def local_queue(obj: Any) -> model.LocalQueue:
@@ -180,23 +180,23 @@ def local_queue(obj: Any) -> model.LocalQueue:
     )
 
 
-def _consumed(said: Mapping[str, int | str], path: str) -> dict[str, float]:
-    return {name: float(size) for name, size in all_amounts(said, path).items()}
+def _consumed(section: Mapping[str, int | str], path: str) -> dict[str, float]:
+    return {name: float(size) for name, size in all_amounts(section, path).items()}
 
 
 def admission_check(obj: Any) -> model.AdmissionCheck:
-    said = child(root(obj), "spec", "")
+    section = child(root(obj), "spec", "")
     status = models.read(config.AdmissionCheckStatus, child(obj, "status", ""), "status")
     return model.AdmissionCheck(
         name=_name(obj),
-        controller=models.read(config.AdmissionCheckSpec, said, "spec").controller_name if said else "",
+        controller=models.read(config.AdmissionCheckSpec, section, "spec").controller_name if section else "",
         active=any(each.type == names.ACTIVE and each.status == "True" for each in status.conditions or ()),
     )
 
 
 def topology(obj: Any) -> model.Topology:
-    said = child(root(obj), "spec", "")
-    levels = models.read(config.TopologySpec, said, "spec").levels if said else ()
+    section = child(root(obj), "spec", "")
+    levels = models.read(config.TopologySpec, section, "spec").levels if section else ()
     return model.Topology(_name(obj), tuple(level.node_label for level in levels))
 
 

@@ -64,17 +64,17 @@ def selects(policy: Json, queue: Json) -> bool:
 
 
 def _selection(policy: Json) -> QueuePolicySpec:
-    said = child(policy, "spec", "")
-    return _read({key: said[key] for key in _SELECTION if key in said})
+    section = child(policy, "spec", "")
+    return _read({key: section[key] for key in _SELECTION if key in section})
 
 
 def _spec(policy: Json | None) -> QueuePolicySpec | None:
     return None if policy is None else _read(child(policy, "spec", ""))
 
 
-def _read(said: Json) -> QueuePolicySpec:
+def _read(section: Json) -> QueuePolicySpec:
     try:
-        return _known(orjson.dumps({"clusterQueues": {}, **said}))
+        return _known(orjson.dumps({"clusterQueues": {}, **section}))
     except orjson.JSONEncodeError as error:
         raise ParseError("spec", f"is not JSON: {error}") from None
 
@@ -119,20 +119,20 @@ def recovery(policy: Json | None) -> model.Recovery | None:
     spec = _spec(policy)
     if spec is None or spec.recovery is None:
         return None
-    said = spec.recovery
-    spares, share = _spares(said.spares)
+    section = spec.recovery
+    spares, share = _spares(section.spares)
     return model.Recovery(
-        enabled=said.enabled,
+        enabled=section.enabled,
         spares=spares,
         spares_percent=share,
-        lend=said.lend,
-        preempt_to_heal=said.preempt_to_heal,
-        soak_seconds=quantity.parse_duration(said.soak),
-        swap_budget=said.swap_budget,
-        toleration_seconds=said.toleration_seconds,
-        breaker_share=float(said.breaker),
-        force_delete=said.force_delete,
-        proactive=said.proactive,
+        lend=section.lend,
+        preempt_to_heal=section.preempt_to_heal,
+        soak_seconds=quantity.parse_duration(section.soak),
+        swap_budget=section.swap_budget,
+        toleration_seconds=section.toleration_seconds,
+        breaker_share=float(section.breaker),
+        force_delete=section.force_delete,
+        proactive=section.proactive,
     )
 
 
@@ -154,13 +154,13 @@ def victims(policy: Json | None) -> model.VictimPolicy | None:
     spec = _spec(policy)
     if spec is None or spec.preemption is None:
         return None
-    said = spec.preemption
+    section = spec.preemption
     found = model.VictimPolicy(
-        choice=said.victims,
-        non_preemptible_from=said.non_preemptible_from,
-        non_preemptible_gpus=said.non_preemptible_gpus,
-        min_runtime_seconds=_seconds(said.min_runtime) or 0.0,
-        max_preemptions=said.max_per_workload,
+        choice=section.victims,
+        non_preemptible_from=section.non_preemptible_from,
+        non_preemptible_gpus=section.non_preemptible_gpus,
+        min_runtime_seconds=_seconds(section.min_runtime) or 0.0,
+        max_preemptions=section.max_per_workload,
     )
     return None if found == model.VictimPolicy() else found
 
@@ -170,14 +170,14 @@ def ordering(policy: Json | None) -> model.Ordering | None:
     spec = _spec(policy)
     if spec is None or spec.order is None:
         return None
-    said = spec.order
+    section = spec.order
     found = model.Ordering(
-        key=said.key,
-        age_weight=quantity.parse_number(said.age_weight),
-        age_cap_seconds=_seconds(said.age_cap),
-        half_life_seconds=quantity.parse_duration(said.half_life),
-        max_wait_seconds=_seconds(said.max_wait),
-        optimism=quantity.parse_number(said.optimism),
+        key=section.key,
+        age_weight=quantity.parse_number(section.age_weight),
+        age_cap_seconds=_seconds(section.age_cap),
+        half_life_seconds=quantity.parse_duration(section.half_life),
+        max_wait_seconds=_seconds(section.max_wait),
+        optimism=quantity.parse_number(section.optimism),
     )
     as_kueue = found.key == model.Ordering().key and found.max_wait_seconds is None and not found.optimism
     return None if as_kueue else found
@@ -188,30 +188,30 @@ def backfill(policy: Json | None) -> model.Backfill | None:
     spec = _spec(policy)
     if spec is None:
         return None
-    said = spec.backfill
-    if said is None:
+    section = spec.backfill
+    if section is None:
         return model.Backfill() if spec.profile == "Gangline" else None
     return model.Backfill(
-        depth=model.UNLIMITED if said.depth == "Conservative" else int(said.depth),
-        candidates=said.candidates,
-        max_candidates=said.max_candidates,
-        running=float(said.quantiles.running),
-        candidate=float(said.quantiles.candidate),
-        revoke=said.revoke,
-        overdue_factor=quantity.parse_number(said.overdue_factor),
-        checkpoint_preemption=None if said.give_way is None else _give_way(said.give_way),
+        depth=model.UNLIMITED if section.depth == "Conservative" else int(section.depth),
+        candidates=section.candidates,
+        max_candidates=section.max_candidates,
+        running=float(section.quantiles.running),
+        candidate=float(section.quantiles.candidate),
+        revoke=section.revoke,
+        overdue_factor=quantity.parse_number(section.overdue_factor),
+        checkpoint_preemption=None if section.give_way is None else _give_way(section.give_way),
     )
 
 
-def _give_way(said: queuepolicy.GiveWay) -> model.CheckpointPreemption:
-    backfilled = said.longer_than_backfilled
+def _give_way(section: queuepolicy.GiveWay) -> model.CheckpointPreemption:
+    backfilled = section.longer_than_backfilled
     return model.CheckpointPreemption(
-        longer_than=quantity.parse_number(said.longer_than),
-        loss_share=float(said.loss_share),
-        min_runtime_seconds=quantity.parse_duration(said.min_runtime),
+        longer_than=quantity.parse_number(section.longer_than),
+        loss_share=float(section.loss_share),
+        min_runtime_seconds=quantity.parse_duration(section.min_runtime),
         longer_than_backfilled=None if backfilled is None else quantity.parse_number(backfilled),
-        max_preemptions=said.max_preemptions,
-        loss_budget=None if said.loss_budget is None else float(said.loss_budget),
+        max_preemptions=section.max_preemptions,
+        loss_budget=None if section.loss_budget is None else float(section.loss_budget),
     )
 
 
@@ -220,26 +220,26 @@ def stall(policy: Json | None) -> StallPolicy | None:
     spec = _spec(policy)
     if spec is None or spec.stall is None or spec.stall.action == "None":
         return None
-    said = spec.stall
+    section = spec.stall
     return StallPolicy(
-        after=_millis(said.after),
-        startup=_millis(said.startup),
-        grace=_millis(said.grace),
-        action=said.action,
-        max_actions=said.max_actions,
+        after=_millis(section.after),
+        startup=_millis(section.startup),
+        grace=_millis(section.grace),
+        action=section.action,
+        max_actions=section.max_actions,
     )
 
 
-def _seconds(said: str | None) -> float | None:
-    return None if said is None else quantity.parse_duration(said)
+def _seconds(section: str | None) -> float | None:
+    return None if section is None else quantity.parse_duration(section)
 
 
-def _millis(said: str) -> model.Millis:
-    return round(quantity.parse_duration(said) * 1000)
+def _millis(section: str) -> model.Millis:
+    return round(quantity.parse_duration(section) * 1000)
 
 
 @bounded.parser(queuepolicy.LONGEST, worst=("9", "9%", ".9"))
-def _spares(said: int | str) -> tuple[int, float]:
+def _spares(section: int | str) -> tuple[int, float]:
     """A number of nodes, and a share of them in percent."""
-    text = str(said)
+    text = str(section)
     return (0, float(text[:-1])) if text.endswith("%") else (int(text), 0.0)

@@ -63,14 +63,14 @@ def with_condition(status: Json, kind: str, value: bool, reason: str, message: s
     """The status with this condition; one that was never true is not created as false."""
     rows: list[Json] = copy.deepcopy(status.get("conditions") or [])
     row = next((row for row in rows if row["type"] == kind), None)
-    said = "True" if value else "False"
-    if (row is None and not value) or (row is not None and row["status"] == said):
+    wanted = "True" if value else "False"
+    if (row is None and not value) or (row is not None and row["status"] == wanted):
         return status
     if row is None:
         row = {"type": kind}
         rows.append(row)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    row |= {"status": said, "reason": reason, "message": message, "lastTransitionTime": now}
+    row |= {"status": wanted, "reason": reason, "message": message, "lastTransitionTime": now}
     return {**status, "conditions": rows}
 
 

@@ -203,7 +203,7 @@ def test_refuses_a_temporary_directory_of_somebody_else(monkeypatch: pytest.Monk
     assert stat.S_IMODE(private_directory("planes").stat().st_mode) == 0o700
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / f"gangline-{os.getuid()}" / "ports").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StartError, match="belongs to somebody else"):
+    with pytest.raises(StartError, match="belongs to another user"):
         private_directory("ports")
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.bench.planning import run_planning
 
-from gangline.conformance.scheduling_vectors import World
+from gangline.conformance.scheduling_vectors import ScenarioWorld
 from gangline.console.commands.vectors import read
 from gangline.engine import CycleRecord, Engine
 from gangline.engine.model import (
@@ -72,7 +72,7 @@ def run_recorded(scenario: dict[str, Any], result: dict[str, Any]) -> dict[str, 
         engine.cycles = []
         return engine
 
-    world = World(scenario, make_engine=make)
+    world = ScenarioWorld(scenario, make_engine=make)
     engine = world.engine
     assert isinstance(engine, TimedEngine)
     decisions = 0

@@ -21,6 +21,7 @@ from gangline.engine.model import (
     Recovery,
     Taint,
     Toleration,
+    Workload,
 )
 
 LABELS = FLAVOR.node_labels
@@ -307,3 +308,25 @@ def test_pod_sets_without_pods_ask_for_no_room() -> None:
     capacity = NodeWorld(*pools(1), queue(16)).engine._store.capacity
     asks = [(PodSet("none", 0, {TPU: 4}), 0, (FLAVOR.name,)), (PodSet("some", 1, {TPU: 4}), 1, (FLAVOR.name,))]
     assert [member.name for member in capacity.grounds.members(asks)] == ["some"]
+
+
+def test_a_node_takes_no_more_pods_than_it_has_slots() -> None:
+    small = replace(node("n0", chips=8), allocatable={TPU: 8, "pods": 2})
+    world = NodeWorld(small, queue(8), plain("w1", 2, chips=1), plain("w2", 1, chips=1))
+    world.decide()
+    assert world.running() == ["w1"], "there are chips for both, but a slot for none of w2"
+
+
+def test_a_whole_domain_is_shared_with_no_other_gang_of_its_kind() -> None:
+    """Each takes half of the chips of every node of a pool, and the pool for itself alone."""
+
+    def half(name: str) -> Workload:
+        one = slices(name, children=1, pods=4)
+        return replace(one, pod_sets=(replace(one.pod_sets[0], requests={TPU: 2}),))
+
+    world = NodeWorld(*pools(1), queue(16), half("w1"), half("w2"))
+    world.decide()
+    assert world.running() == ["w1"]
+    world.put(*(replace(each, labels={**each.labels, POOL: "p1"}, name=f"m{n}") for n, each in enumerate(pools(1))))
+    world.decide()
+    assert world.running() == ["w1", "w2"]

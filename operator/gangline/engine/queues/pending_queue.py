@@ -147,12 +147,12 @@ class PendingQueue:
         self._inadmissible_alone[gang.uid] = gang
         gang.enter(State.INADMISSIBLE, cause)
 
-    def take_out(self, gang: WorkloadState) -> None:
+    def take_out(self, gang: WorkloadState, into: State = State.MOVING) -> None:
         """Remove a workload that is gone or moves elsewhere. Does nothing if it is not here."""
         bucket = _bucket_of(gang)
         if bucket is not None:
             gang.bucket = gang.entry = None
-            gang.enter(State.MOVING)
+            gang.enter(into)
             bucket.size -= 1
             if not bucket.inadmissible:
                 self.active -= 1
@@ -172,7 +172,6 @@ class PendingQueue:
             gang.enter(State.MOVING)
         elif self.in_flight is gang:
             self.in_flight = None
-            gang.enter(State.MOVING)
 
     def forget_preemptor(self, gang: WorkloadState) -> None:
         if self.preemptor is gang:
@@ -228,9 +227,8 @@ class PendingQueue:
     def pop(self) -> WorkloadState | None:
         gang = self.head()
         if gang is not None:
-            self.take_out(gang)
+            self.take_out(gang, State.NOMINATED)
             self.in_flight = gang
-            gang.enter(State.NOMINATED)
         return gang
 
     def unpop(self, gang: WorkloadState) -> None:

@@ -56,10 +56,10 @@ _WAITING: Final = frozenset({State.PENDING, State.INADMISSIBLE})
 #: the allowed transitions; staying in a state is always allowed. A HELD_BACK workload is PENDING, in a bucket that is held
 #: back.
 ALLOWED: Final[dict[State, frozenset[State]]] = {
-    State.MOVING: frozenset({State.UNQUEUED, State.NOMINATED, State.FINISHED, *_WAITING, *HOLDING}),
+    State.MOVING: frozenset({State.UNQUEUED, State.FINISHED, *_WAITING, *HOLDING}),
     State.UNQUEUED: frozenset({State.FINISHED, *_WAITING, *HOLDING}),
-    State.PENDING: frozenset({State.MOVING}),
-    State.NOMINATED: frozenset({State.MOVING}),
+    State.PENDING: frozenset({State.MOVING, State.NOMINATED}),
+    State.NOMINATED: frozenset({State.MOVING, State.UNQUEUED, State.FINISHED, *_WAITING, *HOLDING}),
     State.INADMISSIBLE: frozenset({State.MOVING}),
     State.RESERVED: frozenset({State.ADMITTED, State.WITHDRAWN, State.EVICTING, State.MOVING}),
     State.ADMITTED: frozenset({State.RESERVED, State.WITHDRAWN, State.EVICTING, State.MOVING}),
@@ -140,9 +140,11 @@ class Journal:
         self._first += len(moment)
         moment.clear()
 
-    def note(self, workload: Subject, cause: str = "", decision: str = "") -> None:
-        """The workload's state, or the reason for it, differs from the one recorded last."""
-        state, before = workload.state, workload.noted
+    def note(self, workload: Subject, cause: str = "", decision: str = "", state: State | None = None) -> None:
+        """The workload's state, or the reason for it, differs from the one recorded last. `state` is that of the workload, if
+        the caller has it at hand.
+        """
+        state, before = state or workload.state, workload.noted
         if state in _FLEETING or (before is state and (not cause or workload.noted_cause == cause)):
             return
         moment, place = self._moment, workload.noted_row - self._first

@@ -150,13 +150,13 @@ class TimedQueue(PendingQueue):
             gang.ranked = ranking, ranking.rank(gang), ranking.estimate(gang), second
         return gang.ranked
 
-    def take_out(self, gang: WorkloadState) -> None:
+    def take_out(self, gang: WorkloadState, into: State = State.MOVING) -> None:
         bucket = cast("TimedBucket | None", gang.bucket)
         if bucket is not None:
             place, second = gang.entry
             self.version += 1
             gang.bucket = gang.entry = None
-            gang.enter(State.MOVING)
+            gang.enter(into)
             bucket.varying.pop(gang.uid, None)
             bucket.line.remove(place)
             if bucket.candidates is not bucket.line:

@@ -265,14 +265,15 @@ class WorkloadState:
         if state is State.MOVING or state is State.NOMINATED:
             return
         if state is State.PENDING:
-            if self.noted is self.state:
+            state = self.state
+            if self.noted is state:
                 return  # tried, and requeued where it was
         elif state is State.INADMISSIBLE:
             self.inadmissible_alone = True
         else:
             self.admitted = state is State.ADMITTED or state is State.EVICTING
             self.evicting = state is State.EVICTING or state is State.WITHDRAWN
-        self.journal.note(self, cause, decision)
+        self.journal.note(self, cause, decision, state)
 
     def evict(self, cause: str, decision: str = "Evict") -> None:
         """It is going to lose its quota."""

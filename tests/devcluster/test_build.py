@@ -11,13 +11,16 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gangline.devcluster import build, toolchain
-from gangline.devcluster.build import SERVERS, GoCompiler, Program
+from gangline.devcluster.build import GoCompiler
 from gangline.devcluster.errors import BuildError
+from gangline.devcluster.go_module import Program
+from gangline.devcluster.programs import CONTROL_PLANE, KUBERNETES, SERVERS
 from gangline.devcluster.toolchain import Go
 
 PROGRAMS = SERVERS[:3]
@@ -40,8 +43,8 @@ class FakeCompiler:
 
 def test_builds_each_program_once(tmp_path: Path) -> None:
     first, second = FakeCompiler(), FakeCompiler()
-    build.ensure(PROGRAMS, directory=tmp_path / "bin", compile_with=first, stream=io.StringIO())
-    build.ensure(PROGRAMS, directory=tmp_path / "bin", compile_with=second, stream=io.StringIO())
+    build.ensure(CONTROL_PLANE, PROGRAMS, directory=tmp_path / "bin", compile_with=first, stream=io.StringIO())
+    build.ensure(CONTROL_PLANE, PROGRAMS, directory=tmp_path / "bin", compile_with=second, stream=io.StringIO())
     assert first.compiled == [program.name for program in PROGRAMS]
     assert second.compiled == []
 
@@ -49,11 +52,17 @@ def test_builds_each_program_once(tmp_path: Path) -> None:
 def test_goes_on_where_an_interrupt_stopped_it(tmp_path: Path) -> None:
     directory = tmp_path / "bin"
     with pytest.raises(KeyboardInterrupt):
-        build.ensure(PROGRAMS, directory=directory, compile_with=FakeCompiler(PROGRAMS[1].name), stream=io.StringIO())
+        build.ensure(
+            CONTROL_PLANE,
+            PROGRAMS,
+            directory=directory,
+            compile_with=FakeCompiler(PROGRAMS[1].name),
+            stream=io.StringIO(),
+        )
     assert [path.name for path in directory.iterdir()] == [PROGRAMS[0].name], "no half-written program is left"
 
     again = FakeCompiler()
-    build.ensure(PROGRAMS, directory=directory, compile_with=again, stream=io.StringIO())
+    build.ensure(CONTROL_PLANE, PROGRAMS, directory=directory, compile_with=again, stream=io.StringIO())
     assert again.compiled == [program.name for program in PROGRAMS[1:]]
 
 
@@ -61,7 +70,9 @@ def test_removes_what_a_killed_build_left(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     leftover = tmp_path / "bin" / ".etcd.unfinished"
     leftover.write_text("half")
-    build.ensure(PROGRAMS[1:2], directory=tmp_path / "bin", compile_with=FakeCompiler(), stream=io.StringIO())
+    build.ensure(
+        CONTROL_PLANE, PROGRAMS[1:2], directory=tmp_path / "bin", compile_with=FakeCompiler(), stream=io.StringIO()
+    )
     assert not leftover.exists()
 
 
@@ -73,7 +84,7 @@ def _build_slowly(directory: Path, log: Path, gate: Path) -> None:
             time.sleep(0.01)
         output.write_text("done")
 
-    build.ensure(PROGRAMS[:1], directory=directory, compile_with=slowly, stream=io.StringIO())
+    build.ensure(CONTROL_PLANE, PROGRAMS[:1], directory=directory, compile_with=slowly, stream=io.StringIO())
 
 
 def test_a_second_process_waits_for_the_first(tmp_path: Path) -> None:
@@ -108,28 +119,38 @@ def test_says_whom_it_waits_for(tmp_path: Path) -> None:
 
 def test_the_cache_directory_depends_on_the_pins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    before = build.binaries_directory()
+    before = CONTROL_PLANE.binaries_directory()
     assert before.is_relative_to(tmp_path / "gangline")
     module = tmp_path / "gomod"
     module.mkdir()
     for name in ("go.mod", "go.sum"):
-        (module / name).write_bytes((build.MODULE / name).read_bytes() + b"\n")
-    monkeypatch.setattr(build, "MODULE", module)
-    assert build.binaries_directory() != before
+        (module / name).write_bytes((CONTROL_PLANE.directory / name).read_bytes() + b"\n")
+    assert replace(CONTROL_PLANE, directory=module).binaries_directory() != before
+
+
+def test_the_cache_directory_depends_on_how_it_is_built() -> None:
+    tagged = replace(SERVERS[0], tags=("static",))
+    special = [
+        replace(CONTROL_PLANE, cgo=True),
+        replace(CONTROL_PLANE, environment={"GOFLAGS": "-mod=mod"}),
+        replace(CONTROL_PLANE, programs=(tagged, *CONTROL_PLANE.programs[1:])),
+    ]
+    directories = {module.binaries_directory() for module in (CONTROL_PLANE, *special)}
+    assert len(directories) == 4
 
 
 def test_pins_one_kubernetes() -> None:
     """Every staging module of Kubernetes must be the one that goes with it, else the programs don't fit together."""
-    version = build.pinned_versions()[build.KUBERNETES]
-    replaced = [line.split() for line in (build.MODULE / "go.mod").read_text().splitlines() if "=>" in line]
+    version = CONTROL_PLANE.pinned_versions()[KUBERNETES]
+    replaced = [line.split() for line in (CONTROL_PLANE.directory / "go.mod").read_text().splitlines() if "=>" in line]
     assert len(replaced) == 33
     assert {words[-1] for words in replaced} == {"v0" + version.removeprefix("v1")}
     assert all(words[0] == words[2] for words in replaced)
 
 
 def test_linker_flags_carry_the_version() -> None:
-    linker = build.build_flags()[-1]
-    version = build.pinned_versions()[build.KUBERNETES]
+    linker = CONTROL_PLANE.build_flags()[-1]
+    version = CONTROL_PLANE.pinned_versions()[KUBERNETES]
     minor = version.split(".")[1]
     assert f"version.gitVersion={version}" in linker
     assert "version.gitMajor=1 " in linker
@@ -156,11 +177,11 @@ FIND_OUTPUT = 'while [ "$1" != "-o" ]; do shift; done; out=$2\n'
 
 def test_verifies_the_version_of_what_it_built(tmp_path: Path) -> None:
     program = PROGRAMS[0]
-    wanted = build.pinned_versions()[program.module].removeprefix("v")
+    wanted = CONTROL_PLANE.pinned_versions()[program.module].removeprefix("v")
     body = FIND_OUTPUT + "printf '#!/bin/sh\\necho version %s\\n' VERSION > $out; chmod +x $out"
-    GoCompiler(fake_go(tmp_path, body.replace("VERSION", wanted)), io.StringIO()).compile(program, tmp_path / "good")
+    GoCompiler(fake_go(tmp_path, body.replace("VERSION", wanted)), CONTROL_PLANE).compile(program, tmp_path / "good")
     with pytest.raises(BuildError, match=f"should be {wanted}, but says: version 0.0.1"):
-        GoCompiler(fake_go(tmp_path, body.replace("VERSION", "0.0.1")), io.StringIO()).compile(
+        GoCompiler(fake_go(tmp_path, body.replace("VERSION", "0.0.1")), CONTROL_PLANE).compile(
             program, tmp_path / "bad"
         )
 
@@ -176,13 +197,13 @@ def test_verifies_the_version_of_what_it_built(tmp_path: Path) -> None:
 def test_says_why_a_build_failed(tmp_path: Path, said: str, expected: str) -> None:
     go = fake_go(tmp_path, f"cat >&2 <<'END'\n{said}\nEND\nexit 1\n")
     with pytest.raises(BuildError, match=expected) as caught:
-        GoCompiler(go, io.StringIO()).compile(PROGRAMS[0], tmp_path / "out")
+        GoCompiler(go, CONTROL_PLANE).compile(PROGRAMS[0], tmp_path / "out")
     assert said.splitlines()[-1] in str(caught.value), "with what go said"
 
 
 def test_counts_what_it_compiles(tmp_path: Path) -> None:
     go = fake_go(tmp_path, "printf 'go: downloading k8s.io/api v0.36.3\\nk8s.io/api/core/v1\\nfmt\\n' >&2; exit 1")
-    compiler = GoCompiler(go, io.StringIO())
+    compiler = GoCompiler(go, CONTROL_PLANE)
     with pytest.raises(BuildError):
         compiler.compile(PROGRAMS[0], tmp_path / "out")
     assert compiler.progress() == "1 modules fetched, 2 packages compiled"
@@ -192,12 +213,13 @@ def test_an_interrupt_ends_go_and_its_children(tmp_path: Path) -> None:
     """Ctrl-C reaches us alone, as `go` has a session of its own: nothing of it may go on."""
     script(tmp_path / "go", f"sleep 300 & echo $! > {tmp_path}/child; wait")
     code = f"""
-import io, signal
+import signal
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
-from gangline.devcluster.build import SERVERS, GoCompiler
+from gangline.devcluster.build import GoCompiler
+from gangline.devcluster.programs import CONTROL_PLANE, SERVERS
 from gangline.devcluster.toolchain import Go
-GoCompiler(Go(Path({str(tmp_path / "go")!r}), (1, 26), False), io.StringIO()).compile(SERVERS[0], Path("x"))
+GoCompiler(Go(Path({str(tmp_path / "go")!r}), (1, 26), False), CONTROL_PLANE).compile(SERVERS[0], Path("x"))
 """
     builder = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     child_file = tmp_path / "child"

@@ -20,6 +20,7 @@ from gangline.devcluster.errors import DevClusterError, StartError
 from gangline.devcluster.local import LocalControlPlane, sweep_temporary
 from gangline.devcluster.locks import PortReservation
 from gangline.devcluster.process import ProcessId
+from gangline.devcluster.programs import CONTROL_PLANE, KUBERNETES
 
 pytestmark = pytest.mark.cluster
 
@@ -53,7 +54,7 @@ def processes(directory: Path) -> list[ProcessId]:
 
 
 def test_it_is_a_real_cluster(own_kubectl: Kubectl) -> None:
-    version = build.pinned_versions()[build.KUBERNETES]
+    version = CONTROL_PLANE.pinned_versions()[KUBERNETES]
     assert own_kubectl.json("version")["serverVersion"]["gitVersion"] == version
     namespaces = {item["metadata"]["name"] for item in own_kubectl.json("get", "namespaces")["items"]}
     assert {"default", "kube-system", "kube-node-lease"} <= namespaces

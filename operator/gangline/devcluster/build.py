@@ -1,14 +1,11 @@
-"""Compiles the control plane's programs from their Go modules, once, into a cache that later runs reuse.
+"""Compiles programs from their Go modules, once, into a cache that later runs reuse.
 
-`gomod/go.mod` and `gomod/go.sum` pin what is built; a change there, or of the build flags here, is a new cache directory. Every
-finished program is kept, so that an interrupted build continues where it stopped.
+Every finished program is kept, so that an interrupted build continues where it stopped.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
-import platform
 import re
 import shutil
 import signal
@@ -18,41 +15,19 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import cache as memoized
 from pathlib import Path
 from typing import TextIO
 
 from gangline.devcluster.errors import BuildError
+from gangline.devcluster.go_module import GoModule, Program, cache_root
 from gangline.devcluster.locks import locked
+from gangline.devcluster.programs import CONTROL_PLANE, KUBECTL, SERVERS
 from gangline.devcluster.progress import narrate
-from gangline.devcluster.toolchain import Go, Version, ensure_go
+from gangline.devcluster.toolchain import Go, ensure_go
 
-MODULE = Path(__file__).parent / "gomod"
 NETWORK_TROUBLE = re.compile(
     r"dial tcp|no such host|i/o timeout|connection refused|TLS handshake|proxyconnect|network is unreachable"
     r"|module lookup disabled|connection reset"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """One program of the control plane: its main package, and how it prints its version."""
-
-    name: str
-    package: str
-    module: str  # the module whose version in go.mod it must report
-    ask_version: tuple[str, ...] = ("--version",)
-
-
-KUBERNETES = "k8s.io/kubernetes"
-KUBECTL = Program("kubectl", f"{KUBERNETES}/cmd/kubectl", KUBERNETES, ("version", "--client"))
-SERVERS = (
-    Program("etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3"),
-    Program("kube-apiserver", f"{KUBERNETES}/cmd/kube-apiserver", KUBERNETES),
-    Program("kube-controller-manager", f"{KUBERNETES}/cmd/kube-controller-manager", KUBERNETES),
-    Program("kube-scheduler", f"{KUBERNETES}/cmd/kube-scheduler", KUBERNETES),
-    Program("kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok"),
 )
 
 Compile = Callable[[Program, Path], None]
@@ -60,18 +35,18 @@ Compile = Callable[[Program, Path], None]
 
 def ensure_servers(*, stream: TextIO | None = None) -> Path:
     """The directory with etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok. Raises BuildError."""
-    return ensure(SERVERS, stream=stream)
+    return ensure(CONTROL_PLANE, SERVERS, stream=stream)
 
 
 def kubectl(*, stream: TextIO | None = None) -> Path:
     """The machine's kubectl, or one built like the servers. Raises BuildError."""
     there = shutil.which("kubectl")
-    return Path(there) if there else ensure((KUBECTL,), stream=stream) / KUBECTL.name
+    return Path(there) if there else ensure(CONTROL_PLANE, (KUBECTL,), stream=stream) / KUBECTL.name
 
 
-def is_built(programs: Iterable[Program] = SERVERS) -> bool:
+def is_built(module: GoModule = CONTROL_PLANE, programs: Iterable[Program] = SERVERS) -> bool:
     """Whether nothing is left to compile."""
-    return not missing(programs, binaries_directory())
+    return not missing(programs, module.binaries_directory())
 
 
 def missing(programs: Iterable[Program], directory: Path) -> list[Program]:
@@ -79,18 +54,21 @@ def missing(programs: Iterable[Program], directory: Path) -> list[Program]:
 
 
 def ensure(
-    programs: Sequence[Program],
+    module: GoModule,
+    programs: Sequence[Program] | None = None,
     *,
     directory: Path | None = None,
     compile_with: Compile | None = None,
     stream: TextIO | None = None,
 ) -> Path:
-    """Build those of `programs` that `directory` (default: the user's cache) lacks. Returns the directory.
+    """Build those of `programs` (default: all of the module) that `directory` (default: in the user's cache) lacks. Returns
+    the directory.
 
     Safe to call from several processes at once: one builds, the others wait for it and say so.
     """
-    into = directory if directory is not None else binaries_directory()
-    if not missing(programs, into):
+    wanted = module.programs if programs is None else programs
+    into = directory if directory is not None else module.binaries_directory()
+    if not missing(wanted, into):
         return into
     out = stream if stream is not None else sys.stderr
     try:
@@ -98,57 +76,18 @@ def ensure(
     except OSError as error:
         raise BuildError(f"can't write to {into}: {error}; set XDG_CACHE_HOME to a directory of your own") from error
     with locked(into.parent / f"{into.name}.lock", lambda pid: _say(out, f"Waiting for process {pid}, which builds …")):
-        todo = missing(programs, into)
+        todo = missing(wanted, into)
         if todo:
             _sweep_unfinished(into)
-            _build_all(todo, into, compile_with, out)
+            _build_all(module, todo, into, compile_with, out)
     return into
 
 
-def binaries_directory() -> Path:
-    """The directory of this version's programs: ~/.cache/gangline/<versions and digest>/bin."""
-    return cache_root() / _cache_key() / "bin"
-
-
-def cache_root() -> Path:
-    """$XDG_CACHE_HOME/gangline, by default ~/.cache/gangline."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "gangline"
-
-
-@memoized
-def pinned_versions() -> dict[str, str]:
-    """Module path -> version pinned by go.mod (`v1.36.3`)."""
-    return dict(re.findall(r"^\s+(\S+) (v\S+)", (MODULE / "go.mod").read_text(), flags=re.MULTILINE))
-
-
-@memoized
-def needed_go() -> Version:
-    """The Go version that go.mod asks for."""
-    match = re.search(r"^go (\d+)\.(\d+)(?:\.(\d+))?$", (MODULE / "go.mod").read_text(), flags=re.MULTILINE)
-    if match is None:
-        raise BuildError(f"{MODULE / 'go.mod'} names no Go version")
-    return tuple(int(part or 0) for part in match.groups())
-
-
-def build_flags() -> list[str]:
-    """The flags of `go build`. kube-scheduler refuses to start without a version."""
-    version = pinned_versions()[KUBERNETES]
-    major, minor, _ = version.removeprefix("v").split(".", 2)
-    component = "k8s.io/component-base/version"
-    values = {
-        f"{component}.gitVersion": version,
-        f"{component}.gitMajor": major,
-        f"{component}.gitMinor": minor,
-        "sigs.k8s.io/kwok/pkg/consts.Version": pinned_versions()["sigs.k8s.io/kwok"],
-    }
-    linker = " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in values.items())])
-    return ["-v", "-trimpath", "-buildvcs=false", "-ldflags", linker]
-
-
-def verify(program: Program, binary: Path) -> None:
+def verify(module: GoModule, program: Program, binary: Path) -> None:
     """Raises BuildError unless the binary runs on this machine and is the pinned version."""
-    wanted = pinned_versions()[program.module].removeprefix("v")
+    if not program.module:
+        return
+    wanted = module.pinned_versions()[program.module].removeprefix("v")
     try:
         answer = subprocess.run([binary, *program.ask_version], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -157,19 +96,12 @@ def verify(program: Program, binary: Path) -> None:
         raise BuildError(f"the {program.name} just built should be {wanted}, but says: {answer.stdout + answer.stderr}")
 
 
-def _cache_key() -> str:
-    pinned = pinned_versions()
-    versions = f"k8s-{pinned[KUBERNETES]}_etcd-{pinned['go.etcd.io/etcd/server/v3']}_kwok-{pinned['sigs.k8s.io/kwok']}"
-    digest = hashlib.sha256(f"{platform.system()}/{platform.machine()}/{build_flags()}".encode())
-    for name in ("go.mod", "go.sum"):
-        digest.update((MODULE / name).read_bytes())
-    return f"{versions}_{digest.hexdigest()[:12]}"
-
-
-def _build_all(todo: Sequence[Program], into: Path, compile_with: Compile | None, out: TextIO) -> None:
+def _build_all(
+    module: GoModule, todo: Sequence[Program], into: Path, compile_with: Compile | None, out: TextIO
+) -> None:
     if compile_with is None:
-        go = ensure_go(needed_go(), cache_root())
-        compile_with = GoCompiler(go, out).compile
+        go = ensure_go(module.needed_go(), cache_root())
+        compile_with = GoCompiler(go, module).compile
         _say(out, f"Compiling {', '.join(p.name for p in todo)} with Go into {into} (minutes, once)")
     for number, program in enumerate(todo, start=1):
         unfinished = into / f".{program.name}.unfinished"
@@ -197,11 +129,11 @@ def _say(out: TextIO, text: str) -> None:
 
 
 class GoCompiler:
-    """Runs `go build` for one program after the other, and reports progress."""
+    """Runs `go build` for one program of a module after the other, and reports progress."""
 
-    def __init__(self, go: Go, out: TextIO) -> None:
+    def __init__(self, go: Go, module: GoModule) -> None:
         self._go = go
-        self._out = out
+        self._module = module
         self._packages = 0
         self._downloads = 0
 
@@ -213,12 +145,13 @@ class GoCompiler:
     def compile(self, program: Program, output: Path) -> None:
         """Build and check one program. Raises BuildError; on any other exit, go and its children are ended."""
         self._packages = self._downloads = 0
-        command = [str(self._go.path), "build", *build_flags(), "-o", str(output), program.package]
+        tags = ["-tags", ",".join(program.tags)] if program.tags else []
+        command = [str(self._go.path), "build", *self._module.build_flags(), *tags, "-o", str(output), program.package]
         with _interrupts_held() as interrupts:
             process = subprocess.Popen(
                 command,
-                cwd=MODULE,
-                env=self._go.environment(),
+                cwd=self._module.directory,
+                env=self._module.go_environment(self._go.environment()),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -234,7 +167,7 @@ class GoCompiler:
                 raise _build_error(program, "".join(tail))
         finally:
             _end_group(process)
-        verify(program, output)
+        verify(self._module, program, output)
 
     def _follow(self, process: subprocess.Popen[str]) -> deque[str]:
         tail: deque[str] = deque(maxlen=25)

@@ -7,15 +7,15 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gangline.devcluster.build import SERVERS, ensure
+from gangline.devcluster.build import ensure
 from gangline.devcluster.clusters import clusters_root
 from gangline.devcluster.components import Options, kwok_flags
 from gangline.devcluster.errors import DevClusterError
+from gangline.devcluster.programs import CONTROL_PLANE, KWOK
 from gangline.devcluster.progress import narrate
 from gangline.devcluster.supervisor import Supervisor, free_of_proxies
 
 CONFIG = Path(__file__).with_name("kind.yaml")
-KWOK = next(program for program in SERVERS if program.name == "kwok")
 
 #: runs a command and returns its output; raises DevClusterError on failure
 Runner = Callable[[Sequence[str], float], str]
@@ -83,7 +83,7 @@ def docker_works(runner: Runner = run) -> bool:
 
 def start_kwok(kubeconfig: Path, directory: Path) -> Supervisor:
     """Run kwok on this machine against the cluster of `kubeconfig`, until the supervisor is closed."""
-    binary = ensure((KWOK,)) / KWOK.name
+    binary = ensure(CONTROL_PLANE, (KWOK,)) / KWOK.name
     supervisor = Supervisor(directory)
     flags = [f"--{name}={value}" for name, value in kwok_flags(kubeconfig, Options().node_lease).items()]
     supervisor.spawn("kwok", [str(binary), *flags], free_of_proxies())

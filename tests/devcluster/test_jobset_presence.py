@@ -66,7 +66,7 @@ def test_signs_of_jobset_itself(resource: Resource, obj: Json):
     ("resource", "obj"),
     [
         (NAMESPACES, named("default")),
-        (LEASES, named("gangline-operator", "gangline-system")),
+        (LEASES, named("c1f6bfd2.kueue.x-k8s.io", "kueue-system")),
         (MUTATING_WEBHOOKS, named("gangline")),
         (VALIDATING_WEBHOOKS, named("kueue-validating-webhook-configuration")),
         (CUSTOM_RESOURCE_DEFINITIONS, {**OURS, "metadata": {"name": "jobs.example.com"}}),

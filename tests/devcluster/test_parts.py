@@ -314,7 +314,7 @@ def test_the_users_kubeconfig_is_kubectls(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 # -- command lines -----------------------------------------------------------------------------------------------------
 
-PORTS = Ports(20001, 20002, 20003, 20004, 20005)
+PORTS = Ports(20001, 20002, 20003, 20004, 20005, 20006)
 
 
 def test_everything_listens_on_loopback_with_tls(tmp_path: Path) -> None:

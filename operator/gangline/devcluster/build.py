@@ -21,7 +21,7 @@ from typing import TextIO
 from gangline.devcluster.errors import BuildError
 from gangline.devcluster.go_module import GoModule, Program, cache_root
 from gangline.devcluster.locks import locked
-from gangline.devcluster.programs import CONTROL_PLANE, KUBECTL, SERVERS
+from gangline.devcluster.programs import CONTROL_PLANE, KUBECTL, SERVERS, default_version, servers
 from gangline.devcluster.progress import narrate
 from gangline.devcluster.toolchain import Go, ensure_go
 
@@ -33,9 +33,18 @@ NETWORK_TROUBLE = re.compile(
 Compile = Callable[[Program, Path], None]
 
 
-def ensure_servers(*, stream: TextIO | None = None) -> Path:
-    """The directory with etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok. Raises BuildError."""
-    return ensure(CONTROL_PLANE, SERVERS, stream=stream)
+def ensure_servers(version: str | None = None, *, stream: TextIO | None = None) -> dict[str, Path]:
+    """Where etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok are, by name. Raises BuildError."""
+    return {
+        program.name: ensure(module, programs, stream=stream) / program.name
+        for module, programs in servers(version or default_version())
+        for program in programs
+    }
+
+
+def servers_are_built(version: str | None = None) -> bool:
+    """Whether nothing is left to compile for a control plane of this version."""
+    return all(is_built(module, programs) for module, programs in servers(version or default_version()))
 
 
 def kubectl(*, stream: TextIO | None = None) -> Path:

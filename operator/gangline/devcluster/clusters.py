@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gangline.devcluster.components import COMPONENTS, Component, Layout, Options
+from gangline.devcluster.components import COMPONENTS, Layout, Options
+from gangline.devcluster.connection import Connection, local_connection
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.locks import locked
 from gangline.devcluster.process import ProcessId
+from gangline.devcluster.real import nodes
+from gangline.devcluster.real.pool import RealPool
 
 DEFAULT_NAME = "gangline"
 NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")
@@ -27,7 +30,7 @@ class Status:
     name: str
     directory: Path
     kubeconfig: Path | None  # None: it has never been started
-    pids: dict[Component, int | None]  # None: not running
+    pids: dict[str, int | None]  # by program; None: not running
 
     @property
     def up(self) -> bool:
@@ -36,6 +39,11 @@ class Status:
     @property
     def down(self) -> bool:
         return all(pid is None for pid in self.pids.values())
+
+    @property
+    def hub_is_down(self) -> bool:
+        """Whether the network of real nodes, and so of the control plane, is gone."""
+        return self.pids.get(nodes.HUB, 0) is None
 
 
 class NamedCluster:
@@ -51,21 +59,59 @@ class NamedCluster:
     def kubeconfig(self) -> Path:
         return Layout(self.directory).kubeconfig
 
+    def stored_version(self) -> str | None:
+        """The version of Kubernetes that last wrote to its data; None if there are none."""
+        return Layout(self.directory).stored_version()
+
     def up(self, options: Options | None = None, waiting: Callable[[str], object] | None = None) -> Status:
         """Start it, or the missing parts of it; nothing if it is up. Raises BuildError or StartError."""
         chosen = replace(options if options is not None else Options(), directory=self.directory, detached=True)
         with self._alone(waiting):
             status = self.status()
             plane = LocalControlPlane(chosen)
-            if status.down or status.kubeconfig is None:
+            if status.down or status.kubeconfig is None or status.hub_is_down:
                 plane.start()
             else:
-                plane.adopt()
-                for component in COMPONENTS:
-                    plane.start_component(component)
-                _wait_ready(plane)
+                self._start_missing(plane, chosen)
             plane.leave()
         return self.status()
+
+    def _start_missing(self, plane: LocalControlPlane, wanted: Options) -> None:
+        if wanted.version not in (None, self.stored_version()):
+            raise self._is_up(f"with Kubernetes {self.stored_version()}")
+        if wanted.real is not None and RealPool.load(self.directory) is None:
+            raise self._is_up("without real nodes")
+        plane.adopt()
+        for component in COMPONENTS:
+            plane.start_component(component)
+        _wait_ready(plane)
+        plane.start_real_nodes()
+
+    def _is_up(self, how: str) -> DevClusterError:
+        return DevClusterError(f"{self.name} is up {how}; end it first: gangline cluster down --name {self.name}")
+
+    def connection(self) -> Connection:
+        """How to reach the running control plane."""
+        with self._alone(None):
+            plane = LocalControlPlane(Options(directory=self.directory, detached=True)).adopt()
+            try:
+                return replace(local_connection(plane), load_image=None)  # the plane is left alone
+            finally:
+                plane.leave()
+
+    @contextmanager
+    def real(self) -> Iterator[LocalControlPlane]:
+        """The running control plane, to manage its real nodes. Raises DevClusterError if it has none."""
+        with self._alone(None):
+            if RealPool.load(self.directory) is None:
+                raise DevClusterError(
+                    f"{self.name} has no real nodes; `gangline cluster up --nodes real:3` starts some"
+                )
+            plane = LocalControlPlane(Options(directory=self.directory, detached=True)).adopt()
+            try:
+                yield plane
+            finally:
+                plane.leave()
 
     def down(self, *, forget: bool = True, waiting: Callable[[str], object] | None = None) -> bool:
         """End it, and remove its data if `forget`. Returns whether there was anything to do."""
@@ -77,18 +123,20 @@ class NamedCluster:
                 process = self._process(component)
                 if process is not None:
                     process.end(patience=0.0 if forget or component != "etcd" else 5.0)
+            nodes.end(self.directory)
             if forget:
-                shutil.rmtree(self.directory)
+                nodes.remove_files(self.directory)
             return was_up or forget
 
     def status(self) -> Status:
-        pids: dict[Component, int | None] = {}
-        for component in COMPONENTS:
-            process = self._process(component)
-            pids[component] = process.pid if process is not None else None
+        pool = RealPool.load(self.directory)
+        pids: dict[str, int | None] = {}
+        for name in (*COMPONENTS, *(nodes.program_names(pool) if pool is not None else ())):
+            process = self._process(name)
+            pids[name] = process.pid if process is not None else None
         return Status(self.name, self.directory, self.kubeconfig if self.kubeconfig.exists() else None, pids)
 
-    def _process(self, component: Component) -> ProcessId | None:
+    def _process(self, component: str) -> ProcessId | None:
         process = ProcessId.read(self.directory / f"{component}.pid")
         return process if process is not None and process.alive() else None
 

@@ -1,4 +1,6 @@
-"""The five programs of a local control plane and their flags. All of them listen on 127.0.0.1 only."""
+"""The five programs of a local control plane and their flags. All of them listen on 127.0.0.1 only, unless there are real nodes:
+then the API server also listens on the hub's address, in a network namespace of its own.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from gangline.devcluster.certs import Authority, signing_keys
+from gangline.devcluster.programs import NEWEST, OLDEST, VERSIONS
+from gangline.devcluster.real import network
+from gangline.devcluster.real.pool import RealPool
 from gangline.devcluster.supervisor import free_of_proxies
 
 Component = Literal["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"]
@@ -28,7 +33,6 @@ DISABLED_CONTROLLERS = (
     "node-ipam-controller",
     "node-route-controller",
     "persistentvolume-attach-detach-controller",
-    "persistentvolume-binder-controller",
     "persistentvolume-expander-controller",
     "persistentvolume-protection-controller",
     "persistentvolumeclaim-protection-controller",
@@ -38,6 +42,10 @@ DISABLED_CONTROLLERS = (
     "storageversion-garbage-collector-controller",
     "volumeattributesclass-protection-controller",
 )
+#: the first versions of Kubernetes that know them, of those that not all versions know: others refuse to start
+SINCE = {"podcertificaterequest-cleaner-controller": "1.34", "volumeattributesclass-protection-controller": "1.32"}
+#: pods of simulated nodes mount nothing
+VOLUME_BINDER = "persistentvolume-binder-controller"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,14 @@ class Options:
     node_monitor_grace: int = 50  # a node silent for this long becomes NotReady; more than node_lease / 4
     node_monitor_period: float = 5.0
     ready_timeout: float = 90.0
+    real: RealPool | None = None  # real nodes beside the simulated ones
+    version: str | None = (
+        None  # of Kubernetes, one of VERSIONS; None: that of its data, else programs.default_version()
+    )
+
+    def __post_init__(self) -> None:
+        if self.version is not None and self.version not in VERSIONS:
+            raise ValueError(f"Options.version: {self.version!r} must be one of {', '.join(VERSIONS)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +79,7 @@ class Ports:
     apiserver: int
     controller_manager: int
     scheduler: int
+    service: int  # of the operator, where it runs in the hub and is reached from outside
 
 
 class Layout:
@@ -74,6 +91,14 @@ class Layout:
         self.etcd_data = directory / "etcd"
         self.kubeconfig = directory / "kubeconfig"
         self.ports = directory / "ports.json"
+        self.version = directory / "version"
+
+    def stored_version(self) -> str | None:
+        """The version of Kubernetes that last wrote to its data; None if there are none."""
+        try:
+            return self.version.read_text()
+        except FileNotFoundError:
+            return NEWEST if self.etcd_data.exists() else None
 
     def component_kubeconfig(self, component: str) -> Path:
         return self.directory / f"{component}.kubeconfig"
@@ -92,11 +117,13 @@ def create_certificates(layout: Layout) -> None:
         return
     layout.certificates.mkdir(mode=0o700, exist_ok=True)
     authority, front_proxy = Authority.create("gangline-ca"), Authority.create("gangline-front-proxy-ca")
-    names = ("127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1")
+    kubernetes = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
+    names = ("127.0.0.1", "localhost", *kubernetes, "10.96.0.1", network.HUB)
     pairs = {
         "ca": authority.pair,
         "front-proxy-ca": front_proxy.pair,
         "etcd": authority.issue_server("etcd", ("127.0.0.1", "localhost")),
+        "kubelet-client": authority.issue_client("kube-apiserver-kubelet-client", (MASTERS,)),
         "admin": authority.issue_client(ADMIN, (MASTERS,)),
         "etcd-client": authority.issue_client("kube-apiserver-etcd-client"),
         "apiserver": authority.issue_server("kube-apiserver", names),
@@ -156,11 +183,9 @@ def _etcd(layout: Layout, ports: Ports, _: Options) -> dict[str, object]:
     }
 
 
-def _apiserver(layout: Layout, ports: Ports, _: Options) -> dict[str, object]:
+def _apiserver(layout: Layout, ports: Ports, options: Options) -> dict[str, object]:
     return {
-        "bind-address": "127.0.0.1",
-        "advertise-address": "127.0.0.1",
-        "endpoint-reconciler-type": "none",  # a loopback address can't be an endpoint
+        **(_with_real_nodes(layout) if options.real is not None else _ALONE),
         "secure-port": ports.apiserver,
         "tls-cert-file": layout.certificate("apiserver"),
         "tls-private-key-file": layout.key("apiserver"),
@@ -169,7 +194,6 @@ def _apiserver(layout: Layout, ports: Ports, _: Options) -> dict[str, object]:
         "etcd-cafile": layout.certificate("ca"),
         "etcd-certfile": layout.certificate("etcd-client"),
         "etcd-keyfile": layout.key("etcd-client"),
-        "authorization-mode": "RBAC",
         "service-account-issuer": "https://kubernetes.default.svc.cluster.local",
         "service-account-key-file": layout.certificate("service-accounts"),
         "service-account-signing-key-file": layout.key("service-accounts"),
@@ -186,6 +210,30 @@ def _apiserver(layout: Layout, ports: Ports, _: Options) -> dict[str, object]:
     }
 
 
+#: the API server of simulated nodes, which nothing but this machine reaches
+_ALONE: dict[str, object] = {
+    "bind-address": "127.0.0.1",
+    "advertise-address": "127.0.0.1",
+    "endpoint-reconciler-type": "none",  # a loopback address can't be an endpoint
+    "authorization-mode": "RBAC",
+}
+
+
+def _with_real_nodes(layout: Layout) -> dict[str, object]:
+    """The API server that pods reach, and that reaches kubelets for logs, exec and port-forward."""
+    return {
+        "bind-address": "0.0.0.0",
+        "advertise-address": network.HUB,
+        "endpoint-reconciler-type": "lease",
+        "authorization-mode": "Node,RBAC",
+        "enable-admission-plugins": "NodeRestriction",
+        "kubelet-client-certificate": layout.certificate("kubelet-client"),
+        "kubelet-client-key": layout.key("kubelet-client"),
+        "kubelet-certificate-authority": layout.certificate("ca"),
+        "kubelet-preferred-address-types": "InternalIP",
+    }
+
+
 def _controller_manager(layout: Layout, ports: Ports, options: Options) -> dict[str, object]:
     return {
         **_client("kube-controller-manager", layout),
@@ -194,7 +242,7 @@ def _controller_manager(layout: Layout, ports: Ports, options: Options) -> dict[
         "tls-cert-file": layout.certificate("controller-manager"),
         "tls-private-key-file": layout.key("controller-manager"),
         "leader-elect": "false",
-        "controllers": ",".join(["*", *(f"-{name}" for name in DISABLED_CONTROLLERS)]),
+        "controllers": ",".join(["*", *(f"-{name}" for name in _disabled_controllers(options))]),
         "use-service-account-credentials": "true",
         "service-account-private-key-file": layout.key("service-accounts"),
         "root-ca-file": layout.certificate("ca"),
@@ -202,6 +250,12 @@ def _controller_manager(layout: Layout, ports: Ports, options: Options) -> dict[
         "node-monitor-period": f"{options.node_monitor_period}s",
         "profiling": "false",
     }
+
+
+def _disabled_controllers(options: Options) -> list[str]:
+    known = VERSIONS[: VERSIONS.index(options.version or NEWEST) + 1]
+    simulated = () if options.real is not None else (VOLUME_BINDER,)
+    return [name for name in (*DISABLED_CONTROLLERS, *simulated) if SINCE.get(name, OLDEST) in known]
 
 
 def _scheduler(layout: Layout, ports: Ports, _: Options) -> dict[str, object]:

@@ -7,38 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 from gangline.devcluster.components import Options
+from gangline.devcluster.connection import Connection, Source, local_connection
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.kind import Kind, Runner, docker_works, run, start_kwok
 from gangline.devcluster.kubeconfig import read_contexts, users_kubeconfig
 from gangline.devcluster.local import LocalControlPlane
-from gangline.kube import config
-from gangline.kube.client import ApiClient
-
-Source: TypeAlias = Literal["local", "kind", "kubeconfig"]
-
-
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """How to reach a cluster."""
-
-    kubeconfig: Path
-    context: str | None
-    source: Source
-    #: the address by which the API server reaches a webhook on this machine; None if it is not known
-    host_address: str | None = None
-
-    def client(self) -> ApiClient:
-        """A client, to be used in `async with`. Raises LoginError."""
-        return ApiClient(config.load(self.kubeconfig, self.context))
-
-    @property
-    def kubectl_hint(self) -> str:
-        """The command by which a user points kubectl at the cluster."""
-        export = f"export KUBECONFIG={self.kubeconfig}"
-        return f"{export}; kubectl config use-context {self.context}" if self.context else export
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +41,7 @@ def connect(choice: Choice | None = None, *, runner: Runner = run) -> Iterator[C
             yield connection
     else:
         with LocalControlPlane(wish.local) as plane:
-            yield Connection(plane.kubeconfig, None, "local", "127.0.0.1")
+            yield local_connection(plane)
 
 
 def _users_cluster(wish: Choice) -> Connection:

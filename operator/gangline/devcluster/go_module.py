@@ -33,7 +33,7 @@ class GoModule:
     """A directory with go.mod and go.sum (and perhaps main packages of our own), and the programs compiled from it.
 
     `shown`: the pinned modules whose versions name its directory in the cache, each with a short name. `environment`: more
-    variables for `go build`.
+    variables for `go build`. `static`: C libraries are linked into the programs.
     """
 
     directory: Path
@@ -41,6 +41,7 @@ class GoModule:
     shown: tuple[tuple[str, str], ...]
     linked: LinkedValues = lambda _: {}
     cgo: bool = False
+    static: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def pinned_versions(self) -> dict[str, str]:
@@ -60,6 +61,8 @@ class GoModule:
         """The flags of `go build` that all programs share."""
         values = self.linked(self.pinned_versions())
         linker = " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in values.items())])
+        if self.static:
+            linker += " -extldflags -static"
         return ["-v", "-trimpath", "-buildvcs=false", "-ldflags", linker]
 
     def go_environment(self, of_toolchain: Mapping[str, str]) -> dict[str, str]:

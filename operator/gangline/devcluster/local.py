@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import ssl
 import tempfile
 import time
 import urllib.request
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -32,12 +31,21 @@ from gangline.devcluster.components import (
 from gangline.devcluster.errors import DevClusterError, StartError
 from gangline.devcluster.kubeconfig import write_kubeconfig
 from gangline.devcluster.locks import FileLock, PortReservation, locked, private_directory
+from gangline.devcluster.programs import NEWEST, VERSIONS, default_version
 from gangline.devcluster.progress import narrate
+from gangline.devcluster.real import network, nodes, registration
+from gangline.devcluster.real.nodes import RealNodes
+from gangline.devcluster.real.pool import RealPool
 from gangline.devcluster.supervisor import PortTakenError, Supervisor, end_leftovers, read_json
 
 CONTEXT = "gangline"
 START_ATTEMPTS = 3
 ETCD_PATIENCE = 5.0  # seconds for etcd to end by itself if its data is kept
+#: the users of what the hub of real nodes runs
+HUB_IDENTITIES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "kube-proxy": ("system:kube-proxy", ()),
+    "dns": ("system:coredns", (MASTERS,)),
+}
 IDENTITIES: dict[Component, tuple[str, tuple[str, ...]]] = {
     "kube-controller-manager": ("system:kube-controller-manager", ()),
     "kube-scheduler": ("system:kube-scheduler", ()),
@@ -60,7 +68,8 @@ class LocalControlPlane:
         self._reserved = PortReservation()
         self._ports: Ports | None = None
         self._supervisor: Supervisor | None = None
-        self._binaries: Path | None = None
+        self._binaries: dict[str, Path] = {}
+        self._real: RealNodes | None = None
 
     # -- what others use ----------------------------------------------------------------------------------------------
 
@@ -86,6 +95,32 @@ class LocalControlPlane:
         """The certificate of the CA that signed the API server's certificate."""
         return self._files.certificate("ca")
 
+    @property
+    def version(self) -> str:
+        """The version of Kubernetes that it runs, such as 1.36."""
+        return self.options.version or default_version()
+
+    @property
+    def real(self) -> RealNodes | None:
+        """The real nodes; None without any."""
+        return self._real
+
+    @property
+    def inner_server(self) -> str:
+        """The API server's URL for nodes and pods."""
+        return self.server.replace("127.0.0.1", network.HUB)
+
+    @property
+    def service_port(self) -> int:
+        """A port of 127.0.0.1 that leads to the same port in the network of the real nodes."""
+        if self._ports is None:
+            raise DevClusterError("the local control plane has not been started")
+        return self._ports.service
+
+    def enter(self) -> list[str]:
+        """The prefix of a command that reaches the control plane's network; with simulated nodes there is none."""
+        return self._real.enter_hub() if self._real is not None else []
+
     def log(self, component: Component) -> Path:
         return self._running.log(component)
 
@@ -101,8 +136,12 @@ class LocalControlPlane:
         Processes of an earlier run in the directory are ended first (see `adopt`).
         """
         self._open()
+        self._files.version.write_text(self.version)
         end_leftovers(self.directory, reversed(COMPONENTS), patience=ETCD_PATIENCE)
+        nodes.end(self.directory)
         try:
+            if self._real is not None:
+                self._real.prepare()
             with narrate("Starting the local control plane"):
                 create_certificates(self._files)
                 self._start_all()
@@ -137,8 +176,10 @@ class LocalControlPlane:
             keeps_data = component == "etcd" and not temporary
             self.stop_component(component, patience=ETCD_PATIENCE if keeps_data else 0.0)
         directory = self.directory
+        if self._real is not None:
+            self._real.stop()
         if temporary:
-            shutil.rmtree(directory, ignore_errors=True)
+            nodes.remove_files(directory)
         self._close()
 
     def __enter__(self) -> Self:
@@ -155,7 +196,8 @@ class LocalControlPlane:
 
     def ready(self) -> bool:
         """Whether everything runs and the API server reports that it is ready."""
-        return all(self.running(component) for component in COMPONENTS) and self._api_ready()
+        hub = self._real is None or self._real.hub_runs
+        return hub and all(self.running(component) for component in COMPONENTS) and self._api_ready()
 
     # -- for fault tests ----------------------------------------------------------------------------------------------
 
@@ -207,11 +249,16 @@ class LocalControlPlane:
     def _open(self) -> None:
         if self._layout is not None:
             raise DevClusterError("the local control plane is already started")
-        self._binaries = build.ensure_servers()
         wanted = self.options.directory
+        self.options = replace(self.options, version=_version(self.options))
+        self._binaries = build.ensure_servers(self.version)
         directory, self._lock = _temporary_directory() if wanted is None else _named_directory(wanted)
         self._layout = Layout(directory)
         self._supervisor = Supervisor(directory, detached=self.options.detached)
+        pool = self.options.real or RealPool.load(directory)
+        if pool is not None:
+            self.options = replace(self.options, real=pool, node_lease=pool.lease)
+            self._real = RealNodes(self._layout, self._supervisor, pool)
 
     def _close(self) -> None:
         self._reserved.release()
@@ -219,7 +266,7 @@ class LocalControlPlane:
             self._supervisor.close()
         if self._lock is not None:
             self._lock.release()
-        self._layout = self._lock = self._supervisor = None
+        self._layout = self._lock = self._supervisor = self._real = None
 
     def _start_all(self) -> None:
         for attempt in range(1, START_ATTEMPTS + 1):
@@ -232,12 +279,16 @@ class LocalControlPlane:
                     raise
                 for component in reversed(COMPONENTS):
                     self.kill(component)
+                if self._real is not None:
+                    self._real.stop()
                 self._files.ports.unlink(missing_ok=True)
 
     def _start_components(self) -> None:
         for component, (user, groups) in IDENTITIES.items():
             self._write_kubeconfig(self._files.component_kubeconfig(component), user, groups)
         self._write_kubeconfig(self.kubeconfig, ADMIN, (MASTERS,))  # last: where it exists, all other files do
+        if self._real is not None:
+            self._start_hub(self._real)
         self._spawn("etcd")
         self._spawn("kube-apiserver")  # waits for etcd by itself
         self._wait_for_api()
@@ -246,6 +297,36 @@ class LocalControlPlane:
             self._spawn(component)
         self._running.wait("kube-controller-manager", self._default_service_account, self.options.ready_timeout)
         self._running.wait("kube-scheduler", self._scheduler_ready, self.options.ready_timeout)
+        if self._real is not None:
+            self._start_nodes(self._real)
+
+    def _start_hub(self, real: RealNodes) -> None:
+        """The network of the control plane and the nodes; from outside, its ports are reached at the same numbers."""
+        assert self._ports is not None
+        ports = self._ports
+        real.start_hub(
+            [ports.apiserver, ports.controller_manager, ports.scheduler, ports.service], inward=ports.service
+        )
+
+    def start_real_nodes(self) -> None:
+        """Start the real nodes that don't run, with what they need in the hub. On return they are Ready."""
+        if self._real is not None:
+            self._start_nodes(self._real)
+
+    def start_real_node(self, name: str) -> None:
+        """Start a real node, or reconnect it; on return it is Ready. Raises DevClusterError."""
+        if self._real is not None:
+            self._real.start_node(name, self.inner_server)
+            registration.await_nodes(self.kubeconfig, self._real.pool, [name])
+
+    def _start_nodes(self, real: RealNodes) -> None:
+        users: dict[str, Path] = {}
+        for name, (user, groups) in HUB_IDENTITIES.items():
+            users[name] = self._files.component_kubeconfig(name)
+            self._write_kubeconfig(users[name], user, groups)
+        real.start_services(users)
+        names = real.start_nodes(self.inner_server)
+        registration.await_nodes(self.kubeconfig, real.pool, names)
 
     def _choose_ports(self) -> None:
         """Free ports, or for a named control plane its old ones, so that existing kubeconfigs stay valid."""
@@ -256,7 +337,7 @@ class LocalControlPlane:
             return
         self._reserved.release()
         self.kubeconfig.unlink(missing_ok=True)  # the file has the old ports
-        self._ports = Ports(*(self._reserved.take() for _ in range(5)))
+        self._ports = Ports(*(self._reserved.take() for _ in fields(Ports)))
         self._files.ports.write_text(json.dumps(asdict(self._ports)))
 
     def _write_kubeconfig(self, path: Path, user: str, groups: Sequence[str]) -> None:
@@ -266,8 +347,9 @@ class LocalControlPlane:
         write_kubeconfig(path, name=CONTEXT, server=self.server, authority=trusted, user=user, client=client)
 
     def _spawn(self, component: Component) -> None:
-        assert self._binaries is not None and self._ports is not None
-        command = [str(self._binaries / component), *arguments(component, self._files, self._ports, self.options)]
+        assert self._ports is not None
+        program = [str(self._binaries[component]), *arguments(component, self._files, self._ports, self.options)]
+        command = [*self.enter(), *program]
         self._running.spawn(component, command, environment(component, self.options))
 
     # -- talking to the API server -------------------------------------------------------------------------------------
@@ -313,10 +395,27 @@ def sweep_temporary() -> list[Path]:
             lock = FileLock(directory / "lock")
             if directory.is_dir() and lock.try_acquire():  # else its owner is alive
                 end_leftovers(directory, reversed(COMPONENTS))
-                shutil.rmtree(directory, ignore_errors=True)
+                nodes.end(directory)
+                nodes.remove_files(directory)
                 lock.release()
                 swept.append(directory)
     return swept
+
+
+def _version(options: Options) -> str:
+    """The version to run. Raises StartError where it doesn't fit the data or the nodes of the control plane."""
+    directory = options.directory
+    stored = Layout(directory).stored_version() if directory is not None else None
+    version = options.version or stored or default_version()
+    if stored is not None and VERSIONS.index(version) < VERSIONS.index(stored):
+        raise StartError(
+            f"the objects in {directory} were stored by Kubernetes {stored}, and {version} may not know them; "
+            "`gangline cluster down` forgets them"
+        )
+    real = options.real or (RealPool.load(directory) if directory is not None else None)
+    if real is not None and version != NEWEST:
+        raise StartError(f"real nodes are of Kubernetes {NEWEST}, and a control plane must not be older than its nodes")
+    return version
 
 
 def _temporary_directory() -> tuple[Path, FileLock]:

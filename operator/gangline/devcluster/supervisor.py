@@ -50,7 +50,7 @@ class Supervisor:
                 start_new_session=True,  # Ctrl-C is for this process, which ends its children in order
             )
         self._children[name] = child
-        self._tell_watchdog("+", child.pid)
+        self._tell_watchdog(f"+{child.pid}")
         process = ProcessId.of(child.pid)
         if process is not None:  # else it ended at once, which the waiting caller will report
             process.write(self._pid_file(name))
@@ -74,7 +74,7 @@ class Supervisor:
         if process is not None:
             process.signal(signal.SIGCONT)  # a frozen process would see SIGTERM only when it is resumed
             process.end(patience=patience)
-            self._tell_watchdog("-", process.pid)
+            self._tell_watchdog(f"-{process.pid}")
         self._pid_file(name).unlink(missing_ok=True)
         child = self._children.pop(name, None)
         if child is not None:
@@ -100,11 +100,15 @@ class Supervisor:
     def _pid_file(self, name: str) -> Path:
         return self.directory / f"{name}.pid"
 
-    def _tell_watchdog(self, what: str, pid: int) -> None:
+    def guard_cgroup(self, cgroup: Path) -> None:
+        """Let the watchdog remove a cgroup, too, after it ended the programs."""
+        self._tell_watchdog(f"={cgroup}")
+
+    def _tell_watchdog(self, line: str) -> None:
         if self._watchdog is None or self._watchdog.stdin is None:
             return
         with suppress(BrokenPipeError):  # another process ended it; pid files still tell the next run what to clean up
-            self._watchdog.stdin.write(f"{what}{pid}\n".encode())
+            self._watchdog.stdin.write(f"{line}\n".encode())
             self._watchdog.stdin.flush()
 
     def _failure(self, name: str, what: str) -> StartError:
@@ -113,7 +117,7 @@ class Supervisor:
         except OSError:
             lines = ["(no log)"]
         tail = "\n".join(line[:500] for line in lines)
-        kind = PortTakenError if "address already in use" in tail else StartError
+        kind = PortTakenError if "address already in use" in tail.lower() else StartError
         return kind(f"{name} {what}. The end of its log, {self.log(name)}:\n{tail}")
 
 

@@ -1,7 +1,8 @@
 """Ends the children of a process that died without ending them. Run as a script, with the standard library only.
 
-Standard input is a pipe from that process. Every line names a process (`+PID` to guard it, `-PID` to release it); the end of
-input means that the parent is gone, for whatever reason, and every guarded process is ended.
+Standard input is a pipe from that process. Every line names a process (`+PID` to guard it, `-PID` to release it) or a cgroup
+(`=PATH`); the end of input means that the parent is gone, for whatever reason: every guarded process is ended, then the cgroups
+are removed.
 """
 
 from __future__ import annotations
@@ -16,13 +17,29 @@ from contextlib import suppress
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent; its end is what counts here
     guarded: dict[int, str] = {}
+    cgroups: set[str] = set()
     for line in sys.stdin:
+        if line[0] == "=":
+            cgroups.add(line[1:].rstrip("\n"))
+            continue
         pid = int(line[1:])
         if line[0] == "+":
             guarded[pid] = started(pid)
         else:
             guarded.pop(pid, None)
     kill({pid: when for pid, when in guarded.items() if when})
+    remove(cgroups)
+
+
+def remove(cgroups: set[str]) -> None:
+    """Remove the cgroups with those below them, once their processes are gone."""
+    deadline = time.monotonic() + 10.0
+    while any(os.path.isdir(path) for path in cgroups) and time.monotonic() < deadline:  # noqa: PTH112
+        for top in cgroups:
+            for path, _, _ in os.walk(top, topdown=False):
+                with suppress(OSError):
+                    os.rmdir(path)  # noqa: PTH106
+        time.sleep(0.05)
 
 
 def kill(guarded: dict[int, str]) -> None:

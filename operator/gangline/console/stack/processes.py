@@ -24,15 +24,24 @@ PATIENCE = 10.0  # seconds that a service has to end by itself
 class Services:
     """The child processes of one directory, which also holds their logs and pid files.
 
-    Unless `detached`, they end with this process, however it ends. `program`: command prefix before a service's name.
+    Unless `detached`, they end with this process, however it ends. `program`: command prefix before a service's name. `enter`:
+    prefix of every command, with which it runs in the cluster's own network.
     """
 
-    def __init__(self, directory: Path, *, detached: bool = False, program: Sequence[str] = GANGLINE) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        detached: bool = False,
+        program: Sequence[str] = GANGLINE,
+        enter: Sequence[str] = (),
+    ) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         end_leftovers(directory, SERVICES, patience=PATIENCE)
         self.directory = directory
         self._supervisor = Supervisor(directory, detached=detached)
         self._program = program
+        self._enter = enter
         self._started: list[str] = []
 
     def log(self, name: str) -> Path:
@@ -49,7 +58,7 @@ class Services:
     def launch(self, name: str, command: Sequence[str]) -> None:
         """Run a command as the service NAME, with `--ready-file F`; `wait` waits until the service is ready."""
         self._ready(name).unlink(missing_ok=True)
-        self._supervisor.spawn(name, [*command, "--ready-file", str(self._ready(name))], os.environ)
+        self._supervisor.spawn(name, [*self._enter, *command, "--ready-file", str(self._ready(name))], os.environ)
         self._started.append(name)
 
     def wait(self, name: str) -> None:

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gangline.console.stack.kinds_install import install_kinds
 from gangline.console.stack.processes import Services
 from gangline.devcluster.clusters import NamedCluster, clusters_root
-from gangline.devcluster.connect import Choice, Connection, connect
+from gangline.devcluster.components import Options
+from gangline.devcluster.connect import Choice, connect
+from gangline.devcluster.connection import Connection
 from gangline.devcluster.progress import narrate
+from gangline.devcluster.real.network import HUB
+from gangline.install.kinds import install_kinds
 
 Say = Callable[[str], None]
 
@@ -56,22 +59,27 @@ def standing(choice: Choice, say: Say, wishes: Wishes) -> Iterator[Stack]:
     Raises DevClusterError, InstallError, LoginError or ApiError, each with a message for the user.
     """
     with connect(choice) as connection:
-        say(f"✓ {_where(connection)}")
-        services = Services(services_directory(connection))
+        say(f"✓ {where(connection)}")
+        services = services_of(connection)
         try:
             yield bring_up(connection, services, say, wishes)
         finally:
             services.stop()
 
 
+def services_of(connection: Connection, *, detached: bool = False) -> Services:
+    """Gangline's processes beside this cluster."""
+    return Services(services_directory(connection), detached=detached, enter=connection.enter)
+
+
 @contextmanager
-def named(name: str, say: Say, wishes: Wishes) -> Iterator[Stack]:
+def named(name: str, say: Say, wishes: Wishes, local: Options | None = None) -> Iterator[Stack]:
     """Like `standing`, on the named local control plane. Its data are kept; it is stopped only if it was down before."""
     cluster = NamedCluster(name)
     was_up = cluster.status().up
     try:
-        connection = start_named(cluster, say)
-        services = Services(services_directory(connection))
+        connection = start_named(cluster, say, local)
+        services = services_of(connection)
         try:
             yield bring_up(connection, services, say, wishes)
         finally:
@@ -81,12 +89,13 @@ def named(name: str, say: Say, wishes: Wishes) -> Iterator[Stack]:
             cluster.down(forget=False)
 
 
-def start_named(cluster: NamedCluster, say: Say) -> Connection:
+def start_named(cluster: NamedCluster, say: Say, local: Options | None = None) -> Connection:
     cluster.up(
-        waiting=lambda pid: say(f"waiting for process {pid}, which is starting or stopping the same control plane")
+        local,
+        waiting=lambda pid: say(f"waiting for process {pid}, which is starting or stopping the same control plane"),
     )
-    connection = Connection(cluster.kubeconfig, None, "local", "127.0.0.1")
-    say(f"✓ {_where(connection)}")
+    connection = cluster.connection()
+    say(f"✓ {where(connection)}")
     return connection
 
 
@@ -95,7 +104,7 @@ def bring_up(connection: Connection, services: Services, say: Say, wishes: Wishe
     jobset = wishes.jobset and connection.source == "local"
     tracking = ["--track-fields"] if wishes.track_fields else []
     if jobset:
-        services.launch("jobset", [*JOBSET_STAND_IN, *_login(connection)])
+        services.launch("jobset", [*JOBSET_STAND_IN, *login(connection)])
     with narrate("Installing Gangline's CRDs"):
         kinds = asyncio.run(_install(connection))
     say(f"✓ {len(kinds)} kinds are served")
@@ -104,12 +113,13 @@ def bring_up(connection: Connection, services: Services, say: Say, wishes: Wishe
         say(NO_WEBHOOKS)
     else:
         with narrate("Starting the webhooks"):
-            arguments = [*_login(connection), "--mode", "url", *address, "--unregister-on-exit", *tracking]
+            arguments = [*login(connection), "--mode", "url", *address, "--unregister-on-exit", *tracking]
             services.start("webhooks", arguments)
         say("✓ the webhooks are ready")
     with narrate("Starting the operator"):
-        arguments = [*_election(connection), *_visibility(connection), *_storage(connection, services), *tracking]
-        services.start("operator", [*_login(connection), *arguments])
+        network = [*_election(connection), *_listen(connection), *_visibility(connection)]
+        arguments = [*network, *_storage(connection, services), *tracking]
+        services.start("operator", [*login(connection), *arguments])
     say("✓ the operator is ready")
     if jobset:
         services.wait("jobset")
@@ -122,7 +132,7 @@ async def _install(connection: Connection) -> list[str]:
         return await install_kinds(api)
 
 
-def _login(connection: Connection) -> list[str]:
+def login(connection: Connection) -> list[str]:
     context = ["--context", connection.context] if connection.context else []
     return ["--kubeconfig", str(connection.kubeconfig), *context]
 
@@ -130,6 +140,12 @@ def _login(connection: Connection) -> list[str]:
 def _election(connection: Connection) -> list[str]:
     """Leader election only with --kubeconfig: our own clusters have one operator, which need not wait for a stale Lease."""
     return [] if connection.source == "kubeconfig" else ["--no-leader-election"]
+
+
+def _listen(connection: Connection) -> list[str]:
+    """The operator's port, where only a certain one is reached from this machine; pods reach it at the hub's address."""
+    port = connection.service_port
+    return ["--listen", f"127.0.0.1:{port}", "--progress-url", f"http://{HUB}:{port}"] if port else []
 
 
 def _visibility(connection: Connection) -> list[str]:
@@ -170,10 +186,11 @@ def parse_webhook_url(url: str) -> tuple[str, int]:
     return parts.hostname, parts.port or 443
 
 
-def _where(connection: Connection) -> str:
+def where(connection: Connection) -> str:
     match connection.source:
         case "local":
-            return "local control plane: etcd, API server, controllers, scheduler, simulated nodes"
+            kind = "real nodes beside simulated ones" if connection.enter else "simulated nodes"
+            return f"local control plane: etcd, API server, controllers, scheduler, {kind}"
         case "kind":
             return f"kind cluster {connection.context}"
         case _:

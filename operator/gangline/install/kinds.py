@@ -19,13 +19,15 @@ class InstallError(Exception):
     """The cluster did not establish Gangline's CRDs."""
 
 
-async def install_kinds(api: ApiClient, crds: Sequence[Json] | None = None) -> list[str]:
-    """Apply the CRDs (default: all) and the system namespace. Returns the CRDs' names once all are served.
+async def install_kinds(api: ApiClient, crds: Sequence[Json] | None = None, *, namespace: bool = True) -> list[str]:
+    """Apply the CRDs (default: all) and, if wanted, the system namespace. Returns the CRDs' names once all are served.
 
     Raises InstallError or ApiError.
     """
     crds = crd_install.crds() if crds is None else crds
-    await asyncio.gather(*(_apply(api, crd) for crd in crds), _namespace(api))
+    if namespace:
+        await _namespace(api)
+    await asyncio.gather(*(_apply(api, crd) for crd in crds))
     crd_names = [crd["metadata"]["name"] for crd in crds]
     await _served(api, crd_names)
     return crd_names

@@ -12,12 +12,14 @@ from typing import Final
 
 from gangline.api import names
 from gangline.api.admission.jobs import QUEUED_OWNERS
+from gangline.api.read.configuration.manager import KUEUES, LeaseSettings
 from gangline.api.schema.kinds import CONVERTED
 from gangline.control.process import leader_endpoint
-from gangline.control.process.lease import LEASE
+from gangline.control.process.token_review import TOKEN_REVIEWS
+from gangline.control.recovery.node_leases import NAMESPACE as NODE_LEASES
 from gangline.control.visibility import api_service, discovery, front_proxy
 from gangline.control.visibility.access_review import REVIEWS
-from gangline.kube import field_tracking
+from gangline.kube import field_tracking, ownership
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource
 from gangline_webhooks import registration
@@ -46,12 +48,14 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A service account in `gangline-system`: its permissions in all namespaces, and those in its own namespace."""
+    """A service account in `gangline-system`: its permissions in all namespaces, and those in its own namespace. `elected`: it
+    needs the Lease, too."""
 
     name: str
     purpose: str
     everywhere: tuple[Right, ...]
     at_home: tuple[Right, ...]
+    elected: bool = False
 
 
 def _status(*resources: Resource) -> Iterable[Right]:
@@ -63,8 +67,13 @@ def _owned_by(*resources: Resource) -> Iterable[Right]:
     return (Right(resource, ("update",), "finalizers") for resource in resources)
 
 
+def _own_role(name: str) -> Right:
+    """The owner of what the process makes at run time."""
+    return Right(ownership.CLUSTER_ROLES, ("get",), names=(name,))
+
+
 OPERATOR: Final = Account(
-    "gangline-operator",
+    ownership.OPERATOR,
     "What `gangline operator` needs.",
     everywhere=(
         # inputs of decisions
@@ -91,36 +100,40 @@ OPERATOR: Final = Account(
         *_status(kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES, kube.WORKLOADS),
         *_status(kube.QUEUE_POLICIES, kube.GPU_JOBS, kube.JOBS),
         *_owned_by(kube.JOBS, kube.JOB_SETS, kube.GPU_JOBS),
-        Right(kube.EVENTS, ("create", "patch")),
+        # list: the Job controller says by events that pods are refused
+        Right(kube.EVENTS, ("create", "patch", "list")),
+        _own_role(ownership.OPERATOR),
         # checks whether the webhooks have created the policy
         Right(kube.MUTATING_POLICIES, ("get",), names=(field_tracking.NAME,)),
         Right(kube.MUTATING_POLICY_BINDINGS, ("get",), names=(field_tracking.NAME,)),
-        # Kueue's visibility API: access reviews, and registration with API servers
+        # Kueue's visibility API, Gangline's answers and secured metrics: who asks, and what that user may see
         Right(REVIEWS, ("create",)),
+        Right(TOKEN_REVIEWS, ("create",)),
+        # registration of both APIs with API servers
         Right(
             api_service.API_SERVICES,
             ("get", "create", "patch", "delete"),
-            names=tuple(f"{version}.{discovery.GROUP}" for version in discovery.VERSIONS),
+            names=tuple(f"{version}.{group.name}" for group in discovery.GROUPS for version in group.versions),
         ),
     ),
     at_home=(
-        Right(kube.LEASES, ("create",)),  # RBAC can't restrict create by name
-        Right(kube.LEASES, ("get", "update"), names=(LEASE,)),
         Right(kube.CONFIG_MAPS, ("create", "patch"), names=(leader_endpoint.CONFIG_MAP,)),
         Right(kube.SERVICES, ("create", "patch"), names=(api_service.SERVICE,)),
         Right(api_service.ENDPOINTS, ("create", "patch"), names=(api_service.SERVICE,)),
         Right(api_service.ENDPOINT_SLICES, ("create", "patch"), names=(api_service.SERVICE,)),
     ),
+    elected=True,
 )
 
 WEBHOOKS: Final = Account(
-    "gangline-webhooks",
+    ownership.WEBHOOKS,
     "What `gangline webhooks` needs.",
     everywhere=(
         Right(kube.LOCAL_QUEUES, ("get",)),
         Right(kube.WORKLOAD_PRIORITY_CLASSES, ("get",)),
         # checks whether an owner of a job is itself queued
         *(Right(Resource(group, "", f"{kind.lower()}s"), ("get",)) for group, kind in sorted(QUEUED_OWNERS)),
+        _own_role(ownership.WEBHOOKS),
         Right(kube.MUTATING_WEBHOOKS, ("create",)),
         Right(kube.MUTATING_WEBHOOKS, ("get", "update", "delete"), names=(registration.NAME,)),
         Right(kube.VALIDATING_WEBHOOKS, ("create",)),
@@ -140,14 +153,33 @@ WEBHOOKS: Final = Account(
 ACCOUNTS: Final = (OPERATOR, WEBHOOKS)
 
 
+#: what a person needs to ask Gangline (`queue`, `why`, `eta`, `plan`, `whatif`), in a namespace or in all. Jobs are shown in full
+#: where the person may also list Workloads. A WhatIf is a review: creating one stores nothing.
+PEOPLE: Final = tuple(
+    Right(Resource(discovery.ANSWERS.name, discovery.ANSWERS.versions[-1], each.plural), each.verbs, each.subresource)
+    for each in discovery.ANSWERS.resources
+)
+
+
+def people_rules() -> list[Json]:
+    """The RBAC rules of `PEOPLE`, for roles of users and viewers."""
+    return _rules(PEOPLE)
+
+
 # --- manifests ----------------------------------------------------------------------------------------------------------
 
 
-def manifests(notify_secrets: Sequence[str] = ()) -> list[Json]:
-    """The namespace, both service accounts, their roles and bindings, in an order in which they can be applied.
+def manifests(
+    notify_secrets: Sequence[str] = (), lease: LeaseSettings = KUEUES, *, probe_nodes: bool = False
+) -> list[Json]:
+    """The namespaces, both service accounts, their roles and bindings, in an order in which they can be applied.
+
+    `lease`: usually Kueue's, in Kueue's namespace, which may hold Kueue itself and is not Gangline's to remove.
 
     `notify_secrets`: the Secrets that QueuePolicies name, each as `namespace/name`, or `name` in Gangline's own namespace. The
     operator can read only these Secrets, because the namespace also holds private keys such as the webhooks'.
+
+    `probe_nodes`: QueuePolicies may ask for `recovery.probeNodes`, by which the operator taints nodes.
     """
     made: list[Json] = [{"apiVersion": "v1", **_head("Namespace", names.SYSTEM_NAMESPACE)}]
     for account in ACCOUNTS:
@@ -156,7 +188,13 @@ def manifests(notify_secrets: Sequence[str] = ()) -> list[Json]:
             *_granted(account.name, account, account.everywhere),
             *_granted(account.name, account, account.at_home, names.SYSTEM_NAMESPACE),
         ]
+    if lease.namespace != names.SYSTEM_NAMESPACE:
+        made.append(_shared_namespace(lease.namespace))
+    for account in (account for account in ACCOUNTS if account.elected):
+        made += _granted(f"{account.name}-lease", account, _lease_rights(lease), lease.namespace)
     made.append(_binding(f"{OPERATOR.name}-trust", OPERATOR, "Role", _TRUST, front_proxy.NAMESPACE))
+    if probe_nodes:
+        made += probing()
     by_namespace: dict[str, list[str]] = {}
     for secret in dict.fromkeys(notify_secrets):
         namespace, _, name = secret.rpartition("/")
@@ -165,6 +203,26 @@ def manifests(notify_secrets: Sequence[str] = ()) -> list[Json]:
         named = Right(kube.SECRETS, ("get",), names=tuple(secrets))
         made += _granted(f"{OPERATOR.name}-secrets", OPERATOR, [named], namespace)
     return made
+
+
+def probing() -> list[Json]:
+    """The roles and bindings for `recovery.probeNodes`. They are the operator's only hold on nodes, so they are asked for."""
+    return [
+        *_granted(f"{OPERATOR.name}-nodes", OPERATOR, [Right(kube.NODES, ("patch",))]),
+        *_granted(f"{OPERATOR.name}-leases", OPERATOR, [Right(kube.LEASES, ("list", "watch"))], NODE_LEASES),
+    ]
+
+
+def _lease_rights(lease: LeaseSettings) -> Iterable[Right]:
+    yield Right(kube.LEASES, ("create",))  # RBAC can't restrict create by name
+    yield Right(kube.LEASES, ("get", "update"), names=(lease.name,))
+
+
+def _shared_namespace(name: str) -> Json:
+    head = _head("Namespace", name)
+    head["metadata"] |= {"annotations": {"helm.sh/resource-policy": "keep"}}
+    del head["metadata"]["labels"]
+    return {"apiVersion": "v1", **head}
 
 
 def _granted(name: str, account: Account, rights: Iterable[Right], namespace: str = "") -> list[Json]:

@@ -1,0 +1,119 @@
+"""Every object of an installation, in the order in which they are applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from gangline.api import names
+from gangline.api.schema import crd_install
+from gangline.install import rights
+from gangline.install.manifests import alerts, certificates, dashboard, network, people, workloads
+from gangline.install.manifests.naming import KUEUE_NAMESPACE, OPERATOR, OPERATOR_NAME, PRODUCT, head, labels
+from gangline.install.manifests.tree import (
+    NAMESPACE,
+    All,
+    Context,
+    Document,
+    Node,
+    NoNamespace,
+    Set,
+    Value,
+    When,
+    render,
+)
+from gangline.kube.resources import Json
+
+_RBAC: Final = "rbac.authorization.k8s.io/v1"
+_KEEP: Final = {"helm.sh/resource-policy": "keep"}
+#: the namespace enforces the restricted Pod Security Standard, under which all pods run
+_RESTRICTED: Final = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn", "audit")}
+
+
+def documents() -> list[Document]:
+    """The tree of the installation."""
+    return [
+        Document("namespaces.yaml", _own_namespace(), only="plain"),
+        Document(
+            "namespaces.yaml",
+            head("v1", "Namespace", KUEUE_NAMESPACE, namespace=None, annotations=_KEEP),
+            All((Set("kueue.createNamespace"), NoNamespace(KUEUE_NAMESPACE))),
+        ),
+        *(
+            Document(f"crds/{crd['metadata']['name']}.yaml", _crd(crd), Set("crds.enabled"))
+            for crd in crd_install.crds()
+        ),
+        *_rights(),
+        *people.documents(),
+        *certificates.documents(),
+        *network.documents(),
+        *workloads.documents(),
+        *alerts.documents(),
+        *dashboard.documents(),
+    ]
+
+
+def plain(
+    chosen: Json,
+    namespace: str = names.SYSTEM_NAMESPACE,
+    *,
+    manager: str = PRODUCT,
+    others: frozenset[str] = frozenset(),
+) -> list[Json]:
+    """The objects with these values (`values.chosen`); `others`: namespaces that are not to be created."""
+    return render(documents(), Context(chosen, namespace, manager, namespaces=others))
+
+
+def _own_namespace() -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": NAMESPACE, "labels": {**labels(), **_RESTRICTED}},
+    }
+
+
+def _crd(crd: Json) -> Json:
+    meta = crd["metadata"]
+    kept = {"annotations": When(Set("crds.keep"), _KEEP)}
+    return {**crd, "metadata": {**meta, "labels": {**meta.get("labels", {}), **labels()}, **kept}}
+
+
+# --- rights of operator and webhooks ----------------------------------------------------------------------------------
+
+
+def _rights() -> Iterator[Document]:
+    """Accounts, roles and bindings as `gangline rbac` prints them, in the namespace of the installation."""
+    for body in rights.manifests():
+        if body["kind"] != "Namespace":
+            yield Document("rights.yaml", _ours(body))
+    for body in rights.probing():
+        yield Document("rights.yaml", _ours(body), Set("operator.probeNodes"))
+    name = f"{OPERATOR_NAME}-secrets"
+    readable = {
+        "apiGroups": [""],
+        "resources": ["secrets"],
+        "verbs": ["get"],
+        "resourceNames": Value("operator.notifySecrets"),
+    }
+    role = {**head(_RBAC, "Role", name, OPERATOR), "rules": [readable]}
+    binding = {
+        **head(_RBAC, "RoleBinding", name, OPERATOR),
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": OPERATOR_NAME, "namespace": NAMESPACE}],
+    }
+    for body in (role, binding):
+        yield Document("rights.yaml", body, Set("operator.notifySecrets"))
+
+
+def _ours(body: Json) -> Node:
+    meta = {**body["metadata"], "labels": {**body["metadata"].get("labels", {}), **labels()}}
+    return _moved({**body, "metadata": meta})
+
+
+def _moved(node: Any) -> Node:
+    """The node with the namespace of the installation in the place of the usual one."""
+    if isinstance(node, dict):
+        return {key: _moved(inner) for key, inner in node.items()}
+    if isinstance(node, Sequence) and not isinstance(node, str):
+        return [_moved(inner) for inner in node]
+    return NAMESPACE if node == names.SYSTEM_NAMESPACE else node

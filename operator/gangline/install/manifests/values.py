@@ -1,0 +1,382 @@
+"""The values of an installation: what whoever installs may choose. `values.yaml`, its schema and the page of docs come from here.
+
+A description is the docstring below its field. Names are camelCase, as everywhere in Kubernetes.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Final, Literal, cast
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
+
+import gangline
+from gangline import bounded
+from gangline.kube.resources import Json
+
+#: the image that `gangline image build` makes
+IMAGE: Final = "docker.io/gangline/gangline"
+#: characters of a file of values, and of one `--set`
+LONGEST: Final = 1_000_000
+LONGEST_SETTING: Final = 10_000
+_LONGEST_REFERENCE: Final = 500
+
+#: labels by which objects are found are not the user's
+_RESERVED: Final = "app.kubernetes.io/"
+_LABEL: Final[dict[str, Any]] = {"propertyNames": {"not": {"pattern": "^app\\.kubernetes\\.io/"}}}
+_NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+
+
+def _unreserved(labels: dict[str, str]) -> dict[str, str]:
+    for name in labels:
+        if name.startswith(_RESERVED):
+            raise ValueError(f"labels {_RESERVED}… are the installation's")
+    return labels
+
+
+Labels = Annotated[dict[str, str], Field(json_schema_extra=_LABEL), AfterValidator(_unreserved)]
+Strings = dict[str, str]
+Objects = list[Json]
+Quantity = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(m|[kKMGTPE]i?)?$")]
+Port = Annotated[int, Field(ge=1, le=65535)]
+Replicas = Annotated[int, Field(ge=1, le=20)]
+
+
+class ValuesError(ValueError):
+    """Values that don't fit; the message names the value."""
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel, validate_by_name=True, use_attribute_docstrings=True, extra="forbid", frozen=True
+    )
+
+
+class Image(Model):
+    repository: str = IMAGE
+    """Registry and name; what `gangline image build` makes is named like this."""
+    tag: str = gangline.__version__
+    """Not used where there is a digest."""
+    digest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""
+    """`sha256:…`: exactly this image, whatever the tag says later."""
+    pull_policy: Literal["IfNotPresent", "Always", "Never"] = "IfNotPresent"
+    """IfNotPresent, Always or Never."""
+
+
+class Crds(Model):
+    enabled: bool = True
+    """Install the custom resource definitions, Kueue's and Gangline's. They are applied over Kueue's own."""
+    keep: bool = True
+    """They, and with them all queues and workloads, stay when the release is uninstalled."""
+
+
+class Kueue(Model):
+    create_namespace: bool = True
+    """Create the namespace `kueue-system` if it isn't there. Its Lease keeps Kueue and Gangline from deciding at once."""
+    alias: bool = False
+    """A Deployment `kueue-controller-manager` without pods, whose image `kubectl kueue version` prints. Not beside Kueue."""
+
+
+class Component(Model):
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """debug, info, warning or error."""
+    log_format: Literal["text", "json"] = "json"
+    """text, or json with one object per line."""
+    extra_args: list[str] = []
+    """More arguments of the command: docs/cli.md."""
+    extra_env: Objects = []
+    """More environment variables, as in a container."""
+    pod_labels: Labels = {}
+    """More labels of the pods."""
+    pod_annotations: Strings = {}
+    """More annotations of the pods."""
+    node_selector: Strings = {}
+    """Labels of the nodes that the pods run on."""
+    tolerations: Objects = []
+    """Taints of nodes that the pods run on all the same."""
+    affinity: Json = {}
+    """Replaces the preference for different nodes."""
+    priority_class_name: str = "system-cluster-critical"
+    """GPU jobs wait while no pod of Gangline runs. Where this class may not be used, name another one, or none: \"\"."""
+
+
+class Resources(Model):
+    requests: dict[str, Quantity] = {}
+    limits: dict[str, Quantity] = {}
+
+
+class OperatorResources(Resources):
+    requests: dict[str, Quantity] = {"cpu": "100m", "memory": "512Mi"}
+    """Measured (docs/performance.md): 266 MB with 15,000 workloads, 475 MB with 50,000 in 1,000 queues; 2 ms of CPU for each
+    workload, 0.3 % of a core at rest."""
+    limits: dict[str, Quantity] = {"memory": "2Gi"}
+    """No CPU limit: a throttled leader loses its lease."""
+
+
+class WebhookResources(Resources):
+    requests: dict[str, Quantity] = {"cpu": "50m", "memory": "128Mi"}
+    """Measured (docs/install.md): 69 MB at rest, 76 MB after conversions of long lists."""
+    limits: dict[str, Quantity] = {"memory": "512Mi"}
+    """No CPU limit: the API server waits for the answer."""
+
+
+class Operator(Component):
+    replicas: Replicas = 2
+    """One leads, the others stand by."""
+    resources: OperatorResources = OperatorResources()
+    notify_secrets: list[Annotated[str, Field(pattern=_NAME)]] = []
+    """Secrets in the same namespace that QueuePolicies name, with addresses of notifications. The operator reads no others."""
+    probe_nodes: bool = False
+    """QueuePolicies may ask for `recovery.probeNodes`: the operator may taint nodes, and reads their Leases."""
+    progress_reports: bool = False
+    """Jobs get the URL to which `gangline.progress` reports."""
+    telemetry_url: str = ""
+    """A Prometheus with GPU metrics, to find stalled jobs: docs/runaway.md."""
+    extra_volumes: Objects = []
+    """More volumes of the pods, such as one with `--telemetry-queries`."""
+    extra_volume_mounts: Objects = []
+    """Where the container has them."""
+
+
+class Webhooks(Component):
+    replicas: Replicas = 2
+    """All of them answer. Jobs with a queue are refused while there is none."""
+    resources: WebhookResources = WebhookResources()
+
+
+class Database(Model):
+    secret: Annotated[str, Field(pattern=rf"^$|{_NAME}")] = ""
+    """A Secret in the same namespace with the URL of a database (SQLAlchemy's, such as `postgresql+psycopg://…`)."""
+    key: str = "url"
+    """The key in that Secret."""
+
+
+class Volume(Model):
+    enabled: bool = False
+    """Keep the history on a volume. A volume is on one node: there is one operator then, and no standby."""
+    size: Quantity = "2Gi"
+    """Of the claim."""
+    storage_class_name: str = ""
+    """\"\": the cluster's default."""
+    existing_claim: Annotated[str, Field(pattern=rf"^$|{_NAME}")] = ""
+    """A claim that is there already. \"\": the claim `gangline-history` is created, and stays after an uninstallation."""
+    fs_group: Annotated[int, Field(ge=0, le=2_147_483_647)] = 65532
+    """Group of the volume's files. 0: none, for OpenShift, which chooses one itself."""
+
+
+class History(Model):
+    database: Database = Database()
+    volume: Volume = Volume()
+
+
+class Certificates(Model):
+    mode: Literal["own", "cert-manager"] = "own"
+    """Who issues the webhooks' certificate: the webhooks themselves, into a Secret that the replicas share, or cert-manager."""
+    issuer_ref: Json = {}
+    """`{name, kind, group}` of an issuer of cert-manager. Without it a self-signed one is created."""
+
+
+class Metrics(Model):
+    secure: bool = False
+    """Serve /metrics on port 8443 over TLS to those who may `get` the path /metrics, instead of on port 8080 to everybody."""
+
+
+class ServiceMonitor(Model):
+    enabled: bool = False
+    """For the Prometheus operator."""
+    interval: str = "30s"
+    """Between two scrapes."""
+    labels: Labels = {}
+    """By which your Prometheus finds it."""
+
+
+class Rules(Model):
+    enabled: bool = False
+    """Alerts, as a PrometheusRule."""
+    labels: Labels = {}
+    """By which your Prometheus finds it."""
+
+
+class Dashboard(Model):
+    enabled: bool = False
+    """A dashboard for Grafana, in a ConfigMap that its sidecar loads."""
+    labels: Labels = {"grafana_dashboard": "1"}
+    """By which Grafana's sidecar finds it."""
+
+
+class Monitoring(Model):
+    service_monitor: ServiceMonitor = ServiceMonitor()
+    rules: Rules = Rules()
+    dashboard: Dashboard = Dashboard()
+
+
+class Egress(Model):
+    enabled: bool = False
+    """Allow nothing outgoing but DNS, the API server and what `extra` says: databases, receivers of notifications, Prometheus."""
+    api_server_ports: list[Port] = [443, 6443]
+    """Ports of the API server, wherever it is."""
+    extra: Objects = []
+    """Rules as in a NetworkPolicy's `egress`."""
+
+
+class NetworkPolicy(Model):
+    enabled: bool = True
+    """Nothing but the ports in use can be reached."""
+    egress: Egress = Egress()
+
+
+class PriorityClass(Model):
+    create: bool = False
+    """Create the class `gangline`, for `priorityClassName: gangline`."""
+    value: Annotated[int, Field(ge=-2_147_483_648, le=1_000_000_000)] = 1_000_000_000
+    """The priority of that class."""
+
+
+class Values(Model):
+    image: Image = Image()
+    """One image for operator and webhooks."""
+    image_pull_secrets: list[dict[Literal["name"], str]] = []
+    """`[{name: …}]`: Secrets for the registry."""
+    configuration: Json = {}
+    """Kueue's configuration file (config.kueue.x-k8s.io), as it is: fair sharing, waitForPodsReady, …"""
+    operator: Operator = Operator()
+    webhooks: Webhooks = Webhooks()
+    crds: Crds = Crds()
+    roles: bool = True
+    """Roles for people, under Kueue's names: batch-admin, batch-user, and a viewer and an editor of each kind."""
+    kueue: Kueue = Kueue()
+    certificates: Certificates = Certificates()
+    history: History = History()
+    """Where finished runs are kept, from which forecasts learn. By default in the pod: lost with it, learned again."""
+    metrics: Metrics = Metrics()
+    monitoring: Monitoring = Monitoring()
+    network_policy: NetworkPolicy = NetworkPolicy()
+    priority_class: PriorityClass = PriorityClass()
+    track_fields: bool = False
+    """Keep metadata.managedFields on Workloads; this costs the API server more CPU and memory."""
+
+
+# --- read -------------------------------------------------------------------------------------------------------------
+
+
+def defaults() -> Json:
+    return Values().model_dump(by_alias=True)
+
+
+def chosen(given: Sequence[Json]) -> Json:
+    """The defaults with each of the given values over them, mapping by mapping as Helm does it. Raises ValuesError."""
+    merged = defaults()
+    for each in given:
+        merged = _over(merged, each)
+    try:
+        return Values.model_validate(merged, strict=True, by_alias=True, by_name=False).model_dump(by_alias=True)
+    except ValidationError as error:
+        raise ValuesError(_told(error.errors(include_url=False, include_input=False)[0])) from None
+
+
+def _over(below: Json, above: Json) -> Json:
+    """A null removes what was below, as in Helm."""
+    merged = dict(below)
+    for key, value in above.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, dict) and isinstance(merged.get(key), dict):
+            merged[key] = _over(merged[key], cast(Json, value))
+        else:
+            merged[key] = value
+    return merged
+
+
+def _told(error: ErrorDetails) -> str:
+    where = ".".join(map(str, error["loc"]))
+    words = "there is no such value" if error["type"] == "extra_forbidden" else error["msg"].lower()
+    return f"{where or 'values'}: {words}"
+
+
+def load(text: str) -> Json:
+    """A file of values. Raises ValuesError."""
+    if len(text) > LONGEST:
+        raise ValuesError("too long for values")
+    try:
+        read = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValuesError(f"not YAML: {error}") from error
+    if read is None:
+        return {}
+    if not isinstance(read, dict) or not all(isinstance(key, str) for key in cast(Json, read)):
+        raise ValuesError("not a mapping of values")
+    return cast(Json, read)
+
+
+@bounded.parser(LONGEST_SETTING, refuse=lambda _: ValuesError("too long for a value"), worst=("a.", "a=[", "a={b: "))
+def setting(text: str) -> Json:
+    """`operator.replicas=3` as values; what comes after the = is YAML. Raises ValuesError."""
+    path, equals, value = text.partition("=")
+    steps = path.split(".")
+    if not equals or not all(steps) or len(steps) > 8:
+        raise ValuesError(f"{bounded.shown(text)} is not of the form NAME.NAME=VALUE")
+    try:
+        read: Any = yaml.safe_load(value)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValuesError(f"{path}: not YAML: {error}") from error
+    for step in reversed(steps):
+        read = {step: read}
+    return read
+
+
+@bounded.parser(_LONGEST_REFERENCE, refuse=lambda text: ValuesError(f"{bounded.shown(text)} is too long for an image"))
+def image(reference: str) -> Json:
+    """`REGISTRY/NAME:TAG` or `REGISTRY/NAME@sha256:…` as values. Raises ValuesError."""
+    repository, at, digest = reference.partition("@")
+    if at:
+        return {"repository": repository, "digest": digest}
+    repository, colon, tag = reference.rpartition(":")
+    if not colon or "/" in tag:
+        raise ValuesError(f"{bounded.shown(reference)} has neither a tag nor a digest")
+    return {"repository": repository, "tag": tag, "digest": ""}
+
+
+# --- told -------------------------------------------------------------------------------------------------------------
+
+
+def schema() -> Json:
+    """The JSON schema of values.yaml. A chart that has this one as a part may set `global`."""
+    made = Values.model_json_schema(by_alias=True)
+    made["properties"]["global"] = {"type": "object"}
+    made.pop("title", None)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
+
+
+def described() -> Iterator[tuple[str, Any, str]]:
+    """Path, default and description of every value, in order; sections with the default None."""
+    yield from _described(Values, Values(), "")
+
+
+def _described(kind: type[BaseModel], value: BaseModel, path: str) -> Iterator[tuple[str, Any, str]]:
+    for name, field in kind.model_fields.items():
+        inner, where = getattr(value, name), f"{path}{field.alias or name}"
+        text = " ".join((field.description or "").split())
+        if isinstance(inner, BaseModel):
+            yield where, None, text
+            yield from _described(type(inner), inner, f"{where}.")
+        else:
+            yield where, inner, text
+
+
+def commented() -> str:
+    """values.yaml: the defaults, each below its description."""
+    lines = ["# Generated by `make manifests` from gangline.install.manifests.values. Do not edit.", ""]
+    for path, default, text in described():
+        *above, name = path.split(".")
+        indent = "  " * len(above)
+        lines += [f"{indent}# {line}" for line in textwrap.wrap(text, 118 - len(indent))]
+        if default is None:
+            lines.append(f"{indent}{name}:")
+        else:
+            dumped = yaml.safe_dump({name: default}, sort_keys=False, width=1000)
+            lines += [f"{indent}{line}".replace("''", '""') for line in dumped.splitlines()]
+    return "\n".join(lines) + "\n"

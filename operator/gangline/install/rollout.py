@@ -1,0 +1,120 @@
+"""Waits until the Deployments of an installation run their new pods and the API server reaches them; says why they don't."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from gangline.install.cluster_kinds import DEPLOYMENTS
+from gangline.install.manifests.naming import OPERATOR_NAME, WEBHOOKS_NAME
+from gangline.kube.client import ApiClient, ApiError, NotFound
+from gangline.kube.resources import PODS, RESOURCE_FLAVORS, Json, condition_of
+
+NAMES: Final = (WEBHOOKS_NAME, OPERATOR_NAME)
+_PERIOD: Final = 1.0
+#: characters of a reason
+_LONGEST: Final = 300
+
+
+async def wait(api: ApiClient, namespace: str, seconds: float, say: Callable[[str], None]) -> str:
+    """Until all pods are new and ready; "" then, or after so many seconds what is missing. Raises ApiError.
+
+    Errors that pass, such as of an API server that starts again, are waited out.
+    """
+    deadline = time.monotonic() + seconds
+    told = ""
+    while True:
+        try:
+            missing = [text for name in NAMES if (text := await _missing(api, namespace, name))]
+            missing = missing or await _unreached(api)
+        except ApiError as error:
+            if not error.retryable:
+                raise
+            missing = [str(error)]
+        if not missing:
+            return ""
+        now = "; ".join(missing)
+        if time.monotonic() > deadline:
+            return now
+        if now != told:
+            say(f"· {now}")
+            told = now
+        await asyncio.sleep(_PERIOD)
+
+
+async def _missing(api: ApiClient, namespace: str, name: str) -> str:
+    """What this Deployment waits for; "" for nothing."""
+    try:
+        deployment = await api.get(DEPLOYMENTS, namespace, name)
+    except NotFound:
+        return f"{name} is gone"
+    wanted = deployment["spec"].get("replicas", 1)
+    status: Json = deployment.get("status") or {}
+    seen = status.get("observedGeneration", 0) >= deployment["metadata"]["generation"]
+    new, there = status.get("updatedReplicas", 0), status.get("replicas", 0)
+    ready = status.get("availableReplicas", 0)
+    if seen and new == there == ready == wanted:
+        return ""
+    if not seen:
+        return f"{name}: not taken up yet"
+    old = f", {there - new} old" if there > new else ""
+    reasons = [*_refused(deployment), *await _reasons(api, namespace, deployment)]
+    return f"{name}: {min(ready, new)} of {wanted} ready{old}{''.join(f'; {reason}' for reason in reasons[:2])}"
+
+
+async def _unreached(api: ApiClient) -> list[str]:
+    """Why the API server gets no answer of the webhooks: a Service leads to new pods a moment after they are ready."""
+    probe = {"metadata": {"name": f"gangline-install-{uuid.uuid4().hex[:8]}"}, "spec": {}}
+    whole = {"apiVersion": RESOURCE_FLAVORS.api_version, "kind": RESOURCE_FLAVORS.kind, **probe}
+    try:
+        await api.create(RESOURCE_FLAVORS, None, whole, query={"dryRun": "All"})
+    except ApiError as error:
+        return [f"the API server does not reach the webhooks: {error.message}"[:_LONGEST]]
+    return []
+
+
+def _refused(deployment: Json) -> Iterator[str]:
+    """Pods that can't even be created: Pod Security, a quota, a webhook."""
+    failure = condition_of(deployment, "ReplicaFailure")
+    if failure is not None and failure["status"] == "True":
+        yield failure.get("message", "pods can't be created")[:_LONGEST]
+
+
+async def _reasons(api: ApiClient, namespace: str, deployment: Json) -> list[str]:
+    labels = deployment["spec"]["selector"]["matchLabels"]
+    selector = ",".join(f"{key}={value}" for key, value in labels.items())
+    pods = (await api.list(PODS, namespace, label_selector=selector)).items
+    return [reason for pod in pods if (reason := await _reason(api, pod))]
+
+
+async def _reason(api: ApiClient, pod: Json) -> str:
+    """Why a pod isn't ready; "" if it is, or just needs its time."""
+    name = pod["metadata"]["name"]
+    scheduled = condition_of(pod, "PodScheduled")
+    if scheduled is not None and scheduled["status"] == "False":
+        return f"{name}: {scheduled.get('message', 'not scheduled')}"[:_LONGEST]
+    for container in (pod.get("status") or {}).get("containerStatuses") or ():
+        waiting: Json = (container.get("state") or {}).get("waiting") or {}
+        if not waiting or waiting.get("reason") == "ContainerCreating":
+            continue
+        text = f"{name}: {waiting.get('reason')}"
+        ended: Json = (container.get("lastState") or {}).get("terminated") or {}
+        if ended:
+            text += f", ended with {ended.get('exitCode')}: {await _last_line(api, pod)}"
+        elif waiting.get("message"):
+            text += f": {waiting['message']}"
+        return text[:_LONGEST]
+    return ""
+
+
+async def _last_line(api: ApiClient, pod: Json) -> str:
+    meta = pod["metadata"]
+    path = f"{PODS.path(meta['namespace'], meta['name'], 'log')}?previous=true&tailLines=1"
+    try:
+        text: Any = await api.raw(path, within=5.0)
+    except ApiError as error:
+        return f"no log ({error.reason})"
+    return text.decode(errors="replace").strip() or "nothing in its log"

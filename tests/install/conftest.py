@@ -1,0 +1,17 @@
+"""Helm, as it is compiled for the tests of the chart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gangline.devcluster import build
+from gangline.devcluster.programs import HELM
+
+
+@pytest.fixture(scope="module")
+def helm() -> Path:
+    if not build.is_built(HELM, HELM.programs):
+        pytest.fail("Helm is not compiled yet; run `gangline cluster build --helm` (minutes, once)")
+    return HELM.binaries_directory() / "helm"

@@ -1,0 +1,147 @@
+"""The chart, the kustomize directories and `gangline manifests` say the same; what they name is there."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.controlplane import require_control_plane
+from tests.install.choices import CHOICES
+
+from gangline.devcluster import build
+from gangline.install.manifests import alerts, chart, dashboard, objects, values
+from gangline.install.manifests.naming import MANAGED_BY
+from gangline.kube.resources import Json
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "gangline"
+
+
+def run(*command: str | Path) -> str:
+    outcome = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert outcome.returncode == 0, f"{outcome.stdout}{outcome.stderr}"
+    return outcome.stdout
+
+
+def by_name(bodies: list[Any]) -> dict[tuple[str, str, str], Json]:
+    """Objects by kind, namespace and name, without who manages them."""
+    found: dict[tuple[str, str, str], Json] = {}
+    for body in bodies:
+        meta = body["metadata"]
+        assert meta["labels"].pop(MANAGED_BY)
+        found[body["kind"], meta.get("namespace", ""), meta["name"]] = body
+    assert len(found) == len(bodies), "nothing comes twice"
+    return found
+
+
+@pytest.mark.parametrize("chosen", CHOICES)
+def test_the_chart_is_what_gangline_installs(helm: Path, chosen: str, tmp_path: Path) -> None:
+    given = tmp_path / "values.yaml"
+    given.write_text(json.dumps(CHOICES[chosen]))
+    text = run(helm, "template", "gangline", CHART, "--namespace", "somewhere", "--values", given)
+    rendered = by_name([body for body in yaml.safe_load_all(text) if body and not is_hook(body)])
+    ours = by_name(objects.plain(values.chosen([CHOICES[chosen]]), "somewhere"))
+    namespace = ours.pop(("Namespace", "", "somewhere"))  # Helm's --create-namespace makes it
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert rendered.keys() == ours.keys()
+    for key, body in ours.items():
+        assert rendered[key] == body, key
+
+
+def is_hook(body: Json) -> bool:
+    return "helm.sh/hook" in (body["metadata"].get("annotations") or {})
+
+
+def test_the_chart_has_no_complaints(helm: Path) -> None:
+    assert "0 chart(s) failed" in run(helm, "lint", "--strict", CHART)
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("operator.replica=3", "operator.replica: there is no such value"),
+        ("operator.replicas=0", "operator.replicas: "),
+        ("certificates.mode=mine", "certificates.mode: "),
+        ("operator.podLabels={app.kubernetes.io/name: x}", "operator.podLabels: "),
+        ("image.digest=latest", "image.digest: "),
+        ("operator.resources.requests.cpu=lots", "operator.resources.requests.cpu: "),
+    ],
+)
+def test_what_is_no_value_is_refused_by_both(helm: Path, setting: str, words: str, tmp_path: Path) -> None:
+    given = values.setting(setting)
+    with pytest.raises(values.ValuesError, match=re.escape(words)):
+        values.chosen([given])
+    file = tmp_path / "values.yaml"
+    file.write_text(json.dumps(given))
+    outcome = subprocess.run([helm, "template", "x", CHART, "-f", file], capture_output=True, text=True, check=False)
+    assert outcome.returncode != 0 and "schema" in outcome.stderr
+
+
+def test_a_chart_of_which_this_is_a_part_may_set_globals(helm: Path) -> None:
+    run(helm, "template", "x", CHART, "--set", "global.region=eu")
+
+
+@pytest.mark.parametrize(
+    ("directory", "chosen"), [("default", {}), ("cert-manager", {"certificates": {"mode": "cert-manager"}})]
+)
+def test_kustomize_has_the_same_objects(directory: str, chosen: Json) -> None:
+    require_control_plane()
+    text = run(build.kubectl(), "kustomize", ROOT / "config" / directory)
+    made = [body for body in yaml.safe_load_all(text) if body["kind"] != "CustomResourceDefinition"]
+    ours = objects.plain(values.chosen([chosen]))
+    crds = [body for body in ours if body["kind"] == "CustomResourceDefinition"]
+    assert by_name(made) == by_name([body for body in ours if body not in crds])
+    assert text.count("\nkind: CustomResourceDefinition\n") == len(crds)
+
+
+def test_no_generated_file_is_stale() -> None:
+    assert chart.differing(ROOT) == [], "run `make manifests`"
+
+
+def test_a_file_that_is_generated_no_more_is_found(tmp_path: Path) -> None:
+    chart.write(tmp_path)
+    assert chart.differing(tmp_path) == []
+    (tmp_path / "charts/gangline/templates/old.yaml").write_text("kind: Old\n")
+    (tmp_path / "config/default/service.yaml").write_text("")
+    assert chart.differing(tmp_path) == ["charts/gangline/templates/old.yaml", "config/default/service.yaml"]
+    chart.write(tmp_path)
+    assert chart.differing(tmp_path) == []
+
+
+def test_values_yaml_holds_the_defaults_and_says_what_each_is_for() -> None:
+    assert yaml.safe_load((CHART / "values.yaml").read_text()) == values.defaults()
+    assert [path for path, default, text in values.described() if not text and default is not None] == []
+
+
+#: of the API server: `kubectl get --raw /metrics` of a control plane with webhooks shows them
+OF_THE_API_SERVER = {
+    "apiserver_admission_webhook_rejection_count",
+    "apiserver_admission_webhook_fail_open_count",
+    "apiserver_admission_webhook_admission_duration_seconds",
+}
+
+
+def test_alerts_and_dashboard_ask_for_metrics_that_there_are() -> None:
+    listed = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/reference/metrics.md").read_text(), re.MULTILINE))
+    asked = [alert.expression for alert in alerts.ALERTS]
+    asked += [expression for panel in dashboard.PANELS for expression, _ in panel.queries]
+    names = {name for text in asked for name in re.findall(r"\b(?:gangline|kueue|apiserver)_\w+", text)}
+    unknown = {name for name in names if name.removesuffix("_bucket") not in listed | OF_THE_API_SERVER}
+    assert len(names) > 15 and not unknown
+
+
+def test_no_user_is_named_so_that_openshift_may_choose_one() -> None:
+    text = json.dumps([body for body in objects.plain(values.defaults()) if body["kind"] == "Deployment"])
+    assert "runAsUser" not in text and "fsGroup" not in text and "runAsNonRoot" in text
+
+
+def test_the_dashboard_is_json_and_every_object_has_our_label() -> None:
+    everything = objects.plain(values.chosen([CHOICES["everything"]]))
+    (board,) = [body for body in everything if body["metadata"]["name"] == "gangline-dashboard"]
+    assert len(json.loads(board["data"]["gangline.json"])["panels"]) == len(dashboard.PANELS)
+    assert all(body["metadata"]["labels"]["app.kubernetes.io/part-of"] == "gangline" for body in everything)

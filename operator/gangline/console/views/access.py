@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from gangline.console.views.snapshot import Snapshot, snapshot
+from gangline.control.answers.snapshot import Snapshot, snapshot
 from gangline.kube import config
 from gangline.kube.client import ApiClient, ApiError, Forbidden, NotFound, Unauthorized, Unavailable
 from gangline.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Json, Resource
@@ -69,15 +69,17 @@ def _say(error: ApiError) -> str:
 
 
 async def look(api: ApiClient, namespace: str) -> Snapshot:
-    """All workloads and queues; only those of `namespace` if the user may not list all namespaces."""
-    workloads, local_queues, cluster_queues = await asyncio.gather(
+    """All workloads and queues; those that the user may read, of `namespace` alone where need be, make it incomplete."""
+    lists = await asyncio.gather(
         _visible(api, WORKLOADS, namespace), _visible(api, LOCAL_QUEUES, namespace), _visible(api, CLUSTER_QUEUES, None)
     )
-    return snapshot(workloads, cluster_queues, local_queues)
+    (workloads, all_workloads), (local_queues, all_local), (cluster_queues, all_queues) = lists
+    return snapshot(workloads, cluster_queues, local_queues, complete=all_workloads and all_local and all_queues)
 
 
-async def _visible(api: ApiClient, resource: Resource, fallback: str | None) -> list[Json]:
+async def _visible(api: ApiClient, resource: Resource, fallback: str | None) -> tuple[list[Json], bool]:
+    """The objects, and whether these are all of them."""
     try:
-        return (await api.list(resource)).items
+        return (await api.list(resource)).items, True
     except Forbidden:
-        return (await api.list(resource, fallback)).items if fallback else []
+        return (await api.list(resource, fallback)).items if fallback else [], False

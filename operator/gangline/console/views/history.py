@@ -35,10 +35,7 @@ class Event:
 
 def of_answer(answer: Json) -> list[Event]:
     """Events from the operator's answer."""
-    return [
-        Event(None if row["at"] is None else row["at"] / 1000, row["after"], row["cause"], row["decision"])
-        for row in answer.get("story") or ()
-    ]
+    return [Event(row["at"], row["state"], row["cause"], row["decision"]) for row in answer["events"]]
 
 
 def of_conditions(workload: Json) -> list[Event]:

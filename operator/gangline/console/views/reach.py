@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -48,6 +49,28 @@ async def ask(api: ApiClient, path: str) -> Json | None:
     return None
 
 
+class Page(NamedTuple):
+    """An answer that is no JSON."""
+
+    status: int
+    text: str
+
+
+async def page(api: ApiClient, path: str) -> Page | None:
+    """The operator's answer to a GET of `path`, whatever its status; None if it can't be reached. `ask` first, to know whose."""
+    try:
+        where = (await api.get(kube.CONFIG_MAPS, names.SYSTEM_NAMESPACE, CONFIG_MAP)).get("data") or {}
+        async with asyncio.timeout(PATIENCE):
+            if urlsplit(where.get("url") or "").hostname in _HERE:
+                async with aiohttp.ClientSession() as session, session.get(where["url"] + path) as response:
+                    return Page(response.status, await response.text())
+            return Page(200, (await api.raw(_proxied(where, path))).decode(errors="replace"))
+    except (TimeoutError, aiohttp.ClientError, OSError, ValueError, KeyError):
+        return None
+    except ApiError as error:
+        return Page(error.status, error.message) if error.status else None
+
+
 async def _directly(api: ApiClient, where: Json, path: str) -> Json | None:
     url = where.get("url") or ""
     if urlsplit(url).hostname not in _HERE:  # a ConfigMap must not direct users to other hosts
@@ -57,9 +80,12 @@ async def _directly(api: ApiClient, where: Json, path: str) -> Json | None:
 
 
 async def _through_proxy(api: ApiClient, where: Json, path: str) -> Json | None:
-    pod, port = where.get("pod"), where.get("port")
-    if not pod or not port:
+    if not where.get("pod") or not where.get("port"):
         return None
+    return await api.json(Call("get", kube.PODS, "GET", _proxied(where, path)))
+
+
+def _proxied(where: Json, path: str) -> str:
+    """Where the API server's proxy leads to the pod. Raises KeyError for an operator that is in no pod."""
     namespace = where.get("namespace", names.SYSTEM_NAMESPACE)
-    proxied = f"/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy{path}"
-    return await api.json(Call("get", kube.PODS, "GET", proxied))
+    return f"/api/v1/namespaces/{namespace}/pods/{where['pod']}:{where['port']}/proxy{path}"

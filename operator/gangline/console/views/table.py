@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gangline.api import quantity
-from gangline.console.views import reasons
-from gangline.console.views.snapshot import FINISHED, FlavorView, QueueView, Snapshot, State, WorkloadView
+from gangline.control.answers.snapshot import FINISHED, FlavorView, QueueView, Snapshot, State, WorkloadView
+from gangline.control.answers.words import age, amount, why
 from gangline.engine import is_accelerator
 
 Cells: TypeAlias = tuple[str, ...]
@@ -97,22 +96,6 @@ def with_columns(rows: Rows, header: Sequence[str], cells: Sequence[Cells]) -> R
         cells=tuple((*row[:-1], *more, row[-1]) for row, more in zip(rows.cells, cells, strict=True)),
         right=rows.right | frozenset(header),
     )
-
-
-def why(view: WorkloadView) -> str:
-    """A short explanation of the workload's state; empty if the state needs none."""
-    if view.state is State.RUNNING:
-        return f"on {', '.join(view.flavors)}" if view.flavors else ""
-    if view.state is State.STARTING:
-        return f"on {', '.join(view.flavors)}" if view.flavors else "admitted"
-    if view.state is State.SUCCEEDED:
-        return ""
-    if view.evicted and (view.state is State.STOPPING or view.reason in ("", "PendingEvaluation")):
-        return view.evicted
-    if view.state is State.PENDING:
-        words = reasons.brief(view.reason, view.message) or "not evaluated yet"
-        return f"{view.reason}: {words}" if view.reason and words != view.reason else words
-    return f"{view.reason}: {view.message}" if view.message else view.reason
 
 
 _Column: TypeAlias = tuple[str, Callable[[WorkloadView, float], str]]
@@ -210,26 +193,3 @@ def _plain_line(row: Cells, rows: Rows, widths: Sequence[int]) -> str:
         for cell, name, width in zip(row, rows.header, widths, strict=True)
     )
     return "  ".join(cells).rstrip()
-
-
-def amount(value: int, resource: str) -> str:
-    return quantity.format(value, resource)
-
-
-def age(seconds: float) -> str:
-    """A duration as kubectl prints it: 42s, 3m12s, 47m, 5h10m, 3d4h, 12d."""
-    s = max(0, int(seconds))
-    minutes, hours, days = s // 60, s // 3600, s // 86400
-    if s < 120:
-        return f"{s}s"
-    if minutes < 10:
-        return f"{minutes}m{s % 60}s" if s % 60 else f"{minutes}m"
-    if hours < 3:
-        return f"{minutes}m"
-    if hours < 8:
-        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
-    if hours < 48:
-        return f"{hours}h"
-    if days < 8:
-        return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
-    return f"{days}d"

@@ -1,7 +1,8 @@
-"""A local copy of a cluster's engine: lists all objects, reads them as the operator does, and simulates what follows.
+"""A local copy of a cluster's engine, for an administrator where no operator answers: lists all objects, reads them as the
+operator does, and simulates what follows.
 
-Nothing is written to the cluster; the kubeconfig only needs permission to list. Runtime forecasts come from the operator, whose
-history is longer. If the operator can't be reached, they come from finished workloads in the cluster and the jobs' hints.
+Nothing is written to the cluster; the kubeconfig needs permission to list everything. Runtime forecasts come from the operator,
+whose history is longer. If it can't be reached, they come from finished workloads in the cluster and the jobs' hints.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import click
-
 from gangline.console.views import reach
-from gangline.control.forecasting.by_flavor import slowest
+from gangline.control.answers.answers import Answers
+from gangline.control.answers.source import Source
+from gangline.control.forecasting.rehearsals import Rehearsal, Rehearsed, rehearse
 from gangline.control.forecasting.runtime_facts import Forecasts
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodIndex
@@ -29,6 +30,10 @@ from gangline.kube.resources import Json, Resource
 
 #: resources that don't affect start times and are not listed, so that no permission for them is needed
 _SKIPPED = frozenset({kube.SERVICES})
+
+
+class RefusedError(Exception):
+    """The user may not list what all answers depend on; the text says what."""
 
 
 def wall_millis() -> int:
@@ -83,15 +88,24 @@ class ClusterFacts:
             facts, self.engine.settings, self.now, only=only, seconds=seconds, horizon=horizon, clock=time.perf_counter
         )
 
-    def estimate(self, key: str) -> Forecast | None:
-        """The forecast of a workload's total runtime, independent of its flavor."""
-        return self.forecasts.estimate(key)
+    def answers(self) -> Answers:
+        """The answers that the operator would give, from this copy."""
+        source = Source(self.mirror, self.engine, self.forecasts, lambda: self.now)
+        return Answers(source, _OwnForesight(self), self.engine.pending)
 
-    def expected(self, key: str, admission: model.Admission | None) -> tuple[Forecast | None, str]:
-        """The forecast of a workload's total runtime with this admission, and its flavor ("" if flavors are not compared)."""
-        by_flavor = self.forecasts.by_flavor(key)
-        flavor = slowest(by_flavor, admission)
-        return (by_flavor[flavor], flavor) if flavor else (self.estimate(key), "")
+
+@dataclass(frozen=True, slots=True)
+class _OwnForesight:
+    """Simulates in this process, which does nothing else."""
+
+    world: ClusterFacts
+
+    async def outlook(self, workload: str = "") -> Outlook:
+        return self.world.outlook(frozenset({workload}) if workload else None)
+
+    async def rehearse(self, rehearsals: Sequence[Rehearsal], seconds: float) -> list[Rehearsed]:
+        engine = self.world.engine
+        return rehearse(engine.facts(), engine.settings, self.world.now, rehearsals, seconds)
 
 
 def _estimate(quantiles: Sequence[float] | None, body: Mapping[str, Any]) -> Forecast | None:
@@ -102,7 +116,7 @@ def _estimate(quantiles: Sequence[float] | None, body: Mapping[str, Any]) -> For
 
 
 async def load(api: ApiClient) -> ClusterFacts:
-    """The cluster's current state. Raises click.ClickException if the user may not list a resource."""
+    """The cluster's current state. Raises RefusedError if the user may not list a resource."""
     request = asyncio.create_task(reach.forecasts(api))
     try:
         objects = await _list(api)
@@ -132,7 +146,4 @@ async def _objects(api: ApiClient, resource: Resource) -> list[Json]:
             return []
         raise
     except Forbidden as error:
-        raise click.ClickException(
-            f"expected starts depend on all pending workloads, but you may not list {resource} in all namespaces: "
-            f"{error.message}"
-        ) from error
+        raise RefusedError(f"you may not list {resource} in all namespaces ({error.message})") from error

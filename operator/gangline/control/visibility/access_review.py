@@ -1,4 +1,4 @@
-"""Checks whether a user may see something: asks the API server, and caches the answer for some seconds."""
+"""Checks whether a user may see something, an object or a path: asks the API server, and caches the answer for some seconds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MASTERS: Final = "system:masters"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`get` of a subresource, with the fields of a SubjectAccessReview."""
+    """A verb on a resource or one of its subresources, with the fields of a SubjectAccessReview."""
 
     group: str
     version: str
@@ -35,14 +35,26 @@ class Access:
     subresource: str
     name: str
     namespace: str = ""
+    verb: str = "get"
 
     def as_json(self) -> Json:
         fields = {field: getattr(self, field) for field in self.__slots__}
-        return {"verb": "get", **{field: text for field, text in fields.items() if text}}
+        return {"resourceAttributes": {field: text for field, text in fields.items() if text}}
 
     def __str__(self) -> str:
         where = f' in the namespace "{self.namespace}"' if self.namespace else ""
-        return f'get resource "{self.resource}/{self.subresource}" in API group "{self.group}"{where}'
+        resource = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+        return f'{self.verb} resource "{resource}" in API group "{self.group}"{where}'
+
+
+@dataclass(frozen=True, slots=True)
+class PathAccess:
+    """`get` of a path that is no resource, such as /metrics."""
+
+    path: str
+
+    def as_json(self) -> Json:
+        return {"nonResourceAttributes": {"verb": "get", "path": self.path}}
 
 
 class Reviews:
@@ -51,9 +63,9 @@ class Reviews:
     def __init__(self, client: ApiClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._clock = clock
-        self._known: OrderedDict[tuple[User, Access], tuple[bool, float]] = OrderedDict()
+        self._known: OrderedDict[tuple[User, Access | PathAccess], tuple[bool, float]] = OrderedDict()
 
-    async def allowed(self, user: User, access: Access) -> bool:
+    async def allowed(self, user: User, access: Access | PathAccess) -> bool:
         """Whether the user has the access. Raises ApiError where the API server does not answer."""
         if MASTERS in user.groups:
             return True
@@ -65,7 +77,7 @@ class Reviews:
             "apiVersion": REVIEWS.api_version,
             "kind": REVIEWS.kind,
             "metadata": {},
-            "spec": {**user.as_json(), "resourceAttributes": access.as_json()},
+            "spec": {**user.as_json(), **access.as_json()},
         }
         answer = await self._client.create(REVIEWS, None, body, within=PATIENCE)
         status = answer.get("status") or {}

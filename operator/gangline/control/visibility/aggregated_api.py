@@ -1,4 +1,5 @@
-"""Kueue's visibility API as part of the cluster's API: served by the leader over TLS to the API server's aggregator.
+"""Kueue's visibility API and Gangline's answers as parts of the cluster's API: served by the leader over TLS to the API server's
+aggregator.
 
 A request that the API server forwards is answered for the user that it names, if that user has access (a SubjectAccessReview).
 Requests that do not come through the aggregator get a 401.
@@ -22,9 +23,12 @@ from typing import Final, TypeAlias
 import orjson
 from aiohttp import web
 
+from gangline.control.answers.answers import Answers
 from gangline.control.visibility import discovery, front_proxy
 from gangline.control.visibility.access_review import Access, Reviews
+from gangline.control.visibility.answers_api import LONGEST, AnswersApi
 from gangline.control.visibility.api_service import SERVICE, Address, Registration
+from gangline.control.visibility.discovery import Served
 from gangline.control.visibility.front_proxy import FrontProxyError, Trust, UnauthenticatedError, User
 from gangline.control.visibility.pending_view import NoQueueError, Page, PageError, Visibility, as_response
 from gangline.kube.client import ApiClient
@@ -49,6 +53,9 @@ REGISTER_EVERY: Final = 600.0
 #: seconds that an idle connection is kept; longer than the API server keeps its own, so that the API server closes first
 KEEP_ALIVE: Final = 120.0
 _USER: Final = web.RequestKey("user", User)
+_SERVED: Final = " and ".join(group.name for group in discovery.GROUPS)
+#: in the details of every failure that this server reports
+SOURCE: Final = "answers.gangline.io"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +69,26 @@ class Options:
 class AggregatedApi:
     """Binds its port at once, so that a conflict is reported at the start; listens from `run()` on."""
 
-    def __init__(self, client: ApiClient, visibility: Visibility, options: Options, namespace: str) -> None:
+    def __init__(
+        self,
+        client: ApiClient,
+        visibility: Visibility,
+        options: Options,
+        namespace: str,
+        *,
+        answers: Answers,
+        accuracy: Callable[[], Json] | None = None,
+    ) -> None:
         """Raises OSError where the address is taken."""
         self._client = client
         self._visibility = visibility
         self._options = options
         self._names = service_names(SERVICE, namespace)
         self._reviews = Reviews(client)
-        self._registration = Registration(client, discovery.GROUP, discovery.VERSIONS, namespace)
-        self._socket: socket.socket | None = bound(*options.listen)
+        self._answers = AnswersApi(answers, self._reviews, accuracy)
+        groups = {group.name: group.versions for group in discovery.GROUPS}
+        self._registration = Registration(client, groups, namespace)
+        self._socket: socket.socket = bound(*options.listen)
         self.port: int = self._socket.getsockname()[1]
         self._trust: Trust | None = None
         self._held: Certificates | None = None
@@ -103,8 +121,7 @@ class AggregatedApi:
             self._watch.cancel()
         if self._runner is not None:
             await self._runner.cleanup()
-        if self._socket is not None:
-            self._socket.close()
+        self._socket.close()
 
     async def _upkeep(self) -> None:
         trust = await front_proxy.read(self._client)
@@ -116,7 +133,7 @@ class AggregatedApi:
         if time.monotonic() > self._registered_at + REGISTER_EVERY:
             await self._registration.ensure(Address(self._options.host, self.port), held.bundle)
             self._registered_at = time.monotonic()
-            log.info("%s is served at %s:%d", discovery.GROUP, self._options.host, self.port)
+            log.info("%s are served at %s:%d", _SERVED, self._options.host, self.port)
 
     async def _listen(self, trust: Trust, held: Certificates) -> None:
         """Listen again with a new context: open connections keep the one they were opened with."""
@@ -126,39 +143,33 @@ class AggregatedApi:
             await self._runner.setup()
             if self._runner.server is not None:
                 self._watch = asyncio.ensure_future(of_aiohttp(self._runner.server, KEEP_ALIVE).run())
-        if self._site is not None:
-            await self._site.stop()
-            self._socket = None
-        self._socket = self._socket or bound(self._options.listen[0], self.port)
+        before, following = (
+            self._site,
+            self._socket.dup(),
+        )  # of the same socket, so that no connection is refused in between
         site = web.SockSite(self._runner, self._socket, ssl_context=context)
         await site.start()
-        self._site, self._trust, self._held = site, trust, held
+        if before is not None:
+            await before.stop()
+        self._site, self._socket, self._trust, self._held = site, following, trust, held
         self._registered_at = float("-inf")
 
     def _complain(self, trouble: str) -> None:
         if trouble != self._trouble:
-            log.warning("%s is not served: %s", discovery.GROUP, trouble)
+            log.warning("%s are not served: %s", _SERVED, trouble)
         self._trouble = trouble
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def app(self) -> web.Application:
-        app = web.Application(middlewares=[_status, self._authenticate])
-        documents: dict[str, Json] = {
-            "/apis": discovery.group_list(),
-            f"/apis/{discovery.GROUP}": discovery.group(),
-            "/openapi/v2": discovery.openapi_v2(),
-            "/openapi/v3": discovery.openapi_v3_index(),
-        }
-        for version in discovery.VERSIONS:
-            root = f"/apis/{discovery.GROUP}/{version}"
-            documents |= {
-                root: discovery.resource_list(version),
-                f"/openapi/v3{root}": discovery.openapi_v3(version),
-            }
-            for plural in discovery.RESOURCES:
-                app.router.add_get(discovery.path(version, plural), self._pending(version, plural))
-        for path, document in documents.items():
+        app = web.Application(middlewares=[_status, self._authenticate], client_max_size=LONGEST)
+        group = discovery.VISIBILITY
+        for version in group.versions:
+            for served in group.resources:
+                for _, path in served.paths(group.root(version)):
+                    app.router.add_get(path, self._pending(version, served))
+        self._answers.add_to(app, _USER)
+        for path, document in discovery.documents().items():
             app.router.add_get(path, _document(document))
         return app
 
@@ -173,11 +184,13 @@ class AggregatedApi:
             raise web.HTTPUnauthorized(text=str(error)) from None
         return await handler(request)
 
-    def _pending(self, version: str, plural: str) -> Handler:
+    def _pending(self, version: str, served: Served) -> Handler:
+        group, plural = discovery.VISIBILITY.name, served.plural
+
         async def answer(request: web.Request) -> web.Response:
             name, namespace = request.match_info["name"], request.match_info.get("namespace", "")
             user = request[_USER]
-            access = Access(discovery.GROUP, version, plural, discovery.SUBRESOURCE, name, namespace)
+            access = Access(group, version, plural, served.subresource, name, namespace)
             if not await self._reviews.allowed(user, access):
                 raise web.HTTPForbidden(text=f'{plural} "{name}" is forbidden: User "{user.name}" cannot {access}')
             try:
@@ -187,7 +200,7 @@ class AggregatedApi:
                 raise web.HTTPBadRequest(text=str(error)) from None
             except NoQueueError:
                 raise web.HTTPNotFound(text=f'{plural} "{name}" not found') from None
-            head = {"kind": discovery.SUMMARY, "apiVersion": f"{discovery.GROUP}/{version}", "metadata": {}}
+            head = {"kind": served.kind, "apiVersion": f"{group}/{version}", "metadata": {}}
             return as_response({**head, "items": items})
 
         return answer
@@ -208,7 +221,12 @@ _REASONS: Final = {
     403: "Forbidden",
     404: "NotFound",
     405: "MethodNotAllowed",
+    413: "RequestEntityTooLarge",
+    422: "Invalid",
+    429: "TooManyRequests",
+    501: "NotImplemented",
     503: "ServiceUnavailable",
+    504: "Timeout",
 }
 
 
@@ -218,7 +236,7 @@ async def _status(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except web.HTTPException as error:
-        return _failure(error.status, error.text or error.reason)
+        return _failure(error.status, error.text or error.reason, error.headers.get("Retry-After"))
     except ApiError as error:
         log.warning("%s: the access review failed: %s", request.path, error)
         return _failure(500, "the API server did not answer the access review")
@@ -227,9 +245,15 @@ async def _status(request: web.Request, handler: Handler) -> web.StreamResponse:
         return _failure(500, "internal error; see the operator's log")
 
 
-def _failure(code: int, message: str) -> web.Response:
-    body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-    return as_response({**body, "message": message, "reason": _REASONS.get(code, "InternalError"), "code": code}, code)
+def _failure(code: int, message: str, retry_after: str | None = None) -> web.Response:
+    """`details` tell a failure of this server from one of the API server before it."""
+    body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "details": {"group": SOURCE}}
+    answer = as_response(
+        {**body, "message": message, "reason": _REASONS.get(code, "InternalError"), "code": code}, code
+    )
+    if retry_after is not None:
+        answer.headers["Retry-After"] = retry_after
+    return answer
 
 
 def _context(trust: Trust, held: Certificates) -> ssl.SSLContext:

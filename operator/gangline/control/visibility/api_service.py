@@ -11,12 +11,15 @@ import asyncio
 import base64
 import ipaddress
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from gangline.kube import ownership
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
+from gangline.kube.ownership import owned_by
 from gangline.kube.resources import Json, Resource
 
 log = logging.getLogger(__name__)
@@ -63,23 +66,23 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """Registers `group` in its `versions` with a Service of the namespace."""
+    """Registers groups, each with its versions, with a Service of the namespace."""
 
     client: ApiClient
-    group: str
-    versions: tuple[str, ...]
+    groups: Mapping[str, tuple[str, ...]]
     namespace: str
     service: str = SERVICE
 
     async def ensure(self, address: Address, bundle: bytes) -> None:
         """Make all objects as they should be, whoever wrote them before; unchanged objects are not written. Raises ApiError."""
+        owned = await owned_by(self.client, ownership.OPERATOR)
         for resource, body in self.objects(address, bundle):
-            meta = body["metadata"]
+            meta = {**body["metadata"], **owned}
             await self.client.patch(
                 resource,
                 meta.get("namespace"),
                 meta["name"],
-                body,
+                {**body, "metadata": meta},
                 kind="apply",
                 field_manager=FIELD_MANAGER,
                 force=True,
@@ -90,7 +93,8 @@ class Registration:
 
         `bundle` distinguishes them from those that another leader has registered since. Failure is logged.
         """
-        await asyncio.gather(*(self._withdraw(f"{version}.{self.group}", bundle) for version in self.versions))
+        names = (f"{version}.{group}" for group, versions in self.groups.items() for version in versions)
+        await asyncio.gather(*(self._withdraw(name, bundle) for name in names))
 
     async def _withdraw(self, name: str, bundle: bytes) -> None:
         try:
@@ -104,7 +108,11 @@ class Registration:
     def objects(self, address: Address, bundle: bytes) -> list[tuple[Resource, Json]]:
         """The objects to write, in this order."""
         meta = {"namespace": self.namespace, "name": self.service, "labels": _LABELS}
-        services = [self._api_service(version, address, bundle) for version in self.versions]
+        services = [
+            self._api_service(group, version, PRIORITY + place, address, bundle)
+            for group, versions in self.groups.items()
+            for place, version in enumerate(versions)
+        ]
         if address.routable is None:
             spec = {"type": "ExternalName", "externalName": address.alias}
             return [(kube.SERVICES, {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}), *services]
@@ -140,13 +148,15 @@ class Registration:
             *services,
         ]
 
-    def _api_service(self, version: str, address: Address, bundle: bytes) -> tuple[Resource, Json]:
+    def _api_service(
+        self, group: str, version: str, priority: int, address: Address, bundle: bytes
+    ) -> tuple[Resource, Json]:
         port = HTTPS if address.routable is not None else address.port  # an alias has no ports of its own
         spec = {
-            "group": self.group,
+            "group": group,
             "version": version,
             "groupPriorityMinimum": PRIORITY,
-            "versionPriority": PRIORITY + self.versions.index(version),
+            "versionPriority": priority,
             "service": {"namespace": self.namespace, "name": self.service, "port": port},
             "caBundle": _text(bundle),
             "insecureSkipTLSVerify": False,
@@ -154,7 +164,7 @@ class Registration:
         body = {
             "apiVersion": API_SERVICES.api_version,
             "kind": API_SERVICES.kind,
-            "metadata": {"name": f"{version}.{self.group}", "labels": _LABELS},
+            "metadata": {"name": f"{version}.{group}", "labels": _LABELS},
             "spec": spec,
         }
         return API_SERVICES, body

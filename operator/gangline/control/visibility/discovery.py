@@ -1,68 +1,201 @@
-"""Discovery documents for API servers and clients: the group, versions and resources that are served here. Pure."""
+"""Discovery documents for API servers and clients: the groups, versions and resources that are served here. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 from gangline.kube.resources import Json
 
-GROUP: Final = "visibility.kueue.x-k8s.io"
-#: the preferred one last
-VERSIONS: Final = ("v1beta1", "v1beta2")
-SUBRESOURCE: Final = "pendingworkloads"
-SUMMARY: Final = "PendingWorkloadsSummary"
-#: plural -> kind, and whether it is namespaced
-RESOURCES: Final = {"clusterqueues": ("ClusterQueue", False), "localqueues": ("LocalQueue", True)}
+#: verb -> method of HTTP
+METHODS: Final = {"get": "get", "list": "get", "create": "post"}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A resource, or a subresource of one, and the kind of what is answered.
+
+    A resource without verbs belongs to another group; here it has only a subresource. `everywhere`: what it lists in a namespace
+    it also lists in all of them. `parameters`: name and type of those in the query.
+    """
+
+    plural: str
+    kind: str
+    verbs: tuple[str, ...] = ()
+    subresource: str = ""
+    singular: str = ""
+    namespaced: bool = True
+    everywhere: bool = False
+    parameters: tuple[tuple[str, str], ...] = ()
+    about: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.plural}/{self.subresource}" if self.subresource else self.plural
+
+    def paths(self, root: str) -> Iterator[tuple[str, str]]:
+        """Each verb and its URL path below the group's root."""
+        scope = f"{root}/namespaces/{{namespace}}" if self.namespaced else root
+        for verb in self.verbs:
+            if verb == "get":
+                yield verb, f"{scope}/{self.plural}/{{name}}" + (f"/{self.subresource}" if self.subresource else "")
+                continue
+            yield verb, f"{scope}/{self.plural}"
+            if verb == "list" and self.namespaced and self.everywhere:
+                yield verb, f"{root}/{self.plural}"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """`versions`: the preferred one last."""
+
+    name: str
+    versions: tuple[str, ...]
+    resources: tuple[Served, ...]
+
+    def root(self, version: str) -> str:
+        return f"/apis/{self.name}/{version}"
+
+    def find(self, plural: str, subresource: str = "") -> Served:
+        return next(each for each in self.resources if (each.plural, each.subresource) == (plural, subresource))
+
+    # --- documents ----------------------------------------------------------------------------------------------------
+
+    def document(self) -> Json:
+        """`/apis/GROUP`"""
+        return {"kind": "APIGroup", "apiVersion": "v1", **self.entry()}
+
+    def entry(self) -> Json:
+        versions = [
+            {"groupVersion": f"{self.name}/{version}", "version": version} for version in reversed(self.versions)
+        ]
+        return {"name": self.name, "versions": versions, "preferredVersion": versions[0]}
+
+    def resource_list(self, version: str) -> Json:
+        """`/apis/GROUP/VERSION`"""
+        resources = [
+            {
+                "name": each.name,
+                "singularName": each.singular,
+                "namespaced": each.namespaced,
+                "kind": each.kind,
+                "verbs": list(each.verbs),
+            }
+            for each in self.resources
+        ]
+        return {
+            "kind": "APIResourceList",
+            "apiVersion": "v1",
+            "groupVersion": f"{self.name}/{version}",
+            "resources": resources,
+        }
+
+    def operations(self, version: str, parameter: Any) -> Json:
+        """`paths` of an OpenAPI document."""
+        found: Json = {}
+        for each in self.resources:
+            for verb, path in each.paths(self.root(version)):
+                found.setdefault(path, {})[METHODS[verb]] = _operation(self.name, version, each, verb, path, parameter)
+        return found
+
+
+VISIBILITY: Final = Group(
+    "visibility.kueue.x-k8s.io",
+    ("v1beta1", "v1beta2"),
+    tuple(
+        served
+        for plural, kind, namespaced in (("clusterqueues", "ClusterQueue", False), ("localqueues", "LocalQueue", True))
+        for served in (
+            Served(plural, kind, singular=kind.lower(), namespaced=namespaced),
+            Served(
+                plural,
+                "PendingWorkloadsSummary",
+                ("get",),
+                "pendingworkloads",
+                namespaced=namespaced,
+                parameters=(("offset", "integer"), ("limit", "integer")),
+                about=f"Pending workloads of a {kind}, in queue order.",
+            ),
+        )
+    ),
+)
+
+_PAGED: Final = (("limit", "integer"), ("continue", "string"))
+_KIND: Final = ("kind", "string")
+
+ANSWERS: Final = Group(
+    "answers.gangline.io",
+    ("v1alpha1",),
+    (
+        Served(
+            "queuedjobs",
+            "QueuedJob",
+            ("get", "list"),
+            singular="queuedjob",
+            everywhere=True,
+            parameters=(*_PAGED, ("clusterQueue", "string"), ("finished", "boolean"), ("times", "boolean"), _KIND),
+            about="Jobs that name a queue: state, position, and with times=true the expected start and runtime.",
+        ),
+        Served(
+            "queuedjobs",
+            "JobExplanation",
+            ("get",),
+            "why",
+            parameters=(_KIND,),
+            about="Why a job is in its state, who holds what it needs, and what would let it start.",
+        ),
+        Served(
+            "queuedjobs",
+            "JobStory",
+            ("get",),
+            "story",
+            parameters=(_KIND,),
+            about="Each change of a job's state that the leader remembers, with its cause.",
+        ),
+        Served(
+            "plannedruns",
+            "PlannedRun",
+            ("list",),
+            singular="plannedrun",
+            everywhere=True,
+            parameters=(*_PAGED, ("clusterQueue", "string"), ("horizonSeconds", "integer")),
+            about="Which jobs run and when waiting ones will.",
+        ),
+        Served(
+            "forecastaccuracies",
+            "ForecastAccuracy",
+            ("list",),
+            singular="forecastaccuracy",
+            about="How accurate forecasts and expected starts have been.",
+        ),
+        Served(
+            "whatifs",
+            "WhatIf",
+            ("create",),
+            singular="whatif",
+            about="When the job in spec.job would start, and what would start it earlier. Nothing is stored.",
+        ),
+    ),
+)
+
+GROUPS: Final = (VISIBILITY, ANSWERS)
 
 
 def group_list() -> Json:
     """`/apis`"""
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group()]}
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group.entry() for group in GROUPS]}
 
 
-def group() -> Json:
-    """`/apis/GROUP`"""
-    return {"kind": "APIGroup", "apiVersion": "v1", **_group()}
-
-
-def _group() -> Json:
-    versions = [{"groupVersion": f"{GROUP}/{version}", "version": version} for version in reversed(VERSIONS)]
-    return {"name": GROUP, "versions": versions, "preferredVersion": versions[0]}
-
-
-def resource_list(version: str) -> Json:
-    """`/apis/GROUP/VERSION`. The queues belong to another group: here they have no verbs, only a subresource."""
-    resources: list[Json] = []
-    for plural, (kind, namespaced) in RESOURCES.items():
-        resources += [
-            {
-                "name": plural,
-                "singularName": kind.lower(),
-                "namespaced": namespaced,
-                "kind": kind,
-                "verbs": [],
-            },
-            {
-                "name": f"{plural}/{SUBRESOURCE}",
-                "singularName": "",
-                "namespaced": namespaced,
-                "kind": SUMMARY,
-                "verbs": ["get"],
-            },
-        ]
-    return {
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": f"{GROUP}/{version}",
-        "resources": resources,
-    }
-
-
-def path(version: str, plural: str, *, queue: str = "{name}", namespace: str = "{namespace}") -> str:
-    """The URL path of a queue's pending workloads."""
-    _, namespaced = RESOURCES[plural]
-    scope = f"/namespaces/{namespace}" if namespaced else ""
-    return f"/apis/{GROUP}/{version}{scope}/{plural}/{queue}/{SUBRESOURCE}"
+def documents() -> dict[str, Json]:
+    """Every document by its path."""
+    found: dict[str, Json] = {"/apis": group_list(), "/openapi/v2": openapi_v2(), "/openapi/v3": openapi_v3_index()}
+    for group in GROUPS:
+        found[f"/apis/{group.name}"] = group.document()
+        for version in group.versions:
+            found[group.root(version)] = group.resource_list(version)
+            found[f"/openapi/v3{group.root(version)}"] = openapi_v3(group, version)
+    return found
 
 
 # --- OpenAPI ----------------------------------------------------------------------------------------------------------
@@ -70,38 +203,39 @@ def path(version: str, plural: str, *, queue: str = "{name}", namespace: str = "
 
 def openapi_v2() -> Json:
     """`/openapi/v2`, which the API server merges into its own."""
-    paths = {path(version, plural): _operation(version, plural, _v2) for version in VERSIONS for plural in RESOURCES}
-    return {"swagger": "2.0", "info": {"title": GROUP, "version": VERSIONS[-1]}, "paths": paths, "definitions": {}}
+    paths: Json = {}
+    for group in GROUPS:
+        for version in group.versions:
+            paths |= group.operations(version, _v2)
+    return {"swagger": "2.0", "info": {"title": "Gangline", "version": "v1"}, "paths": paths, "definitions": {}}
 
 
 def openapi_v3_index() -> Json:
     """`/openapi/v3`"""
-    roots = {f"apis/{GROUP}/{version}": f"/openapi/v3/apis/{GROUP}/{version}" for version in VERSIONS}
-    return {"paths": {root: {"serverRelativeURL": url} for root, url in roots.items()}}
+    roots = [group.root(version) for group in GROUPS for version in group.versions]
+    return {"paths": {root.lstrip("/"): {"serverRelativeURL": f"/openapi/v3{root}"} for root in roots}}
 
 
-def openapi_v3(version: str) -> Json:
+def openapi_v3(group: Group, version: str) -> Json:
     """`/openapi/v3/apis/GROUP/VERSION`"""
-    paths = {path(version, plural): _operation(version, plural, _v3) for plural in RESOURCES}
-    return {"openapi": "3.0.0", "info": {"title": GROUP, "version": version}, "paths": paths, "components": {}}
+    paths = group.operations(version, _v3)
+    return {"openapi": "3.0.0", "info": {"title": group.name, "version": version}, "paths": paths, "components": {}}
 
 
-def _operation(version: str, plural: str, parameter: Any) -> Json:
-    kind, namespaced = RESOURCES[plural]
-    names = ["name", *(["namespace"] if namespaced else [])]
-    parameters = [
-        *(parameter(name, "path", "string", required=True) for name in names),
-        *(parameter(name, "query", "integer", required=False) for name in ("offset", "limit")),
-    ]
+def _operation(group: str, version: str, served: Served, verb: str, path: str, parameter: Any) -> Json:
+    names = [name for name in ("namespace", "name") if f"{{{name}}}" in path]
+    scope = "Namespaced" if "namespace" in names else "AllNamespaces" if served.namespaced else ""
+    words = [verb, *group.split("."), version, scope, served.plural, served.subresource]
     return {
-        "get": {
-            "operationId": f"read{version.capitalize()}{kind}PendingWorkloads",
-            "description": f"Pending workloads of a {kind}, in queue order.",
-            "parameters": parameters,
-            "responses": {"200": {"description": "OK"}},
-            "x-kubernetes-action": "get",
-            "x-kubernetes-group-version-kind": {"group": GROUP, "version": version, "kind": SUMMARY},
-        }
+        "operationId": words[0] + "".join(word[:1].upper() + word[1:] for word in words[1:]),
+        "description": served.about,
+        "parameters": [
+            *(parameter(name, "path", "string", required=True) for name in names),
+            *(parameter(name, "query", kind, required=False) for name, kind in served.parameters),
+        ],
+        "responses": {"201" if verb == "create" else "200": {"description": "OK"}},
+        "x-kubernetes-action": {"create": "post"}.get(verb, verb),
+        "x-kubernetes-group-version-kind": {"group": group, "version": version, "kind": served.kind},
     }
 
 

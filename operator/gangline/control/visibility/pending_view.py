@@ -1,4 +1,4 @@
-"""The operator's HTTP answers: pending workloads as in Kueue's visibility API, forecasts, and the story of a workload."""
+"""Pending workloads as in Kueue's visibility API, and forecasts over plain HTTP."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import orjson
 from aiohttp import web
 
 from gangline import bounded
+from gangline.control.answers.sight import ALL, Sight
 from gangline.control.controller import Controller
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
@@ -80,9 +81,13 @@ class Visibility:
     # --- forecasts, over plain HTTP -----------------------------------------------------------------------------------
 
     def add_to(self, app: web.Application) -> None:
+        app.router.add_get("/cluster", self._cluster)
         app.router.add_get("/forecasts", self._forecasts)
         app.router.add_get("/accuracy", self._accuracy)
-        app.router.add_get("/story/{namespace}/{name}", self._story)
+
+    async def _cluster(self, _: web.Request) -> web.Response:
+        """Of which cluster this is the operator."""
+        return self._answer({})
 
     async def _forecasts(self, _: web.Request) -> web.Response:
         """Every estimate of a whole runtime. The request has estimates made for a while, even where no policy needs them."""
@@ -102,21 +107,6 @@ class Visibility:
         if forecasting is None:
             return self._answer({"message": "this operator makes no forecasts"}, 404)
         return self._answer(forecasting.accuracy())
-
-    async def _story(self, request: web.Request) -> web.Response:
-        """What this process remembers of a Workload's history; times in milliseconds, null for just now."""
-        key = f"{request.match_info['namespace']}/{request.match_info['name']}"
-        entries = [
-            {
-                "at": entry.at,
-                "before": entry.before.value if entry.before is not None else None,
-                "after": entry.after.value,
-                "cause": entry.cause,
-                "decision": entry.decision,
-            }
-            for entry in self._controller.engine.story(key)
-        ]
-        return self._answer({"story": entries})
 
     def _answer(self, body: Json, status: int = 200) -> web.Response:
         return as_response({"cluster": self._controller.mirror.cluster_id(), **body}, status)
@@ -139,9 +129,11 @@ class Visibility:
         """A page of the pending workloads of a ClusterQueue, or of those that came through one LocalQueue."""
         if self._forecasting is not None:
             self._forecasting.ask()
+        # of a LocalQueue users of its namespace ask, who see no names of other namespaces in `because`
+        sight = Sight(namespaces=frozenset({only.partition("/")[0]})) if only else ALL
         places: Counter[str] = Counter()
         items: list[Json] = []
-        for position, key in enumerate(self._order(cluster_queue)):
+        for position, key in enumerate(self.order(cluster_queue)):
             if position % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
             value = self._controller.mirror.workload_value(key)
@@ -154,7 +146,7 @@ class Visibility:
                 continue
             if len(items) >= page.limit:
                 break
-            item = self._item(key)
+            item = self._item(key, sight)
             item |= {
                 "priority": value.priority + value.boost,
                 "localQueueName": value.queue,
@@ -164,7 +156,7 @@ class Visibility:
             items.append(item)
         return items
 
-    def _order(self, cluster_queue: str) -> list[str]:
+    def order(self, cluster_queue: str) -> list[str]:
         """The pending workloads of a ClusterQueue, in queue order. Sorting many takes time from decisions: the longer it took,
         the longer the result is reused, so that frequent requests take at most a twentieth of the time."""
         now = self._clock()
@@ -177,7 +169,7 @@ class Visibility:
         self._orders[cluster_queue] = (order, done + min(LONGEST_GOOD, SHARE * (done - now)))
         return order
 
-    def _item(self, key: str) -> Json:
+    def _item(self, key: str, sight: Sight) -> Json:
         """One pending workload; `forecast` and `expectedStart` are Gangline's, the other fields Kueue's."""
         meta = (self._controller.mirror.get(kube.WORKLOADS, key) or {"metadata": {}})["metadata"]
         fields = ("name", "namespace", "ownerReferences", "creationTimestamp")
@@ -195,7 +187,7 @@ class Visibility:
         if (start := self._forecasting.expected.starts.get(key)) is not None:
             from gangline.control.forecasting.expected_starts import start_status
 
-            item["expectedStart"] = start_status(start)
+            item["expectedStart"] = start_status(replace(start, because=sight.text(start.because)))
         return item
 
 

@@ -9,8 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
+from gangline import bounded
 from gangline.api import quantity
+
+#: characters of the longest message that is parsed; longer ones are shown as they are
+LONGEST: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +71,17 @@ class PendingMessage:
     text: str = ""
 
 
+@bounded.parser(
+    LONGEST,
+    instead=PendingMessage(()),
+    worst=("couldn't assign flavors to pod set a: ", "insufficient quota for a in flavor b, ("),
+)
 def parse(message: str) -> PendingMessage:
     """Parse a pending message; text that does not have Kueue's format gives no obstacles."""
     suffix = _SUFFIX.search(message)
     body = message[: suffix.start()] if suffix else message
     preempting = int(suffix["pending"] or 0) if suffix else 0
-    obstacles = tuple(obstacle for pod_set, text in _frames(body) for obstacle in _obstacles(pod_set, text))
+    obstacles = tuple(obstacle for pod_set, text in _frames(body) for obstacle in _obstacles(text, pod_set))
     return PendingMessage(obstacles, preempting, message)
 
 
@@ -82,7 +92,10 @@ def _frames(body: str) -> Iterator[tuple[str, str]]:
         yield match["pod_set"], body[match.end() : end].removesuffix("; ")
 
 
-def _obstacles(pod_set: str, text: str) -> Iterator[Obstacle]:
+@bounded.parser(
+    LONGEST, instead=(), worst=("insufficient quota for a in flavor b, previously considered podsets requests (",)
+)
+def _obstacles(text: str, pod_set: str = "") -> Iterator[Obstacle]:
     found: list[tuple[int, Obstacle]] = []
     for kind, pattern in _PATTERNS:
         for match in pattern.finditer(text):
@@ -125,6 +138,7 @@ _PREEMPTED = re.compile(
 )
 
 
+@bounded.parser(LONGEST, instead=None, worst=("Preempted to accommodate a workload (UID: a, JobUID: ",))
 def preemption(message: str) -> Preemption | None:
     """Parse the message of a Preempted condition; None for any other text."""
     found = _PREEMPTED.search(message)

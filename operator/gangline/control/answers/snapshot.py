@@ -1,4 +1,4 @@
-"""Snapshots of workloads and queues as plain values, read from the cluster's JSON and rendered by the other views.
+"""Snapshots of workloads and queues as plain values, read from the cluster's JSON: what all answers are made of.
 
 Pure functions only. Inputs are Workloads, ClusterQueues and LocalQueues as the API server serves them in v1beta2.
 """
@@ -6,14 +6,14 @@ Pure functions only. Inputs are Workloads, ClusterQueues and LocalQueues as the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeAlias
 
 from gangline.api import names, quantity
-from gangline.console.views.reasons import preemption
+from gangline.api.read import conditions
+from gangline.control.answers.reasons import preemption
 from gangline.engine import accelerators
 from gangline.kube.resources import Json
 
@@ -62,6 +62,7 @@ class WorkloadView:
     evicted: str = ""  # cause of its eviction while it is stopping or pending again
     position: int | None = None  # 0-based among the pending of its ClusterQueue
     warnings: tuple[str, ...] = ()  # messages of overruns and stalls
+    hidden: bool = False  # reduced to size and times for this asker; its names are a label (`sight`)
 
     @property
     def gpus(self) -> int:
@@ -74,7 +75,11 @@ class WorkloadView:
 
     @property
     def job(self) -> str:
-        return f"{self.job_kind.lower()}/{self.job_name}"
+        return self.job_name if self.hidden else f"{self.job_kind.lower()}/{self.job_name}"
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,27 +113,68 @@ class QueueView:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
+    """What is known of workloads and queues: all of them, or those that one answer needs."""
+
     workloads: tuple[WorkloadView, ...]
     queues: tuple[QueueView, ...]
+    #: ClusterQueue -> number of workloads that wait in it
+    waiting: Mapping[str, int] = field(default_factory=dict[str, int])
+    #: False: made with the rights of a user who may not read every workload and queue, so nothing follows from what it lacks
+    complete: bool = True
 
     def queue(self, name: str) -> QueueView | None:
         return next((queue for queue in self.queues if queue.name == name), None)
-
-    def pending(self, cluster_queue: str) -> list[WorkloadView]:
-        """The pending workloads of a ClusterQueue, in queue order."""
-        waiting = [w for w in self.workloads if w.cluster_queue == cluster_queue and w.position is not None]
-        return sorted(waiting, key=lambda w: w.position or 0)
 
     def cohort_of(self, queue: QueueView) -> list[QueueView]:
         """The ClusterQueues that share quota with this one, itself included."""
         return [q for q in self.queues if q.name == queue.name or (q.cohort and q.cohort == queue.cohort)]
 
 
-def snapshot(workloads: Iterable[Json], cluster_queues: Iterable[Json], local_queues: Iterable[Json]) -> Snapshot:
-    routes = {(_meta(q, "namespace"), _meta(q, "name")): _at(q, "spec.clusterQueue", "") for q in local_queues}
+def snapshot(
+    workloads: Iterable[Json], cluster_queues: Iterable[Json], local_queues: Iterable[Json], *, complete: bool = True
+) -> Snapshot:
+    """From lists of objects. Positions are those of Kueue's order (priority, then age), unless the lists are not `complete`."""
+    routes = routes_of(local_queues)
     views = [workload_view(w, routes) for w in workloads]
+    lines = _lines(views) if complete else {}
+    positions = {view.uid: index for line in lines.values() for index, view in enumerate(line)}
+    placed = named([replace(view, position=positions.get(view.uid)) for view in views])
     queues = sorted((queue_view(q) for q in cluster_queues), key=lambda q: (q.cohort, q.name))
-    return Snapshot(tuple(_with_positions(views)), tuple(queues))
+    waiting = {queue: len(line) for queue, line in lines.items()}
+    return Snapshot(tuple(sorted(placed, key=display_order)), tuple(queues), waiting, complete)
+
+
+def routes_of(local_queues: Iterable[Json]) -> dict[tuple[str, str], str]:
+    """(namespace, LocalQueue) -> ClusterQueue."""
+    return {(_meta(q, "namespace"), _meta(q, "name")): _at(q, "spec.clusterQueue", "") for q in local_queues}
+
+
+def _lines(views: Iterable[WorkloadView]) -> dict[str, list[WorkloadView]]:
+    lines: dict[str, list[WorkloadView]] = defaultdict(list)
+    for view in sorted(views, key=lambda v: (-v.priority, v.created, v.uid)):
+        if view.state is State.PENDING and view.cluster_queue:
+            lines[view.cluster_queue].append(view)
+    return lines
+
+
+def named(views: Sequence[WorkloadView], jobs: Mapping[str, str] | None = None) -> list[WorkloadView]:
+    """The views with the preemptor's job in place of the UID in Kueue's message. `jobs` by UID; default: those of the views."""
+    jobs = jobs if jobs is not None else {view.uid: view.job for view in views}
+    return [replace(view, evicted=_named(view.evicted, jobs)) if view.evicted else view for view in views]
+
+
+def _named(eviction: str, jobs: Mapping[str, str]) -> str:
+    found = preemption(eviction)
+    return f"preempted for {jobs.get(found.uid, 'another job')} ({found.cause})" if found else eviction
+
+
+def display_order(view: WorkloadView) -> tuple[int, str, int, float, str]:
+    """Sort key: running workloads first, then pending ones by queue and position, then finished ones."""
+    if view.state in HOLDING:
+        return (0, view.cluster_queue, -view.priority, view.since, view.uid)
+    if view.state in FINISHED or view.state is State.INACTIVE:
+        return (2, view.cluster_queue, 0, view.since, view.uid)
+    return (1, view.cluster_queue, view.position or 0, view.created, view.uid)
 
 
 # --- workloads --------------------------------------------------------------------------------------------------------
@@ -165,12 +211,14 @@ def workload_view(obj: Json, routes: Mapping[tuple[str, str], str]) -> WorkloadV
 
 
 def _warnings(obj: Json) -> tuple[str, ...]:
-    """Messages of the Overrun and Stalled conditions: runs longer than forecast, hangs, or leaves its GPUs idle."""
+    """Messages about a run that lasts longer than forecast, hangs, or leaves its GPUs idle, and about pods that are refused."""
     overrun, stalled = condition(obj, names.OVERRUN), condition(obj, names.STALLED)
     rows = [row for row in (overrun, stalled) if is_true(row)]
     if stalled.get("status") == "False" and stalled.get("reason") == "Idle":
         rows.append(stalled)
-    return tuple(row.get("message", "") for row in rows)
+    refused = condition(obj, names.PODS_REFUSED)
+    told = [f"its pods are refused ({refused.get('reason')}): {refused.get('message')}"] if is_true(refused) else []
+    return (*(row.get("message", "") for row in rows), *told)
 
 
 def judge(obj: Json) -> tuple[State, str, str, float]:
@@ -255,38 +303,6 @@ def _sum_by_resource(held: Mapping[tuple[str, str], int]) -> dict[str, int]:
     return dict(total)
 
 
-def _with_positions(views: list[WorkloadView]) -> list[WorkloadView]:
-    """Number the pending workloads of each ClusterQueue in Kueue's order (priority, then age); sort all by queue and state."""
-    lines: dict[str, list[WorkloadView]] = defaultdict(list)
-    for view in views:
-        if view.state is State.PENDING and view.cluster_queue:
-            lines[view.cluster_queue].append(view)
-    positions = {
-        view.uid: index
-        for line in lines.values()
-        for index, view in enumerate(sorted(line, key=lambda v: (-v.priority, v.created, v.uid)))
-    }
-    jobs = {view.uid: view.job for view in views}
-    numbered = [replace(view, position=positions.get(view.uid), evicted=_named(view.evicted, jobs)) for view in views]
-
-    return sorted(numbered, key=_display_order)
-
-
-def _named(eviction: str, jobs: Mapping[str, str]) -> str:
-    """The eviction message with the preemptor's job instead of the UID in Kueue's message."""
-    found = preemption(eviction)
-    return f"preempted for {jobs.get(found.uid, 'a job that is gone')} ({found.cause})" if found else eviction
-
-
-def _display_order(view: WorkloadView) -> tuple[int, str, int, float, str]:
-    """Sort key: running workloads first, then pending ones by queue and position, then finished ones."""
-    if view.state in HOLDING:
-        return (0, view.cluster_queue, -view.priority, view.since, view.uid)
-    if view.state in FINISHED or view.state is State.INACTIVE:
-        return (2, view.cluster_queue, 0, view.since, view.uid)
-    return (1, view.cluster_queue, view.position or 0, view.created, view.uid)
-
-
 # --- ClusterQueues ----------------------------------------------------------------------------------------------------
 
 
@@ -344,7 +360,7 @@ def _limit(quota: Json, field: str, resource: str) -> int | None:
 
 def seconds(timestamp: str | None) -> float:
     """Seconds since the epoch of an RFC 3339 timestamp; 0.0 when there is none."""
-    return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
+    return conditions.millis_of(timestamp) / 1000
 
 
 def _words(cond: Json, default: float) -> tuple[str, str, float]:

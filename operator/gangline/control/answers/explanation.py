@@ -1,13 +1,17 @@
-"""The explanation of a workload's state that `gangline why` prints: pure functions from a snapshot to lines."""
+"""The explanation of a workload's state, as `gangline why` prints it: pure functions from a snapshot to lines.
+
+The snapshot needs the workload's ClusterQueue and those of its cohort, the first workloads before it, and all holders of the
+cohort's quota. If it is not complete, the lines say nothing about positions, holders, or what would have to end.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gangline.console.views.reasons import Obstacle, count, parse
-from gangline.console.views.snapshot import HOLDING, FlavorView, QueueView, Snapshot, State, WorkloadView
-from gangline.console.views.table import age, amount, why
+from gangline.control.answers.reasons import Obstacle, count, parse
+from gangline.control.answers.snapshot import HOLDING, FlavorView, QueueView, Snapshot, State, WorkloadView
+from gangline.control.answers.words import age, amount, why
 
 NAMED = 5  # workloads named in one line before "and n more"
 
@@ -31,7 +35,7 @@ def explain(view: WorkloadView, snapshot: Snapshot, now: float) -> list[Line]:
 def _standing(view: WorkloadView, snapshot: Snapshot, now: float) -> str:
     words = f"{view.state} for {age(now - (view.created if view.state is State.PENDING else view.since))}"
     if view.position is not None:
-        line = len(snapshot.pending(view.cluster_queue))
+        line = snapshot.waiting.get(view.cluster_queue, 0)
         words += f", {ordinal(view.position + 1)} of {line} waiting in ClusterQueue {view.cluster_queue}"
     elif view.cluster_queue:
         words += f" in ClusterQueue {view.cluster_queue}"
@@ -56,10 +60,11 @@ def _pending(view: WorkloadView, snapshot: Snapshot, now: float) -> Iterator[Lin
         for flavor in _flavors_of_interest(queue, message.obstacles):
             yield Line("quota", _quota(flavor, queue, snapshot))
     if ahead := _ahead(view, snapshot):
-        yield Line("ahead", some(f"{w.job} ({_size(w)}, priority {w.priority})" for w in ahead))
-    if queue:
+        yield Line("ahead", some(map(_waiter, ahead), of=view.position or 0))
+    if queue and snapshot.complete:
         yield from _holders(view, queue, snapshot, message.obstacles, now)
-    yield Line("needs", needs(view, snapshot))
+    if queue or snapshot.complete:
+        yield Line("needs", needs(view, snapshot))
 
 
 # --- what would have to happen ----------------------------------------------------------------------------------------
@@ -128,6 +133,8 @@ def _releases(view: WorkloadView, queue: QueueView, snapshot: Snapshot, short: S
 
 def _release(view: WorkloadView, queue: QueueView, snapshot: Snapshot, o: Obstacle) -> str:
     missing = f"{count(o.amount, o.resource, more=True)} of {o.flavor} free"
+    if not snapshot.complete:
+        return missing
     holders = holding(view, queue, snapshot, o.flavor, o.resource)
     enough = [w for w in holders if w.held[o.flavor, o.resource] >= o.amount]
     if enough:
@@ -192,7 +199,21 @@ def _quota(flavor: FlavorView, queue: QueueView, snapshot: Snapshot) -> str:
 
 
 def _ahead(view: WorkloadView, snapshot: Snapshot) -> list[WorkloadView]:
-    return snapshot.pending(view.cluster_queue)[: view.position] if view.position else []
+    """The workloads before it that the snapshot has, in their order."""
+    if not view.position:
+        return []
+    before = [
+        (w.position, w) for w in snapshot.workloads if w.cluster_queue == view.cluster_queue and w.uid != view.uid
+    ]
+    return [w for place, w in sorted(_placed(before), key=lambda pair: pair[0]) if place < view.position]
+
+
+def _placed(workloads: Iterable[tuple[int | None, WorkloadView]]) -> Iterator[tuple[int, WorkloadView]]:
+    return ((place, w) for place, w in workloads if place is not None)
+
+
+def _waiter(w: WorkloadView) -> str:
+    return f"{w.job} ({_size(w)})" if w.hidden else f"{w.job} ({_size(w)}, priority {w.priority})"
 
 
 def _holders(
@@ -210,7 +231,7 @@ def _holders(
 
 
 def _holder(w: WorkloadView, o: Obstacle, queue: QueueView, now: float) -> str:
-    foreign = "" if w.cluster_queue == queue.name else f" of {w.cluster_queue}"
+    foreign = "" if w.cluster_queue == queue.name else f" of {w.cluster_queue or 'another queue'}"
     return (
         f"{w.job}{foreign} ({amount(w.held[o.flavor, o.resource], o.resource)}, {w.state.lower()} {age(now - w.since)})"
     )
@@ -220,10 +241,10 @@ def _size(w: WorkloadView) -> str:
     return f"{w.gpus} GPU{'' if w.gpus == 1 else 's'}" if w.gpus else f"{w.pods} pods"
 
 
-def some(words: Iterable[str], limit: int = NAMED) -> str:
-    """The first `limit` words, and the number of further ones."""
+def some(words: Iterable[str], limit: int = NAMED, *, of: int = 0) -> str:
+    """The first `limit` words, and the number of further ones; `of` is the number of all, if there are more than `words`."""
     items = list(words)
-    more = len(items) - limit
+    more = max(of, len(items)) - min(limit, len(items))
     return ", ".join(items[:limit]) + (f" and {more} more" if more > 0 else "")
 
 

@@ -1,0 +1,110 @@
+"""Asks the operator, through the API server and with the user's own rights: a thin client of `answers.gangline.io`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+import click
+
+from gangline.control.visibility import question
+from gangline.control.visibility.discovery import ANSWERS
+from gangline.kube.client import ApiClient
+from gangline.kube.errors import ApiError, Forbidden, Invalid, NotFound, TooManyRequests, Unavailable
+from gangline.kube.resources import Json, Resource
+from gangline.kube.transport import Call
+
+#: pages of a list that are fetched at most: as many as any cluster has
+_PAGES: Final = 1000
+#: seconds for an answer: longer than the operator takes for any
+_PATIENCE: Final = 50.0
+ROOT: Final = ANSWERS.root(ANSWERS.versions[-1])
+_JSON: Final = "application/json"
+
+
+class NotServedError(Exception):
+    """Nobody answers there; the text says why, in one sentence."""
+
+
+class NotAllowedError(Exception):
+    """The user may not ask; the text is the API server's."""
+
+
+class NoAnswerError(click.ClickException):
+    """The operator has refused the question, or found nothing; the message is the operator's. `missing`: there is no such job."""
+
+    def __init__(self, message: str, *, missing: bool = False) -> None:
+        super().__init__(message)
+        self.missing = missing
+
+
+async def get(api: ApiClient, path: str, query: Mapping[str, str | bool | int] | None = None) -> Json:
+    """The answer to a GET of `path` below the group's root. Raises NotServedError, NotAllowedError, NoAnswerError."""
+    return await _ask(api, Call("get", _resource(path), "GET", ROOT + path, _texts(query or {}), within=_PATIENCE))
+
+
+async def listed(api: ApiClient, path: str, query: Mapping[str, str | bool | int] | None = None) -> list[Json]:
+    """All items of a list. Raises as `get` does."""
+    return [item async for item in _items(api, path, {"limit": question.MOST, **(query or {})})]
+
+
+async def _items(api: ApiClient, path: str, query: dict[str, str | bool | int]) -> AsyncIterator[Json]:
+    for _ in range(_PAGES):
+        page = await get(api, path, query)
+        for item in page["items"]:
+            yield item
+        token = page["metadata"].get("continue")
+        if not token:
+            return
+        query["continue"] = token
+
+
+async def create(api: ApiClient, path: str, body: Json) -> Json:
+    """The answer to a POST. Raises as `get` does."""
+    return await _ask(api, Call("create", _resource(path), "POST", ROOT + path, {}, body, _JSON, within=_PATIENCE))
+
+
+def job_path(namespace: str, job: str, *rest: str) -> tuple[str, dict[str, str | bool | int]]:
+    """Path and query of a job by its name, or by `kind/name`."""
+    kind, _, name = job.rpartition("/")
+    path = "/".join([f"/namespaces/{quote(namespace)}/queuedjobs/{quote(name, safe='')}", *rest])
+    return path, {"kind": kind} if kind else {}
+
+
+async def _ask(api: ApiClient, call: Call) -> Json:
+    try:
+        return await api.json(call)
+    except ApiError as error:
+        raise _meaning(error) from error
+
+
+def _meaning(error: ApiError) -> Exception:
+    """Answers of the operator name its group in their details; the API server's own do not."""
+    ours = error.group == ANSWERS.name
+    if ours and not isinstance(error, Forbidden):
+        if error.status == 501:
+            return NotServedError(error.message)
+        return NoAnswerError(error.message, missing=isinstance(error, NotFound))
+    match error:
+        case Forbidden():
+            return NotAllowedError(error.message)
+        case NotFound():
+            return NotServedError("no operator serves its answers on this cluster: none leads, or it serves no API")
+        case Unavailable():
+            if not error.status:
+                return error  # the API server itself is away
+            return NotServedError("the operator does not answer: it is away, or another one is about to lead")
+        case TooManyRequests() | Invalid():
+            return NoAnswerError(error.message)
+        case _:
+            return error
+
+
+def _resource(path: str) -> Resource:
+    return Resource(ANSWERS.name, ANSWERS.versions[-1], path.rpartition("/")[2], namespaced=False)
+
+
+def _texts(query: Mapping[str, Any]) -> dict[str, str]:
+    """Parameters as texts; those that are empty or false are left out."""
+    return {name: str(value).lower() if value is True else str(value) for name, value in query.items() if value}

@@ -1,0 +1,80 @@
+"""Parameters of a request, read and bounded. A parameter that is unknown or of the wrong form is refused by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from gangline import bounded
+from gangline.control.answers.answers import Page
+
+#: items of one page, where the request gives no limit, and at most
+DEFAULT_LIMIT: Final = 500
+MOST: Final = 1000
+#: seconds that a plan looks ahead, where the request gives no horizon, and at most: as far as expected starts are computed
+DEFAULT_HORIZON: Final = 86_400
+LONGEST_HORIZON: Final = 7 * 86_400
+#: characters of the longest name in the API
+_NAME: Final = 253
+#: parameters that clients add to any request, and that change nothing here
+_HARMLESS: Final = frozenset({"pretty", "timeout", "timeoutSeconds", "resourceVersion", "resourceVersionMatch"})
+
+
+class QuestionError(ValueError):
+    """The text names the parameter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    page: Page = field(default_factory=lambda: Page(0, DEFAULT_LIMIT))
+    cluster_queue: str = ""
+    kind: str = ""
+    finished: bool = False
+    times: bool = False
+    horizon: int = DEFAULT_HORIZON
+
+    @classmethod
+    def of(cls, query: Mapping[str, str], known: frozenset[str]) -> Question:
+        """From the parameters of a URL, of which `known` have a meaning. Raises QuestionError."""
+        for name in query:
+            if name not in known and name not in _HARMLESS:
+                raise QuestionError(f"{bounded.shown(name)}: there is no such parameter")
+        return cls(
+            page=Page(_number(query, "continue", 0), min(MOST, _number(query, "limit", 0) or DEFAULT_LIMIT)),
+            cluster_queue=_name(query, "clusterQueue"),
+            kind=_name(query, "kind"),
+            finished=_flag(query, "finished"),
+            times=_flag(query, "times"),
+            horizon=_horizon(_number(query, "horizonSeconds", DEFAULT_HORIZON)),
+        )
+
+
+def _number(query: Mapping[str, str], name: str, default: int) -> int:
+    text = query.get(name)
+    if not text:
+        return default
+    found = bounded.whole(text)
+    if found is None:
+        raise QuestionError(f"{name} must be a whole number, not {bounded.shown(text)}")
+    return found
+
+
+def _horizon(seconds: int) -> int:
+    if not 0 < seconds <= LONGEST_HORIZON:
+        raise QuestionError(f"horizonSeconds must be from 1 to {LONGEST_HORIZON}, not {seconds}")
+    return seconds
+
+
+def _name(query: Mapping[str, str], name: str) -> str:
+    text = query.get(name, "")
+    if len(text) > _NAME:
+        raise QuestionError(f"{name} has more than {_NAME} characters")
+    return text
+
+
+def _flag(query: Mapping[str, str], name: str) -> bool:
+    text = query.get(name, "false")
+    if text not in ("true", "false"):
+        raise QuestionError(f"{name} must be true or false, not {bounded.shown(text)}")
+    return text == "true"

@@ -1,0 +1,251 @@
+"""Answers about jobs, from a cluster that is made of JSON: what is said, and what others' jobs are reduced to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import fields, replace
+from typing import Any
+
+import orjson
+import pytest
+from tests import worlds
+from tests.worlds import NOW, SECRET, key_of
+
+from gangline.control.answers import items, times
+from gangline.control.answers.answers import NoSuchJobError, NoSuchQueueError, NotReadableError, Page, Wish
+from gangline.control.answers.lookup import WrongNameError
+from gangline.control.answers.sight import ALL, Everybody, Sight
+from gangline.control.answers.snapshot import State, WorkloadView, workload_view
+from gangline.forecast import Forecast
+from gangline.kube import resources as kube
+
+Json = dict[str, Any]
+
+
+class Reader:
+    """May list the Workloads of these namespaces."""
+
+    def __init__(self, *namespaces: str) -> None:
+        self.namespaces = frozenset(namespaces)
+        self.asked: set[str] = set()
+
+    async def sight(self, namespaces: Collection[str], queues: Collection[str]) -> Sight:
+        self.asked |= set(namespaces)
+        return Sight(namespaces=self.namespaces, queues=frozenset(queues))
+
+
+async def jobs(here: Any, asker: Any = None, **wish: Any) -> dict[str, Json]:
+    found = await here.answers().jobs(asker or Everybody(), Wish(**wish))
+    return {item["jobName"]: item for item in found.items}
+
+
+# --- times ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_waiting_job_hears_when_after_whom_and_for_how_long() -> None:
+    told = await jobs(worlds.busy(), namespace="ml", times=True)
+    first = told["next"]
+    assert 1200 < first["expectedStart"]["p50"] - NOW < 3600 < first["expectedStart"]["p90"] - NOW
+    assert first["because"] == "after runs ends"
+    assert first["forecast"]["source"] == "Hint"
+    assert told["last"]["because"] == "after next ends"
+    running = told["runs"]
+    assert (running["elapsedSeconds"], running["expectedStart"]) == (1200.0, None)
+    assert running["forecast"]["p50"] > 1200
+    assert [item["position"] for item in told.values()] == [None, 0, 1]
+    assert "expectedStart" not in (await jobs(worlds.busy(), namespace="ml"))["next"], "only where it is asked for"
+
+
+async def test_one_job_is_found_by_all_its_names() -> None:
+    answers = worlds.busy().answers()
+    workload = key_of(worlds.busy(), "next").partition("/")[2]
+    for kind, name in (("", "next"), ("gpujob", "next"), ("gpujobs", "next"), ("workload", workload), ("", workload)):
+        job = await answers.job(Everybody(), "ml", kind, name, with_times=True)
+        assert (job["jobName"], job["because"]) == ("next", "after runs ends")
+    for kind, name in (("job", "next"), ("", "none")):
+        with pytest.raises(NoSuchJobError, match=r"no job .* in namespace ml"):
+            await answers.job(Everybody(), "ml", kind, name)
+    with pytest.raises(NoSuchJobError, match="there is one in ml: use -n ml"):
+        await answers.job(Everybody(), "other", "", "next")
+    with pytest.raises(WrongNameError, match="unknown kind"):
+        await answers.job(Everybody(), "ml", "deployment", "next")
+
+
+def test_a_running_job_is_told_no_more_than_its_limit() -> None:
+    here = worlds.busy()
+    value = here.mirror.workload_value(key_of(here, "runs"))
+    assert value is not None
+    forecast = Forecast(600, 1800, 3600, 7200, 9000, "Hint", 0)
+    free = times.given(value, forecast, 1200.0)
+    assert 1200 < free.q10 < free.q50 < free.q90 < free.q95
+    limited = times.given(replace(value, max_execution_seconds=1800), forecast, 1200.0)
+    assert limited.q50 <= limited.q95 == 1800
+
+
+def test_the_operators_estimates_outrank_our_own() -> None:
+    here = worlds.busy()
+    key = key_of(here, "runs")
+    here.forecast({key: {"quantiles": [1500, 1800, 1900, 2000, 2100], "source": "Model", "samples": 7}})
+    assert here.from_operator
+    estimate = here.forecasts.estimate(key)
+    assert estimate is not None and (estimate.source, estimate.q50) == ("Model", 1800)
+    start = here.outlook().starts[key_of(here, "next")]
+    assert 300 <= start.p50 / 1000 - NOW <= 900
+
+
+async def test_of_several_flavors_it_is_said_which_one_it_will_be_and_what_it_takes_there() -> None:
+    told = await jobs(worlds.several_flavors(), namespace="ml", times=True)
+    forecast = told["waits"]["forecast"]
+    assert (forecast["p50"], forecast["p90"], forecast["flavor"]) == (2400, 7200, "v100")
+    assert told["runs"]["forecast"]["flavor"] is None
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+async def test_the_plan_has_what_runs_and_what_will() -> None:
+    runs = (await worlds.busy().answers().plan(Everybody(), "ml", "", 86_400)).items
+    assert [(run["job"], run["gpus"], run["after"]) for run in runs] == [
+        ("runs", 32, []),
+        ("next", 32, ["runs"]),
+        ("last", 16, ["next"]),
+    ]
+    assert runs[0]["from"] < NOW < runs[0]["to"] <= runs[1]["from"]
+    soon = (await worlds.busy().answers().plan(Everybody(), "", "a", 60)).items
+    assert [run["job"] for run in soon] == ["runs"]
+    assert (await worlds.busy().answers().plan(Everybody(), "ml", "b", 60)).items == []
+    with pytest.raises(NoSuchQueueError, match="no LocalQueue of namespace other leads to a ClusterQueue 'a'"):
+        await worlds.busy().answers().plan(Everybody(), "other", "a", 60)
+    with pytest.raises(NoSuchQueueError, match="there is no ClusterQueue 'c' "):
+        await worlds.busy().answers().plan(Everybody(), "", "c", 60)
+
+
+async def test_lists_come_in_pages() -> None:
+    answers = worlds.busy().answers()
+    names: list[str] = []
+    for offset, left in ((0, 1), (2, 0), (4, 0)):
+        found = await answers.jobs(Everybody(), Wish("ml", page=Page(offset, 2)))
+        names += [item["jobName"] for item in found.items]
+        assert found.left == left
+    assert names == ["runs", "next", "last"]
+    plan = await answers.plan(Everybody(), "ml", "", 86_400, Page(1, 1))
+    assert ([run["job"] for run in plan.items], plan.left) == (["next"], 1)
+
+
+# --- what others' jobs are reduced to ---------------------------------------------------------------------------------
+
+
+def everything_said(*answers: Any) -> str:
+    return orjson.dumps(answers).decode()
+
+
+async def test_no_answer_tells_a_name_of_another_team() -> None:
+    here, reader = worlds.shared(), Reader("ml")
+    answers = here.answers()
+    told = [
+        (await answers.jobs(reader, Wish("ml", times=True))).items,
+        (await answers.jobs(reader, Wish("ml", "a", times=True))).items,
+        await answers.job(reader, "ml", "", "next", with_times=True),
+        [line.text for line in (await answers.why(reader, "ml", "", "next"))[1]],
+        (await answers.plan(reader, "ml", "", 86_400)).items,
+        (await answers.story(reader, "ml", "", "next"))[1],
+        await answers.what_if(reader, "ml", worlds.gpujob("mine", 2, "1h")),
+    ]
+    assert SECRET not in everything_said(told)
+    assert SECRET in reader.asked, "it was asked whether they may be seen"
+    full = await answers.jobs(Everybody(), Wish("ml", "a", times=True))
+    assert SECRET in everything_said(full.items), "an administrator sees them"
+
+
+async def test_a_hidden_job_has_its_size_its_times_and_its_place() -> None:
+    here = worlds.shared()
+    told = (await here.answers().jobs(Reader("ml"), Wish("ml", "a", times=True))).items
+    (hidden,) = [item for item in told if item["hidden"]]
+    assert (hidden["gpus"], hidden["pods"], hidden["position"], hidden["state"]) == (8, 1, 0, "Pending")
+    assert hidden["created"] == NOW - 700 and hidden["expectedStart"]["p50"] > NOW
+    assert hidden["forecast"]["p50"] == pytest.approx(1800)
+    assert hidden["jobName"].startswith("hidden-") and hidden["metadata"] == {"name": hidden["jobName"]}
+    (mine,) = [item for item in told if item["jobName"] == "next"]
+    assert mine["position"] == 1 and "Workload would delay hidden-" in mine["message"]
+
+
+async def test_why_is_true_without_the_names_of_others() -> None:
+    item, lines = await worlds.shared().answers().why(Reader("ml"), "ml", "", "next")
+    told = {line.label: line.text for line in lines}
+    assert item["position"] == 1 and "2nd of 2 waiting in ClusterQueue a (cohort lab)" in told["state"]
+    assert told["ahead"].startswith("hidden-") and told["ahead"].endswith("(8 GPUs)")
+    assert "hidden-" in told["held by"] and "of queue-" in told["held by"] and "gpujob/runs (16" in told["held by"]
+    assert "the end of" in told["needs"]
+
+
+async def test_a_label_is_the_same_in_all_answers_and_tells_nothing() -> None:
+    here = worlds.shared()
+    answers, reader = here.answers(), Reader("ml")
+    _, lines = await answers.why(reader, "ml", "", "next")
+    runs = (await answers.plan(reader, "ml", "", 86_400)).items
+    ahead = next(line.text for line in lines if line.label == "ahead").split()[0]
+    assert ahead in {run["job"] for run in runs}
+    key = key_of(here, f"{SECRET}-waits")
+    assert Sight(secret=b"1").label(key) != Sight(secret=b"2").label(key)
+
+
+async def test_of_a_namespace_that_may_not_be_read_no_job_is_named() -> None:
+    answers = worlds.shared().answers()
+    for name in ("next", "none"):
+        with pytest.raises(NotReadableError):
+            await answers.why(Reader(SECRET), "ml", "", name)
+    (first, *_) = (await answers.jobs(Reader(), Wish("ml"))).items
+    assert first["hidden"]
+    with pytest.raises(NoSuchJobError) as told:
+        await answers.job(Reader("ml"), "ml", "", f"{SECRET}-runs")
+    assert "there is one" not in str(told.value)
+
+
+def test_a_hidden_view_keeps_nothing_but_size_times_and_state() -> None:
+    """Every field of a view is either listed here, or comes out empty: a new field is hidden until somebody lists it."""
+    kept = {"pods", "amounts", "flavors", "held", "created", "since", "state", "position", "hidden"}
+    labels = {"name", "uid", "job_name", "cluster_queue"}
+    here = worlds.shared()
+    raw = here.mirror.objects[kube.WORKLOADS][key_of(here, f"{SECRET}-waits")]
+    view = replace(workload_view(raw, {}), position=3, priority=7, cluster_queue="theirs", evicted="x", warnings=("y",))
+    hidden = Sight().workload(view)
+    for field in fields(WorkloadView):
+        value = getattr(hidden, field.name)
+        if field.name in kept:
+            assert field.name == "hidden" or value == getattr(view, field.name)
+        elif field.name in labels:
+            assert value.startswith(("hidden-", "queue-"))
+        else:
+            assert not value, field.name
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("after ml/job-a ends", "after alpha ends"),
+        ("after ml/job-b, other/job-c and 2 more end", "after ml/job-b, HIDDEN and 2 more end"),
+        ("Preempted for other/job-x.", "Preempted for HIDDEN."),
+        ("8 nvidia.com/gpu more, 3/5 nodes", "8 nvidia.com/gpu more, 3/5 nodes"),
+        ("preemptor path: /lab/theirs; preemptee path: /lab/mine", "preemptor path: /QUEUE; preemptee path: /lab/mine"),
+        ("", ""),
+    ],
+)
+def test_texts_lose_what_may_not_be_seen(text: str, expected: str) -> None:
+    sight = Sight(namespaces=frozenset({"ml"}), queues=frozenset({"mine"}))
+    told = sight.text(text, {"ml/job-a": "alpha"})
+    for key in ("other/job-c", "other/job-x"):
+        told = told.replace(sight.label(key), "HIDDEN")
+    assert told.replace(sight.queue_name("theirs"), "QUEUE") == expected
+
+
+def test_an_administrator_sees_all_texts_as_they_are() -> None:
+    text = "preemptor path: /lab/theirs; would delay other/job-c"
+    assert ALL.text(text) == text
+
+
+async def test_an_item_can_be_read_back() -> None:
+    for here in (worlds.busy(), worlds.shared()):
+        for item in (await here.answers().jobs(Reader("ml"), Wish(times=True))).items:
+            view = items.of_json(orjson.loads(orjson.dumps(item)))
+            assert items.as_json(view).items() <= item.items()
+            assert view.state in State

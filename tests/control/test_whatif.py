@@ -1,0 +1,158 @@
+"""What if: variants of a job that is not submitted, when they would start, and jobs that cannot be one."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import pytest
+from tests import worlds
+from tests.worlds import gpujob
+
+from gangline.console.views.world import ClusterFacts
+from gangline.control.answers import whatif
+from gangline.control.answers.sight import Everybody
+from gangline.control.answers.whatif import Answer, Variant, WrongJobError
+from gangline.forecast import Forecast
+from gangline.kube import resources as kube
+
+Json = dict[str, Any]
+
+
+def variants(here: ClusterFacts, workers: int = 4, expected: str = "1h") -> list[Variant]:
+    return list(whatif._variants(here.answers().source, "ml", gpujob("mine", workers, expected)))
+
+
+async def answer(here: ClusterFacts, workers: int) -> Json:
+    return await here.answers().what_if(Everybody(), "ml", gpujob("mine", workers, "1h"))
+
+
+async def test_what_if_finds_the_idle_queue_and_the_smaller_gang() -> None:
+    told = await answer(worlds.busy(), workers=2)
+    assert told["startsInSeconds"]["p50"] > 0 and told["because"].startswith("after ")
+    assert (told["queue"], told["obstacle"], told["unexamined"]) == ("a", "", 0)
+    offers = told["suggestions"]
+    assert "queue b" in offers[0]["change"] and offers[0]["startsInSeconds"]["p50"] < 1
+    assert offers[0]["gainedHours"] > 1
+    assert [o["gainedHours"] for o in offers] == sorted((o["gainedHours"] for o in offers), reverse=True)
+    assert len(offers) <= 3
+
+
+async def test_nothing_of_it_stays() -> None:
+    here = worlds.busy()
+    facts, objects = here.engine.facts(), copy.deepcopy(here.mirror.objects)
+    await answer(here, workers=2)
+    assert here.engine.facts() == facts and here.mirror.objects == objects
+    assert here.forecasts.forecaster.forecast("whatif-workload", worlds.NOW) is None
+
+
+def test_what_if_tells_flavors_apart_as_the_operator_has_learned_to() -> None:
+    here = worlds.several_flavors()
+    here.forecast({}, {"h100": -math.log(2), "v100": math.log(2)})
+    job = gpujob("mine", 2, "1h")
+    del job["spec"]["runtime"]
+    original, *others = whatif._variants(here.answers().source, "ml", job)
+    assert {flavor: round(each.q50 / original.forecast.q50, 3) for flavor, each in original.by_flavor.items()} == {
+        "h100": 0.5,
+        "v100": 2.0,
+    }
+    found = {variant.kind: variant for variant in others}
+    assert found["smaller"].by_flavor["v100"].q50 == pytest.approx(2 * original.by_flavor["v100"].q50)
+    assert found["queue"].by_flavor["h100"].q50 == pytest.approx(original.forecast.q50 / 2)
+
+
+async def test_it_is_said_on_which_flavor_a_suggestion_runs() -> None:
+    here = worlds.several_flavors()
+    here.forecast({}, {"h100": -math.log(2), "v100": math.log(2)})
+    job = gpujob("mine", 2, "1h")
+    del job["spec"]["runtime"]
+    told = await here.answers().what_if(Everybody(), "ml", job)
+    assert told["flavor"] == "v100", "16 GPUs are more than all fast ones"
+    (elsewhere,) = [offer for offer in told["suggestions"] if "queue b" in offer["change"]]
+    assert elsewhere["flavor"] == "h100"
+    assert elsewhere["runsForSeconds"]["p50"] == pytest.approx(told["runsForSeconds"]["p50"] / 4)
+
+
+async def test_what_never_fits_may_fit_when_it_is_smaller() -> None:
+    told = await answer(worlds.busy(), workers=8)
+    assert told["startsInSeconds"] is None
+    assert [offer["change"] for offer in told["suggestions"]] == ["ask for 32 GPUs instead of 64"]
+    assert told["suggestions"][0]["runsForSeconds"]["p50"] == pytest.approx(7200)
+    assert told["suggestions"][0]["gainedHours"] is None, "all of it"
+
+
+async def test_what_is_far_too_large_is_made_smaller_until_it_fits() -> None:
+    told = await answer(worlds.busy(), workers=200)
+    assert [offer["change"] for offer in told["suggestions"]] == ["ask for 24 GPUs instead of 1600"]
+    assert "maximum capacity" in told["obstacle"]
+
+
+def test_variants_are_smaller_shorter_and_elsewhere() -> None:
+    original, *found = variants(worlds.busy())
+    assert [variant.kind for variant in found] == ["smaller", "smaller", "shorter", "shorter", "queue"]
+    assert [sum(p.count for p in v.workload.pod_sets) for v in found[:2]] == [2, 1]
+    assert found[2].forecast.q50 == original.forecast.q50 / 2
+
+
+def test_only_so_many_queues_are_tried() -> None:
+    queues = [entry for name in ("a", *(f"q{n}" for n in range(40))) for entry in worlds.queue(name, 8)]
+    here = worlds.world_of(worlds.flavor("h100"), *queues)
+    assert sum(variant.kind == "queue" for variant in variants(here)) == whatif.MOST_QUEUES
+
+
+def test_of_each_kind_the_best_is_suggested_and_nothing_that_does_not_help() -> None:
+    runs = Forecast(1, 2, 3, 4, 5, "Hint", 0)
+
+    def offer(change: str, gained: float) -> Answer:
+        return Answer(change, 10.0, 20.0, gained, runs)
+
+    offered = [("smaller", offer("s1", 600)), ("smaller", offer("s2", 900)), ("shorter", offer("t", 30))]
+    assert [a.change for a in whatif.best([*offered, ("queue", offer("q", 7200))])] == ["q", "s2"]
+
+
+def changed(**spec: Any) -> Json:
+    job = gpujob("mine", 1, "1h")
+    job["spec"] |= spec
+    return job
+
+
+def with_meta(**meta: Any) -> Json:
+    job = gpujob("mine", 1, "1h")
+    job["metadata"] |= meta
+    return job
+
+
+@pytest.mark.parametrize(
+    ("job", "complaint"),
+    [
+        (None, r"spec\.job: must be a Job, a JobSet or a GPUJob$"),
+        ([], r"spec\.job: must be"),
+        ({"apiVersion": "v1", "kind": "Pod"}, r"spec\.job: must be .*, not 'Pod' of 'v1'"),
+        ({"apiVersion": {}, "kind": 7}, r"spec\.job: must be"),
+        ({"apiVersion": "batch/v1", "kind": "Job"}, r"spec\.job\.metadata: must be an object"),
+        ({"apiVersion": "batch/v1", "kind": "Job", "metadata": {}, "spec": 1}, r"spec\.job\.spec: must be an object"),
+        (with_meta(namespace="theirs"), r"spec\.job\.metadata\.namespace: must be 'ml', not 'theirs'"),
+        (with_meta(labels=[]), r"spec\.job\.metadata\.labels"),
+        (with_meta(labels=None), r"metadata\.labels"),
+        (with_meta(name="x" * 300), r"spec\.job\.metadata\.name"),
+        (with_meta(labels={}), r"names no queue"),
+        (with_meta(labels={"kueue.x-k8s.io/queue-name": "A B"}), r"spec\.job\.metadata\.labels\[kueue"),
+        (changed(workers=-1), r"spec\.job"),
+        (changed(workers=[]), r"spec\.job"),
+        (changed(template=7), r"spec\.job"),
+        (changed(template={"spec": {"containers": [3]}}), r"spec\.job"),
+    ],
+)
+async def test_a_job_that_is_none_is_refused_by_its_field(job: Any, complaint: str) -> None:
+    with pytest.raises(WrongJobError, match=complaint):
+        await worlds.busy().answers().what_if(Everybody(), "ml", job)
+
+
+async def test_the_default_queue_is_taken() -> None:
+    here = worlds.busy()
+    resource, default = worlds.local_queue("default", "b")
+    here.mirror.upsert(resource, default | {"metadata": default["metadata"] | {"resourceVersion": "1"}})
+    told = await here.answers().what_if(Everybody(), "ml", with_meta(labels={}))
+    assert told["queue"] == "default" and told["startsInSeconds"]["p50"] == 0
+    assert here.mirror.get(kube.LOCAL_QUEUES, "ml/default") is not None

@@ -1,0 +1,220 @@
+"""The answers as the aggregator asks for them: who is answered, what is refused and how, and how much at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from tests import worlds
+from tests.control_io.test_aggregated import ALICE, PROXY, Cluster, ask, serving, trusting
+from tests.worlds import gpujob
+
+from gangline.control.answers.source import NoForecastsError
+from gangline.control.visibility import answers_api
+from gangline.control.visibility.access_review import Reviews
+from gangline.control.visibility.aggregated_api import AggregatedApi
+from gangline.control.visibility.answers_api import Reviewed, Turnstile
+from gangline.control.visibility.front_proxy import User
+
+Json = dict[str, Any]
+ROOT = "/apis/answers.gangline.io/v1alpha1"
+OWN = f"{ROOT}/namespaces/ml"
+
+
+@pytest.fixture
+async def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+async def api(cluster: Cluster) -> AsyncIterator[AggregatedApi]:
+    async with serving(cluster) as served:
+        yield served
+
+
+class Client:
+    """Alice, through the aggregator."""
+
+    def __init__(self, cluster: Cluster, api: AggregatedApi, directory: Path) -> None:
+        self.api, self.context = api, trusting(cluster, directory, PROXY)
+
+    async def get(self, path: str, **headers: str) -> tuple[int, Json]:
+        return await ask(self.api, self.context, path, **(headers or ALICE))
+
+    async def post(self, path: str, body: Any) -> tuple[int, Json]:
+        url, host = f"https://127.0.0.1:{self.api.port}{path}", "gangline-visibility.gangline-system.svc"
+        data = body if isinstance(body, bytes) else None
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(
+                url,
+                ssl=self.context,
+                server_hostname=host,
+                headers=ALICE,
+                **({"data": data} if data is not None else {"json": body}),
+            ) as answer,
+        ):
+            return answer.status, await answer.json()
+
+
+@pytest.fixture
+def client(cluster: Cluster, api: AggregatedApi, tmp_path: Path) -> Client:
+    return Client(cluster, api, tmp_path)
+
+
+async def test_jobs_are_listed_in_pages(client: Client) -> None:
+    status, first = await client.get(f"{OWN}/queuedjobs?limit=2&times=true")
+    assert (status, first["kind"], first["apiVersion"]) == (200, "QueuedJobList", "answers.gangline.io/v1alpha1")
+    assert first["metadata"] == {"continue": "2", "remainingItemCount": 1}
+    _, last = await client.get(f"{OWN}/queuedjobs?limit=2&times=true&continue=2")
+    assert last["metadata"] == {} and first["now"] == worlds.NOW
+    assert [item["jobName"] for item in first["items"] + last["items"]] == ["runs", "next", "last"]
+    assert first["items"][1]["expectedStart"]["p50"] > worlds.NOW
+
+
+async def test_each_question_has_a_kind_of_answer(client: Client) -> None:
+    for path, kind, field in (
+        (f"{OWN}/queuedjobs/next", "QueuedJob", "jobName"),
+        (f"{OWN}/queuedjobs/next/why?kind=gpujob", "JobExplanation", "lines"),
+        (f"{OWN}/queuedjobs/next/story", "JobStory", "events"),
+        (f"{OWN}/plannedruns?horizonSeconds=60", "PlannedRunList", "items"),
+        (f"{OWN}/forecastaccuracies", "ForecastAccuracyList", "model"),
+        (f"{ROOT}/queuedjobs", "QueuedJobList", "items"),
+        (f"{ROOT}/plannedruns", "PlannedRunList", "items"),
+    ):
+        status, body = await client.get(path)
+        assert (status, body["kind"]) == (200, kind) and field in body, body
+    status, body = await client.post(f"{OWN}/whatifs", {"spec": {"job": gpujob("mine", 2, "1h")}})
+    assert (status, body["kind"]) == (201, "WhatIf") and body["status"]["suggestions"]
+
+
+async def test_the_api_server_is_asked_for_the_verb_and_then_for_what_may_be_seen(
+    cluster: Cluster, client: Client
+) -> None:
+    await client.get(f"{OWN}/queuedjobs/next/why")
+    asked = [review["resourceAttributes"] for review in cluster.reviewed]
+    group = {"group": "answers.gangline.io", "version": "v1alpha1"}
+    why = {"resource": "queuedjobs", "subresource": "why", "name": "next", "namespace": "ml", "verb": "get"}
+    assert asked[0] == group | why
+    listing = {"group": "kueue.x-k8s.io", "version": "v1beta2", "resource": "workloads", "verb": "list"}
+    assert asked[1:] == [listing], "who may list all Workloads is asked no more"
+    status, body = await client.get(f"{OWN}/queuedjobs", **{"X-Remote-User": "mallory"})
+    assert (status, body["reason"], body["details"]) == (403, "Forbidden", {"group": "answers.gangline.io"})
+    assert 'User "mallory" cannot list resource "queuedjobs" in API group "answers.gangline.io"' in body["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "words"),
+    [
+        ("queuedjobs?limit=many", 400, "limit must be a whole number, not 'many'"),
+        ("queuedjobs?continue=-1", 400, "continue must be"),
+        ("queuedjobs?finished=yes", 400, "finished must be true or false, not 'yes'"),
+        ("queuedjobs?watch=true", 400, "'watch': there is no such parameter"),
+        ("queuedjobs?labelSelector=a", 400, "'labelSelector': there is no such parameter"),
+        (f"queuedjobs?clusterQueue={'x' * 300}", 400, "clusterQueue has more than 253 characters"),
+        ("queuedjobs?clusterQueue=none", 404, "no LocalQueue of namespace ml leads to a ClusterQueue 'none'"),
+        ("queuedjobs/none/why", 404, "no job none in namespace ml"),
+        ("queuedjobs/next/why?kind=deployment", 400, "unknown kind 'deployment'"),
+        ("plannedruns?horizonSeconds=0", 400, "horizonSeconds must be from 1 to 604800, not 0"),
+        ("plannedruns?horizonSeconds=999999999", 400, "horizonSeconds must be"),
+        ("whatifs", 405, ""),
+    ],
+)
+async def test_what_cannot_be_answered_is_refused_by_its_name(client: Client, path: str, code: int, words: str) -> None:
+    status, body = await client.get(f"{OWN}/{path}")
+    assert (status, body["kind"], body["code"]) == (code, "Status", code)
+    assert words in body["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "words"),
+    [
+        (b"{", 422, "the body is not JSON"),
+        (b"[]", 422, "the body is no object"),
+        (b"[" * 100 + b"]" * 100, 422, "more than 60 levels"),
+        (b'"' + b"x" * answers_api.LONGEST + b'"', 413, ""),
+        ({"kind": "Job"}, 422, "kind: must be WhatIf, not 'Job'"),
+        ({"spec": []}, 422, "spec: must be an object"),
+        ({"spec": {"job": {}, "jobs": 1}}, 422, "spec.'jobs': there is no such field"),
+        ({"spec": {"job": {"kind": "Pod"}}}, 422, "spec.job: must be a Job, a JobSet or a GPUJob"),
+        ({"spec": {"job": gpujob("x", 1, "1h", namespace="theirs")}}, 422, "spec.job.metadata.namespace"),
+    ],
+)
+async def test_a_question_that_is_none_is_refused_by_its_field(
+    client: Client, body: Any, code: int, words: str
+) -> None:
+    status, answer = await client.post(f"{OWN}/whatifs", body)
+    assert (status, answer["kind"]) == (code, "Status") and words in answer["message"]
+
+
+async def test_an_operator_without_forecasts_says_so(
+    cluster: Cluster, api: AggregatedApi, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def none(*_: Any) -> Any:
+        raise NoForecastsError("this operator makes no forecasts")
+
+    monkeypatch.setattr(api._answers._answers._foresight.__class__, "outlook", none)
+    status, body = await client.get(f"{OWN}/queuedjobs?times=true")
+    assert (status, body["reason"]) == (501, "NotImplemented") and "makes no forecasts" in body["message"]
+    assert (await client.get(f"{OWN}/queuedjobs"))[0] == 200
+
+
+async def test_an_answer_that_takes_too_long_is_given_up(
+    api: AggregatedApi, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: Any) -> Any:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(answers_api, "TIME", 0.05)
+    monkeypatch.setattr(api._answers._answers._foresight.__class__, "outlook", never)
+    status, body = await client.get(f"{OWN}/plannedruns")
+    assert (status, body["reason"]) == (504, "Timeout")
+
+
+async def test_one_user_does_not_keep_the_others_waiting() -> None:
+    turns = Turnstile(at_once=1, waiting=2, per_user=2)
+    order: list[str] = []
+
+    async def take(user: str) -> None:
+        async with turns.turn(user):
+            order.append(user)
+            await asyncio.sleep(0)
+
+    async with turns.turn("alice"):
+        waiting = asyncio.ensure_future(take("alice"))
+        await asyncio.sleep(0)
+        with pytest.raises(web.HTTPTooManyRequests) as refused:
+            await take("alice")
+        assert refused.value.headers["Retry-After"] == "1"
+        other = asyncio.ensure_future(take("bob"))
+        await asyncio.sleep(0)
+        with pytest.raises(web.HTTPTooManyRequests):  # as many wait as may
+            await take("carol")
+    await asyncio.gather(waiting, other)
+    await take("carol")
+    assert order == ["alice", "bob", "carol"]
+
+
+class Lister(Cluster):
+    """Lets alice list the Workloads of these namespaces."""
+
+    async def create(self, resource: Any, namespace: str | None, body: Json, **_: Any) -> Json:
+        asked = body["spec"]["resourceAttributes"]
+        self.reviewed.append(body["spec"])
+        return {**body, "status": {"allowed": asked.get("namespace") in ("ml", "n001")}}
+
+
+async def test_what_may_be_seen_is_asked_for_each_namespace_up_to_a_limit() -> None:
+    cluster: Any = Lister()
+    asker = Reviewed(Reviews(cluster), User("alice"), "ml")
+    sight = await asker.sight({"theirs", "n001", "ml"}, {"a"})
+    assert not sight.everything and sight.namespaces == {"ml", "n001"} and sight.queues == {"a"}
+    assert len(cluster.reviewed) == 4
+    many = await asker.sight({f"n{n:03}" for n in range(500)}, ())
+    assert many.namespaces == {"ml", "n001"}, "the own one first"
+    assert len(cluster.reviewed) <= 4 + answers_api.NAMESPACES

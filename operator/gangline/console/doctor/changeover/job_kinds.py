@@ -1,0 +1,140 @@
+"""The jobs: of which kinds they are, and what in them Gangline does not do."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from typing import Final
+
+from gangline.api import names
+from gangline.api.admission.jobs import ELASTIC, QUEUED_OWNERS
+from gangline.console.doctor import kueue_names
+from gangline.console.doctor.changeover.objects import served_version
+from gangline.console.doctor.cluster import PATIENCE, Cluster
+from gangline.console.doctor.examination import Findings
+from gangline.console.doctor.finding import Finding, counted, failure, ok, some, warning
+from gangline.jobs import KINDS
+from gangline.kube import resources as kube
+from gangline.kube.errors import NotFound
+from gangline.kube.resources import Json, Resource, controller_of, key_of, true_condition
+from gangline.kube.transport import Call
+
+#: kinds that Gangline queues, as (group, kind)
+MANAGED: Final = frozenset((kind.resource.group, kind.kind) for kind in KINDS)
+#: kinds with an integration in Kueue that Gangline does not queue
+UNMANAGED: Final = sorted((QUEUED_OWNERS | {("sparkoperator.k8s.io", "SparkApplication")}) - MANAGED)
+_REMOVE: Final = "let them finish and take the queue from new ones, or keep Kueue"
+
+
+async def workloads(cluster: Cluster) -> Findings:
+    """Each Workload: who owns it, and whether its job goes on."""
+    served = await served_version(cluster, kube.WORKLOADS)
+    if served is None:
+        yield ok("there is no such kind")
+        return
+    counts: dict[str, int] = defaultdict(int)
+    foreign: dict[str, list[str]] = defaultdict(list)
+    remote: list[str] = []
+    async for page in cluster.api.pages(served):
+        for workload in page.items:
+            state = _state(workload)
+            counts[state] += 1
+            owner = controller_of(workload)
+            if owner is not None and state != "finished" and (_group(owner), owner["kind"]) not in MANAGED:
+                foreign[owner["kind"]].append(key_of(workload))
+            if (workload.get("status") or {}).get("clusterName"):
+                remote.append(key_of(workload))
+    yield ok(
+        f"{counts['admitted']} admitted go on, {counts['waiting']} waiting keep their place, {counts['finished']} have finished"
+    )
+    for kind, keys in sorted(foreign.items()):
+        detail = f"{counted(len(keys), 'Workload')} of {kind} ({some(keys)}): their jobs would be neither started nor stopped"
+        yield failure(detail, _REMOVE, keys)
+    if remote:
+        yield failure(
+            f"{counted(len(remote), 'Workload')} ({some(remote)}) run on another cluster", "let them finish", remote
+        )
+
+
+def _state(workload: Json) -> str:
+    if true_condition(workload, names.FINISHED):
+        return "finished"
+    return "admitted" if true_condition(workload, names.ADMITTED) else "waiting"
+
+
+def _group(owner: Json) -> str:
+    group, _, version = str(owner.get("apiVersion")).rpartition("/")
+    return group if version else ""
+
+
+async def labelled(cluster: Cluster) -> Findings:
+    """Objects of other kinds that name a queue, with or without a Workload."""
+    found: list[Finding] = []
+    for group, kind in UNMANAGED:
+        resource = await _resource(cluster, group, kind)
+        if resource is None:
+            continue
+        keys = [key async for key in _keys(cluster, resource, names.QUEUE_NAME)]
+        if keys:
+            found.append(
+                failure(
+                    f"{counted(len(keys), kind)} in queues ({some(keys)}): Gangline does not queue this kind",
+                    _REMOVE,
+                    keys,
+                )
+            )
+    pods = [key async for key in _keys(cluster, kube.PODS, f"{kueue_names.MANAGED}=true")]
+    if pods:
+        detail = (
+            f"{counted(len(pods), 'Pod')} in queues ({some(pods)}): Gangline queues no single pods, and removes no gate"
+        )
+        found.append(failure(detail, _REMOVE, pods))
+    for finding in found:
+        yield finding
+    ours = ", ".join(sorted(kind for _, kind in MANAGED))
+    if not found:
+        yield ok(f"only kinds that Gangline queues ({ours}) name a queue")
+
+
+async def _resource(cluster: Cluster, group: str, kind: str) -> Resource | None:
+    """The kind in the version that the API server prefers; None where it is not installed."""
+    try:
+        path = f"/apis/{group}"
+        where = Resource("", "", path.lstrip("/"), namespaced=False)
+        answer = await cluster.api.json(Call("get", where, "GET", path, within=PATIENCE))
+    except NotFound:
+        return None
+    version = (answer.get("preferredVersion") or {}).get("version") or ""
+    resource = Resource(group, version, f"{kind.lower()}s", kind=kind)
+    return resource if await cluster.serves(resource) else None
+
+
+async def _keys(cluster: Cluster, resource: Resource, selector: str) -> AsyncIterator[str]:
+    async for page in cluster.api.pages(resource, label_selector=selector):
+        for obj in page.items:
+            yield key_of(obj)
+
+
+async def features(cluster: Cluster) -> Findings:
+    """What Jobs in queues ask for that Gangline does not do."""
+    prebuilt, elastic, count = list[str](), list[str](), 0
+    async for page in cluster.api.pages(kube.JOBS, label_selector=names.QUEUE_NAME):
+        for job in page.items:
+            count += 1
+            notes = {**(job["metadata"].get("annotations") or {}), **(job["metadata"].get("labels") or {})}
+            if any(true_condition(job, kind) for kind in ("Complete", "Failed")):
+                continue
+            if names.PREBUILT_WORKLOAD in notes:
+                prebuilt.append(key_of(job))
+            if notes.get(ELASTIC) == "true":
+                elastic.append(key_of(job))
+    if prebuilt:
+        detail = (
+            f"{counted(len(prebuilt), 'Job')} with a prebuilt Workload ({some(prebuilt)}): they would get a second one"
+        )
+        yield failure(detail, "let them finish first", prebuilt)
+    if elastic:
+        detail = f"{counted(len(elastic), 'elastic Job')} ({some(elastic)}): scaling up stops and queues the whole job"
+        yield warning(detail, "let them finish, or do not scale them", elastic)
+    if not prebuilt and not elastic:
+        yield ok(f"{counted(count, 'Job')} in queues, with nothing that Gangline lacks")

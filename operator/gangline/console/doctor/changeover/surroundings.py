@@ -1,0 +1,86 @@
+"""What stands beside Kueue: defaults of namespaces that it reads, alerts on its metrics, its visibility API."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+from gangline import bounded
+from gangline.console.doctor.cluster import Cluster
+from gangline.console.doctor.examination import Findings
+from gangline.console.doctor.finding import counted, ok, some, warning
+from gangline.control.operator_metrics import Metrics
+from gangline.control.visibility import api_service, discovery
+from gangline.kube import resources as kube
+from gangline.kube.resources import Resource
+
+LIMIT_RANGES: Final = Resource("", "v1", "limitranges", kind="LimitRange")
+RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", namespaced=False, kind="RuntimeClass")
+PROMETHEUS_RULES: Final = Resource("monitoring.coreos.com", "v1", "prometheusrules", kind="PrometheusRule")
+_METRIC: Final = re.compile(r"\bkueue_[a-z_]+")
+#: endings that a histogram's or a counter's series has beyond the metric's name
+_SERIES: Final = ("_bucket", "_count", "_sum", "_total")
+
+
+async def limit_ranges(cluster: Cluster) -> Findings:
+    queued = {row["metadata"]["namespace"] for row in await cluster.list(kube.LOCAL_QUEUES)}
+    ranges = await cluster.list(LIMIT_RANGES)
+    defaults = sorted({row["metadata"]["namespace"] for row in ranges if _has_defaults(row)} & queued)
+    if defaults:
+        detail = f"LimitRanges of {some(defaults)} set default requests: Gangline counts only what pods write down"
+        yield warning(detail, "write requests into the jobs", defaults)
+    else:
+        yield ok("no namespace with a LocalQueue has default requests")
+
+
+def _has_defaults(limit_range: dict[str, object]) -> bool:
+    spec = limit_range.get("spec")
+    limits = spec.get("limits") if isinstance(spec, dict) else None
+    return any(row.get("defaultRequest") or row.get("default") for row in limits or ())
+
+
+async def runtime_classes(cluster: Cluster) -> Findings:
+    heavy = [row["metadata"]["name"] for row in await cluster.list(RUNTIME_CLASSES) if row.get("overhead")]
+    if heavy:
+        detail = f"{some(heavy)} add overhead to pods: Gangline counts it only where the pod template has it"
+        yield warning(detail, "write spec.overhead into the templates, or leave room in the quota", heavy)
+    else:
+        yield ok("none adds overhead to pods")
+
+
+async def metrics(cluster: Cluster) -> Findings:
+    """Alerts and recorded series that use metrics of Kueue which Gangline does not have."""
+    rules = await cluster.list(PROMETHEUS_RULES)
+    known = {family.name for family in Metrics().registry.collect()}
+    used = {name for rule in rules for name in _metrics_in(json.dumps(rule.get("spec") or {}))}
+    absent = sorted({name for name in used if _family(name) not in known and name not in known})
+    if absent:
+        detail = f"PrometheusRules use {counted(len(absent), 'metric')} that Gangline does not have: {some(absent)}"
+        yield warning(detail, "change these rules", absent)
+    elif used:
+        yield ok(f"all {counted(len(used), 'metric')} in PrometheusRules are there")
+    else:
+        yield ok("no PrometheusRule uses Kueue's metrics")
+
+
+@bounded.parser(1_048_576, instead=frozenset(), worst=("kueue_", "kueue_a"))
+def _metrics_in(text: str) -> frozenset[str]:
+    return frozenset(_METRIC.findall(text))
+
+
+def _family(name: str) -> str:
+    return next((name.removesuffix(ending) for ending in _SERIES if name.endswith(ending)), name)
+
+
+async def visibility(cluster: Cluster) -> Findings:
+    for version in discovery.VISIBILITY.versions:
+        found = await cluster.get(api_service.API_SERVICES, None, f"{version}.{discovery.VISIBILITY.name}")
+        service = ((found or {}).get("spec") or {}).get("service") or {}
+        if found is None:
+            yield ok(f"{version} is not registered")
+        else:
+            where = f"{service.get('namespace')}/{service.get('name')}"
+            yield ok(
+                f"{version} leads to {where} now; the operator takes it over with --visibility-listen, or POD_IP in a pod"
+            )

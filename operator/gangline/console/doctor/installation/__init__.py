@@ -1,0 +1,47 @@
+"""The checks of an installation: `gangline doctor --cluster`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gangline.console.doctor.examination import Check, Examination
+from gangline.console.doctor.installation import (
+    dry_runs,
+    granted,
+    kinds,
+    kueue_leftovers,
+    leadership,
+    processes,
+    queues,
+    versions,
+    webhooks,
+)
+
+EXAMINATION: Final = Examination(
+    (  # what comes first may be the cause of what comes later
+        Check("Kubernetes", versions.kubernetes),
+        Check("clocks", versions.clocks),
+        Check("your rights", granted.asker),
+        Check("kinds", kinds.definitions),
+        Check("conversion", kinds.conversion),
+        Check("webhooks registered", webhooks.registered),
+        Check("webhooks' certificates", webhooks.certificates),
+        Check("webhooks answer", dry_runs.answers),
+        Check("processes", processes.deployments),
+        Check("images", processes.images),
+        Check("Pod Security", processes.pod_security),
+        Check("lease", leadership.lease),
+        Check("leader", leadership.leader, seconds=30.0),
+        Check("visibility API", leadership.visibility),
+        Check("operator's rights", granted.operator, seconds=30.0),
+        Check("webhooks' rights", granted.webhooks, seconds=30.0),
+        Check("Kueue's controller", kueue_leftovers.controller),
+        Check("Kueue's webhooks", kueue_leftovers.dead_webhooks),
+        Check("Kueue's finalizers", kueue_leftovers.finalizers),
+        Check("ClusterQueues", queues.cluster_queues),
+        Check("LocalQueues", queues.local_queues),
+        Check("Workloads", queues.workloads, seconds=60.0),
+        Check("jobs", queues.jobs, seconds=60.0),
+    ),
+    words={"ok": "ok", "warning": "warning", "failure": "failure", "unknown": "not known"},
+)

@@ -1,0 +1,73 @@
+"""Whether the webhooks answer: the API server is asked to create harmless objects without storing them (dry run).
+
+An object that has to be completed comes back completed, one that has to be refused is refused, and by the right webhook: that
+covers registration, network, certificates and the processes themselves. Webhooks of others that are in the way show here too.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from gangline.api import names
+from gangline.console.doctor.cluster import PATIENCE, Cluster
+from gangline.console.doctor.examination import Findings
+from gangline.console.doctor.finding import Finding, failure, ok, unknown
+from gangline.kube import resources as kube
+from gangline.kube.errors import ApiError, Forbidden
+from gangline.kube.resources import Json, Resource
+
+_DRY: Final[Mapping[str, str]] = MappingProxyType({"dryRun": "All"})
+_ADVICE: Final = "start `gangline webhooks`; if they run, make sure that API servers reach them"
+
+
+async def answers(cluster: Cluster) -> Findings:
+    name = f"gangline-doctor-{uuid.uuid4().hex[:8]}"
+    namespace = cluster.api.login.namespace
+    if namespace in names.EXCLUDED_NAMESPACES:
+        namespace = "default"
+    yield await _completed(cluster, name)
+    yield await _refused(cluster, name, namespace)
+
+
+async def _completed(cluster: Cluster, name: str) -> Finding:
+    """A ResourceFlavor gets a finalizer."""
+    resource = kube.RESOURCE_FLAVORS
+    try:
+        made = await _create(cluster, resource, None, {"metadata": {"name": name}, "spec": {}})
+    except ApiError as error:
+        return _failed("ResourceFlavor", error)
+    if names.IN_USE_FINALIZER in (made["metadata"].get("finalizers") or ()):
+        return ok("a ResourceFlavor was completed")
+    return failure("a ResourceFlavor was not completed: no webhook saw it", _ADVICE)
+
+
+async def _refused(cluster: Cluster, name: str, namespace: str) -> Finding:
+    """A Job of no pods that names a queue is refused."""
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "gangline.io/doctor"}]}}
+    meta = {"name": name, "labels": {names.QUEUE_NAME: name}}
+    body = {"metadata": meta, "spec": {"parallelism": 0, "suspend": True, "template": template}}
+    try:
+        await _create(cluster, kube.JOBS, namespace, body)
+    except ApiError as error:
+        if "queued-jobs.validating.gangline.io" in error.message and "denied the request" in error.message:
+            return ok(f"a Job in a queue was checked (namespace {namespace})")
+        return _failed("Job that names a queue", error)
+    return failure("a Job that can never run was accepted: no webhook saw it", _ADVICE)
+
+
+async def _create(cluster: Cluster, resource: Resource, namespace: str | None, body: Json) -> Json:
+    whole = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
+    return await cluster.api.create(resource, namespace, whole, query=_DRY, within=PATIENCE)
+
+
+def _failed(what: str, error: ApiError) -> Finding:
+    if isinstance(error, Forbidden) and "is forbidden: User " in error.message:
+        return unknown(f"you may not create a {what}, so no webhook was tried", "ask an administrator")
+    if "failed calling webhook" in error.message or "failed to call webhook" in error.message:
+        return failure(
+            f"a {what} cannot be created: {error.message}", "start that webhook, or remove its configuration"
+        )
+    return unknown(f"a {what} was refused for another reason: {error.message}")

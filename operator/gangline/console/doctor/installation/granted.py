@@ -1,0 +1,176 @@
+"""The rights of the operator and the webhooks, compared with what `gangline rbac` grants, and those of the user who asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from gangline.api import names
+from gangline.console.doctor.cluster import PATIENCE, Cluster
+from gangline.console.doctor.examination import Findings
+from gangline.console.doctor.finding import failure, ok, some, unknown, warning
+from gangline.control.visibility.access_review import REVIEWS
+from gangline.install import rights
+from gangline.install.rights import Account, Right
+from gangline.kube import resources as kube
+from gangline.kube.errors import Forbidden
+from gangline.kube.field_tracking import SELF_REVIEWS
+from gangline.kube.resources import Json, Resource
+
+SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", kind="ServiceAccount")
+_RBAC: Final = ("rbac.authorization.k8s.io", "v1")
+_ROLES: Final = {
+    "ClusterRole": Resource(*_RBAC, "clusterroles", namespaced=False, kind="ClusterRole"),
+    "Role": Resource(*_RBAC, "roles", kind="Role"),
+}
+_GRANT: Final = "gangline rbac | kubectl apply -f -"
+#: reviews that are requested at the same time
+_AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """May somebody do this? `namespace` "" = in all namespaces."""
+
+    verb: str
+    resource: Resource
+    subresource: str = ""
+    name: str = ""
+    namespace: str = ""
+
+    @property
+    def attributes(self) -> Json:
+        about = {
+            "verb": self.verb,
+            "group": self.resource.group,
+            "resource": self.resource.plural,
+            "subresource": self.subresource,
+            "name": self.name,
+            "namespace": self.namespace,
+        }
+        return {key: value for key, value in about.items() if value or key == "group"}
+
+    def __str__(self) -> str:
+        below = f"/{self.subresource}" if self.subresource else ""
+        named = f" {self.name}" if self.name else ""
+        return f"{self.verb} {self.resource}{below}{named}" + (f" in {self.namespace}" if self.namespace else "")
+
+
+def questions(account: Account) -> Iterator[Question]:
+    """One for each verb of each of the account's rights."""
+    places = (("", account.everywhere), (names.SYSTEM_NAMESPACE, account.at_home))
+    return (question for place, granted in places for right in granted for question in _of(right, place))
+
+
+def _of(right: Right, namespace: str) -> Iterator[Question]:
+    for verb in right.verbs:
+        for name in right.names or ("",):
+            yield Question(verb, right.resource, right.subresource, name, namespace)
+
+
+async def operator(cluster: Cluster) -> Findings:
+    async for finding in _granted(cluster, rights.OPERATOR):
+        yield finding
+
+
+async def webhooks(cluster: Cluster) -> Findings:
+    async for finding in _granted(cluster, rights.WEBHOOKS):
+        yield finding
+
+
+async def _granted(cluster: Cluster, account: Account) -> Findings:
+    if await cluster.get(SERVICE_ACCOUNTS, names.SYSTEM_NAMESPACE, account.name) is None:
+        detail = f"there is no service account {account.name}: the process logs in as somebody else, or does not run"
+        yield warning(detail, _GRANT)
+        return
+    asked = list(questions(account))
+    try:
+        refused = await _refused(cluster, _user(account), asked)
+    except Forbidden:
+        async for finding in _roles(cluster, account):
+            yield finding
+        return
+    if refused:
+        yield failure(f"{account.name} may not: {some(refused)}", _GRANT, refused)
+    else:
+        yield ok(f"{account.name} has all {len(asked)} rights")
+
+
+def _user(account: Account) -> Json:
+    place = f"system:serviceaccounts:{names.SYSTEM_NAMESPACE}"
+    user = f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:{account.name}"
+    return {"user": user, "groups": ["system:serviceaccounts", place, "system:authenticated"]}
+
+
+async def _refused(cluster: Cluster, user: Json, asked: Iterable[Question]) -> list[str]:
+    """What the API server's authorizer does not allow this user; `user` {} = who asks. Raises Forbidden."""
+    limit = asyncio.Semaphore(_AT_ONCE)
+    resource = REVIEWS if user else SELF_REVIEWS
+
+    async def allowed(question: Question) -> bool:
+        spec = {**user, "resourceAttributes": question.attributes}
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}
+        async with limit:
+            answer = await cluster.api.create(resource, None, body, within=PATIENCE)
+        return bool((answer.get("status") or {}).get("allowed"))
+
+    listed = list(asked)
+    answers = await asyncio.gather(*map(allowed, listed))
+    return [str(question) for question, may in zip(listed, answers, strict=True) if not may]
+
+
+async def _roles(cluster: Cluster, account: Account) -> Findings:
+    """Without the right to ask for others: whether the roles are as `gangline rbac` prints them."""
+    for wanted in rights.manifests():
+        if wanted["kind"] not in _ROLES or wanted["metadata"]["name"] != account.name:
+            continue
+        meta = wanted["metadata"]
+        where = f"{wanted['kind']} {meta['name']}"
+        try:
+            live = await cluster.get(_ROLES[wanted["kind"]], meta.get("namespace"), meta["name"])
+        except Forbidden:
+            yield unknown(f"you may neither ask for the rights of {account.name} nor read its roles")
+            return
+        if live is None:
+            yield failure(f"there is no {where}", _GRANT)
+        elif missing := sorted(_triples(wanted) - _triples(live)):
+            yield failure(f"{where} does not grant: {some(missing)}", _GRANT, missing)
+        else:
+            yield ok(f"{where} grants what this version needs")
+
+
+def _triples(role: Json) -> set[str]:
+    """What the rules of a role grant, one by one."""
+    rules = cast("list[dict[str, list[Any]]]", role.get("rules") or ())
+    return {
+        " ".join((verb, f"{resource}.{group}".rstrip("."), name)).rstrip()
+        for rule in rules
+        for group in rule.get("apiGroups") or ()
+        for resource in rule.get("resources") or ()
+        for verb in rule.get("verbs") or ()
+        for name in rule.get("resourceNames") or ("",)
+    }
+
+
+async def asker(cluster: Cluster) -> Findings:
+    """What this user may not do, so that other checks say less."""
+    home = names.SYSTEM_NAMESPACE
+    asked = (
+        Question("get", kube.CUSTOM_RESOURCE_DEFINITIONS),
+        Question("get", kube.MUTATING_WEBHOOKS),
+        Question("get", kube.LEASES, namespace=home),
+        Question("get", kube.SECRETS, namespace=home),
+        Question("list", kube.PODS, namespace=home),
+        Question("get", kube.PODS, "proxy", namespace=home),
+        Question("list", kube.WORKLOADS),
+        Question("list", kube.JOBS),
+        Question("create", kube.RESOURCE_FLAVORS),
+        Question("create", REVIEWS),
+    )
+    refused = await _refused(cluster, {}, asked)
+    if refused:
+        yield unknown(f"you may not {some(refused)}", "some checks below say less: an administrator sees all of them")
+    else:
+        yield ok("you may read all that is checked")

@@ -1,0 +1,140 @@
+"""The custom resource definitions: present, served, of this version, and converted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, Final, cast
+
+from gangline.api import names
+from gangline.api.schema import crd_install
+from gangline.api.schema.kinds import CONVERTED
+from gangline.console.doctor.cluster import PATIENCE, Cluster
+from gangline.console.doctor.examination import Findings
+from gangline.console.doctor.finding import Finding, failure, ok, warning
+from gangline.console.doctor.installation import endpoints
+from gangline.kube import resources as kube
+from gangline.kube.errors import ApiError
+from gangline.kube.resources import Json, condition_of, true_condition
+from gangline.kube.transport import Call
+
+UPDATE: Final = "gangline crds | kubectl apply --server-side --force-conflicts -f -"
+#: names of differing fields in one line
+_FIELDS: Final = 3
+
+
+async def definitions(cluster: Cluster) -> Findings:
+    wanted = crd_install.crds()
+    found = await asyncio.gather(*(_definition(cluster, crd) for crd in wanted))
+    findings = [finding for crd, live in zip(wanted, found, strict=True) for finding in _examined(crd, live)]
+    for finding in findings:
+        yield finding
+    if not findings:
+        yield ok(f"{len(wanted)} kinds are served as this Gangline ({len(wanted)} CRDs) defines them")
+
+
+async def _definition(cluster: Cluster, crd: Json) -> Json | None:
+    return await cluster.get(kube.CUSTOM_RESOURCE_DEFINITIONS, None, crd["metadata"]["name"])
+
+
+def _examined(wanted: Json, live: Json | None) -> Iterator[Finding]:
+    name = wanted["metadata"]["name"]
+    if live is None:
+        if wanted["spec"]["group"] == names.OWN_GROUP:
+            yield warning(f"{name} is not installed: its objects cannot be created", UPDATE)
+        else:
+            yield failure(f"{name} is not installed: nothing is admitted without it", UPDATE)
+        return
+    for kind in ("Established", "NamesAccepted"):
+        if true_condition(live, kind) is None:
+            said = (condition_of(live, kind) or {}).get("message") or "no reason is given"
+            yield failure(f"{name} is not {kind}: {said}", "remove the CRD whose names conflict with it")
+    served = {row["name"]: row for row in live["spec"]["versions"] if row.get("served")}
+    for row in wanted["spec"]["versions"]:
+        if row["name"] not in served:
+            yield failure(f"{name} does not serve {row['name']}", UPDATE)
+    storage = next((row["name"] for row in live["spec"]["versions"] if row.get("storage")), "")
+    expected = next(row["name"] for row in wanted["spec"]["versions"] if row["storage"])
+    if storage != expected:
+        yield warning(f"{name} stores {storage or 'no version'}, not {expected}", UPDATE)
+    yield from _differing(wanted, served)
+
+
+def _differing(wanted: Json, served: dict[str, Json]) -> Iterator[Finding]:
+    name = wanted["metadata"]["name"]
+    for row in wanted["spec"]["versions"]:
+        if row["name"] not in served:
+            continue
+        fields = list(differences(_schema(row), _schema(served[row["name"]])))
+        if fields:
+            shown = ", ".join(fields[:_FIELDS]) + (
+                f" and {len(fields) - _FIELDS} more" if len(fields) > _FIELDS else ""
+            )
+            yield warning(f"{name} {row['name']} differs from this Gangline's, in {shown}", UPDATE)
+
+
+def _schema(version: Json) -> Json:
+    return (version.get("schema") or {}).get("openAPIV3Schema") or {}
+
+
+def differences(wanted: Any, live: Any, path: str = "") -> Iterator[str]:
+    """The paths of fields whose schemas differ; descriptions do not count."""
+    if not isinstance(wanted, dict) or not isinstance(live, dict):
+        if wanted != live:
+            yield path or "."
+        return
+    ours, theirs = cast(Json, wanted), cast(Json, live)
+    for key in sorted((ours.keys() | theirs.keys()) - {"description"}):
+        if key in ("properties", "items"):
+            below = path if key == "properties" else f"{path}[]"
+            yield from _below(ours.get(key) or {}, theirs.get(key) or {}, below, key == "properties")
+        elif ours.get(key) != theirs.get(key):
+            yield path or "."
+            return
+
+
+def _below(ours: Json, theirs: Json, path: str, named: bool) -> Iterator[str]:
+    if not named:
+        yield from differences(ours, theirs, path)
+        return
+    for field in sorted(ours.keys() | theirs.keys()):
+        where = f"{path}.{field}".lstrip(".")
+        if field in ours and field in theirs:
+            yield from differences(ours[field], theirs[field], where)
+        else:
+            yield where
+
+
+async def conversion(cluster: Cluster) -> Findings:
+    """Kinds with two differing versions: a webhook converts them, and an object in the version that is not stored can be read."""
+    healthy = True
+    for kind in CONVERTED:
+        live = await cluster.get(kube.CUSTOM_RESOURCE_DEFINITIONS, None, kind.name)
+        if live is None:
+            continue
+        async for finding in _converted(cluster, live):
+            healthy = False
+            yield finding
+    if healthy:
+        yield ok(f"both versions of {', '.join(kind.kind for kind in CONVERTED)} can be read")
+
+
+async def _converted(cluster: Cluster, crd: Json) -> Findings:
+    name, how = crd["metadata"]["name"], crd["spec"].get("conversion") or {}
+    start = "start `gangline webhooks`: they register themselves"
+    if how.get("strategy") != "Webhook":
+        yield failure(f"{name} is converted by nobody: fields of the other version are lost", start)
+        return
+    client = (how.get("webhook") or {}).get("clientConfig") or {}
+    trouble = await endpoints.trouble(cluster, client)
+    if trouble:
+        yield failure(f"{name} is converted by {endpoints.name_of(client)}: {trouble}", start)
+    for version in (row["name"] for row in crd["spec"]["versions"] if row.get("served") and not row.get("storage")):
+        path = f"/apis/{crd['spec']['group']}/{version}/{crd['spec']['names']['plural']}"
+        resource = kube.Resource(crd["spec"]["group"], version, crd["spec"]["names"]["plural"])
+        try:
+            await cluster.api.json(Call("list", resource, "GET", path, {"limit": "1"}, within=PATIENCE))
+        except ApiError as error:
+            if error.status == 403:
+                raise
+            yield failure(f"{name} cannot be read in {version}: {error.message}", start)

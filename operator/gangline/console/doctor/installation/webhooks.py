@@ -1,0 +1,158 @@
+"""The webhook configurations, and the certificates behind them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+from cryptography import x509
+
+from gangline import bounded
+from gangline.api import names
+from gangline.api.schema.kinds import CONVERTED
+from gangline.console.doctor.cluster import Cluster
+from gangline.console.doctor.examination import Findings
+from gangline.console.doctor.finding import Finding, failure, ok, some, unknown, warning
+from gangline.console.doctor.installation import endpoints
+from gangline.kube import resources as kube
+from gangline.kube.errors import Forbidden
+from gangline.kube.resources import Json, Resource
+from gangline_webhooks import registration
+from gangline_webhooks.certificate_store import SECRET
+from gangline_webhooks.registrar import contains
+from gangline_webhooks.registration import Endpoint
+
+START: Final = "start `gangline webhooks` of this version: they register themselves"
+#: days of a certificate below which its renewal is late: they renew after two thirds of a life of a year or more
+SOON: Final = 30
+
+
+async def registered(cluster: Cluster) -> Findings:
+    healthy = True
+    for resource, wanted in registration.configurations(Endpoint(), None).items():
+        live = await cluster.get(resource, None, registration.NAME)
+        if live is None:
+            healthy = False
+            yield failure(
+                f"there is no {resource.kind} {registration.NAME}: objects are neither completed nor checked", START
+            )
+            continue
+        for finding in _compared(resource, wanted, live):
+            healthy = False
+            yield finding
+        for client in _clients(live):
+            trouble = await endpoints.trouble(cluster, client)
+            if trouble:
+                healthy = False
+                yield failure(f"{resource.kind} leads to {endpoints.name_of(client)}: {trouble}", START)
+    if healthy:
+        yield ok("as this version registers them")
+
+
+def _compared(resource: Resource, wanted: Json, live: Json) -> Iterator[Finding]:
+    found = {row["name"]: row for row in live.get("webhooks") or ()}
+    expected = {row["name"]: {k: v for k, v in row.items() if k != "clientConfig"} for row in wanted["webhooks"]}
+    if absent := sorted(expected.keys() - found.keys()):
+        yield failure(f"{resource.kind} lacks {some(absent)}", START, absent)
+    lax = [name for name in expected.keys() & found.keys() if _laxer(expected[name], found[name])]
+    if lax:
+        yield warning(
+            f"{some(lax)}: failurePolicy is not Fail, so jobs pass unseen while the webhooks are down", START, lax
+        )
+    other = [n for n in expected.keys() & found.keys() if n not in lax and not contains(found[n], expected[n])]
+    if other:
+        yield warning(f"{some(other)}: rules of another version of Gangline", START, other)
+
+
+def _laxer(wanted: Json, live: Json) -> bool:
+    return wanted["failurePolicy"] == "Fail" and live.get("failurePolicy") != "Fail"
+
+
+def _clients(configuration: Json) -> list[Json]:
+    """The different places to which one configuration leads."""
+    found = {endpoints.name_of(row["clientConfig"]): row["clientConfig"] for row in configuration.get("webhooks") or ()}
+    return list(found.values())
+
+
+# --- certificates -----------------------------------------------------------------------------------------------------
+
+
+async def certificates(cluster: Cluster) -> Findings:
+    """Every registered CA bundle, and the serving certificate where its Secret may be read."""
+    now, _ = await cluster.server_clock()
+    bundles = await _bundles(cluster)
+    if not bundles:
+        yield unknown("no webhook is registered with a CA bundle")
+        return
+    authorities: dict[str, list[x509.Certificate]] = {}
+    for where, text in bundles.items():
+        try:
+            authorities[where] = x509.load_pem_x509_certificates(_decoded(text))
+        except ValueError:
+            yield failure(f"the CA bundle of {where} holds no certificate", START)
+    if authorities:
+        until = min(max(ca.not_valid_after_utc for ca in chain) for chain in authorities.values())
+        yield _lasting("the CA", until, now)
+    serving = await _serving(cluster)
+    if isinstance(serving, Finding):
+        yield serving
+        return
+    yield _lasting("the serving certificate", serving.not_valid_after_utc, now)
+    strangers = [where for where, chain in authorities.items() if not any(_signed(serving, ca) for ca in chain)]
+    if strangers:
+        detail = f"API servers do not trust the serving certificate: the CA bundle of {some(strangers)} did not sign it"
+        yield failure(detail, "restart the webhooks: they register their CA again", strangers)
+
+
+async def _bundles(cluster: Cluster) -> dict[str, str]:
+    """Where a CA bundle is registered -> the bundle, in base64."""
+    found: dict[str, str] = {}
+    for resource in (kube.MUTATING_WEBHOOKS, kube.VALIDATING_WEBHOOKS):
+        live = await cluster.get(resource, None, registration.NAME)
+        for row in (live or {}).get("webhooks") or ():
+            found[row["name"]] = row["clientConfig"].get("caBundle") or ""
+    for kind in CONVERTED:
+        live = await cluster.get(kube.CUSTOM_RESOURCE_DEFINITIONS, None, kind.name)
+        webhook = ((live or {}).get("spec", {}).get("conversion") or {}).get("webhook")
+        if webhook:
+            found[kind.name] = (webhook.get("clientConfig") or {}).get("caBundle") or ""
+    return found
+
+
+async def _serving(cluster: Cluster) -> x509.Certificate | Finding:
+    where = f"Secret {names.SYSTEM_NAMESPACE}/{SECRET}"
+    try:
+        secret = await cluster.get(kube.SECRETS, names.SYSTEM_NAMESPACE, SECRET)
+    except Forbidden:
+        return unknown(f"you may not read {where}: the serving certificate is not compared")
+    if secret is None:
+        return unknown(f"there is no {where}: with cert-manager, look at the Certificate")
+    try:
+        return x509.load_pem_x509_certificate(_decoded((secret.get("data") or {})["tls.crt"]))
+    except (KeyError, ValueError):
+        return failure(f"{where} holds no certificate", "delete it and restart the webhooks")
+
+
+@bounded.parser(65_536, worst=("LS0t", "=", "-"))
+def _decoded(text: str) -> bytes:
+    """Raises ValueError."""
+    return base64.b64decode(text, validate=True)
+
+
+def _lasting(what: str, until: datetime, now: int) -> Finding:
+    days = (until.timestamp() - now / 1000) / 86_400
+    if days <= 0:
+        return failure(f"{what} expired on {until:%Y-%m-%d}", "restart the webhooks: they renew it")
+    if days < SOON:
+        return warning(f"{what} expires in {days:.0f} days and was not renewed", "look at the log of the webhooks")
+    return ok(f"{what} lasts {days:.0f} more days")
+
+
+def _signed(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except Exception:  # a wrong name, type or signature: each has its own exception, and all mean no
+        return False
+    return True

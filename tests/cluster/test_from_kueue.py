@@ -1,0 +1,225 @@
+"""`gangline doctor --from-kueue` on a cluster with objects of the shape that Kueue's have: what would block, change and stay."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from tests.cluster.harness import Api, cluster_queue, connect, flavor, job, local_queue
+from tests.controlplane import require_control_plane
+
+from gangline.api import names
+from gangline.api.schema import crd_install
+from gangline.console.cli import main
+from gangline.console.doctor import kueue_names
+from gangline.console.doctor.cluster import DEPLOYMENTS
+from gangline.devcluster.components import Options
+from gangline.devcluster.local import LocalControlPlane
+from gangline.install.kinds import install_kinds
+from gangline.kube import resources as kube
+from gangline.kube.errors import Conflict
+from gangline.kube.resources import Resource
+
+pytestmark = pytest.mark.cluster
+Json = dict[str, Any]
+RAY_JOBS = Resource("ray.io", "v1", "rayjobs", kind="RayJob")
+PROVISIONING = "kueue.x-k8s.io/provisioning-request"
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[Path]:
+    """With Kueue's kinds, and neither Gangline's own nor its processes."""
+    require_control_plane()
+    crds = [crd for crd in crd_install.crds() if crd["spec"]["group"] == names.GROUP]
+
+    async def prepare(path: Path) -> None:
+        async with connect(path) as api:
+            await install_kinds(api.client, [*crds, _open_crd(RAY_JOBS)])
+            await _namespace(api, kueue_names.NAMESPACE)
+
+    with LocalControlPlane(Options(gogc=400)) as control_plane:
+        asyncio.run(prepare(control_plane.kubeconfig))
+        yield control_plane.kubeconfig
+
+
+@pytest.fixture
+async def api(plane: Path) -> AsyncIterator[Api]:
+    async with connect(plane) as connected:
+        yield connected
+
+
+async def _namespace(api: Api, name: str) -> None:
+    with suppress(Conflict):
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        await api.client.create(kube.NAMESPACES, None, body)
+
+
+def _open_crd(resource: Resource) -> Json:
+    """Of a kind whose objects may hold anything."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": resource.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    kinds = {"kind": resource.kind, "plural": resource.plural, "singular": resource.kind.lower()}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{resource.plural}.{resource.group}"},
+        "spec": {
+            "group": resource.group,
+            "names": {**kinds, "listKind": f"{resource.kind}List"},
+            "scope": "Namespaced",
+            "versions": [version],
+        },
+    }
+
+
+def _manager(image: str, *arguments: str) -> Json:
+    labels = {"app.kubernetes.io/name": "kueue", "control-plane": "controller-manager"}
+    container = {
+        "name": "manager",
+        "image": image,
+        "args": ["--config=/controller_manager_config.yaml", *arguments],
+    }
+    volume = {"name": "manager-config", "configMap": {"name": kueue_names.CONFIGURATION}}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container], "volumes": [volume]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": kueue_names.DEPLOYMENT, "labels": labels},
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+async def configure(api: Api, **fields: Any) -> None:
+    body = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **fields}
+    data = {kueue_names.CONFIGURATION_KEY: yaml.safe_dump(body)}
+    meta = {"name": kueue_names.CONFIGURATION, "namespace": kueue_names.NAMESPACE}
+    whole = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
+    await api.client.patch(
+        kube.CONFIG_MAPS, meta["namespace"], meta["name"], whole, kind="apply", field_manager="test", force=True
+    )
+
+
+async def examine(kubeconfig: Path) -> tuple[int, list[Json]]:
+    command = ["doctor", "--from-kueue", "-o", "json", "--kubeconfig", str(kubeconfig)]
+    result = await asyncio.to_thread(CliRunner().invoke, main, command)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.output
+    return result.exit_code, json.loads(result.stdout)["findings"]
+
+
+def says(findings: list[Json], check: str, verdict: str, *words: str) -> None:
+    mine = [row for row in findings if row["check"] == check]
+    texts = [row["detail"] + row["advice"] for row in mine if row["verdict"] == verdict]
+    assert any(all(word in text for word in words) for text in texts), json.dumps(mine, indent=1)
+
+
+async def test_a_cluster_that_can_change_over(plane: Path, api: Api) -> None:
+    """Kueue runs with a plain configuration; its objects are read, in both versions, and nothing is in the way."""
+    await configure(api, waitForPodsReady={"timeout": "5m"}, featureGates={"TASProfileMixed": True})
+    await api.client.create(DEPLOYMENTS, kueue_names.NAMESPACE, _manager("registry.example/kueue/kueue:v0.19.2"))
+    webhook = {"metadata": {"name": "kueue-mutating-webhook-configuration"}, "webhooks": []}
+    await api.client.create(kube.MUTATING_WEBHOOKS, None, webhook)
+    holder = {"holderIdentity": "kueue-controller-manager-5c-x_1", "leaseDurationSeconds": 15}
+    lease = {"metadata": {"name": names.KUEUE_LEASE}, "spec": holder}
+    await api.client.create(kube.LEASES, kueue_names.NAMESPACE, lease)
+    old = {**local_queue("old", "cq"), "apiVersion": names.V1BETA1}
+    await api.apply(flavor(), cluster_queue("cq", 8), local_queue("lq", "cq"), old)
+    await api.create(job("train", "lq"))
+
+    status, findings = await examine(plane)
+    assert status == 0, json.dumps(findings, indent=1)
+    assert [row["verdict"] for row in findings] == sorted((row["verdict"] for row in findings), key=_ORDER.index)
+    says(findings, "Kueue", "changes", "kueue:v0.19.2", "--replicas=0")
+    says(findings, "lease", "unchanged", "kueue-controller-manager-5c-x_1")
+    says(
+        findings,
+        "webhooks",
+        "changes",
+        "kubectl delete mutatingwebhookconfiguration/kueue-mutating-webhook-configuration",
+    )
+    says(findings, "configuration", "unchanged", "is read as it is")
+    says(findings, "feature gates", "unchanged", "TASProfileMixed")
+    says(findings, "queue objects", "unchanged", "all 4 can be read")
+    says(findings, "jobs", "unchanged", "1 Job in queues")
+    says(findings, "job kinds", "unchanged", "GPUJob, Job, JobSet")
+
+    text = await asyncio.to_thread(CliRunner().invoke, main, ["doctor", "--from-kueue", "--kubeconfig", str(plane)])
+    assert text.exit_code == 0
+    assert text.output.index("changes:") < text.output.index("unchanged:")
+
+
+_ORDER = ["blocks", "changes", "not known", "unchanged"]
+
+
+async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
+    """Kinds, checks and settings that only Kueue acts on: each blocks, with the objects concerned and a step."""
+    await configure(
+        api,
+        manageJobsWithoutQueueName=True,
+        resources={"transformations": [{"input": "nvidia.com/mig-1g", "strategy": "Replace"}]},
+        objectRetentionPolicies={"workloads": {"afterFinished": "1h"}},
+        featureGates={"MultiKueue": True},
+    )
+    manager = _manager("kueue:v0.15.1", "--feature-gates=DRA=true", "--kube-api-burst=9")
+    await api.client.patch(DEPLOYMENTS, kueue_names.NAMESPACE, kueue_names.DEPLOYMENT, {"spec": manager["spec"]})
+    check = {"metadata": {"name": "capacity"}, "spec": {"controllerName": PROVISIONING}}
+    whole = {"apiVersion": names.V1BETA2, "kind": "AdmissionCheck"}
+    await api.client.create(kube.ADMISSION_CHECKS, None, {**whole, **check})
+    strategy = {"admissionChecks": [{"name": "capacity"}]}
+    await api.apply(cluster_queue("checked", 8, admissionChecksStrategy=strategy))
+    labels = {"kueue.x-k8s.io/queue-name": "lq"}
+    ray = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "tune", "labels": labels}, "spec": {}}
+    made = await api.client.create(RAY_JOBS, "default", ray)
+    owner = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "name": "tune",
+        "uid": made["metadata"]["uid"],
+        "controller": True,
+    }
+    container = {"name": "main", "image": "example.com/tune"}
+    pod_set = {"name": "head", "count": 1, "template": {"spec": {"containers": [container], "restartPolicy": "Never"}}}
+    workload = {"metadata": {"name": "rayjob-tune", "ownerReferences": [owner]}, "spec": {"podSets": [pod_set]}}
+    await api.client.create(kube.WORKLOADS, "default", {"apiVersion": names.V1BETA2, "kind": "Workload", **workload})
+    prebuilt = job("built", "lq")
+    prebuilt["metadata"]["labels"][names.PREBUILT_WORKLOAD] = "rayjob-tune"
+    await api.create(prebuilt)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "alone", "labels": {kueue_names.MANAGED: "true"}},
+        "spec": {"containers": [container], "schedulingGates": [{"name": kueue_names.ADMISSION_GATE}]},
+    }
+    await api.client.create(kube.PODS, "default", pod)
+    ranges = Resource("", "v1", "limitranges", kind="LimitRange")
+    limits = {"metadata": {"name": "defaults"}, "spec": {"limits": [{"type": "Container", "default": {"cpu": "1"}}]}}
+    await api.client.create(ranges, "default", {"apiVersion": "v1", "kind": "LimitRange", **limits})
+
+    status, findings = await examine(plane)
+    assert status == 1
+    says(findings, "configuration", "blocks", "manageJobsWithoutQueueName has no effect")
+    says(findings, "configuration", "blocks", "resources.transformations has no effect")
+    says(findings, "configuration", "changes", "objectRetentionPolicies has no effect")
+    says(findings, "configuration", "changes", "waitForPodsReady is off in this Kueue")
+    says(findings, "feature gates", "changes", "MultiKueue=true: without effect")
+    says(findings, "feature gates", "changes", "DRA=true", "under featureGates")
+    says(findings, "Kueue", "changes", "--kube-api-burst=9")
+    says(findings, "AdmissionChecks", "blocks", "capacity", PROVISIONING)
+    says(findings, "Workloads", "blocks", "1 Workload of RayJob (default/rayjob-tune)")
+    says(findings, "job kinds", "blocks", "1 RayJob in queues (default/tune)")
+    says(findings, "job kinds", "blocks", "1 Pod in queues (default/alone)")
+    says(findings, "jobs", "blocks", "default/built", "prebuilt")
+    says(findings, "LimitRanges", "changes", "default", "write requests into the jobs")
+
+
+async def test_a_configuration_that_gangline_refuses(plane: Path, api: Api) -> None:
+    await configure(api, fairSharing={"preemptionStrategies": ["Sometimes"]})
+    status, findings = await examine(plane)
+    assert status == 1
+    says(findings, "configuration", "blocks", "fairSharing.preemptionStrategies", "correct the field")

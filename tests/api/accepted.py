@@ -33,7 +33,7 @@ TEXTS = (
 
 def schemas() -> Iterator[tuple[str, str, str, Json]]:
     """Kind, group, version and schema of every version of every CRD."""
-    for file in sorted(CRDS.glob("*.yaml")):
+    for file in sorted(CRDS.glob("*.io_*.yaml")):
         crd = yaml.safe_load(file.read_text())
         for version in crd["spec"]["versions"]:
             if version["served"]:

@@ -69,6 +69,7 @@ def facts(said: schema.Workload) -> dict[str, Any]:
         "overrun": why(names.OVERRUN),
         "overran": said_of(names.OVERRUN).reason == "Overdue",
         "stalled": why(names.STALLED),
+        "refused_at": since(names.PODS_REFUSED, holds(names.PODS_REFUSED)),
     }
 
 

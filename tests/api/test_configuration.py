@@ -1,9 +1,14 @@
 """Kueue's configuration file, as shipped and as bent."""
 
+import re
+from pathlib import Path
+
 import pytest
 import yaml
 
+import gangline.engine
 from gangline.api.read import configuration
+from gangline.api.read.configuration.manager import LeaseSettings, Manager
 from gangline.engine import model
 
 SHIPPED = """
@@ -23,7 +28,9 @@ def test_the_shipped_file_means_the_defaults() -> None:
     loaded = configuration.load(yaml.safe_load(SHIPPED))
     assert loaded.settings == model.Settings()
     assert loaded.labels_to_copy == ("team",)
-    assert "metrics" in loaded.ignored
+    assert "controller" in loaded.ignored
+    assert loaded.process == Manager(leader_election=True, probes=("", 8081), metrics=("", 8443))
+    assert str(loaded.process.lease) == "kueue-system/c1f6bfd2.kueue.x-k8s.io"
     assert "webhook" not in loaded.ignored
 
 
@@ -53,6 +60,24 @@ def test_everything_that_decides() -> None:
     assert settings.gates == {"PartialAdmission": False}
 
 
+def test_the_process() -> None:
+    loaded = configuration.load(
+        yaml.safe_load("""
+        namespace: queueing
+        leaderElection:
+          {leaderElect: false, resourceLock: leases, resourceName: l, leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 4s}
+        health: {healthProbeBindAddress: "[::1]:81", readinessEndpointName: ready}
+        metrics: {bindAddress: "0", enableClusterQueueResources: true}
+        """)
+    )
+    lease = LeaseSettings("queueing", "l", 30.0, 20.0, 4.0)
+    assert loaded.process == Manager(lease, leader_election=False, probes=("::1", 81), metrics=None)
+    assert loaded.ignored == ("health.readinessEndpointName", "metrics.enableClusterQueueResources")
+    other = configuration.load({"namespace": "queueing", "leaderElection": {"resourceNamespace": "elsewhere"}})
+    assert str(other.process.lease) == "elsewhere/c1f6bfd2.kueue.x-k8s.io"
+    assert configuration.load(None).process == Manager()
+
+
 def test_v1beta1_switches() -> None:
     body = {
         "apiVersion": "config.kueue.x-k8s.io/v1beta1",
@@ -76,6 +101,16 @@ def test_v1beta1_switches() -> None:
         ({"admissionFairSharing": {"resourceWeights": {"cpu": -1}}}, "resourceWeights.cpu"),
         ({"resources": {"quotaCheckStrategy": "Maybe"}}, "resources.quotaCheckStrategy"),
         ([1], "the configuration"),
+        ({"leaderElection": {"resourceLock": "endpoints"}}, "leaderElection.resourceLock"),
+        ({"leaderElection": {"leaderElect": "yes"}}, "leaderElection.leaderElect"),
+        ({"leaderElection": {"renewDeadline": "20s"}}, "leaderElection: leaseDuration > renewDeadline"),
+        ({"leaderElection": {"resourcename": "l"}}, "leaderElection.resourcename"),
+        ({"leaderElection": {"resourceName": ["l"]}}, "leaderElection.resourceName"),
+        ({"metrics": {"bindAddress": "8443"}}, "metrics.bindAddress"),
+        ({"metrics": {"bindAddress": ":99999"}}, "metrics.bindAddress"),
+        ({"health": {"healthProbeBindAddress": 8081}}, "health.healthProbeBindAddress"),
+        ({"health": {"bindAddress": ":8081"}}, "health.bindAddress"),
+        ({"namespace": "n" * 1000}, "namespace"),
     ],
 )
 def test_what_is_wrong_is_named(body: object, field: str) -> None:
@@ -106,3 +141,9 @@ def test_what_node_conditions_mean_can_be_said():
 def test_a_mistake_in_it_is_named(section, words):
     with pytest.raises(configuration.ConfigurationError, match=words):
         configuration.load({"gangline": section})
+
+
+def test_the_gates_that_are_named_are_those_that_the_engine_reads() -> None:
+    sources = [path.read_text() for path in Path(gangline.engine.__file__).parent.rglob("*.py")]
+    found = {name for text in sources for name in re.findall(r'(?:gates\.get|_gate)\(\s*"(\w+)"', text)}
+    assert found == configuration.GATES

@@ -16,10 +16,11 @@ from click.testing import CliRunner
 from tests.controlplane import eventually
 from tests.engine.world import GPU, START, World, cluster_queue, gang, group
 
+from gangline import files
 from gangline.console.commands.audit import command
 from gangline.control.audit import audit_check, fact_codec
 from gangline.control.audit.audit_check import Outcome
-from gangline.control.audit.audit_log import AuditLog, Begin, RecordedEngine, Round, from_line, to_line
+from gangline.control.audit.audit_log import AuditLog, Begin, Gap, RecordedEngine, Round, from_line, to_line
 from gangline.engine import model
 from gangline.engine.model import Backfill, Flavor, Put, RuntimeForecast
 
@@ -337,6 +338,31 @@ def test_what_cannot_be_written_costs_that_entry_alone(tmp_path: Path) -> None:
     outcome = audit_check.check(audit_check.read([path], Outcome()), Outcome())
     assert (outcome.gaps, outcome.rounds, outcome.holds) == (1, 0, True)
     assert b"Flavor" in path.read_bytes()
+
+
+def test_a_full_disk_costs_entries_and_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "append", lambda path: Path("/dev/full").open("ab"))  # noqa: SIM115
+    record = AuditLog(tmp_path / "record")
+    for _ in range(2):
+        for number in range(1000):
+            record.add(model.Gone(Flavor, f"n{number}"))
+        assert eventually(lambda: record.backlog == 0, 10)
+    record.close()
+    assert record.lost >= 2
+
+
+def test_a_record_goes_on_where_it_can_be_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "record"
+    path.mkdir()  # no file can be written there
+    record = AuditLog(path)
+    record.add(model.Gone(Flavor, "lost"))
+    assert eventually(lambda: record.lost > 0, 10)
+    path.rmdir()
+    record.add(model.Gone(Flavor, "kept"))
+    record.close()
+    gap, entry = (from_line(line) for line in path.read_bytes().splitlines())
+    assert isinstance(gap, Gap) and "directory" in gap.why
+    assert entry == model.Gone(Flavor, "kept")
 
 
 def test_a_workload_that_is_left_out_begins_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
 import pytest
+from tests import worlds
 from tests.engine.test_outlook import world as played
 from tests.engine.world import gang
 
 from gangline.api.read.conditions import timestamp
+from gangline.control.answers import whatif
 from gangline.control.forecasting import expected_starts as module
 from gangline.control.forecasting.expected_starts import Expected
-from gangline.control.forecasting.simulation_process import in_process, request
+from gangline.control.forecasting.rehearsals import rehearse
+from gangline.control.forecasting.simulation_process import in_process, rehearsal_request, request
 from gangline.control.mirror.mirror import Mirror
 from gangline.engine import Engine, ExpectedStart, Outlook, model, outlook
 from gangline.forecast import Forecast
@@ -199,3 +203,57 @@ def test_a_process_of_its_own_makes_the_outlook() -> None:
     assert seen.starts
     with pytest.raises(OSError, match=r"Unpickling|pickle|EOF"):
         in_process(b"nonsense")
+
+
+# --- for clients --------------------------------------------------------------------------------------------------------
+
+
+async def test_clients_share_an_outlook_while_it_is_valid(world: World) -> None:
+    first, second = await asyncio.gather(world.expected.latest(), world.expected.latest())
+    assert first is not None and first is second and world.looks == 1
+    world.workload(started=NOW)
+    assert await world.expected.latest() is first, "five seconds are no age"
+    world.clock += module.FRESH + 1
+    assert await world.expected.latest() is not first and world.looks == 2
+    world.clock += module.FRESH + 1
+    await world.expected.latest()
+    assert world.looks == 2, "nothing has changed"
+    world.clock += module.STALE
+    await world.expected.latest()
+    assert world.looks == 3, "runs that take longer than expected move starts all the same"
+
+
+async def test_an_outlook_from_before_a_jobs_submission_says_nothing_about_it(world: World) -> None:
+    await world.expected.latest()
+    world.clock += 1
+    await world.expected.latest("ml/new")
+    assert world.looks == 2
+    world.clock -= 1  # no later than the outlook itself
+    await world.expected.latest("ml/new")
+    assert world.looks == 2, "but not one after the other without a pause"
+
+
+async def test_an_outlook_that_fails_is_none(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    await world.expected.latest()
+
+    def broken(_: bytes) -> Outlook:
+        world.looks += 1
+        raise OSError("killed")
+
+    world.expected._foresee = broken
+    world.clock += module.FRESH + 1
+    world.workload(started=NOW)
+    assert await world.expected.latest() is None and "no expected starts: killed" in caplog.text
+    await world.expected.latest()
+    assert world.looks == 2, "it is not tried again at once"
+
+
+def test_rehearsals_are_played_in_the_process_and_end_in_time() -> None:
+    here = worlds.busy()
+    (original, *variants) = whatif._variants(here.answers().source, "ml", worlds.gpujob("mine", 2, "1h"))
+    rehearsals = [variant.rehearsal for variant in (original, *variants)]
+    engine = here.engine
+    done = in_process(rehearsal_request(engine.facts(), engine.settings, here.now, rehearsals, 10.0))
+    assert len(done) == len(rehearsals)
+    assert original.workload.key in done[0].outlook.starts and done[0].obstacle == ""
+    assert len(rehearse(engine.facts(), engine.settings, here.now, rehearsals, 0.0)) == 1, "one in any case"

@@ -284,10 +284,10 @@ async def test_an_order_that_took_long_to_make_is_good_for_longer() -> None:
 
     controller: Any = Around()
     visible = Visibility(controller, None, clock=lambda: now)
-    assert visible._order("a") == visible._order("a") == ["w1"]
+    assert visible.order("a") == visible.order("a") == ["w1"]
     now += 2.0
-    assert visible._order("a") == ["w2"]
-    assert visible._order("b") == ["w3"]
+    assert visible.order("a") == ["w2"]
+    assert visible.order("b") == ["w3"]
 
 
 def test_pages_are_bounded_and_must_be_numbers() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from typing import Any
 
 import pytest
@@ -177,6 +178,19 @@ def test_a_running_job_reports_its_pods() -> None:
     result[0].change(workload["status"], NOW)  # type: ignore[union-attr]
     assert conditions.is_true(workload["status"]["conditions"], "PodsReady")
     assert steps(job, workload) == []
+
+
+def test_a_pod_that_completes_before_its_peers_has_not_failed() -> None:
+    """For a moment it is neither ready nor succeeded."""
+    workload = a_workload(a_job(), a=admitted, b=status_changes.pods_ready(True))
+    job = running_job(workload)
+    job["status"] = {"active": 2, "ready": 1}
+    view = JobView(JOB_KIND, job, (workload,), Children(), managed_ancestor=False, completing=True)
+    assert job_plan.plan(view, Lookups()) == []
+    [change] = job_plan.plan(dataclasses.replace(view, unreachable=True), Lookups())
+    assert change.slot == "pods-ready", "a lost node is another matter"  # type: ignore[union-attr]
+    [change] = steps(job, workload)
+    assert change.slot == "pods-ready", "so is a pod that failed"  # type: ignore[union-attr]
 
 
 def test_quota_is_not_released_while_pods_that_were_told_to_go_still_run() -> None:

@@ -105,8 +105,11 @@ def test_everything_said_of_recovery_reaches_the_engine() -> None:
         "tolerationSeconds": 0,
         "breaker": "0.25",
         "forceDelete": True,
+        "proactive": True,
+        "probeNodes": True,
+        "restartGraceSeconds": 3,
     }
-    expected = model.Recovery(False, 0, 12.5, False, False, 90.0, 2, 0, 0.25, True)
+    expected = model.Recovery(False, 0, 12.5, False, False, 90.0, 2, 0, 0.25, True, True, True, 3)
     assert policy_reader.recovery(a_policy("p", "q", recovery=said)) == expected
     assert policy_reader.recovery(a_policy("p", "q", recovery={"spares": 3})) == model.Recovery(spares=3)
 

@@ -405,3 +405,24 @@ def test_or_to_fail_where_its_kind_can() -> None:
     assert name == "g"
     [row] = body["status"]["conditions"]
     assert (row["type"], row["reason"]) == ("FailureTarget", "NodeFailure")
+
+
+@pytest.mark.parametrize(("permitted", "shortened"), [(None, []), (2, ["p1"])])
+def test_a_gang_that_starts_again_waits_no_longer_than_its_policy_permits(
+    permitted: int | None, shortened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swap = RecordedSwap("Restart", "Silent", ("n1",), T - 3000, T)
+    pods = (
+        a_pod("p0", "n1"),  # it has not been told to go yet: its Job does that
+        a_pod("p1", "n2", due=T + 30_000),
+        a_pod("p2", "n3", due=T + 3_000),
+        a_pod("ended", "n3", due=T + 30_000, phase="Failed"),
+        a_pod("new", "n3", due=T + 30_000, attempt=1),  # the user deleted it
+    )
+    world = World(a_workload(NOTHING.with_loss(swap)), *pods)
+    policy = model.Recovery(restart_grace_seconds=permitted)
+    monkeypatch.setattr(Mirror, "recovery_for", lambda mirror, workload: policy)
+    world.recoveries.act(T)
+    found = world.writer.take()
+    assert [name for _, name, _ in found] == shortened
+    assert all(verb == "delete" and body == {"uid": f"uid-{name}", "grace_seconds": 2} for verb, name, body in found)

@@ -12,7 +12,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gangline.control.process import http_server, progress_endpoint
+from gangline.control.process import progress_endpoint
+from gangline.control.process.health import Health
 from gangline.control.process.progress_endpoint import ProgressEndpoint
 from gangline.control.stall.progress_reports import BadReportError
 from gangline.tls.connections import ConnectionWatch, of_aiohttp, runner_of
@@ -39,7 +40,7 @@ async def broken(_: web.Request) -> web.Response:
 @asynccontextmanager
 async def serving(desk: Desk, **limits: Any) -> AsyncIterator[tuple[int, ConnectionWatch]]:
     app = web.Application(client_max_size=4096)
-    app.router.add_get("/healthz", http_server.ok)
+    Health(list, lambda: 0.0, lambda: "leading").add_to(app)
     ProgressEndpoint(desk, desk.leading.is_set).add_to(app)  # type: ignore[arg-type]
     app.router.add_get("/broken", broken)
     runner = runner_of(app)

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from tests.kube.fake_server import Answer, FakeServer
 
-from gangline.control.process.lease import Elector, Timing
+from gangline.api import names
+from gangline.api.read.configuration.manager import LeaseSettings
+from gangline.control.process.lease import Elector
 from gangline.kube.client import ApiClient
 
-PATH = "/apis/coordination.k8s.io/v1/namespaces/gangline-system/leases"
+PATH = f"/apis/coordination.k8s.io/v1/namespaces/{names.KUEUE_NAMESPACE}/leases"
 TICK = 0.25
 
 
@@ -73,7 +75,7 @@ class Candidate:
 
 
 def spec(server: FakeServer) -> dict[str, Any]:
-    return server.objects[f"{PATH}/gangline"].obj["spec"]
+    return server.objects[f"{PATH}/{names.KUEUE_LEASE}"].obj["spec"]
 
 
 async def test_the_first_leads_and_renews() -> None:
@@ -177,7 +179,7 @@ async def test_whoever_is_overwritten_loses() -> None:
     clock = Clock()
     async with FakeServer() as server, Candidate(server, clock, "one") as one:
         await clock.advance(3)
-        server.put(PATH, "gangline", spec={"holderIdentity": "usurper"})
+        server.put(PATH, names.KUEUE_LEASE, spec={"holderIdentity": "usurper"})
         await clock.advance(5)
         assert one.task.done()
         assert one.calls == ["started", "lost"]
@@ -202,5 +204,25 @@ async def test_many_candidates_have_one_leader_at_any_time() -> None:
 
 
 def test_senseless_times_are_refused() -> None:
-    with pytest.raises(ValueError, match="renew_deadline"):
-        Timing(lease_duration=5, renew_deadline=10)
+    with pytest.raises(ValueError, match="renewDeadline"):
+        LeaseSettings(lease_duration=5, renew_deadline=10)
+
+
+async def test_in_a_restored_store_nobody_leads_by_what_it_remembers() -> None:
+    clock, noticed = Clock(), list[str]()
+    async with (
+        FakeServer() as server,
+        Candidate(server, clock, "one", on_rewind=noticed.append) as one,
+    ):
+        await clock.advance(5)
+        async with Candidate(server, clock, "two", on_rewind=noticed.append) as two:
+            await clock.advance(5)
+            saved = server.backup()
+            await clock.advance(20)
+            assert one.elector.leading()
+            server.restore(saved)
+            await clock.advance(5)
+            assert not one.elector.leading() and not two.elector.leading()
+            assert len(noticed) == 2 and all("is at version" in what for what in noticed)
+            await clock.advance(60)
+            assert not one.elector.leading() and not two.elector.leading()

@@ -54,6 +54,7 @@ def tainted(key: str, effect: str = "NoSchedule") -> dict[str, Any]:
 SHOWN: dict[str, dict[str, Any]] = {
     "NotReady": {"ready": False, "conditions": {"Ready": ("False", NOW)}},
     "Unreachable": {"ready": False, "conditions": {"Ready": ("Unknown", NOW)}},
+    "Silent": tainted("gangline.io/silent", "NoSchedule"),
     "OutOfService": tainted("node.kubernetes.io/out-of-service", "NoExecute"),
     "UnreachableTaint": tainted("node.kubernetes.io/unreachable", "NoExecute"),
     "NotReadyTaint": tainted("node.kubernetes.io/not-ready", "NoExecute"),

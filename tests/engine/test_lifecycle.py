@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.engine.world import World, cluster_queue, gang, of
 
 from gangline.engine.model import (
@@ -188,3 +189,45 @@ def test_the_execution_time_counts_over_admissions() -> None:
     world.now = admitted_at + 60_000
     (evict,) = evictions(world.decide())
     assert (evict.deactivate, evict.underlying_cause) == (True, "MaximumExecutionTimeExceeded")
+
+
+@pytest.mark.parametrize(
+    ("after_seconds", "policy", "minutes"),
+    [
+        (300.0, PodsReadyPolicy(), 5),
+        (300.0, None, 5),
+        (None, PodsReadyPolicy(timeout_seconds=600), 10),
+        (None, None, 31),
+    ],
+    ids=["a policy", "a policy without waitForPodsReady", "waitForPodsReady alone", "neither"],
+)
+def test_refused_pods_do_not_hold_quota_for_ever(
+    after_seconds: float | None, policy: PodsReadyPolicy | None, minutes: int
+) -> None:
+    """Evicted after the policy's time, else at Kueue's limit, else at its default, counted from the refusal on."""
+    queue = cluster_queue("q", 8, refused_seconds=after_seconds)
+    world = World(queue, gang("w", 8), settings=Settings(pods_ready=policy))
+    assert of(world.decide(), Admit) == ["w"]
+    admitted = world.workloads["team/w"].admitted_at
+    refused = admitted if minutes != 31 else admitted + 60_000
+    world.change("w", refused_at=refused)
+    world.now = admitted + minutes * 60_000 - 2000
+    assert of(world.decide(), Evict) == []
+    world.now = admitted + minutes * 60_000
+    (eviction,) = [decision for decision in world.decide() if isinstance(decision, Evict)]
+    by_policy = after_seconds is not None or policy is None
+    assert eviction.reason == ("PodsRefused" if by_policy else "PodsReadyTimeout")
+    assert eviction.requeue_count == 1
+    assert eviction.requeue_at is not None
+    assert eviction.requeue_at > world.now, "with a pause, so that others come first"
+
+
+def test_pods_that_are_accepted_again_end_the_count() -> None:
+    world = World(cluster_queue("q", 8, refused_seconds=60.0), gang("w", 8), settings=Settings(pods_ready=None))
+    world.decide()
+    world.change("w", refused_at=world.now)
+    world.now += 50_000
+    world.decide()
+    world.change("w", refused_at=0)
+    world.now += 3_600_000
+    assert of(world.decide(), Evict) == []

@@ -253,6 +253,14 @@ def test_phases_and_counts():
     Model.model_validate(space.job)
 
 
+def test_pods_that_succeeded_count_before_their_job_counts_them():
+    space, infos = _started(role("worker", 2))
+    space.report("llama-worker", ready=1, active=1, uncountedTerminatedPods={"succeeded": ["uid"]})
+    space.settle(infos)
+    assert KIND.pods_ready(space.job)
+    assert space.job["status"]["phase"] == "Running"
+
+
 def test_conditions_of_others_survive():
     other = {"type": "Stalled", "status": "True", "reason": "r", "message": "m", "lastTransitionTime": "x"}
     job = gpu_job(status={"conditions": [other], "swaps": 2})

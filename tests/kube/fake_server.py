@@ -103,6 +103,16 @@ class FakeServer:
         """Forget all history: a watch from any older version is Gone."""
         self.compacted = self.version
 
+    def backup(self) -> Json:
+        return copy.deepcopy({"version": self.version, "objects": self.objects, "log": self.log})
+
+    def restore(self, saved: Json, *, raised_by: int = 0) -> None:
+        """The state of a backup comes back. With `raised_by`, the store's version is raised and its history compacted."""
+        self.__dict__ |= copy.deepcopy(saved)
+        self.version += raised_by
+        self.compacted = self.version if raised_by else 0
+        self.drop_streams()
+
     def drop_streams(self) -> None:
         for stream in list(self.streams):
             stream.abort()
@@ -289,8 +299,10 @@ VERBS = {
 
 
 def split(path: str) -> tuple[str, str, str, str]:
-    """(path of the collection, name, subresource, plural)"""
+    """(path of the collection, name, subresource, plural); of a path such as `/version`, itself and its name"""
     parts = path.strip("/").split("/")
+    if len(parts) == 1:
+        return path, "", "", parts[0]
     at = 2 if parts[0] == "api" else 3
     if len(parts) > at + 2 and parts[at] == "namespaces":
         at += 2

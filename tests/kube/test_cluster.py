@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from tests.conftest import require_control_plane
 
-from gangline.control.process.lease import Elector, Timing
+from gangline.api.read.configuration.manager import LeaseSettings
+from gangline.control.process.lease import Elector
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Write
 from gangline.control.writes.writer import Writer
@@ -235,8 +236,8 @@ async def test_bookmarks_come(client: ApiClient, namespace: str) -> None:
 
 
 async def test_lease_is_taken_renewed_and_handed_over(client: ApiClient, namespace: str) -> None:
-    timing = Timing(lease_duration=3, renew_deadline=2, retry_period=0.3)
-    electors = [Elector(client, namespace=namespace, identity=f"e{n}", timing=timing) for n in range(2)]
+    settings = LeaseSettings(namespace, "gangline", lease_duration=3, renew_deadline=2, retry_period=0.3)
+    electors = [Elector(client, settings, identity=f"e{n}") for n in range(2)]
     first = asyncio.create_task(electors[0].run())
     await until(electors[0].leading)
     second = asyncio.create_task(electors[1].run())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.kube.fake_server import Answer, FakeServer
 
-from gangline.kube import field_tracking
+from gangline.kube import field_tracking, ownership
 from gangline.kube.client import ApiClient
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
@@ -16,7 +16,7 @@ MAY_NOT = b'{"kind": "SelfSubjectAccessReview", "status": {"allowed": false}}'
 async def end(server: FakeServer, *answers: Answer) -> None:
     server.script += answers
     async with ApiClient(server.login()) as client:
-        await field_tracking.end(client, after=0.0)
+        await field_tracking.end(client, ownership.WEBHOOKS, after=0.0)
 
 
 def review(body: bytes) -> Answer:

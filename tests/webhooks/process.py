@@ -23,6 +23,8 @@ class Webhooks:
     port: int
     seconds_to_ready: float
     log: Path
+    #: set by a test that has ended it
+    stopping: bool = False
 
     def stop(self) -> int:
         """SIGTERM; the exit status."""

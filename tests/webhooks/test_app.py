@@ -193,6 +193,11 @@ def test_probes():
     readiness.done("certificates")
     readiness.done("registration")
     assert client.get("/readyz").status_code == 200
+    assert "connection" not in client.get("/readyz").headers
+    readiness.ending = True
+    answer = client.get("/readyz")
+    assert (answer.status_code, answer.text, answer.headers["connection"]) == (503, "ending\n", "close")
+    assert client.post("/validate", json=review(job())).headers["connection"] == "close"
 
 
 # --- conversion -------------------------------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ class Secrets:
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Json:
         await asyncio.sleep(0)
-        if self.secret is None:
+        if self.secret is None or resource.plural != "secrets":
             raise NotFound(404)
         return copy.deepcopy(self.secret)
 
@@ -284,6 +284,22 @@ async def test_files_of_cert_manager_are_read_anew(tmp_path: Path):
         served = await directory.fetch()
         assert served.pair == held.serving
         assert served.bundle is None
+
+
+async def test_a_certificate_that_nobody_renews_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    clock = Clock()
+    directory = DirectorySource(tmp_path, clock)
+    for _ in range(2):
+        held = certificates.create(NAMES, clock())
+        (tmp_path / "tls.crt").write_bytes(held.serving.certificate)
+        (tmp_path / "tls.key").write_bytes(held.serving.key)
+        await directory.fetch()
+        assert not caplog.records
+    clock.now += certificates.SERVING_LIFE * 0.95
+    for _ in range(3):
+        await directory.fetch()
+    (record,) = caplog.records
+    assert "the certificate ends at" in record.getMessage()
 
 
 def test_a_broken_pair_does_not_replace_a_good_one():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from gangline.api import names
 from gangline.api.schema.kinds import CONVERTED
 from gangline.kube import resources
 from gangline.kube.client import NotFound, Resource
-from gangline_webhooks import conditions, registration
-from gangline_webhooks.registrar import Registrar, contains
+from gangline.tls import certificates
+from gangline_webhooks import conditions, registration, withdrawal
+from gangline_webhooks.registrar import Registrar, WithdrawnError, contains
 from gangline_webhooks.registration import Endpoint
 
 Json = dict[str, Any]
@@ -142,6 +144,9 @@ class Server:
             obj["spec"]["conversion"] = operation["value"]
         else:
             obj["metadata"]["annotations"] |= body["metadata"]["annotations"]
+            if "spec" in body:
+                changed = obj["spec"]["conversion"] | body["spec"]["conversion"]
+                obj["spec"]["conversion"] = {name: value for name, value in changed.items() if value is not None}
         return self._store("patch", resource, name, obj)
 
     async def delete(self, resource: Resource, namespace: str | None, name: str) -> Json:
@@ -241,6 +246,90 @@ async def test_unregistering():
     server = Server()
     server.install_crds()
     await registrar(server).ensure(b"CA")
-    await registrar(server).remove()
-    await registrar(server).remove()
+    await withdrawal.remove(server)  # pyright: ignore
+    await withdrawal.remove(server)  # pyright: ignore
     assert {plural for plural, _ in server.objects} == {"customresourcedefinitions"}
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(withdrawal, "UNDER_WAY", 0.0)
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_withdrawal_ends_the_conversion_and_lasts_for_processes_that_ran_already():
+    server = Server()
+    server.install_crds()
+    old = registrar(server, SERVICE)
+    await old.ensure(b"CA")
+    now = datetime.now(UTC) + timedelta(seconds=1)
+    await withdrawal.withdraw(server, SERVICE, now)  # pyright: ignore
+    assert {plural for plural, _ in server.objects} == {"customresourcedefinitions"}
+    for crd in server.objects.values():
+        assert crd["spec"]["conversion"] == {"strategy": "None"}
+        assert crd["metadata"]["annotations"]["mine"] == "yes"
+    with pytest.raises(WithdrawnError):
+        await old.ensure(b"CA")
+    assert {plural for plural, _ in server.objects} == {"customresourcedefinitions"}
+    new = Registrar(server, SERVICE, started=now + timedelta(seconds=1))  # pyright: ignore
+    assert await new.ensure(b"CA") == []
+    assert ("mutatingwebhookconfigurations", "gangline") in server.objects
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_conversion_by_others_survives_a_withdrawal():
+    server = Server()
+    server.install_crds()
+    kueues = Endpoint(service="kueue-webhook-service", namespace="kueue-system")
+    await registrar(server, kueues).ensure(b"CA")
+    await withdrawal.withdraw(server, SERVICE)  # pyright: ignore
+    for (plural, _), obj in server.objects.items():
+        if plural == "customresourcedefinitions":
+            assert obj["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["name"] == kueues.service
+
+
+@pytest.mark.parametrize(
+    ("mark", "withdrawn"),
+    [
+        ("1795521610000", True),
+        ("1795521590000", False),  # before this process was started
+        ("1795518000000", False),
+        ("-1795521610000", False),
+        ("yesterday", False),
+        ("", False),
+        ("9" * 1000, False),
+    ],
+)
+def test_which_marks_count(mark: str, withdrawn: bool):
+    crd = {"metadata": {"annotations": {names.WEBHOOKS_WITHDRAWN: mark}}}
+    since = datetime(2026, 11, 24, 12, tzinfo=UTC)
+    assert withdrawal.was_withdrawn(crd, since, since + timedelta(minutes=1)) is withdrawn
+    assert not withdrawal.was_withdrawn(crd, since, since + timedelta(hours=1)), "clocks do not differ by that much"
+
+
+async def test_a_certificate_is_trusted_once_its_ca_is_registered():
+    server = Server()
+    server.install_crds()
+    held, other = (certificates.create(certificates.Names(("x",)), datetime.now(UTC)) for _ in range(2))
+    ours = registrar(server)
+    await ours.ensure(other.bundle)
+    assert not await ours.trusts(held.serving.certificate)
+    await ours.ensure(other.bundle + held.bundle)
+    assert await ours.trusts(held.serving.certificate)
+    await registrar(server, SERVICE, "ns/name").ensure(None)
+    for webhook in server.objects["validatingwebhookconfigurations", "gangline"]["webhooks"]:
+        webhook["clientConfig"].pop("caBundle", None)
+    assert not await ours.trusts(held.serving.certificate), "cert-manager has not injected it everywhere yet"
+
+
+async def test_what_is_registered_is_owned_by_the_installed_role():
+    server = Server()
+    server.install_crds()
+    role = {"metadata": {"name": "gangline-webhooks", "uid": "u1"}}
+    server.objects["clusterroles", "gangline-webhooks"] = role
+    await registrar(server).ensure(b"CA")
+    role["metadata"]["uid"] = "u2"  # installed anew
+    await registrar(server).ensure(b"CA")
+    for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+        [owner] = server.objects[plural, "gangline"]["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["uid"]) == ("ClusterRole", "gangline-webhooks", "u2")

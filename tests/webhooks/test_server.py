@@ -11,16 +11,16 @@ from gangline_webhooks.server import Options, _endpoint, _names  # pyright: igno
 
 async def test_answers_do_not_wait_for_acknowledgements():
     """Nagle's algorithm costs 40 ms per answer, and asyncio switches it off only on some sockets."""
-    accepted: asyncio.Queue[socket.socket] = asyncio.Queue()
+    accepted: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
 
     def on_connect(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        accepted.put_nowait(writer.get_extra_info("socket"))
+        accepted.put_nowait(writer)  # it closes the connection when nobody holds it any more
 
     listener = bound("127.0.0.1", 0)
     server = await asyncio.start_server(on_connect, sock=listener)
     _, writer = await asyncio.open_connection(*listener.getsockname())
-    connection = await accepted.get()
-    assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+    other_end = await accepted.get()
+    assert other_end.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
     writer.close()
     server.close()
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import orjson
 from fastapi import FastAPI, Request, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gangline.api import admission
 from gangline.api.admission import jobs
@@ -35,13 +35,14 @@ BODY_WITHIN = 10.0
 
 @dataclass(slots=True)
 class Readiness:
-    """Whether requests may be sent here; `waiting_for` says what is missing until then."""
+    """Whether requests may be sent here; `waiting_for` says what is missing until then. `ending`: no more are wanted."""
 
     waiting_for: list[str] = field(default_factory=list[str])
+    ending: bool = False
 
     @property
     def ready(self) -> bool:
-        return not self.waiting_for
+        return not self.waiting_for and not self.ending
 
     def done(self, what: str) -> None:
         if what in self.waiting_for:
@@ -65,11 +66,14 @@ class _Reviews:
     Each write of a Workload is converted four times, and these layers cost five times what the conversion itself does.
     """
 
-    def __init__(self, endpoints: Mapping[str, Endpoint], app: FastAPI) -> None:
+    def __init__(self, endpoints: Mapping[str, Endpoint], app: FastAPI, readiness: Readiness) -> None:
         self._endpoints = endpoints
         self._app = app
+        self._readiness = readiness
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._readiness.ending:
+            send = _last(send)
         posted = scope["type"] == "http" and scope["method"] == "POST"
         endpoint = self._endpoints.get(scope["path"]) if posted else None
         if endpoint is None:
@@ -77,6 +81,18 @@ class _Reviews:
             return
         response = await endpoint(Request(scope, receive))
         await response(scope, receive, send)
+
+
+def _last(send: Send) -> Send:
+    """Tells the client that no further request is answered on this connection. An API server keeps its connections for minutes
+    and can't send a review again that it sent just when we closed one."""
+
+    async def tell(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+        await send(message)
+
+    return tell
 
 
 def create_app(facts: Facts, readiness: Readiness, convert: conversions.Convert = conversion.convert) -> ASGIApp:
@@ -101,7 +117,8 @@ def create_app(facts: Facts, readiness: Readiness, convert: conversions.Convert 
     async def readyz() -> Response:
         if readiness.ready:
             return Response("ok", media_type="text/plain")
-        return Response(f"waiting for {', '.join(readiness.waiting_for)}\n", 503, media_type="text/plain")
+        why = "ending" if readiness.ending else f"waiting for {', '.join(readiness.waiting_for)}"
+        return Response(f"{why}\n", 503, media_type="text/plain")
 
     reviews = {
         "/mutate": _endpoint(_isolated(mutate)),
@@ -112,7 +129,7 @@ def create_app(facts: Facts, readiness: Readiness, convert: conversions.Convert 
         app.add_api_route(path, endpoint, methods=["POST"])
     app.add_api_route("/healthz", healthz, methods=["GET"])
     app.add_api_route("/readyz", readyz, methods=["GET"])
-    return _Reviews(reviews, app)
+    return _Reviews(reviews, app, readiness)
 
 
 def _isolated(judge: Callable[[review.Review], Awaitable[Json]]) -> Callable[[bytes], Awaitable[bytes]]:
@@ -126,7 +143,7 @@ def _isolated(judge: Callable[[review.Review], Awaitable[Json]]) -> Callable[[by
             raise
         except Exception as error:
             where = "".join(traceback.format_tb(error.__traceback__, -6)).rstrip()
-            log.error("a %s could not be judged: %s\n%s", asked.kind[:SHOWN], type(error).__name__, where)
+            log.error("a %s could not be judged: %s", asked.kind[:SHOWN], type(error).__name__, extra={"trace": where})
             return orjson.dumps(review.failed(asked, error))
 
     return answer

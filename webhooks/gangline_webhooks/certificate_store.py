@@ -11,7 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
 
+from gangline.kube import ownership
 from gangline.kube.client import AlreadyExists, ApiClient, Conflict, NotFound
+from gangline.kube.ownership import owned_by
 from gangline.kube.resources import NAMESPACES, SECRETS, Json
 from gangline.tls import certificates
 from gangline.tls.certificates import CertificateError, Certificates, Names
@@ -88,7 +90,8 @@ class SecretSource:
         if due is None:
             assert held is not None
             return held
-        body = {**secret, "data": {**(secret.get("data") or {}), **_data(due)}}
+        meta = {**secret["metadata"], **await owned_by(self._client, ownership.WEBHOOKS)}
+        body = {**secret, "metadata": meta, "data": {**(secret.get("data") or {}), **_data(due)}}
         await self._client.replace(SECRETS, self._namespace, self._name, body)
         log.info("certificates renewed, serving until %s", certificates.expiry(due.serving.certificate))
         return due
@@ -103,6 +106,7 @@ class SecretSource:
                 "name": self._name,
                 "namespace": self._namespace,
                 "labels": {"app.kubernetes.io/part-of": "gangline"},
+                **await owned_by(self._client, ownership.WEBHOOKS),
             },
             "data": _data(made),
         }
@@ -124,14 +128,16 @@ class SecretSource:
 class DirectorySource:
     """cert-manager mode: `tls.crt` and `tls.key` in a directory that a mounted Secret updates."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, now: Callable[[], datetime] = utc_now) -> None:
         self._directory = directory
+        self._now = now
+        self._told: KeyPair | None = None
 
     async def fetch(self) -> Served:
-        try:
-            pair = KeyPair((self._directory / "tls.crt").read_bytes(), (self._directory / "tls.key").read_bytes())
-        except OSError as error:
-            raise CertificateError(f"{error.filename}: {error.strerror}") from error
+        pair = KeyPair.read(self._directory)
+        if pair != self._told and certificates.ends_soon(pair.certificate, self._now()):
+            self._told = pair
+            log.warning("%s: the certificate ends at %s", self._directory, certificates.expiry(pair.certificate))
         return Served(pair, None)
 
 

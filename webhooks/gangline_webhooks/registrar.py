@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import base64
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import cast
 
-from gangline.api.convert.conversion import CONVERTED
+from gangline.kube import ownership
 from gangline.kube.client import ApiClient, Conflict, NotFound, Resource
+from gangline.kube.ownership import owned_by
 from gangline.kube.resources import (
-    BY_KIND,
     CUSTOM_RESOURCE_DEFINITIONS,
     MUTATING_WEBHOOKS,
     VALIDATING_WEBHOOKS,
     Json,
 )
-from gangline_webhooks import registration
+from gangline.tls import certificates
+from gangline_webhooks import registration, withdrawal
 from gangline_webhooks.registration import Endpoint
 
 log = logging.getLogger(__name__)
+
+
+class WithdrawnError(Exception):
+    """The webhooks were withdrawn from the cluster while this process ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +37,46 @@ class Registrar:
     client: ApiClient
     endpoint: Endpoint
     inject_from: str = ""
+    #: when this process was started: it leaves the cluster alone once the webhooks were withdrawn
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     async def ensure(self, bundle: bytes | None) -> list[str]:
-        """Register, or correct the registration. Returns the CRDs that are not installed (yet). Raises ApiError."""
+        """Register, or correct the registration. Returns the CRDs that are not installed (yet). Raises ApiError, and
+        WithdrawnError.
+        """
+        crds = {name: await self._crd(name) for name in withdrawal.CRDS}
+        now = datetime.now(UTC)
+        if any(crd is not None and withdrawal.was_withdrawn(crd, self.started, now) for crd in crds.values()):
+            raise WithdrawnError("the webhooks were withdrawn: only processes started later register again")
+        owned = await owned_by(self.client, ownership.WEBHOOKS)
         for resource, wanted in registration.configurations(self.endpoint, bundle, self.inject_from).items():
-            await self._ensure_configuration(resource, wanted)
+            await self._ensure_configuration(resource, {**wanted, "metadata": {**wanted["metadata"], **owned}})
         wanted = registration.conversion(self.endpoint, bundle)
-        names = [f"{resource.plural}.{resource.group}" for resource in map(BY_KIND.__getitem__, CONVERTED)]
-        return [name for name in names if not await self._ensure_conversion(name, wanted)]
+        for name, crd in crds.items():
+            if crd is not None:
+                await self._ensure_conversion(name, crd, wanted)
+        return [name for name, crd in crds.items() if crd is None]
 
-    async def remove(self) -> None:
-        """Remove the webhooks; conversion stays, since stored objects cannot be read without it."""
+    async def trusts(self, chain: bytes) -> bool:
+        """Whether API servers accept this certificate: the registered CAs vouch for it. Raises ApiError."""
         for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
-            try:
-                await self.client.delete(resource, None, registration.NAME)
-            except NotFound:
-                continue
+            live = await self.client.get(resource, None, registration.NAME)
+            for webhook in live.get("webhooks") or []:
+                bundle = base64.b64decode(webhook["clientConfig"].get("caBundle") or "")
+                if not certificates.trusted(chain, bundle):
+                    return False
+        for name in withdrawal.CRDS:
+            crd = await self._crd(name)
+            config = crd["spec"]["conversion"]["webhook"]["clientConfig"] if crd is not None else {}
+            if crd is not None and not certificates.trusted(chain, base64.b64decode(config.get("caBundle") or "")):
+                return False
+        return True
+
+    async def _crd(self, name: str) -> Json | None:
+        try:
+            return await self.client.get(CUSTOM_RESOURCE_DEFINITIONS, None, name)
+        except NotFound:
+            return None
 
     async def _ensure_configuration(self, resource: Resource, wanted: Json) -> None:
         try:
@@ -62,6 +93,7 @@ class Registrar:
         _keep_bundles(live, wanted)
         meta = {
             **live["metadata"],
+            **{key: value for key, value in wanted["metadata"].items() if key == "ownerReferences"},
             "labels": {**(live["metadata"].get("labels") or {}), **wanted["metadata"]["labels"]},
         }
         notes = {**(live["metadata"].get("annotations") or {}), **wanted["metadata"].get("annotations", {})}
@@ -73,14 +105,10 @@ class Registrar:
             return
         log.info("updated %s", resource)
 
-    async def _ensure_conversion(self, crd: str, wanted: Json) -> bool:
-        try:
-            live = await self.client.get(CUSTOM_RESOURCE_DEFINITIONS, None, crd)
-        except NotFound:
-            return False
+    async def _ensure_conversion(self, crd: str, live: Json, wanted: Json) -> None:
         current = live["spec"].get("conversion") or {}
         if contains(current, wanted):
-            return True
+            return
         webhook = wanted["webhook"]
         if "caBundle" not in webhook["clientConfig"]:
             held = (current.get("webhook") or {}).get("clientConfig", {}).get("caBundle")
@@ -92,7 +120,6 @@ class Registrar:
             await self.client.patch(CUSTOM_RESOURCE_DEFINITIONS, None, crd, body)
         await self.client.patch(CUSTOM_RESOURCE_DEFINITIONS, None, crd, change, kind="json")
         log.info("conversion of %s goes through the webhooks", crd)
-        return True
 
 
 def contains(live: object, wanted: object) -> bool:

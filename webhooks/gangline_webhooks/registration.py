@@ -179,6 +179,15 @@ def conversion(endpoint: Endpoint, bundle: bytes | None) -> Json:
     return {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": client_config}}
 
 
+def is_ours(conversion: Json, endpoint: Endpoint) -> bool:
+    """Whether `spec.conversion` of a CRD leads to these webhooks, on whichever port."""
+    config = (conversion.get("webhook") or {}).get("clientConfig") or {}
+    if endpoint.url:
+        return str(config.get("url", "")).rpartition(":")[0] == endpoint.url.rpartition(":")[0]
+    service = config.get("service") or {}
+    return (service.get("namespace"), service.get("name")) == (endpoint.namespace, endpoint.service)
+
+
 def _configuration(resource: Resource, webhooks: tuple[_Webhook, ...], client_config: Json, inject_from: str) -> Json:
     meta: Json = {"name": NAME, "labels": {"app.kubernetes.io/part-of": "gangline"}}
     if inject_from:

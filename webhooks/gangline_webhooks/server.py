@@ -17,7 +17,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from gangline import files
-from gangline.kube import field_tracking
+from gangline.kube import field_tracking, ownership
 from gangline.kube.client import ApiClient, ApiError
 from gangline.kube.config import Login
 from gangline.kube.transport import tell_refusals
@@ -25,10 +25,11 @@ from gangline.tls.certificates import CertificateError, Names, service_names
 from gangline.tls.connections import of_uvicorn
 from gangline.tls.context import LiveContext
 from gangline.tls.listening import bound
+from gangline_webhooks import withdrawal
 from gangline_webhooks.app import Readiness, create_app
 from gangline_webhooks.certificate_store import SECRET, DirectorySource, SecretSource, Served, Source
 from gangline_webhooks.facts import Facts
-from gangline_webhooks.registrar import Registrar
+from gangline_webhooks.registrar import Registrar, WithdrawnError
 from gangline_webhooks.registration import Endpoint
 
 log = logging.getLogger(__name__)
@@ -76,6 +77,12 @@ async def run(login: Login, options: Options) -> None:
     async with ApiClient(login, observe=tell_refusals(log.warning)) as client:
         process = _Process(client, options, port)
         await process.run(listener)
+
+
+async def unregister(login: Login, options: Options) -> None:
+    """Take the webhooks out of the cluster. Raises ApiError."""
+    async with ApiClient(login) as client:
+        await withdrawal.withdraw(client, _endpoint(options, options.port))
 
 
 class _Server(uvicorn.Server):
@@ -162,17 +169,21 @@ class _Process:
 
     async def _end_field_tracking(self) -> None:
         if not self._options.track_fields:
-            await field_tracking.end(self._client)
+            await field_tracking.end(self._client, ownership.WEBHOOKS)
 
     async def _register(self, served: Served) -> bool:
-        """True once everything is registered, the conversion of all CRDs included."""
+        """True once everything is registered, the conversion of all CRDs included, and API servers accept our certificate."""
         try:
             missing = await self._registrar.ensure(served.bundle)
-        except ApiError as error:
+            trusted = self._readiness.ready or await self._registrar.trusts(served.pair.certificate)
+        except (ApiError, WithdrawnError) as error:
             self._complain(f"registration: {error}")
             return False
         if missing:
             self._complain(f"registration waits for CRDs: {', '.join(missing)}")
+            return False
+        if not trusted:  # cert-manager has not injected the CA yet
+            self._complain("registration waits for the CA of the serving certificate")
             return False
         self._trouble = ""
         if REGISTRATION in self._readiness.waiting_for:
@@ -196,11 +207,11 @@ class _Process:
             await asyncio.wait_for(self._stop.wait(), seconds)
 
     async def _drain(self, server: _Server, serving: asyncio.Task[None]) -> None:
-        """Report not ready, let endpoints be removed, then answer requests in progress and end."""
-        self._readiness.waiting_for.append("the end")
+        """Report not ready, let endpoints be removed while clients are told to leave, then answer what is in progress and end."""
+        self._readiness.ending = True
         if self._options.unregister_on_exit:
             try:
-                await self._registrar.remove()
+                await withdrawal.remove(self._client)
             except ApiError as error:
                 log.warning("could not unregister: %s", error)
         if not serving.done():

@@ -66,6 +66,8 @@ TOPOLOGY_GATE: Final = f"{GROUP}/topology"
 # our own
 #: label on child Jobs, Services and pods: their GPUJob
 GPUJOB_LABEL: Final = f"{OWN_GROUP}/gpujob"
+#: annotation on CustomResourceDefinitions, ms since 1970: when `gangline webhooks --unregister` ended their conversion
+WEBHOOKS_WITHDRAWN: Final = f"{OWN_GROUP}/webhooks-withdrawn"
 #: label on child Jobs and pods: their role of the GPUJob
 ROLE_LABEL: Final = f"{OWN_GROUP}/role"
 #: annotation on child Jobs: their admission and attempt
@@ -112,6 +114,8 @@ STALL: Final = f"{OWN_GROUP}/stall"
 NOTIFY: Final = f"{OWN_GROUP}/notify"
 #: annotation on jobs: the address for receivers whose URL contains {to}
 NOTIFY_TO: Final = f"{OWN_GROUP}/notify-to"
+#: taint on nodes that do not answer (`gangline.control.recovery.silent_nodes`)
+SILENT: Final = f"{OWN_GROUP}/silent"
 #: annotation on pods that cannot end: the Workload that continues without them
 LEFT_BEHIND: Final = f"{OWN_GROUP}/left-behind"
 #: annotation on ClusterQueues: keeps v1beta1's reclaimOutOfCohort through conversion
@@ -147,8 +151,13 @@ BACKFILLED: Final = "Backfilled"
 OVERRUN: Final = "Overrun"
 #: it hangs; the reason is the action, or how it is known that it does not; Gangline only
 STALLED: Final = "Stalled"
+#: the API server refuses its pods; the reason says on what ground; Gangline only
+PODS_REFUSED: Final = "PodsRefused"
 
 LOCAL_QUEUE_DEFAULT: Final = "default"
 SYSTEM_NAMESPACE: Final = "gangline-system"
+#: Kueue's own namespace, and the Lease in it that Kueue's leader holds
+KUEUE_NAMESPACE: Final = "kueue-system"
+KUEUE_LEASE: Final = "c1f6bfd2.kueue.x-k8s.io"
 #: namespaces whose objects Gangline never changes
 EXCLUDED_NAMESPACES: Final = ("kube-system", SYSTEM_NAMESPACE)

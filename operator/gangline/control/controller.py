@@ -39,8 +39,10 @@ from gangline.control.plan.leaving_jobs import LeavingJobs
 from gangline.control.plan.unowned_workloads import UnownedWorkloads
 from gangline.control.recovery.departed_workloads import DepartedWorkloads
 from gangline.control.recovery.fencing import Fencing
+from gangline.control.recovery.silent_nodes import SilentNodes
 from gangline.control.recovery.swaps import Recoveries
 from gangline.control.recovery.unhealthy_nodes import UnhealthyNodes
+from gangline.control.stall.refused_pods import RefusedPods
 from gangline.control.stall.stall_watch import StallWatch
 from gangline.control.writes.cluster_feed import ClusterFeed
 from gangline.control.writes.events import EventRecorder
@@ -101,6 +103,7 @@ class Controller:
         self.leading = False
         self._now = now
         self._inbox: deque[tuple[Resource, Event]] = deque()
+        self._came = 0.0  # time.monotonic() of the first event in it
         self._wake = asyncio.Event()
         leading = lambda: self.leading  # noqa: E731
 
@@ -137,6 +140,9 @@ class Controller:
             quarantine=quarantine,
         )
 
+        #: nodes that do not answer, where a policy has them probed
+        self.silence = SilentNodes(client, mirror, pods, writer, mirror.recovery_for)
+
         # notifications
         outbox = Outbox(
             SecretReader(client).read,
@@ -167,6 +173,7 @@ class Controller:
             source=telemetry,
             quarantine=quarantine,
         )
+        self.refused = refused = RefusedPods(client, mirror, writes, pods, recorder, now=now, quarantine=quarantine)
         #: runtime forecasts, if enabled
         self.forecasting: Forecasting | None = None
         if forecasting is not None:
@@ -186,6 +193,7 @@ class Controller:
             decisions,  # state of decisions being carried out
             self._deciding,  # lets the engine decide, and carries out its decisions
             # gangs that lose nodes, and jobs that stop: they mark jobs to be planned
+            self.silence,
             UnhealthyNodes(mirror, pods, writes),  # `status.unhealthyNodes`, where Kubernetes recovers gangs
             LeavingJobs(mirror, pods),  # jobs whose last pods end
             recoveries,  # lost pods replaced, gangs restarted or queued again
@@ -201,6 +209,7 @@ class Controller:
             notices,  # which notices go to whom
             outbox,  # and their delivery
             stalls,  # gangs that hang
+            refused,  # gangs whose pods the API server refuses
             LastWrites(writer),  # closed here: nothing is written any more
             *([self.forecasting] if self.forecasting is not None else []),  # observes all facts, and learns from them
         )
@@ -213,10 +222,16 @@ class Controller:
         """Returns the function that receives the events of the reflector of `resource`."""
 
         def take(event: Event) -> None:
+            if not self._inbox:
+                self._came = time.monotonic()
             self._inbox.append((resource, event))
             self._wake.set()
 
         return take
+
+    def behind(self) -> float:
+        """Seconds for which an event has waited to be read."""
+        return time.monotonic() - self._came if self._inbox else 0.0
 
     def wake(self) -> None:
         """Take another round, for a reason other than an event."""

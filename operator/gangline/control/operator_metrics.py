@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
@@ -115,6 +115,30 @@ class Metrics:
         self.registry.register(failed)
         text = "Objects in quarantine because they could not be handled."
         self.registry.register(_Counts("gangline_quarantined_objects", text, ["kind"], objects, GaugeMetricFamily))
+
+    def count_lag(self, waiting: Callable[[], int], paused: Callable[[], Iterable[tuple[str, str]]]) -> None:
+        """Show how far behind the process is, and the flavors for which the circuit breaker is open."""
+        writes = _Counts(
+            "gangline_waiting_writes",
+            "Writes that wait for their turn.",
+            [],
+            lambda: {(): waiting()},
+            GaugeMetricFamily,
+        )
+        self.registry.register(writes)
+        text = "1 while no gang is moved because too many nodes of the flavor were lost at once."
+        labels = ["cluster_queue", "flavor"]
+        breaker = _Counts(
+            "gangline_recovery_paused", text, labels, lambda: dict.fromkeys(paused(), 1), GaugeMetricFamily
+        )
+        self.registry.register(breaker)
+
+    def show_clock(self, offset: Callable[[], float]) -> None:
+        """Show by how much the clock of this machine is off."""
+        text = "Seconds by which the API server's clock is ahead of this machine's; 0 below 2 s."
+        self.registry.register(
+            _Counts("gangline_clock_offset_seconds", text, [], lambda: {(): offset()}, GaugeMetricFamily)
+        )
 
     def count_head_delay(self, read: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
         """Count for how long heads with a reservation were delayed by workloads started before them."""

@@ -163,6 +163,10 @@ class Engine:
         """ClusterQueue -> cause (stopping, overdue, backfill) -> seconds for which that alone delayed its reserved heads."""
         return self._scheduler.backfill.delays.seconds()
 
+    def paused_flavors(self) -> list[tuple[str, str]]:
+        """ClusterQueue and flavor of each circuit breaker that is open."""
+        return sorted(self._healing.breaker.open)
+
     def head_starts(self) -> list[HeadStart]:
         """The last workloads that started from a reservation: the first promise, and the start."""
         return list(self._scheduler.backfill.delays.starts)

@@ -204,6 +204,15 @@ class AnswersRefusals(Protocol):
 
 
 @runtime_checkable
+class ShowsRefusedPods(Protocol):
+    """Its status says that the API server refuses its pods."""
+
+    def pods_refused(self, job: Json, refused: bool, reason: str, message: str, at: str) -> Patch | None:
+        """On what ground they are refused, or that they no longer are. None if its status says so."""
+        ...
+
+
+@runtime_checkable
 class LeavesBehind(Protocol):
     """Objects of an earlier run may keep the next one from starting as admitted."""
 

@@ -15,17 +15,19 @@ from typing import Any
 
 import yaml
 
-from gangline.kube.tokens import (
-    ExecToken,
-    FileToken,
-    FixedToken,
-    LoginError,
-    OidcToken,
-    TokenSource,
-    load_certificate,
-)
+from gangline.kube.client_tls import ClientTls, TlsFiles
+from gangline.kube.tokens import ExecToken, FileToken, FixedToken, LoginError, OidcToken, TokenSource
 
-__all__ = ["FixedToken", "Login", "LoginError", "TokenSource", "in_cluster", "in_cluster_available", "load"]
+__all__ = [
+    "FixedToken",
+    "Login",
+    "LoginError",
+    "TokenSource",
+    "in_cluster",
+    "in_cluster_available",
+    "load",
+    "own_namespace",
+]
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _EXEC_VERSIONS = tuple(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1"))
@@ -36,9 +38,11 @@ class Login:
     """Everything that a client needs to connect to one API server."""
 
     server: str
-    ssl_context: ssl.SSLContext | None = None
+    tls: ClientTls | None = None
     namespace: str = "default"
     tokens: TokenSource | None = None
+    #: where CA and client certificate are read again
+    files: TlsFiles | None = None
     #: the expected name in the server's certificate if it differs from the host in `server`
     server_hostname: str | None = None
     #: URL of an HTTP proxy on the way to the server
@@ -46,16 +50,27 @@ class Login:
     #: sent with every request: basic auth, impersonation
     fixed_headers: dict[str, str] = field(default_factory=dict[str, str])
 
+    @property
+    def ssl_context(self) -> ssl.SSLContext | None:
+        return self.tls.context if self.tls else None
+
+    @property
+    def certificates(self) -> int:
+        """Counts the client certificates so far: connections older than the last one don't show it."""
+        return self.tls.changes if self.tls else 0
+
     async def headers(self) -> dict[str, str]:
+        if self.files:
+            self.files.look()
         token = await self.tokens.token() if self.tokens else ""
         return {**self.fixed_headers, "Authorization": f"Bearer {token}"} if token else self.fixed_headers
 
     def reject(self) -> bool:
         """The server answered 401. True if a second attempt with fresh credentials makes sense."""
-        if self.tokens is None:
-            return False
-        self.tokens.reject()
-        return True
+        for source in (self.files, self.tokens):
+            if source:
+                source.reject()
+        return bool(self.files or self.tokens)
 
 
 def load(kubeconfig: str | Path | None = None, context: str | None = None) -> Login:
@@ -75,18 +90,29 @@ def in_cluster_available(account: Path = SERVICE_ACCOUNT) -> bool:
     return "KUBERNETES_SERVICE_HOST" in os.environ and (account / "token").exists()
 
 
+def own_namespace(account: Path = SERVICE_ACCOUNT) -> str:
+    """The namespace of this pod, from `$POD_NAMESPACE` (the downward API) or its service account; "" outside of a cluster."""
+    if given := os.environ.get("POD_NAMESPACE"):
+        return given
+    try:
+        return (account / "namespace").read_text().strip()
+    except OSError:
+        return ""
+
+
 def in_cluster(account: Path = SERVICE_ACCOUNT) -> Login:
-    """The login of the pod's service account; its token is read again every minute and after a 401."""
+    """The login of the pod's service account; its token and CA are read again every minute, and the token after a 401."""
     try:
         host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
         namespace = (account / "namespace").read_text().strip()
-        context = ssl.create_default_context(cafile=str(account / "ca.crt"))
+        tls = ClientTls(ssl.create_default_context(cafile=str(account / "ca.crt")))
+        certificates = TlsFiles(tls, account / "ca.crt")
     except KeyError as error:
         raise LoginError(f"in-cluster login: environment variable {error.args[0]} is not set") from error
     except OSError as error:
         raise LoginError(f"in-cluster login: {account}: {error}") from error
     host = f"[{host}]" if ":" in host else host
-    return Login(f"https://{host}:{port}", context, namespace, FileToken(account / "token"))
+    return Login(f"https://{host}:{port}", tls, namespace, FileToken(account / "token"), certificates)
 
 
 def _default_paths() -> list[Path]:
@@ -115,6 +141,10 @@ class _Entry:
     def path(self, name: str) -> Path | None:
         text = self.text(name)
         return self.file.parent / Path(text).expanduser() if text else None
+
+    def own_path(self, name: str) -> Path | None:
+        """The file named by `name`, unless `name`-data takes its place."""
+        return None if self.text(f"{name}-data") else self.path(name)
 
     def content(self, name: str) -> bytes:
         """The bytes of `name`-data (base64), else of the file named by `name`, else nothing."""
@@ -184,19 +214,20 @@ def _from_kubeconfig(config: _Kubeconfig, context_name: str | None) -> Login:
     server = cluster.text("server").rstrip("/")
     if not server.startswith(("https://", "http://")):
         raise LoginError(f"{cluster.file}: clusters: server: a https:// address is wanted, not {server!r}")
-    ssl_context = _ssl_context(cluster, user) if server.startswith("https://") else None
+    tls = _tls(cluster, user) if server.startswith("https://") else None
     return Login(
         server=server,
-        ssl_context=ssl_context,
+        tls=tls,
         namespace=context.text("namespace") or "default",
-        tokens=_token_source(cluster, user, ssl_context),
+        tokens=_token_source(cluster, user, tls),
+        files=_tls_files(tls, cluster, user),
         server_hostname=cluster.text("tls-server-name") or None,
         proxy=cluster.text("proxy-url") or None,
         fixed_headers=_fixed_headers(user),
     )
 
 
-def _ssl_context(cluster: _Entry, user: _Entry) -> ssl.SSLContext:
+def _tls(cluster: _Entry, user: _Entry) -> ClientTls:
     authority = cluster.content("certificate-authority").decode()
     try:
         context = ssl.create_default_context(cadata=authority or None)
@@ -205,16 +236,26 @@ def _ssl_context(cluster: _Entry, user: _Entry) -> ssl.SSLContext:
     if cluster.value.get("insecure-skip-tls-verify"):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
+    tls = ClientTls(context)
     certificate, key = user.content("client-certificate"), user.content("client-key")
     if certificate and key:
         try:
-            load_certificate(context, certificate, key)
+            tls.present(certificate, key)
         except ssl.SSLError as error:
             raise LoginError(f"{user.file}: client-certificate and client-key don't fit: {error}") from error
-    return context
+    return tls
 
 
-def _token_source(cluster: _Entry, user: _Entry, ssl_context: ssl.SSLContext | None) -> TokenSource | None:
+def _tls_files(tls: ClientTls | None, cluster: _Entry, user: _Entry) -> TlsFiles | None:
+    """The files that a kubeconfig names; what it contains itself never changes."""
+    if tls is None:
+        return None
+    authority = cluster.own_path("certificate-authority")
+    certificate, key = user.own_path("client-certificate"), user.own_path("client-key")
+    return TlsFiles(tls, authority, certificate, key) if authority or (certificate and key) else None
+
+
+def _token_source(cluster: _Entry, user: _Entry, tls: ClientTls | None) -> TokenSource | None:
     if path := user.path("tokenFile"):
         return FileToken(path)
     if token := user.text("token"):
@@ -237,7 +278,7 @@ def _token_source(cluster: _Entry, user: _Entry, ssl_context: ssl.SSLContext | N
             raise LoginError(f"{user.file}: users: exec.env: pairs of name and value are wanted, not {item!r}")
     if "/" in spec["command"]:  # a path is relative to the file, a bare name is looked up in $PATH
         spec = {**spec, "command": str(user.file.parent / spec["command"])}
-    return ExecToken(spec, cluster.value, ssl_context)
+    return ExecToken(spec, cluster.value, tls)
 
 
 def _auth_provider(user: _Entry, provider: Any) -> TokenSource:

@@ -13,7 +13,7 @@ class ApiError(Exception):
     """A refused or failed request.
 
     `status` is the HTTP status, 0 without an answer. `reason` is the machine-readable word of the server's `Status` object,
-    `causes` its list of `{reason, message, field}`.
+    `causes` its list of `{reason, message, field}`, `group` the API group in its details.
     """
 
     #: the same request may succeed later, unchanged
@@ -27,12 +27,14 @@ class ApiError(Exception):
         *,
         causes: tuple[Mapping[str, Any], ...] = (),
         retry_after: float | None = None,
+        group: str = "",
     ) -> None:
         super().__init__(f"{status} {reason}: {message}" if status else f"{reason}: {message}")
         self.status = status
         self.reason = reason
         self.message = message
         self.causes = causes
+        self.group = group
         #: seconds that the server asked to wait, if it did
         self.retry_after = retry_after
 
@@ -127,6 +129,7 @@ def from_status(answer: Mapping[str, Any], retry_after: str | None = None) -> Ap
         str(answer.get("message") or ""),
         causes=tuple(details.get("causes") or ()),
         retry_after=seconds,
+        group=str(details.get("group") or ""),
     )
 
 

@@ -5,7 +5,7 @@ the cost of a Workload, and half of the object. An object without that record ge
 apply. So a MutatingAdmissionPolicy removes it from new Workloads: controllers write them, and none of them reads it. A Workload
 that is created by server-side apply keeps it, since its author relies on it.
 
-API servers have such policies from 1.36 on; on others nothing changes.
+API servers have such policies from 1.36 on (`gangline.kube.versions`); on others nothing changes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final
 
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import AlreadyExists, ApiError, NotFound
+from gangline.kube.ownership import owned_by
 from gangline.kube.resources import MUTATING_POLICIES, MUTATING_POLICY_BINDINGS, WORKLOADS, Json, Resource
 
 log = logging.getLogger(__name__)
@@ -58,14 +59,14 @@ def manifests() -> dict[Resource, Json]:
     }
 
 
-async def end(client: ApiClient, *, after: float = SETTLED) -> None:
+async def end(client: ApiClient, role: str, *, after: float = SETTLED) -> None:
     """Create the policy after this many seconds, if that is possible and allowed and it does not exist. An unreachable API
-    server is asked again; all other errors are logged: nothing depends on the policy.
+    server is asked again; all other errors are logged: nothing depends on the policy. `role`: the ClusterRole that owns it.
     """
     await asyncio.sleep(after)
     while True:
         try:
-            await _make(client)
+            await _make(client, role)
             return
         except ApiError as error:
             if not error.retryable:
@@ -74,13 +75,14 @@ async def end(client: ApiClient, *, after: float = SETTLED) -> None:
         await asyncio.sleep(RETRY)
 
 
-async def _make(client: ApiClient) -> None:
+async def _make(client: ApiClient, role: str) -> None:
     for resource, body in manifests().items():
         try:
             await client.get(resource, None, NAME)
         except NotFound:
             if await _may_create(client, resource):  # usually only the webhooks may, and do
-                await _create(client, resource, body)
+                owned = {**body, "metadata": {**body["metadata"], **await owned_by(client, role)}}
+                await _create(client, resource, owned)
 
 
 async def _create(client: ApiClient, resource: Resource, body: Json) -> None:

@@ -107,7 +107,11 @@ def revision(obj: Json | None) -> int:
     """The resourceVersion as a number: of one kind's objects, the greater one is the newer (Kubernetes guarantees it since
     1.35, and every API server on etcd has kept to it). 0 for no object, and for a version that is no number.
     """
-    version = obj["metadata"].get("resourceVersion", "") if obj is not None else ""
+    return as_revision(obj["metadata"].get("resourceVersion", "") if obj is not None else "")
+
+
+def as_revision(version: str) -> int:
+    """A resourceVersion as a number; 0 if it is none."""
     return int(version) if version.isdecimal() else 0
 
 
@@ -131,6 +135,8 @@ PODS = Resource("", "v1", "pods", kind="Pod")
 SERVICES = Resource("", "v1", "services", kind="Service")
 SECRETS = Resource("", "v1", "secrets", kind="Secret")
 CONFIG_MAPS = Resource("", "v1", "configmaps", kind="ConfigMap")
+PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False, kind="PersistentVolume")
+PERSISTENT_VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", kind="PersistentVolumeClaim")
 JOBS = Resource("batch", "v1", "jobs", kind="Job")
 JOB_SETS = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", kind="JobSet")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", kind="Lease")

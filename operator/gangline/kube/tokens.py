@@ -13,7 +13,6 @@ import os
 import signal
 import ssl
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -25,6 +24,7 @@ from typing import Any, Protocol, cast
 import yaml
 
 from gangline import files
+from gangline.kube.client_tls import ClientTls
 
 #: seconds between two reads of a token file; the kubelet rotates it well before it expires
 TOKEN_FILE_PERIOD = 60.0
@@ -124,11 +124,11 @@ class _Renewed:
 class ExecToken(_Renewed):
     """Credentials from an exec plugin (gke-gcloud-auth-plugin, aws eks get-token, …), renewed before they expire."""
 
-    def __init__(self, spec: Mapping[str, Any], cluster: Mapping[str, Any], ssl_context: ssl.SSLContext | None) -> None:
+    def __init__(self, spec: Mapping[str, Any], cluster: Mapping[str, Any], tls: ClientTls | None) -> None:
         super().__init__()
         self._spec = spec
         self._cluster = cluster
-        self._ssl_context = ssl_context
+        self._tls = tls
         self._name = f"exec plugin {spec['command']}"
 
     async def _renew(self) -> tuple[str, float]:
@@ -137,9 +137,9 @@ class ExecToken(_Renewed):
         if not isinstance(token, str) or not token.isascii() or not token.isprintable():
             raise LoginError(f"{self._name}: its status.token can't be sent in a header")
         certificate, key = status.get("clientCertificateData"), status.get("clientKeyData")
-        if certificate and key and self._ssl_context:
+        if certificate and key and self._tls:
             try:
-                load_certificate(self._ssl_context, str(certificate).encode(), str(key).encode())
+                self._tls.present(str(certificate).encode(), str(key).encode())
             except ssl.SSLError as error:
                 raise LoginError(f"{self._name}: its client certificate and key don't fit") from error
         elif not token:
@@ -273,14 +273,6 @@ async def _run(
     if process.returncode:
         raise LoginError(f"{name}: exit status {process.returncode}")
     return output
-
-
-def load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    # the ssl module only reads files; this one is private to this process and deleted at once
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(certificate + b"\n" + key)
-        file.flush()
-        context.load_cert_chain(file.name)
 
 
 def _object(value: Any, name: str) -> dict[str, Any]:

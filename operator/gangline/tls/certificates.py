@@ -18,7 +18,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from gangline.tls import issuing
-from gangline.tls.issuing import KeyPair, Life
+from gangline.tls.issuing import CertificateError, KeyPair, Life
+
+__all__ = ["CertificateError", "Certificates", "Names", "create", "renewed", "service_names"]
 
 CA_LIFE: Final = timedelta(days=3650)
 SERVING_LIFE: Final = timedelta(days=365)
@@ -26,10 +28,6 @@ SETTLE: Final = timedelta(minutes=10)
 GRACE: Final = timedelta(days=7)
 #: clocks of API servers may be behind ours
 BACKDATE: Final = timedelta(minutes=5)
-
-
-class CertificateError(Exception):
-    """The certificates cannot be used; the text says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +110,29 @@ def check(held: Certificates) -> None:
     serving = held.serving.parsed
     if not any(_is_signed_by(serving, issuer) for issuer in x509.load_pem_x509_certificates(held.bundle)):
         raise ValueError("the serving certificate is signed by none of the published CAs")
+
+
+def trusted(chain: bytes, bundle: bytes) -> bool:
+    """Whether a CA in `bundle` vouches for the first certificate in `chain`, through the others. Both PEM."""
+    try:
+        certificate, *intermediate = x509.load_pem_x509_certificates(chain)
+        authorities = x509.load_pem_x509_certificates(bundle)
+    except ValueError:
+        return False
+    while certificate not in authorities and not any(_is_signed_by(certificate, issuer) for issuer in authorities):
+        issuer = next((issuer for issuer in intermediate if _is_signed_by(certificate, issuer)), None)
+        if issuer is None:
+            return False
+        intermediate.remove(issuer)
+        certificate = issuer
+    return True
+
+
+def ends_soon(certificate: bytes, now: datetime) -> bool:
+    """Whether nine tenths of its life are over: whoever renews certificates has done so before."""
+    parsed = x509.load_pem_x509_certificate(certificate)
+    life = parsed.not_valid_after_utc - parsed.not_valid_before_utc
+    return now > parsed.not_valid_after_utc - life / 10
 
 
 def expiry(certificate: bytes) -> datetime:

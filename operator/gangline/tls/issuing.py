@@ -8,10 +8,15 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+
+
+class CertificateError(Exception):
+    """The certificates cannot be used; the text says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +25,14 @@ class KeyPair:
 
     certificate: bytes
     key: bytes
+
+    @classmethod
+    def read(cls, directory: Path) -> KeyPair:
+        """`tls.crt` and `tls.key` of a directory, as a mounted Secret has them. Raises CertificateError."""
+        try:
+            return cls((directory / "tls.crt").read_bytes(), (directory / "tls.key").read_bytes())
+        except OSError as error:
+            raise CertificateError(f"{error.filename}: {error.strerror}") from error
 
     @property
     def parsed(self) -> x509.Certificate:

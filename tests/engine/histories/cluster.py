@@ -109,7 +109,15 @@ class Cluster(Chance, World):
             self.drop_pods(f"team/{name}")
             workload = self.workloads[f"team/{name}"]
             self.put(
-                replace(workload, backfilled=False, pods_ready=False, pods_were_ready=False, overrun="", stalled="")
+                replace(
+                    workload,
+                    backfilled=False,
+                    pods_ready=False,
+                    pods_were_ready=False,
+                    overrun="",
+                    stalled="",
+                    refused_at=0,
+                )
             )
         self.complete_evictions()
 

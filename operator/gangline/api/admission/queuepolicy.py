@@ -33,6 +33,7 @@ DURATIONS: Final = (
     ("stall", "after"),
     ("stall", "startup"),
     ("stall", "grace"),
+    ("refusedPods", "after"),
     ("recovery", "soak"),
 )
 

@@ -96,6 +96,7 @@ def workload(obj: Any) -> model.Workload:
         overrun=_reason_if_true(found.get(names.OVERRUN, NO_CONDITION)),
         overran=found.get(names.OVERRUN, NO_CONDITION).get("reason") == "Overdue",
         stalled=_reason_if_true(found.get(names.STALLED, NO_CONDITION)),
+        refused_at=_refused_at(found.get(names.PODS_REFUSED, NO_CONDITION)),
         restarts_whole=annotations.get(names.NODE_LOSS, "") not in ("", swap_record.REPLACE),
     )
 
@@ -262,6 +263,10 @@ def is_true(condition: Json) -> bool:
 
 def _since(condition: Json) -> int:
     return millis(condition, "lastTransitionTime", f"status.conditions[{condition.get('type')}]") if condition else 0
+
+
+def _refused_at(condition: Json) -> int:
+    return millis(condition, "lastTransitionTime", "status.conditions") if condition.get("status") == "True" else 0
 
 
 def _reason_if_true(condition: Json) -> str:

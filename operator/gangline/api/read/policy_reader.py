@@ -97,6 +97,7 @@ def with_policy(queue: model.ClusterQueue, policy: Json | None) -> model.Cluster
         recovery=recovery(policy),
         overrun=overrun(policy),
         victims=victims(policy),
+        refused_seconds=refused_seconds(policy),
     )
 
 
@@ -133,6 +134,8 @@ def recovery(policy: Json | None) -> model.Recovery | None:
         breaker_share=float(section.breaker),
         force_delete=section.force_delete,
         proactive=section.proactive,
+        probe_nodes=section.probe_nodes,
+        restart_grace_seconds=section.restart_grace_seconds,
     )
 
 
@@ -228,6 +231,13 @@ def stall(policy: Json | None) -> StallPolicy | None:
         action=section.action,
         max_actions=section.max_actions,
     )
+
+
+def refused_seconds(policy: Json | None) -> float | None:
+    """How long the pods of a workload may be refused; None without such a part."""
+    spec = _spec(policy)
+    section = spec.refused_pods if spec is not None else None
+    return None if section is None else quantity.parse_duration(section.after)
 
 
 def _seconds(section: str | None) -> float | None:

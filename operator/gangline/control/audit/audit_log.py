@@ -7,6 +7,7 @@ facts that are known, so that each file can be read without its predecessors.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import uuid
@@ -103,7 +104,8 @@ def from_line(line: bytes) -> Entry:
 
 
 class AuditLog:
-    """Appends entries to a file, in a thread. An entry that cannot be written is dropped; the first I/O error is logged."""
+    """Appends entries to a file, in a thread. What cannot be written is dropped; the first I/O error is logged, and the file is
+    tried again with the next entries."""
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, kept: int = KEPT) -> None:
         self.lost = 0  #: how often an entry could not be written
@@ -112,6 +114,7 @@ class AuditLog:
         self._kept = kept
         self._waiting: deque[Entry] = deque()
         self._size = path.stat().st_size if path.exists() else 0
+        self._trouble = ""  # why the last entries were dropped
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         self._thread.start()
@@ -139,26 +142,34 @@ class AuditLog:
         self._thread.join(5)
 
     def _run(self) -> None:
-        try:
-            file = files.append(self._path)
-            if self._size:
-                file.write(b"\n")  # the previous process may have been killed within a line
-        except OSError as error:
-            log.error("the audit record cannot be opened: %s", error)
-            return
+        file: IO[bytes] | None = None
         stopping = False
         while not stopping:
             stopping = self._stop.wait(FLUSH_EVERY)
             try:
-                file = self._write(file)
-            except OSError as error:
-                if not self.lost:
-                    log.error("the audit record has a gap: %s", error)
-                self.lost += 1
-            except Exception:  # the thread must survive any error
-                log.exception("the audit record has a gap")
-                self.lost += 1
-        file.close()
+                file = self._write(file or self._open())
+            except Exception as error:  # the thread must survive any error: a full disk, a directory that is gone
+                self._give_up(str(error))
+                _abandon(file)
+                file = None
+        _abandon(file)
+
+    def _open(self) -> IO[bytes]:
+        """The file, at the beginning of a line. After a gap, the line that says so is the first."""
+        file = files.append(self._path)
+        if file.tell():
+            file.write(b"\n")  # the last line may have been cut off
+        if self._trouble:
+            self._size += file.write(to_line(Gap(bounded.shown(self._trouble))))
+        return file
+
+    def _give_up(self, trouble: str) -> None:
+        """Drop what waits: entries would pile up in memory for as long as the disk is full."""
+        if not self._trouble:
+            log.error("the audit record has a gap: %s", trouble)
+        self._trouble = trouble
+        self.lost += max(1, len(self._waiting))
+        self._waiting.clear()
 
     def _write(self, file: IO[bytes]) -> IO[bytes]:
         while self._waiting:
@@ -169,6 +180,9 @@ class AuditLog:
                 file = files.append(self._path)
             self._size += file.write(self._line(entry))
         file.flush()
+        if self._trouble:
+            log.info("the audit record goes on")
+            self._trouble = ""
         return file
 
     def _line(self, entry: Entry) -> bytes:
@@ -180,6 +194,13 @@ class AuditLog:
             why = bounded.shown(f"{type(error).__name__}: {error}")
             log.error("the audit record has a gap: a %s could not be written: %s", type(entry).__name__, why)
             return to_line(Gap(why))
+
+
+def _abandon(file: IO[bytes] | None) -> None:
+    """Close a file whose content may not be writable."""
+    if file is not None:
+        with contextlib.suppress(OSError):
+            file.close()
 
 
 def rotate(path: Path, kept: int) -> None:

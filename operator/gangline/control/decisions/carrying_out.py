@@ -7,6 +7,7 @@ from typing import Any, assert_never
 
 from gangline.api import names
 from gangline.api.read import conditions
+from gangline.control import decision_log
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.notify.notices import Notices
 from gangline.control.operator_metrics import Metrics
@@ -95,6 +96,12 @@ class Decisions(Part):
     def _report_admitted(self, decision: model.Admit, before: Json, after: Json) -> None:
         queue = decision.admission.cluster_queue
         waited = max(0, decision.at - _queued_since(before)) // 1000
+        decision_log.note(
+            decision_log.ADMITTED if decision.admitted else decision_log.RESERVED,
+            after,
+            "Backfilled" if decision.backfilled else "InQueueOrder",
+            waited_seconds=waited,
+        )
         reserved = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}s"
         self._recorder.record(after, "Normal", "QuotaReserved", reserved)
         if decision.admitted:
@@ -118,6 +125,7 @@ class Decisions(Part):
         reserved = condition_of(after, names.QUOTA_RESERVED) or {}
         admitted = condition_of(after, names.ADMITTED) or {}
         waited = _seconds_between(reserved, admitted)
+        decision_log.note(decision_log.ADMITTED, after, "ChecksReady", waited_seconds=waited)
         self._recorder.record(
             after, "Normal", "Admitted", f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s"
         )
@@ -137,6 +145,7 @@ class Decisions(Part):
         self._release_unowned(decision.workload)
 
     def _report_preempted(self, decision: model.Preempt, before: Json, after: Json) -> None:
+        decision_log.note(decision_log.PREEMPTED, after, decision.reason, by=decision.by)
         self._recorder.record(after, "Normal", "EvictedDueToPreempted", decision.message)
         self._recorder.record(after, "Normal", "Preempted", decision.message)
         preemptor = self._mirror.get(kube.WORKLOADS, decision.by)
@@ -183,9 +192,9 @@ class Decisions(Part):
         )
 
     def _report_evicted(self, decision: model.Evict, before: Json, after: Json) -> None:
-        reason = f"EvictedDueTo{decision.reason}" + (
-            f"DueTo{decision.underlying_cause}" if decision.underlying_cause else ""
-        )
+        cause = f"DueTo{decision.underlying_cause}" if decision.underlying_cause else ""
+        reason = f"EvictedDueTo{decision.reason}{cause}"
+        decision_log.note(decision_log.EVICTED, after, f"{decision.reason}{cause}", detail=decision.message)
         self._recorder.record(after, "Normal", reason, decision.message)
         self._notices.notify("Evicted", after, decision.message)
         self._metrics.evicted(after, decision.reason, decision.underlying_cause)

@@ -124,6 +124,7 @@ class Expected:
         messages: Messages | None = None,
     ) -> None:
         self.starts: Mapping[str, ExpectedStart] = {}
+        self.outlook: Outlook | None = None  #: the last one
         self.accuracy = Accuracy()
         self._engine = engine
         self._mirror = mirror
@@ -136,7 +137,9 @@ class Expected:
         self._messages = messages or Messages()
         self._first: dict[str, ExpectedStart] = {}
         self._changed = True
-        self._made = self._good_until = self._asked_until = float("-inf")
+        self._made = self._cost = self._good_until = self._asked_until = float("-inf")
+        self._known: frozenset[str] = frozenset()  # the workloads of the last outlook
+        self._looking = asyncio.Lock()
         self._recorded: dict[str, _Recorded] = {}  # key of a GPUJob -> what its status holds
 
     # --- in -----------------------------------------------------------------------------------------------------------
@@ -177,10 +180,37 @@ class Expected:
                 return True
         return False
 
+    async def latest(self, workload: str = "") -> Outlook | None:
+        """The outlook for a client: computed first, unless the last is still valid. None: it could not be computed.
+
+        A waiting `workload` that the last outlook does not know makes it invalid, though not more often than half of the time is
+        spent on outlooks.
+        """
+        self.ask()
+        async with self._looking:
+            if self._out_of_date(workload):
+                await self._look()
+        return self.outlook
+
+    def _out_of_date(self, workload: str) -> bool:
+        now = self._clock()
+        if self.outlook is None:
+            return now > self._made + FRESH
+        if workload and workload not in self._known:
+            return now > self._made + self._cost
+        return now > self._good_until and (self._changed or now > self._made + STALE)
+
     async def look(self) -> None:
         """Compute an outlook, off the event loop."""
+        async with self._looking:
+            await self._look()
+
+    async def _look(self) -> None:
         begun, self._changed = self._clock(), False
         facts, settings, now = self._engine.facts(), self._engine.settings, self._now()
+        self._known = frozenset(
+            fact.item.key for fact in facts if isinstance(fact, model.Put) and isinstance(fact.item, model.Workload)
+        )
         try:
             seen = await asyncio.to_thread(
                 lambda: self._foresee(
@@ -189,12 +219,15 @@ class Expected:
             )
         except (OSError, subprocess.SubprocessError, pickle.PickleError, EOFError) as error:
             log.warning("no expected starts: %s", error)
+            self.outlook = None
         else:
             self._take(seen)
         self._made = self._clock()
-        self._good_until = self._made + max(FRESH, SHARE * (self._made - begun))
+        self._cost = self._made - begun
+        self._good_until = self._made + max(FRESH, SHARE * self._cost)
 
     def _take(self, seen: Outlook) -> None:
+        self.outlook = seen
         self.starts = {key: start for key, start in seen.starts.items() if self._waits(key)}
         for key, start in self.starts.items():
             self._first.setdefault(key, start)

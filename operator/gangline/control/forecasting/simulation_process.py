@@ -1,7 +1,7 @@
 """Simulates when waiting workloads will start, in a separate process of low priority.
 
 The operator's process sends a request (`in_process`); the other process reads it pickled from standard input and answers on
-standard output.
+standard output. A request is for an outlook, or for rehearsals: what follows if one more workload were submitted.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
-from gangline.engine import Outlook, outlook
+from gangline.control.forecasting.rehearsals import Rehearsal, rehearse
+from gangline.engine import outlook
 from gangline.engine.model import Change, Millis, Settings
 
 _NICE: Final = 10
@@ -23,25 +24,44 @@ TIMEOUT: Final = 200.0
 
 
 def request(facts: Sequence[Change], settings: Settings, now: Millis, **options: object) -> bytes:
-    """The pickled request that `main` reads; `options` are those of `engine.outlook`."""
-    return pickle.dumps((list(facts), settings, now, options), protocol=pickle.HIGHEST_PROTOCOL)
+    """A request for an outlook; `options` are those of `engine.outlook`."""
+    return _pickled("outlook", list(facts), settings, now, options)
 
 
-def in_process(asked: bytes) -> Outlook:
-    """Returns the answer to a `request`. Raises OSError, subprocess.SubprocessError, PickleError."""
+def rehearsal_request(
+    facts: Sequence[Change], settings: Settings, now: Millis, rehearsals: Sequence[Rehearsal], seconds: float
+) -> bytes:
+    """A request for rehearsals: see `rehearsals.rehearse`."""
+    return _pickled("rehearse", list(facts), settings, now, list(rehearsals), seconds)
+
+
+def in_process(asked: bytes, timeout: float = TIMEOUT) -> Any:
+    """Returns the answer to a request: an Outlook, or a list of Rehearsed.
+
+    Raises OSError, subprocess.SubprocessError, PickleError.
+    """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", __name__]
-    done = subprocess.run(command, input=asked, capture_output=True, timeout=TIMEOUT, env=environment, check=False)
+    command = [sys.executable, "-m", "gangline.control.forecasting.simulation_process"]
+    done = subprocess.run(command, input=asked, capture_output=True, timeout=timeout, env=environment, check=False)
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {done.returncode}"]
         raise OSError(lines[-1])
     return pickle.loads(done.stdout)  # written by our own child process
 
 
+def _pickled(*parts: object) -> bytes:
+    return pickle.dumps(parts, protocol=pickle.HIGHEST_PROTOCOL)
+
+
 def main() -> int:
     os.nice(_NICE)
-    facts, settings, now, options = pickle.load(sys.stdin.buffer)
-    pickle.dump(outlook(facts, settings, now, clock=time.perf_counter, **options), sys.stdout.buffer)
+    work, *arguments = pickle.load(sys.stdin.buffer)
+    if work == "rehearse":
+        answer: object = rehearse(*arguments)
+    else:
+        facts, settings, now, options = arguments
+        answer = outlook(facts, settings, now, clock=time.perf_counter, **options)
+    pickle.dump(answer, sys.stdout.buffer)
     return 0
 
 

@@ -60,7 +60,8 @@ class Quarantine:
         errors[stage] = what
         while len(self._errors) > MOST:
             del self._errors[next(iter(self._errors))]
-        log.error("%s %s is quarantined: %s failed: %s\n%s", resource.kind, key, stage, what, _where(error))
+        trace = {"trace": _where(error)}
+        log.error("%s %s is quarantined: %s failed: %s", resource.kind, key, stage, what, extra=trace)
         try:
             self.report((resource, key), obj, what)
         except Exception:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -177,11 +177,18 @@ class Mirror:
                 item = policy_reader.with_policy(item, self.policy_of(obj))
             except Exception as error:
                 self.complain(self.policy_of(obj) or obj, error)
+        if isinstance(item, model.LocalQueue) and self._is_leaving(item.namespace):
+            item = replace(item, terminating=True)  # nothing can be created there: its jobs get no quota any more
         if isinstance(item, model.Workload):
             if not assumed and self._values.get(key) == item:  # nothing changed that affects decisions
                 return
             self._values[key] = item
         self.observe(model.Put(item))
+
+    def _is_leaving(self, namespace: str) -> bool:
+        """Whether a namespace is being deleted. Its pods go first, and all else only after the last of them."""
+        found = self.objects[kube.NAMESPACES].get(namespace)
+        return found is not None and "deletionTimestamp" in found["metadata"]
 
     def _count_quota(self, key: str, obj: Json) -> None:
         """Count the quota of a Workload that could never be read: it may hold quota, which must not be given away."""
@@ -226,6 +233,10 @@ class Mirror:
         if resource == kube.QUEUE_POLICIES:
             for name, queue in self.objects[kube.CLUSTER_QUEUES].items():
                 self._read(kube.CLUSTER_QUEUES, name, queue)
+        if resource == kube.NAMESPACES and self._is_leaving(key):
+            for name, queue in self.objects[kube.LOCAL_QUEUES].items():
+                if queue["metadata"]["namespace"] == key:
+                    self._read(kube.LOCAL_QUEUES, name, queue)
         if resource in (kube.QUEUE_POLICIES, kube.CLUSTER_QUEUES):
             self.changes.policies.add(key)
         if resource == kube.NODES:

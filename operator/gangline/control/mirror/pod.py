@@ -9,10 +9,12 @@ from gangline import bounded
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.engine import model
-from gangline.kube.resources import Json, controller_of, deleting, key_of, true_condition
+from gangline.kube.resources import Json, condition_of, controller_of, deleting, key_of, true_condition
 
 #: the scheduling gate of pods that wait until their domain is known
 GATE: Final[Json] = {"name": names.DOMAIN_GATE}
+#: a pod keeps it until its Job has counted it
+TRACKING_FINALIZER: Final = "batch.kubernetes.io/job-tracking"
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _GROUP: Final = "jobset.sigs.k8s.io/job-index"
 _GROUPS: Final = "jobset.sigs.k8s.io/replicatedjob-replicas"
@@ -43,6 +45,8 @@ class Pod:
     finalizers: tuple[str, ...] = ()
     #: it failed, and its node is the cause
     failed_by_node: bool = False
+    #: its containers have ended well, and its Job has not counted it yet
+    completing: bool = field(default=False, compare=False)
     #: its gang has a topology assignment, which gives its domain
     placed: bool = field(default=False, compare=False)
     #: it waits until its domain is known
@@ -109,11 +113,18 @@ def read_pod(pod: Json, workload: str) -> Pod:
         due=conditions.millis_of(meta.get("deletionTimestamp")),
         finalizers=tuple(meta.get("finalizers") or ()),
         failed_by_node=_failed_by_node(status),
+        completing=TRACKING_FINALIZER in (meta.get("finalizers") or ()) and _completed(pod),
         placed=placed,
         at_domain_gate=gated,
         progress=annotations.get(names.PROGRESS) or "",
         manifest=pod if placed or gated else {},
     )
+
+
+def _completed(pod: Json) -> bool:
+    """Its containers have ended well. It is not ready from then on, and a moment later its phase is Succeeded."""
+    ready = condition_of(pod, "Ready") or {}
+    return ready.get("status") == "False" and ready.get("reason") == "PodCompleted"
 
 
 def _failed_by_node(status: Json) -> bool:

@@ -218,7 +218,10 @@ def _running(view: JobView, workload: Json, infos: list[PodSetInfo]) -> list[Ste
     steps = _sync(view, infos)
     ready = kind.pods_ready(job) and not view.unreachable
     known = condition_of(workload, names.PODS_READY)
-    if known is None or (known["status"] == "True") != ready:
+    unsettled = (
+        view.completing and not view.unreachable
+    )  # a pod that completes is for a moment neither ready nor succeeded
+    if known is None or ((known["status"] == "True") != ready and (ready or not unsettled)):
         steps.append(ChangeStatus(workload, "pods-ready", status_changes.pods_ready(ready)))
     done = kind.reclaimable(job)
     before = {row["name"]: row["count"] for row in workload["status"].get("reclaimablePods", ())}

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from gangline.api import names
+from gangline.control import decision_log
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror.changes import JobRef
@@ -100,6 +101,7 @@ class JobPlanning(Part):
             held_back=any(holds_back(w, self._pods.of(key_of(w))) for w in workloads),
             unreachable=any(self._recoveries.unreachable(key_of(w)) for w in workloads),
             lingering=self._lingers(job, children, workloads),
+            completing=any(pod.completing for w in workloads for pod in self._pods.of(key_of(w))),
         )
         try:
             planned = limited(lambda: job_plan.plan(view, self._mirror))
@@ -154,6 +156,7 @@ class JobPlanning(Part):
     def _finished(self, workload: Json | None) -> None:
         row = condition_of(workload, names.FINISHED) if workload is not None else None
         if workload is not None and row is not None:
+            decision_log.note(decision_log.FINISHED, workload, row["reason"])
             self._notices.notify("Finished" if row["reason"] == "Succeeded" else "Failed", workload, row["message"])
 
     # --- results of writes ---

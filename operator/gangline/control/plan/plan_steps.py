@@ -56,6 +56,8 @@ class JobView:
     unreachable: bool = False
     #: terminating pods still run
     lingering: bool = False
+    #: pods have completed that no Job has counted yet
+    completing: bool = False
 
 
 # --- steps ------------------------------------------------------------------------------------------------------------

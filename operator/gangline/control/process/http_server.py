@@ -1,4 +1,4 @@
-"""The operator's HTTP server: metrics, health checks, forecasts and progress reports."""
+"""The operator's HTTP server: health checks, metrics, forecasts and progress reports."""
 
 from __future__ import annotations
 
@@ -8,32 +8,39 @@ from collections.abc import Callable
 from aiohttp import web
 
 from gangline.control.controller import Controller
-from gangline.control.operator_metrics import Metrics
+from gangline.control.process import metrics_endpoint
+from gangline.control.process.health import Health
+from gangline.control.process.metrics_endpoint import MetricsPage
 from gangline.control.process.progress_endpoint import ProgressEndpoint
 from gangline.control.stall import progress_reports
 from gangline.control.visibility.pending_view import Visibility
-from gangline.kube import resources as kube
 from gangline.tls.connections import of_aiohttp, runner_of
 
 
 class HttpServer:
-    """Serves plain HTTP. `leading` says whether this process accepts progress reports."""
+    """Serves plain HTTP. `page`: None where metrics are served elsewhere. `leading` says whether this process accepts progress
+    reports."""
 
     def __init__(
-        self, controller: Controller, metrics: Metrics, visibility: Visibility, leading: Callable[[], bool]
+        self,
+        controller: Controller,
+        health: Health,
+        page: MetricsPage | None,
+        visibility: Visibility,
+        leading: Callable[[], bool],
     ) -> None:
         self._controller = controller
-        self._metrics = metrics
+        self._health = health
+        self._page = page
         self._visibility = visibility
         self._leading = leading
         self._watch: asyncio.Future[None] | None = None
 
     def app(self) -> web.Application:
-        """/metrics, /healthz (the loop runs), /readyz (all kinds are listed), reports, forecasts."""
         app = web.Application(client_max_size=progress_reports.LONGEST)
-        app.router.add_get("/metrics", self._render_metrics)
-        app.router.add_get("/healthz", ok)
-        app.router.add_get("/readyz", ok)
+        self._health.add_to(app)
+        if self._page is not None:
+            app.router.add_get(metrics_endpoint.PATH, self._page.get)
         self._visibility.add_to(app)
         ProgressEndpoint(self._controller.stalls, self._leading).add_to(app)
         return app
@@ -52,12 +59,3 @@ class HttpServer:
         """Stop watching connections. The process ends after this."""
         if self._watch is not None:
             self._watch.cancel()
-
-    async def _render_metrics(self, _: web.Request) -> web.Response:
-        controller = self._controller
-        self._metrics.queues(controller.engine, sorted(controller.mirror.objects[kube.CLUSTER_QUEUES]))
-        return web.Response(body=await self._metrics.text(), content_type="text/plain")
-
-
-async def ok(_: web.Request) -> web.Response:
-    return web.Response(text="ok")

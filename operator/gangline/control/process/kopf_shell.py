@@ -18,6 +18,7 @@ from typing import Any
 
 import aiohttp
 import kopf
+from kopf._core.engines import peering  # the type is not exported
 
 from gangline.kube import resources as kube
 from gangline.kube.config import Login
@@ -134,6 +135,16 @@ async def _session(login: Login) -> kopf.AiohttpSession:
     )
 
 
-async def run(handlers: kopf.OperatorRegistry, stop: asyncio.Event) -> None:
-    """Run until `stop` is set or the process gets SIGINT or SIGTERM."""
-    await kopf.operator(registry=handlers, settings=settings(), standalone=True, clusterwide=True, stop_flag=stop)
+async def run(handlers: kopf.OperatorRegistry, stop: asyncio.Event, identity: str) -> None:
+    """Run until `stop` is set or the process gets SIGINT or SIGTERM.
+
+    kopf's own identity is made of the user's name, which a pod need not have: OpenShift gives each namespace UIDs of its own.
+    """
+    await kopf.operator(
+        registry=handlers,
+        settings=settings(),
+        identity=peering.Identity(identity),
+        standalone=True,
+        clusterwide=True,
+        stop_flag=stop,
+    )

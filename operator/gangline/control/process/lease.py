@@ -1,5 +1,7 @@
 """Leader election on a coordination.k8s.io/v1 Lease, with client-go's rules and times (15 s / 10 s / 2 s).
 
+The Lease is the one that Kueue's leader holds: of all replicas of Kueue and Gangline, one decides.
+
 A candidate never compares its clock with another's: it records when *it* saw the Lease change, and takes over once a whole lease
 duration has passed without a change, on its own clock. Each write replaces exactly the version that was read (resourceVersion),
 so two candidates cannot win. The leader stops leading `renew_deadline` seconds after it *sent* its last successful renewal, which
@@ -17,18 +19,13 @@ import socket
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Final
 
+from gangline.api.read.configuration.manager import JITTER, KUEUES, LeaseSettings
+from gangline.bounded import shown
 from gangline.kube.client import ApiClient, ApiError, Conflict, Json, NotFound
-from gangline.kube.resources import LEASES
+from gangline.kube.resources import LEASES, revision
 
 logger = logging.getLogger(__name__)
-
-#: the Lease that the leader holds
-LEASE: Final = "gangline-operator"
-JITTER = 1.2
 
 
 def steady_clock() -> float:
@@ -41,49 +38,33 @@ def default_identity() -> str:
     return f"{os.environ.get('HOSTNAME') or socket.gethostname()}_{uuid.uuid4()}"
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Seconds. The lease lasts longer than the leader's own deadline, and the deadline longer than a few retries."""
-
-    lease_duration: float = 15.0
-    renew_deadline: float = 10.0
-    retry_period: float = 2.0
-
-    def __post_init__(self) -> None:
-        if not self.lease_duration > self.renew_deadline > self.retry_period * JITTER > 0:
-            raise ValueError(
-                f"leader election: lease_duration > renew_deadline > {JITTER} × retry_period > 0 must hold, not {self}"
-            )
-
-
 class Elector:
     """One candidate. `run()` waits for the lease, holds it, and returns when it is lost or `stop()` was called.
 
     A clean shutdown first flushes its writes and then stops the elector: another process may lead from that moment on.
-    `on_started` is called when leadership begins, `on_lost` when it ends for any reason; neither may block. `clock` and `sleep`
-    are for tests.
+    `on_started` is called when leadership begins, `on_lost` when it ends for any reason; neither may block. If the Lease is older
+    than it was, the store was restored from a backup: the candidate stops, and `on_rewind` is called with what shows it. `clock`
+    and `sleep` are for tests.
     """
 
     def __init__(
         self,
         client: ApiClient,
+        lease: LeaseSettings = KUEUES,
         *,
-        name: str = "gangline",
-        namespace: str = "gangline-system",
         identity: str | None = None,
-        timing: Timing = Timing(),
         on_started: Callable[[], object] | None = None,
         on_lost: Callable[[], object] | None = None,
+        on_rewind: Callable[[str], object] = lambda what: None,
         clock: Callable[[], float] = steady_clock,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.identity = identity or default_identity()
         self._client = client
-        self._name = name
-        self._namespace = namespace
-        self._timing = timing
+        self._settings = lease
         self._on_started = on_started
         self._on_lost = on_lost
+        self._on_rewind = on_rewind
         self._clock = clock
         self._sleep = sleep
         self._lease: Json | None = None  # the record as last seen
@@ -91,6 +72,7 @@ class Elector:
         self._renewed_at: float | None = None  # when we sent the last renewal that succeeded
         self._started = False
         self._stopping = asyncio.Event()
+        self._waiting = ""
 
     def leading(self) -> bool:
         """Whether this process certainly holds the lease at this moment. Cheap; gates every write."""
@@ -102,13 +84,18 @@ class Elector:
         spec = (self._lease or {}).get("spec") or {}
         return spec.get("holderIdentity") or ""
 
+    @property
+    def waiting(self) -> str:
+        """Why this process does not lead: who holds the lease, or what the API server answers; "" where nothing is in the way."""
+        return "" if self.leading() else self._waiting
+
     async def run(self) -> None:
         """Become the leader, then lead until the lease is lost. Cancelling or `stop()` releases the lease."""
         try:
             while not self._stopping.is_set():
                 if await self._attempt():
                     return await self._lead()
-                await self._pause(self._timing.retry_period * random.uniform(1.0, JITTER))
+                await self._pause(self._settings.retry_period * random.uniform(1.0, JITTER))
         finally:
             await self._leave()
 
@@ -124,18 +111,18 @@ class Elector:
         if self._on_started:
             self._on_started()
         while not self._stopping.is_set():
-            await self._pause(min(self._timing.retry_period, max(0.0, self._time_left())))
+            await self._pause(min(self._settings.retry_period, max(0.0, self._time_left())))
             if self._time_left() <= 0 or self._stopping.is_set():
                 break
             if not await self._attempt() and self.holder != self.identity:
                 break
         if not self._stopping.is_set():
-            logger.error("the lease %s/%s is lost to %s", self._namespace, self._name, self.holder or "nobody")
+            logger.error("Lease %s is lost to %s", self._settings, shown(self.holder) if self.holder else "nobody")
 
     def _time_left(self) -> float:
         if self._renewed_at is None:
             return 0.0
-        return self._renewed_at + self._timing.renew_deadline - self._clock()
+        return self._renewed_at + self._settings.renew_deadline - self._clock()
 
     async def _leave(self) -> None:
         started, self._started = self._started, False
@@ -170,49 +157,72 @@ class Elector:
         try:
             if self.holder != self.identity:  # the leader knows the record, and resourceVersion catches foreign changes
                 await self._look()
-                if not self._free():
+                if self._stopping.is_set():
                     return False
-            await self._write(holder=self.identity, duration=self._timing.lease_duration)
+                if not self._free():
+                    self._wait_for_holder()
+                    return False
+            await self._write(holder=self.identity, duration=self._settings.lease_duration)
         except Conflict:
             await self._look_quietly()
             return False
         except NotFound as error:  # the lease was deleted, or its namespace does not exist
-            logger.warning("lease %s/%s: %s", self._namespace, self._name, error)
             self._lease = None
+            self._wait_because(str(error))
             return False
         except ApiError as error:  # if the write succeeded all the same, the next one conflicts, and we read again
-            logger.warning("lease %s/%s: %s", self._namespace, self._name, error)
+            self._wait_because(str(error))
             return False
-        self._renewed_at = sent_at
+        self._renewed_at, self._waiting = sent_at, ""
         return True
+
+    def _wait_for_holder(self) -> None:
+        """Say once who holds the lease: it may be a replica of Kueue, which renews it for months."""
+        spec = self._lease["spec"] if self._lease else {}
+        since = shown(str(spec.get("acquireTime") or "an unknown time"))
+        waiting = f"{shown(self.holder)} holds Lease {self._settings} since {since}"
+        if waiting != self._waiting:
+            logger.info("waiting: %s", waiting)
+        self._waiting = waiting
+
+    def _wait_because(self, trouble: str) -> None:
+        """Attempts are repeated every two seconds, and the same trouble is logged once."""
+        if trouble != self._waiting:
+            logger.warning("Lease %s: %s", self._settings, trouble)
+        self._waiting = trouble
 
     def _free(self) -> bool:
         if not self.holder or self.holder == self.identity or self._lease is None:
             return True
-        duration = float(self._lease["spec"].get("leaseDurationSeconds") or self._timing.lease_duration)
+        duration = float(self._lease["spec"].get("leaseDurationSeconds") or self._settings.lease_duration)
         return self._clock() >= self._changed_at + duration
 
     async def _look_quietly(self) -> None:
         try:
             await self._look()
         except ApiError as error:
-            logger.info("lease %s/%s: %s", self._namespace, self._name, error)
+            logger.info("Lease %s: %s", self._settings, error)
 
     async def _look(self) -> None:
         try:
-            found = await self._client.get(LEASES, self._namespace, self._name, within=self._request_timeout())
+            found = await self._client.get(
+                LEASES, self._settings.namespace, self._settings.name, within=self._request_timeout()
+            )
         except NotFound:
             self._lease = None
             return
         self._see(found)
 
     def _see(self, found: Json) -> None:
+        if 0 < revision(found) < revision(self._lease):
+            self.stop()
+            self._on_rewind(f"Lease {self._settings} is at version {revision(found)} after {revision(self._lease)}")
         if self._lease is None or self._lease.get("spec") != found.get("spec"):
             self._changed_at = self._clock()
         self._lease = found
 
     async def _write(self, *, holder: str | None, duration: float) -> None:
-        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        now = self._client.clock.utc().isoformat(timespec="microseconds").replace("+00:00", "Z")
         old = (self._lease or {}).get("spec") or {}
         passing_on = old.get("holderIdentity") != holder
         spec = {
@@ -225,15 +235,16 @@ class Elector:
         within = self._request_timeout()
         if self._lease is None:
             body = {
-                "metadata": {"name": self._name, "namespace": self._namespace},
+                "metadata": {"name": self._settings.name, "namespace": self._settings.namespace},
                 "spec": {**spec, "leaseTransitions": 0},
             }
-            self._see(await self._client.create(LEASES, self._namespace, body, within=within))
+            self._see(await self._client.create(LEASES, self._settings.namespace, body, within=within))
             return
         body = {**self._lease, "spec": {**old, **spec}}
-        self._see(await self._client.replace(LEASES, self._namespace, self._name, body, within=within))
+        replaced = self._client.replace(LEASES, self._settings.namespace, self._settings.name, body, within=within)
+        self._see(await replaced)
 
     def _request_timeout(self) -> float:
         """Half of the deadline, so that a hanging request leaves time for a second one, and never beyond it."""
-        half = self._timing.renew_deadline / 2
+        half = self._settings.renew_deadline / 2
         return max(0.1, min(half, self._time_left())) if self._started else half

@@ -23,17 +23,23 @@ import gangline
 from gangline import files
 from gangline.api import names
 from gangline.api.read import policy_reader
+from gangline.api.read.configuration.manager import KUEUES, LeaseSettings
+from gangline.control.answers.answers import Answers
+from gangline.control.answers.source import OperatorForesight
+from gangline.control.answers.source import Source as AnswersSource
 from gangline.control.audit.audit_log import AuditLog, RecordedEngine
-from gangline.control.controller import Controller, wall_millis
+from gangline.control.controller import Controller
 from gangline.control.forecasting.forecast_metrics import ForecastMetrics
 from gangline.control.mirror import watched_kinds
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.messages import Messages
-from gangline.control.process import kopf_shell, memory
+from gangline.control.process import kopf_shell, memory, metrics_endpoint
+from gangline.control.process.health import Health
 from gangline.control.process.http_server import HttpServer
 from gangline.control.process.leader_endpoint import publish
-from gangline.control.process.lease import LEASE, Elector, default_identity
+from gangline.control.process.lease import Elector, default_identity
+from gangline.control.process.metrics_endpoint import MetricsPage, SecuredMetrics
 from gangline.control.process.own_namespace import ensure_namespace
 from gangline.control.process.shutdown import in_order
 from gangline.control.status import policy_status
@@ -44,7 +50,7 @@ from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes
 from gangline.engine import IsolatedEngine, model
-from gangline.kube import config, field_tracking
+from gangline.kube import config, field_tracking, ownership, versions
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.reflector import Reflector, ReflectorGroup
@@ -83,10 +89,14 @@ class Options:
     kubeconfig: Path | None = None
     context: str | None = None
     leader_election: bool = True
+    lease: LeaseSettings = KUEUES
+    #: of Gangline's own objects
     namespace: str = names.SYSTEM_NAMESPACE
     identity: str = field(default_factory=default_identity)
-    #: host and port of /metrics, /healthz and /readyz; port 0 chooses one
+    #: host and port of /healthz, /readyz and, where `secured_metrics` is None, /metrics; port 0 chooses one
     listen: tuple[str, int] = ("127.0.0.1", 0)
+    #: /metrics over TLS, for authorized users only
+    secured_metrics: metrics_endpoint.Options | None = None
     #: written once the process is ready: {"pid", "port"}
     ready_file: Path | None = None
     settings: model.Settings = field(default_factory=model.Settings)
@@ -114,7 +124,7 @@ class Operator:
         self.metrics = Metrics()
         self.audit = AuditLog(options.audit) if options.audit is not None else None
         self.engine = (
-            RecordedEngine(options.settings, self.audit, at=wall_millis())
+            RecordedEngine(options.settings, self.audit, at=client.clock.millis())
             if self.audit
             else IsolatedEngine(options.settings)
         )
@@ -123,13 +133,16 @@ class Operator:
         self.leading = asyncio.Event()
         self._client = client
         self._lost = False
+        self._settled = False  # everything was listed once
         self._port = 0
-        self._serving = asyncio.Event()
+        self._unready = ""  # what keeps this process from standing for election
         self._elector: Elector | None = None
         self.writer = Writer(client, max_concurrency=options.max_writes, gate=self._may_write)
         self.metrics.count_requests(lambda: client.requests, lambda: self.writer.counts)
         self.metrics.count_head_delay(self._head_delay)
-        self.recorder = EventRecorder(self.writer, instance=options.identity)
+        self.metrics.show_clock(lambda: client.clock.offset)
+        self.metrics.count_lag(lambda: self.writer.backlog, self.engine.paused_flavors)
+        self.recorder = EventRecorder(self.writer, instance=options.identity, wall=client.clock.seconds)
         self.reflectors = ReflectorGroup()
         self.controller = Controller(
             client,
@@ -142,18 +155,24 @@ class Operator:
             progress_url=options.progress_url.rstrip("/"),
             telemetry=options.telemetry,
             forecasting=partial(self._make_forecasting, options.forecasts) if options.forecasts is not None else None,
+            now=client.clock.millis,
         )
         quarantine = self.controller.quarantine
         self.metrics.count_troubles(lambda: quarantine.failures, quarantine.count)
         self.forecasting = self.controller.forecasting
         self.visibility = Visibility(self.controller, self.forecasting)
-        self._http = HttpServer(self.controller, self.metrics, self.visibility, self.leading.is_set)
-        self.aggregated = (
-            aggregated_api.AggregatedApi(client, self.visibility, options.visibility, options.namespace)
-            if options.visibility is not None
+        page = MetricsPage(self.controller, self.metrics)
+        self._secured = (
+            SecuredMetrics(client, page, options.secured_metrics, options.namespace)
+            if options.secured_metrics is not None
             else None
         )
-        self._pods = Reflector(client, kube.PODS)
+        health = Health(self._unlisted, self.controller.behind, self._standing)
+        self._http = HttpServer(
+            self.controller, health, None if self._secured else page, self.visibility, self.leading.is_set
+        )
+        self.aggregated = self._aggregated(client, options.visibility) if options.visibility is not None else None
+        self._pods = Reflector(client, kube.PODS, on_rewind=self._end_with_its_world)
         self._by_resource: dict[Resource, Reflector] = {}
         for resource in watched_kinds.resources():
             reflector = Reflector(
@@ -162,6 +181,7 @@ class Operator:
                 label_selector=watched_kinds.SELECTORS.get(resource, ""),
                 optional=resource in watched_kinds.OPTIONAL,
                 absent_retry=ABSENT_RETRY,
+                on_rewind=self._end_with_its_world,
             )
             self._by_resource[resource] = self.reflectors.add(reflector, self.controller.sink(resource))
 
@@ -190,7 +210,7 @@ class Operator:
             history=chosen.history,
             model_file=chosen.model_file,
             use_model=chosen.use_model,
-            now=wall_millis,
+            now=self._client.clock.millis,
             leading=lambda: self.leading.is_set() and not self._lost,
             wake=wake,
             synced=self.reflectors.wait_synced,
@@ -201,6 +221,20 @@ class Operator:
         self.metrics.registry.register(ForecastMetrics(forecasting))
         return forecasting
 
+    def _aggregated(self, client: ApiClient, chosen: aggregated_api.Options) -> aggregated_api.AggregatedApi:
+        forecasting, controller = self.forecasting, self.controller
+        forecasts = forecasting.forecasts if forecasting is not None else None
+        source = AnswersSource(controller.mirror, self.engine, forecasts, self._client.clock.millis)
+        answers = Answers(source, OperatorForesight(source, forecasting), self.visibility.order)
+        return aggregated_api.AggregatedApi(
+            client,
+            self.visibility,
+            chosen,
+            self.options.namespace,
+            answers=answers,
+            accuracy=forecasting.accuracy if forecasting is not None else None,
+        )
+
     def _head_delay(self) -> Mapping[tuple[str, ...], float]:
         queues = self.controller.mirror.objects[kube.CLUSTER_QUEUES].values()
         backfilling = [
@@ -210,26 +244,42 @@ class Operator:
         ]
         return policy_status.head_delays(self.engine.head_delay_seconds(), backfilling)
 
+    def _unlisted(self) -> list[str]:
+        return [str(resource) for resource in self.reflectors.missing()] if not self._settled else []
+
+    def _standing(self) -> str:
+        """Whether this process leads, or what it waits for."""
+        if self.leading.is_set() and not self._lost:
+            return "leading"
+        waiting = self._unready or (self._elector.waiting if self._elector is not None else "")
+        return f"waiting: {waiting}" if waiting else "about to lead"
+
     async def run(self) -> int:
+        self._port = await self._http.start(self.options.listen)
         tasks = [
             self._guard(self.reflectors.run(), "reflectors"),
             self._guard(self.controller.run(), "controller"),
             self._guard(self._pods.run(self.controller.sink(kube.PODS)), "pods"),
             self._guard(self._govern(), "leadership"),
+            self._guard(self._publish(), "address"),
             self._guard(memory.give_back(), "memory"),
             self._guard(self.controller.stalls.run(lambda: self.leading.is_set() and not self._lost), "stalls"),
+            self._guard(self.controller.silence.run(lambda: self.leading.is_set() and not self._lost), "silence"),
+            self._guard(self.controller.refused.run(lambda: self.leading.is_set() and not self._lost), "refused pods"),
         ]
         if self.forecasting is not None:
             tasks.append(self._guard(self.forecasting.run(), "forecasts"))
         if self.aggregated is not None:
             tasks.append(self._guard(self._aggregate(self.aggregated), "visibility"))
+        if self._secured is not None:
+            tasks.append(self._guard(self._secured.run(), "metrics"))
         if not self.options.track_fields:
             tasks.append(self._guard(self._end_field_tracking(), "field tracking"))
         handlers = kopf_shell.registry(
             self._client.login, self._witness, startup=self._startup, cleanup=lambda: self._cleanup(tasks)
         )
         try:
-            await kopf_shell.run(handlers, self.stop)
+            await kopf_shell.run(handlers, self.stop, self.options.identity)
         finally:
             await self._cleanup(tasks)
         if self.failed is not None:
@@ -253,7 +303,7 @@ class Operator:
     # --- life cycle ---
 
     async def _startup(self) -> None:
-        """Wait until everything is listed, then serve: from then on this process is ready."""
+        """Wait until everything is listed: from then on this process is ready."""
         while not self.reflectors.synced:
             try:
                 async with asyncio.timeout(10):
@@ -261,13 +311,13 @@ class Operator:
             except TimeoutError:
                 missing = ", ".join(str(resource) for resource in self.reflectors.missing())
                 log.info("waiting for the first list of %s", missing)
+        await versions.tell(self._client)
         self._warn_of_absent_kinds()
         memory.settle()
-        port = self._port = await self._http.start(self.options.listen)
-        self._serving.set()
+        self._settled = True
         if self.options.ready_file is not None:
-            files.write(self.options.ready_file, json.dumps({"pid": os.getpid(), "port": port}))
-        log.info("ready as %s, http://%s:%d", self.options.identity, self.options.listen[0], port)
+            files.write(self.options.ready_file, json.dumps({"pid": os.getpid(), "port": self._port}))
+        log.info("ready as %s, http://%s:%d", self.options.identity, self.options.listen[0], self._port)
 
     def _warn_of_absent_kinds(self) -> None:
         """Kueue's kinds are enough to admit workloads, but missing Gangline kinds may be an oversight."""
@@ -278,16 +328,21 @@ class Operator:
                 " or ".join(map(str, ours)),
             )
 
+    async def _publish(self) -> None:
+        """Tell clients where the leader is."""
+        await self.leading.wait()
+        await ensure_namespace(self._client, self.options.namespace)
+        await publish(self._client, self.options.namespace, self.options.listen[0], self._port)
+
     async def _aggregate(self, api: aggregated_api.AggregatedApi) -> None:
         """Serve the visibility API while leading: only the leader knows the queue."""
         await self.leading.wait()
-        if self.options.leader_election is False:
-            await ensure_namespace(self._client, self.options.namespace)
+        await ensure_namespace(self._client, self.options.namespace)
         await api.run()
 
     async def _end_field_tracking(self) -> None:
         await self.leading.wait()
-        await field_tracking.end(self._client)
+        await field_tracking.end(self._client, ownership.OPERATOR)
 
     async def _govern(self) -> None:
         """Wait until everything is listed, then lead while this process holds the lease."""
@@ -295,14 +350,14 @@ class Operator:
         if not self.options.leader_election:
             await self._take_the_lead()
             await asyncio.Event().wait()
-        await ensure_namespace(self._client, self.options.namespace)
+        await ensure_namespace(self._client, self.options.lease.namespace, told=self._note_unready)
         started = asyncio.Event()
         elector = self._elector = Elector(
             self._client,
-            namespace=self.options.namespace,
-            name=LEASE,
+            self.options.lease,
             identity=self.options.identity,
             on_started=started.set,
+            on_rewind=self._end_with_its_world,
         )
         candidacy = asyncio.ensure_future(elector.run())
         try:
@@ -314,20 +369,23 @@ class Operator:
             elector.stop()
             await candidacy
 
+    def _note_unready(self, why: str) -> None:
+        self._unready = why
+
     async def _take_the_lead(self) -> None:
         log.info("leading: listing once more before the first decision")
         for reflector in self.reflectors:
             reflector.synced.clear()
             reflector.restart("leading", relist=True)
         await self.reflectors.wait_synced()
+        if self._lost:
+            return
         self.controller.absorb()
         await self._know_pods()
         self.controller.lead()
         self.leading.set()
         self.metrics.leader.set(1)
         log.info("leading")
-        await self._serving.wait()
-        await publish(self._client, self.options.namespace, self.options.listen[0], self._port)
 
     async def _know_pods(self) -> None:
         """Wait for the pods before the first decision, but not forever."""
@@ -343,11 +401,20 @@ class Operator:
         return not self._lost and (self._elector is None or self._elector.leading())
 
     def _lose_the_lead(self) -> None:
+        self._end_at_once("the lease was lost to another process")
+
+    def _end_with_its_world(self, what: str) -> None:
+        """The store was restored from a backup. Nothing that this process knows or has planned is certain any more, and its
+        successor builds everything from what the store holds now."""
+        self._end_at_once(f"the cluster's store was restored from a backup: {what}")
+
+    def _end_at_once(self, why: str) -> None:
+        """Write nothing any more, neither what is planned nor what is queued."""
         self._lost = True
         self.controller.retire()
         self.writer.abort()
         self.metrics.leader.set(0)
-        self.failed = self.failed or RuntimeError("the lease was lost to another process")
+        self.failed = self.failed or RuntimeError(why)
         self.stop.set()
 
     async def _cleanup(self, tasks: list[asyncio.Task[None]]) -> None:
@@ -362,6 +429,9 @@ class Operator:
         if self.aggregated is not None:
             async with in_order("visibility", STEP):
                 await self.aggregated.close()
+        if self._secured is not None:
+            async with in_order("metrics", STEP):
+                await self._secured.close()
         for part in self.controller.parts:
             async with in_order(part.name, STEP):
                 await part.close()

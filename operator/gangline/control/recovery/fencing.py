@@ -20,9 +20,10 @@ from typing import Final
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod import Pod
+from gangline.control.mirror.pod import TRACKING_FINALIZER, Pod
 from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.parts.part import Part
+from gangline.control.recovery.silent_nodes import is_silent
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.writer import Writer
@@ -37,7 +38,6 @@ PATIENCE: Final = 2_000
 EXTRA_GRACE: Final = 2_000
 #: a step that was not possible is tried again after this, in milliseconds
 RETRY: Final = 1_000
-TRACKING_FINALIZER: Final = "batch.kubernetes.io/job-tracking"
 #: the labels by which a gang, its Jobs and its Service find their pods
 _GANG_LABELS: Final = (
     *("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"),
@@ -47,10 +47,10 @@ _GANG_LABELS: Final = (
 
 
 def out_of_reach_since(node: Json | None) -> int | None:
-    """Since when the node's pods cannot be reached, in ms; 0 for a deleted or out-of-service node, None for a reachable one."""
-    if node is None:
-        return 0
-    if gone_for_certain(node):
+    """Since when the node's pods cannot be reached, in ms; 0 for a deleted, silent or out-of-service node, None for a reachable
+    one.
+    """
+    if node is None or gone_for_certain(node) or is_silent(node):
         return 0
     ready = condition_of(node, "Ready")
     if ready is None or ready.get("status") == "True":

@@ -20,14 +20,15 @@ from typing import Final, TypeAlias
 from gangline.api import names
 from gangline.api.read import conditions, swap_record
 from gangline.api.read.swap_record import REQUEUE, RESTART, Record, RecordedSwap
+from gangline.control import decision_log
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod import Pod
+from gangline.control.mirror.pod import TRACKING_FINALIZER, Pod
 from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.messages import EvictionWanted, Messages, Recovered
 from gangline.control.parts.part import Part
-from gangline.control.recovery.fencing import TRACKING_FINALIZER, out_of_reach_since
+from gangline.control.recovery.fencing import out_of_reach_since
 from gangline.control.recovery.swap_rules import admitted_since, describe, is_fresh, is_lost, missing, runs, wanted_pods
 from gangline.control.status import status_changes
 from gangline.control.writes.events import EventRecorder
@@ -48,6 +49,8 @@ Written: TypeAlias = Callable[[Json | None], None]
 SLOT: Final = "recovery"
 #: A restarted gang is left alone for this long, in milliseconds, unless it loses more nodes.
 SETTLING: Final = 20_000
+#: The API server gives the end of a grace period in whole seconds; in milliseconds.
+ROUNDING: Final = 1_000
 
 
 class Recoveries(Part):
@@ -157,6 +160,7 @@ class Recoveries(Part):
                 return
             now_open = swap_record.of(answer).current or swap
             self._recorder.record(answer, "Warning", "NodesLost", message)
+            decision_log.note(decision_log.HEALING, answer, swap.cause, how=swap.how, lost=",".join(swap.lost))
             change = status_changes.swapping(now_open, message)
             self._writes.change(workload, SLOT, change, priority=Priority.LIFECYCLE)
             self._report_to_owner(answer, swap.how, message, swap.decided)
@@ -271,6 +275,7 @@ class Recoveries(Part):
         if swap.how == RESTART:
             if (owner := self._mirror.job_of(raw)) is not None:
                 self._mirror.changes.jobs.add(owner)  # the plan may have waited for pods of the previous attempt
+            self._hurry(workload, [pod for pod in pods if pod.attempt < record.attempt], now)
         else:
             for pod in pods:
                 if pod.alive and is_lost(pod, swap):
@@ -291,6 +296,22 @@ class Recoveries(Part):
         else:
             uid, message = raw["metadata"]["uid"], missing(swap)
             self._evict(model.Evict(workload, uid, "NodeFailures", message, avoid=swap.lost))
+
+    def _hurry(self, workload: str, pods: Iterable[Pod], now: int) -> None:
+        """Shorten the grace period of pods that hold up the next attempt, where the policy permits it."""
+        policy = self._mirror.recovery_for(workload)
+        grace = policy.restart_grace_seconds if policy is not None else None
+        if grace is None:
+            return
+        for pod in pods:
+            if not pod.terminating or pod.ended or pod.due <= now + grace * 1000 + ROUNDING:
+                continue
+            key = ObjectKey.parse(kube.PODS, pod.key)
+            if self._writer.pending(key):
+                self._changed.add(workload)
+            else:
+                body = {"uid": pod.uid, "grace_seconds": grace}
+                self._writer.submit(Write(key, "delete", body, priority=Priority.START_STOP))
 
     def _remove(self, pod: Pod) -> None:
         """Delete a lost pod, once its Job cannot count it as a failure any more."""
@@ -330,6 +351,8 @@ class Recoveries(Part):
             if answer is None:
                 return
             message = describe(closed)
+            lost, to = ",".join(closed.lost), ",".join(closed.to)
+            decision_log.note(decision_log.HEALED, answer, closed.cause, how=closed.how, lost=lost, to=to)
             self._recorder.record(answer, "Normal", "Recovered", message)
             self._messages.publish(Recovered(answer, message))
             self._writes.change(workload, SLOT, _recovered(closed), priority=Priority.STATUS)

@@ -197,7 +197,7 @@ def release(status: Json, now: int) -> None:
         conditions.put(rows, names.ADMITTED, False, "NoReservation", "The workload has no reservation", now=now)
     if conditions.is_true(rows, names.PODS_READY):
         conditions.put(rows, names.PODS_READY, False, "WaitForStart", NOT_READY, now=now)
-    for kind in (names.OVERRUN, names.STALLED):
+    for kind in (names.OVERRUN, names.STALLED, names.PODS_REFUSED):
         if (old := conditions.find(rows, kind)) is not None and old["status"] == "True":
             conditions.put(rows, kind, False, old["reason"], f"Previously: {old.get('message', '')}", now=now)
     if (stall := conditions.find(rows, names.STALLED)) is not None and stall["reason"] == IDLE:
@@ -242,6 +242,15 @@ def stalled(holds: bool, reason: str, message: str) -> Change:
 
     def change(status: Json, now: int) -> None:
         conditions.put(_conditions(status), names.STALLED, holds, reason, message, now=now)
+
+    return change
+
+
+def pods_refused(holds: bool, reason: str, message: str) -> Change:
+    """Record on what ground the API server refuses its pods, or that it accepts them again."""
+
+    def change(status: Json, now: int) -> None:
+        conditions.put(_conditions(status), names.PODS_REFUSED, holds, reason, message, now=now)
 
     return change
 

@@ -65,7 +65,7 @@ class _Series:
 class EventRecorder:
     """Records events. `recorded`, `written`, `failed` and `dropped` count them since the start.
 
-    `clock` is in monotonic seconds and the same as the writer's `not_before`.
+    `clock` is in monotonic seconds and the same as the writer's `not_before`; `wall` is the time that events say.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class EventRecorder:
         in_flight: int = 32,
         series_limit: int = 4096,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self.recorded = self.written = self.failed = self.dropped = 0
         self._writer = writer
@@ -91,6 +92,7 @@ class EventRecorder:
         self._in_flight_limit = in_flight
         self._series_limit = series_limit
         self._clock = clock
+        self._wall = wall
         self._series: OrderedDict[_Statement, _Series] = OrderedDict()
         self._waiting: deque[_Series] = deque()
         self._in_flight = 0
@@ -118,14 +120,14 @@ class EventRecorder:
         series = self._series.get(statement)
         if series is not None:
             series.count += 1
-            series.last_seen = time.time()
+            series.last_seen = self._wall()
             self._repeat(series)
             return
         self._serial += 1
         suffix = f".{time.time_ns():x}{self._serial:x}"
         name = f"{statement.name[: NAME_LIMIT - len(suffix)]}{suffix}"
         namespace = statement.namespace or "default"  # where the API expects events of cluster-scoped objects
-        wall = time.time()
+        wall = self._wall()
         series = self._series[statement] = _Series(
             ObjectKey(EVENTS, namespace, name),
             statement,

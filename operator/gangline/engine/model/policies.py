@@ -94,6 +94,10 @@ class Recovery:
     force_delete: bool = False  # permission to force deletion of pods on unreachable nodes
     #: move to a spare before a node leaves, never at the cost of other workloads
     proactive: bool = False
+    #: a node is lost when its Lease is overdue and it does not answer either
+    probe_nodes: bool = False
+    #: the most time that remaining pods of a gang that starts again have to end; None = their own
+    restart_grace_seconds: int | None = None
 
     @property
     def soak(self) -> Millis:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gangline.engine.model.policies import Backfill, Ordering, Overrun, Recovery, VictimPolicy
 from gangline.engine.model.selection import LabelSelector, Taint, Toleration
-from gangline.engine.model.units import Millis
+from gangline.engine.model.units import Millis, millis_or_none
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,12 @@ class ClusterQueue:
     recovery: Recovery | None = None
     overrun: Overrun | None = None
     victims: VictimPolicy | None = None
+    #: a workload is requeued when its pods were refused for this long; None = as waitForPodsReady, which is on by default
+    refused_seconds: float | None = None
+
+    @property
+    def refused_after(self) -> Millis | None:
+        return millis_or_none(self.refused_seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,8 @@ class Workload:
     overran: bool = False
     #: the action that is taken because it hangs: "" | Notify | Restart | Requeue
     stalled: str = ""
+    #: since when the API server refuses its pods, 0 = it does not
+    refused_at: Millis = 0
 
     @property
     def key(self) -> str:

@@ -59,6 +59,7 @@ HEALTH_SIGNALS: Final[tuple[Signal, ...]] = (
     Signal("Unreachable", "Ready", "Unknown", LOST, 1_000),
     Signal("Deleted", "Object", "gone", LOST),
     Signal("Unknown", "Object", "never seen", LOST, 10_000),
+    Signal("Silent", "Taint", "gangline.io/silent", LOST),
     Signal("OutOfService", "Taint", "node.kubernetes.io/out-of-service", LOST),
     Signal("UnreachableTaint", "Taint", "node.kubernetes.io/unreachable", LOST, 1_000),
     Signal("NotReadyTaint", "Taint", "node.kubernetes.io/not-ready", LOST, 2_000),

@@ -317,7 +317,7 @@ def queue_time(workload: Workload, settings: Settings) -> Millis:
     """When its wait began, in whole seconds: creation, except after some evictions."""
     gates, ready = settings.gates, settings.pods_ready
     evicted = whole_second(workload.evicted_at)
-    if workload.evicted == "PodsReadyTimeout" and (ready is None or ready.timestamp != "Creation"):
+    if workload.evicted in ("PodsReadyTimeout", "PodsRefused") and (ready is None or ready.timestamp != "Creation"):
         return evicted
     if workload.evicted in ("AdmissionCheck", "Overrun"):
         return evicted

@@ -22,14 +22,14 @@ class Breaker:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        #: (ClusterQueue, flavor)
-        self._open: set[tuple[str, str]] = set()
+        #: (ClusterQueue, flavor) of each breaker that is open
+        self.open: set[tuple[str, str]] = set()
         self._seen = -1
 
     def open_for(self, gang: WorkloadState) -> bool:
-        if not self._open or gang.queue is None:
+        if not self.open or gang.queue is None:
             return False
-        return any((gang.queue.name, flavor) in self._open for flavor, _ in gang.usage)
+        return any((gang.queue.name, flavor) in self.open for flavor, _ in gang.usage)
 
     def watch(self, now: Millis) -> list[Decision]:
         """Open and close by the nodes lost now. Returns the warnings."""
@@ -38,7 +38,7 @@ class Breaker:
             return []
         self._seen = health.version
         lost = health.lost()
-        if not lost and not self._open:
+        if not lost and not self.open:
             return []
         decisions: list[Decision] = []
         counts: dict[str, tuple[int, int, int]] = {}
@@ -54,15 +54,15 @@ class Breaker:
     def _judge(self, place: tuple[str, str], counts: tuple[int, int, int], share: float) -> list[Decision]:
         total, lost, recent = counts
         queue, flavor = place
-        if place in self._open:
+        if place in self.open:
             if lost > share * total:
                 return []
-            self._open.discard(place)
+            self.open.discard(place)
             message = f"{lost} of {total} nodes of flavor {flavor} are lost: gangs are healed again"
             return [Warn("ClusterQueue", queue, "RecoveryResumed", message)]
         if recent < LEAST or recent <= share * total:
             return []
-        self._open.add(place)
+        self.open.add(place)
         message = (
             f"{recent} of {total} nodes of flavor {flavor} were lost within a minute: nothing is moved until no more than"
             f" {share:.0%} of them are"

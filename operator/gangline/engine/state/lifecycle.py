@@ -122,7 +122,12 @@ class Lifecycle:
             return found, None
         times: list[Millis] = []
         if gang.admitted:
-            for deadline, evict in (self._execution_limit(gang), self._readiness_limit(gang, now)):
+            limits = (
+                self._execution_limit(gang),
+                self._readiness_limit(gang, now),
+                self._refusal_limit(gang, queue, now),
+            )
+            for deadline, evict in limits:
                 if deadline is None:
                     continue
                 if deadline <= now:
@@ -158,7 +163,21 @@ class Lifecycle:
             due = max(gang.admitted_at, workload.pods_ready_at) + policy.recovery_timeout
         else:
             due = gang.admitted_at + policy.timeout
-        return due, _not_ready(gang, policy, now)
+        return due, _not_ready(gang, policy, now, "PodsReadyTimeout", f"Exceeded the PodsReady timeout {gang.key}")
+
+    def _refusal_limit(
+        self, gang: WorkloadState, queue: ClusterQueueState, now: Millis
+    ) -> tuple[Millis | None, Evict | None]:
+        """When its pods were refused for too long: other workloads can use its quota meanwhile.
+
+        Without a policy the limit of waitForPodsReady applies, as in Kueue. Where that is off, so does its default from here on.
+        """
+        since, chosen, policy = gang.workload.refused_at, queue.config.refused_after, self._store.settings.pods_ready
+        if not since or gang.workload.pods_ready or (chosen is None and policy is not None):
+            return None, None
+        backoff = policy or PodsReadyPolicy()
+        due = since + (backoff.timeout if chosen is None else chosen)
+        return due, _not_ready(gang, backoff, now, "PodsRefused", "The API server refuses its pods")
 
     # --- the second pass ----------------------------------------------------------------------------------------------
 
@@ -311,7 +330,7 @@ def _listed(checks: Iterable[CheckState], *, said: bool) -> str:
 # --- PodsReady --------------------------------------------------------------------------------------------------------
 
 
-def _not_ready(gang: WorkloadState, policy: PodsReadyPolicy, now: Millis) -> Evict:
+def _not_ready(gang: WorkloadState, policy: PodsReadyPolicy, now: Millis, reason: str, message: str) -> Evict:
     """Evict it, with a pause that doubles each time, until the limit is reached."""
     count = gang.workload.requeue_count + 1
     if policy.backoff_limit is not None and count > policy.backoff_limit:
@@ -319,8 +338,8 @@ def _not_ready(gang: WorkloadState, policy: PodsReadyPolicy, now: Millis) -> Evi
     return Evict(
         gang.key,
         gang.uid,
-        "PodsReadyTimeout",
-        f"Exceeded the PodsReady timeout {gang.key}",
+        reason,
+        message,
         requeue_at=now + policy.backoff(count),
         requeue_count=count,
     )

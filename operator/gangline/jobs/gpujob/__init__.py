@@ -148,6 +148,9 @@ class GPUJob:
             fault = fault.replace("spec.template", role.path)
         return status.ending(job, Verdict(False, "InvalidTemplate", fault, status.latest(job)))
 
+    def pods_refused(self, job: Json, refused: bool, reason: str, message: str, at: str) -> Patch | None:
+        return status.pods_refused(job, refused, reason, message, at)
+
     def _run(self, job: Json, gang: Gang, infos: Sequence[PodSetInfo], children: Children) -> list[JobWrite]:
         run = owned.stamp(infos, restarts.made(job), owned.attempt(infos))
         current = [child for child in _staying(children.jobs) if owned.stamp_of(child) == run]

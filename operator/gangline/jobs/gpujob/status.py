@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from gangline.api import names
 from gangline.api.read import merge
 from gangline.jobs.base import Json, Patch, PodSetInfo
 from gangline.jobs.gpujob.gang import Gang
@@ -73,6 +74,12 @@ def _interruptions(job: Json, reason: str, message: str, at: str) -> list[Json]:
     return [*before, {"time": at, "reason": reason, "message": message[:1024]}][-MOST_INTERRUPTIONS:]
 
 
+def pods_refused(job: Json, refused: bool, reason: str, message: str, at: str) -> Patch | None:
+    """The API server refuses its pods, or no longer does."""
+    word = "True" if refused else "False"
+    return _patch(job, {"conditions": _with(job, names.PODS_REFUSED, word, reason, message, at)})
+
+
 def ending(job: Json, verdict: Verdict) -> Patch | None:
     """The end is decided, while pods may still run."""
     return _patch(job, {"conditions": _with(job, verdict.interim, "True", verdict.reason, verdict.message, verdict.at)})
@@ -112,8 +119,11 @@ def _counts(gang: Gang, infos: Sequence[PodSetInfo], jobs: Sequence[Json]) -> Js
 
 
 def _pods(child: Json) -> Json:
+    """The counts of a child Job. Pods that it has yet to count as succeeded are not ready any more either."""
     status = child.get("status") or {}
-    return {name: status.get(name) or 0 for name in ("ready", "succeeded", "failed")}
+    uncounted = (status.get("uncountedTerminatedPods") or {}).get("succeeded") or []
+    counts = {name: status.get(name) or 0 for name in ("ready", "succeeded", "failed")}
+    return {**counts, "succeeded": counts["succeeded"] + len(uncounted)}
 
 
 def _ready(rows: Iterable[Json]) -> str:

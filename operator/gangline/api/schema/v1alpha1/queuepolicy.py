@@ -208,6 +208,13 @@ class Stall(Model):
     """A workload that was evicted this often for a stall is then only reported."""
 
 
+class RefusedPods(Model):
+    """What happens to workloads whose pods the API server refuses, such as for a ResourceQuota or Pod Security."""
+
+    after: Duration = "5m"
+    """A workload whose pods are refused for this long is evicted, and queued again after a pause that doubles each time."""
+
+
 class Recovery(Model):
     """What happens when nodes fail. Without this part gangs are healed with its defaults."""
 
@@ -236,6 +243,13 @@ class Recovery(Model):
     """Permits deletion by force of pods that cannot end because their node is unreachable. The node may still be running them:
     set it only if two copies of a pod do no harm, or if failed nodes are certainly powered off. Pods on nodes that are deleted
     or marked out of service are deleted by force in any case."""
+    probe_nodes: bool = False
+    """Takes a node under these queues' workloads for lost as soon as its Lease is overdue and it does not answer at its kubelet's
+    port either, instead of waiting until Kubernetes calls it unreachable (40 s and more). It gets the taint gangline.io/silent
+    (NoSchedule) until its Lease is renewed."""
+    restart_grace_seconds: Annotated[int, Field(ge=1, le=86_400)] | None = None
+    """When nodes failed and a whole gang starts again, its remaining pods have at most this many seconds to end. Unset: their own
+    grace period. Those of a training usually wait in vain for the lost ones, and for all of that time the gang stands still."""
 
 
 Event = Literal[
@@ -300,6 +314,9 @@ class QueuePolicySpec(Model):
     """What happens to workloads that run longer than forecast."""
     stall: Stall | None = None
     """What happens to workloads that hang."""
+    refused_pods: RefusedPods | None = None
+    """What happens to workloads whose pods are refused. Without this part the time limit of waitForPodsReady applies, or 30
+    minutes where that is off."""
     recovery: Recovery | None = None
     """What happens when nodes fail."""
     notify: Annotated[list[Notify], Field(max_length=16)] | None = None

@@ -1,0 +1,102 @@
+"""What probes are told, where the leader says it is, and namespaces that are not there."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+from tests.kube.fake_server import Answer, FakeServer
+
+from gangline.control.process import leader_endpoint, own_namespace
+from gangline.control.process.health import LONGEST_ROUND, Health
+from gangline.control.process.token_review import TokenReviews
+from gangline.kube.client import ApiClient
+
+
+@pytest.mark.parametrize(
+    ("unlisted", "behind", "standing", "healthz", "readyz"),
+    [
+        (["pods", "nodes"], 0.0, "", (200, "ok\n"), (503, "waiting for the first list of pods, nodes\n")),
+        ([], 1.0, "leading", (200, "ok\n"), (200, "ok\nleading\n")),
+        ([], 0.0, "waiting: 'x' holds Lease a/b", (200, "ok\n"), (200, "ok\nwaiting: 'x' holds Lease a/b\n")),
+        (
+            [],
+            LONGEST_ROUND + 1,
+            "leading",
+            (500, "the control loop has read no event for 61 s\n"),
+            (200, "ok\nleading\n"),
+        ),
+    ],
+)
+async def test_probes(
+    unlisted: list[str], behind: float, standing: str, healthz: tuple[int, str], readyz: tuple[int, str]
+) -> None:
+    app = web.Application()
+    Health(lambda: unlisted, lambda: behind, lambda: standing).add_to(app)
+    async with TestClient(TestServer(app)) as client:
+        for path, expected in (("/healthz", healthz), ("/readyz", readyz)):
+            answer = await client.get(path)
+            assert (answer.status, await answer.text()) == expected
+
+
+@pytest.mark.parametrize(
+    ("host", "pod", "expected"),
+    [
+        ("127.0.0.1", {}, {"port": "80", "url": "http://127.0.0.1:80"}),
+        ("0.0.0.0", {}, {"port": "80", "url": ""}),
+        (
+            "0.0.0.0",
+            {"POD_IP": "fd00::7", "POD_NAME": "operator-x", "POD_NAMESPACE": "gpu"},
+            {"port": "80", "url": "http://[fd00::7]:80", "pod": "operator-x", "namespace": "gpu"},
+        ),
+    ],
+)
+async def test_a_leader_in_a_pod_is_found_by_its_pod(
+    monkeypatch: pytest.MonkeyPatch, host: str, pod: dict[str, str], expected: dict[str, str]
+) -> None:
+    for name in ("POD_IP", "POD_NAME", "POD_NAMESPACE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in pod.items():
+        monkeypatch.setenv(name, value)
+    async with FakeServer() as server, ApiClient(server.login()) as client:
+        server.put("/apis/rbac.authorization.k8s.io/v1/clusterroles", "gangline-operator")
+        server.put("/api/v1/namespaces/gpu/configmaps", leader_endpoint.CONFIG_MAP)
+        await leader_endpoint.publish(client, "gpu", host, 80)
+        written = server.objects[f"/api/v1/namespaces/gpu/configmaps/{leader_endpoint.CONFIG_MAP}"].obj
+        assert written["data"] == expected
+        assert written["metadata"]["ownerReferences"][0]["name"] == "gangline-operator"
+
+
+async def test_a_namespace_that_may_not_be_created_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[str] = []
+    async with FakeServer() as server, ApiClient(server.login()) as client:
+        server.script += [Answer(403, "Forbidden", verb="create", plural="namespaces")] * 2
+        ensured = asyncio.ensure_future(own_namespace.ensure_namespace(client, "kueue-system", told=told.append))
+        while server.script:
+            await asyncio.sleep(0.05)
+        server.put("/api/v1/namespaces", "kueue-system")
+        await asyncio.wait_for(ensured, 10)
+    assert told == [told[0], ""] and "kubectl create namespace kueue-system" in told[0]
+    assert caplog.text.count("no right to create it") == 1, "it is said once"
+
+
+async def test_a_token_is_reviewed_once_in_a_while() -> None:
+    now = 0.0
+    async with FakeServer() as server, ApiClient(server.login()) as client:
+        tokens = TokenReviews(client, clock=lambda: now)
+
+        async def user(token: str, **status: Any) -> str:
+            body = {"kind": "TokenReview", "status": status}
+            server.script[:] = [Answer(201, verb="create", plural="tokenreviews", body=orjson.dumps(body))]
+            found = await tokens.user(token)
+            return found.name if found is not None else ""
+
+        assert await user("a", authenticated=True, user={"username": "alice", "groups": ["g"]}) == "alice"
+        assert await user("b", user={"username": "bob"}) == "", "not authenticated"
+        assert await user("a") == "alice" and await user("b") == "", "from the cache"
+        now = 11.0
+        assert await user("a", authenticated=False) == ""

@@ -52,7 +52,7 @@ class Trial:
 
 @dataclass
 class Watched:
-    """Nodes and pods as two watches show them, with the times of arrival."""
+    """Nodes, pods and objects of more kinds as watches show them, with the times of arrival."""
 
     client: ApiClient
     objects: dict[Resource, dict[str, Json]] = field(default_factory=lambda: {NODES: {}, PODS: {}})
@@ -60,8 +60,9 @@ class Watched:
 
     @classmethod
     @asynccontextmanager
-    async def of(cls, client: ApiClient) -> AsyncIterator[Self]:
+    async def of(cls, client: ApiClient, *more: Resource) -> AsyncIterator[Self]:
         watched, group = cls(client), ReflectorGroup()
+        watched.objects.update({resource: {} for resource in more})
         for resource in watched.objects:
             group.add(Reflector(client, resource), watched._sink(resource))
         watching = asyncio.ensure_future(group.run())

@@ -26,7 +26,7 @@ from gangline.devcluster.components import Component, Options
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.nodes import NodePool, create_pools
 from gangline.devcluster.process import ProcessId
-from gangline.kube import config, field_tracking
+from gangline.kube import config, field_tracking, ownership
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import AlreadyExists, ApiError
@@ -253,7 +253,7 @@ class Stack:
             await _until(lambda: _served(client), "the CRDs are not served")
             await _create_all(client, objects.setup(self.load))
             if not self.track_fields:  # in the floor's run as in the operator's
-                await field_tracking.end(client, after=0.0)
+                await field_tracking.end(client, ownership.OPERATOR, after=0.0)
                 await _until(lambda: _takes_untracked(client, self.load), "Workloads can't be created untracked")
             if self.load.nodes is None:
                 return

@@ -20,6 +20,8 @@ BIN := $(VENV)/bin
 #: pytest workers; the tests that need the control plane share one per worker
 WORKERS ?= 2
 PYTEST_ARGS ?=
+#: of run and bench-hotswap: NODES=real, on real nodes (root)
+NODES ?=
 #: of fuzz: so many times the examples of `make test`
 TIMES ?= 20
 #: of fuzz and fuzz-coverage: for so many seconds each target, or those in whose name a pattern of TARGETS is found
@@ -39,20 +41,37 @@ SEED ?= 1
 CALM ?=
 #: of bench-hotswap
 TRIALS ?= 20
+#: of Kubernetes: those on which the main path and the crash test run (docs/versions.md)
+TESTED ?= 1.31 1.33 1.36
+#: of test-kubernetes one of 1.31 to 1.36; of kubernetes a release such as 1.31.14
+VERSION ?=
+#: of test-pythons
+PYTHONS ?= 3.11 3.12 3.13 3.14
 #: of bench-curve: the largest number of workloads
 TO ?= 50000
 
-.PHONY: help run test fuzz fuzz-coverage fuzz-cluster mutants check venv bench bench-engine bench-reading bench-admission bench-jobs bench-hotswap bench-idle bench-soak bench-curve crds reference docs lock sbom clean
+.PHONY: help run test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster mutants check venv bench bench-engine bench-reading bench-admission bench-jobs bench-hotswap bench-idle bench-soak bench-curve crds manifests reference docs lock sbom clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: venv ## a local cluster, two teams, thirty jobs, a live table (Ctrl-C ends it); DEMO=backfill: another story
-	@$(BIN)/gangline run $(if $(DEMO),--example $(DEMO) --end)
+run: venv ## a local cluster, two teams, thirty jobs, a live table (Ctrl-C ends it); DEMO=backfill: another story; NODES=real: installed on real nodes, with a real training
+	@$(if $(NODES),$(BIN)/gangline cluster build --real)
+	@$(BIN)/gangline run $(if $(NODES),--nodes real:3 --example quickstart --example pytorch-ddp --end) $(if $(DEMO),--example $(DEMO) --end)
 
 test: check ## all checks, then all tests
-	@$(BIN)/gangline cluster build
+	@$(BIN)/gangline cluster build --real --where-possible --helm $(TESTED:%=--version %)
 	@$(BIN)/pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+test-kubernetes: venv ## the tests that need a cluster, on another Kubernetes: VERSION=1.31
+	@$(BIN)/gangline cluster build --version $(VERSION)
+	@GANGLINE_KUBERNETES=$(VERSION) $(BIN)/pytest -n $(WORKERS) -m cluster tests/api tests/cluster tests/control_io tests/kube tests/webhooks $(PYTEST_ARGS)
+
+test-pythons: ## the tests that need no cluster, on every Python of PYTHONS="3.11 3.12 3.13 3.14" that is there
+	@./scripts/pythons.sh $(PYTHONS)
+
+kubernetes: venv ## pin a release of Kubernetes for local control planes: VERSION=1.31.14
+	@$(BIN)/python scripts/kubernetes.py $(VERSION)
 
 fuzz: venv ## the property tests with TIMES=20 times as many examples, new ones each time; then `make fuzz-coverage`
 	@GANGLINE_EXAMPLES=$(TIMES) $(BIN)/pytest --timeout 3600 -n $(WORKERS) $(shell grep -rlE '^from (hypothesis|tests.examples) import' tests --include='test_*.py') $(PYTEST_ARGS)
@@ -74,6 +93,7 @@ check: venv ## format, lint, types, import contracts, generated pages, links
 	@echo "· pyright"; $(BIN)/pyright
 	@echo "· lint-imports"; $(BIN)/lint-imports --no-logo
 	@echo "· reference"; $(BIN)/python scripts/reference.py --check
+	@echo "· manifests"; $(BIN)/python scripts/manifests.py --check
 	@echo "· links"; $(BIN)/python scripts/links.py
 
 venv: $(STAMP) ## .venv with everything installed (GANGLINE_PYTHON=… picks the interpreter)
@@ -99,9 +119,9 @@ bench-jobs: venv ## real Jobs through webhook, admission and pods (SIZE=…); JS
 	@$(BIN)/gangline cluster build >&2
 	@$(BIN)/python -m bench.jobs --size $(SIZE)
 
-bench-hotswap: venv ## a node fails under a gang, TRIALS=20 times each way, beside Kubernetes' own path; JSON on stdout
-	@$(BIN)/gangline cluster build >&2
-	@$(BIN)/python -m bench.hotswap --trials $(TRIALS)
+bench-hotswap: venv ## a node fails under a gang, TRIALS=20 times each way, beside Kubernetes' own path (NODES=real); JSON on stdout
+	@$(BIN)/gangline cluster build $(if $(filter real,$(NODES)),--real) >&2
+	@$(BIN)/python -m bench.hotswap$(if $(filter real,$(NODES)),_real --kubernetes $(TRIALS)) --trials $(TRIALS)
 
 bench-idle: venv ## CPU of an operator at rest with everything waiting (SIZE=…); JSON on stdout
 	@$(BIN)/gangline cluster build >&2
@@ -118,6 +138,9 @@ bench-curve: venv ## what a workload costs, from 100 in one queue to TO=50000 in
 crds: venv ## regenerate crds/ from the models
 	@$(BIN)/gangline crds --out crds
 
+manifests: venv ## regenerate charts/gangline/ and config/ from gangline.install
+	@$(BIN)/python scripts/manifests.py
+
 reference: venv ## regenerate docs/reference/ from the code
 	@$(BIN)/python scripts/reference.py
 
@@ -125,8 +148,10 @@ docs: $(DOCS)/.installed ## a browsable site of docs/ with search: site/index.ht
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet --clean
 	@echo "site/index.html"
 
-lock: $(TOOLS)/.installed ## requirements*.lock anew from pyproject.toml, with hashes, keeping versions that fit (UPGRADE=1: the newest)
+lock: venv $(TOOLS)/.installed ## requirements*.lock and the base of images anew from pyproject.toml, with hashes, keeping versions that fit (UPGRADE=1: the newest)
 	@$(LOCK) pyproject.toml --group dev --output-file requirements.lock
+	@$(LOCK) pyproject.toml --extra postgresql --output-file requirements-image.lock
+	@$(BIN)/gangline image lock
 	@$(LOCK) --group fuzz --output-file requirements-fuzz.lock
 	@$(LOCK) --group mutants --output-file requirements-mutants.lock
 	@$(LOCK) --group docs --output-file requirements-docs.lock
@@ -158,5 +183,5 @@ $(TOOLS)/.installed: requirements-tools.lock
 	@touch $@
 
 clean: ## remove .venv and caches (the control plane's build cache stays)
-	rm -rf $(VENV) $(TOOLS) $(DOCS) $(FUZZ) $(MUTANTS) site .fuzz .mutants .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) .venvs $(TOOLS) $(DOCS) $(FUZZ) $(MUTANTS) site .fuzz .mutants .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
 	find operator webhooks tests -name __pycache__ -type d -prune -exec rm -rf {} +

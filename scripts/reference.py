@@ -29,6 +29,7 @@ from gangline.api import names, quantity
 from gangline.api.schema import common, kinds
 from gangline.api.schema.crdgen import Kind, Version
 from gangline.api.schema.json_schema import structural
+from gangline.install.manifests import chart
 from gangline.kube.resources import Json
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -436,6 +437,7 @@ def pages() -> dict[str, str]:
         "conditions.md": _conditions_page(code, values),
         "events.md": _events_page(code, values),
         "metrics.md": _metrics_page(code, values),
+        "values.md": _values_page(),
     }
     texts["index.md"] = _index_page(texts)
     return {name: HEADER + "\n" + text.rstrip() + "\n" for name, text in sorted(texts.items())}
@@ -874,6 +876,19 @@ def _strings(node: ast.expr | None, scope: Scope) -> list[str]:
                     case ast.Assign(targets=[ast.Name(id=target)], value=value) if target == name:
                         return _strings(value, scope)
     return []
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def _values_page() -> str:
+    return "\n".join(
+        [
+            "# Values of an installation\n",
+            "Of the Helm chart, `gangline install` and `gangline manifests`: [Install on your cluster](../install.md).\n",
+            chart.table(),
+        ]
+    )
 
 
 # --- markdown ---------------------------------------------------------------------------------------------------------

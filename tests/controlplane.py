@@ -56,10 +56,13 @@ class Kubectl:
         return self("apply", *where, "-f", "-", stdin=manifest)
 
 
-def require_control_plane() -> None:
+def require_control_plane(version: str | None = None) -> None:
     """Fails the test unless the control plane is compiled: that takes minutes, longer than a test's time limit."""
-    if not build.is_built():
-        pytest.fail("the local control plane is not compiled yet; run `gangline cluster build` (minutes, once)")
+    if not build.servers_are_built(version):
+        option = f" --version {version}" if version else ""
+        pytest.fail(
+            f"the local control plane is not compiled yet; run `gangline cluster build{option}` (minutes, once)"
+        )
 
 
 def eventually(condition: Callable[[], object], seconds: float = 10.0) -> bool:

@@ -77,7 +77,14 @@ def test_every_name_has_a_row_that_says_where_it_stands() -> None:
     for name, value in vars(names).items():
         if name.isupper() and "/" in value and value not in (names.V1ALPHA1, names.V1BETA1, names.V1BETA2):
             assert f"`{value}`" in rows
-    kinds = ("label on ", "label or annotation on ", "annotation on ", "finalizer on ", "scheduling gate of ")
+    kinds = (
+        "label on ",
+        "label or annotation on ",
+        "annotation on ",
+        "finalizer on ",
+        "scheduling gate of ",
+        "taint on ",
+    )
     assert all(text.startswith(kinds) for text in rows.values())
 
 

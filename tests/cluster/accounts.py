@@ -8,7 +8,7 @@ import yaml
 from tests.cluster.harness import Api, connect
 
 from gangline.api import names
-from gangline.console.stack import rights
+from gangline.install import rights
 from gangline.kube.resources import NAMESPACES, Resource
 
 _RBAC = ("rbac.authorization.k8s.io", "v1")
@@ -24,10 +24,10 @@ RESOURCES = {
 LIFE = 86_400
 
 
-async def grant(kubeconfig: Path, directory: Path) -> dict[str, Path]:
+async def grant(kubeconfig: Path, directory: Path, *, probe_nodes: bool = False) -> dict[str, Path]:
     """Applies the manifests; account -> a kubeconfig with its token. Policies of the tests name Secret `inbox` of `default`."""
     async with connect(kubeconfig) as api:
-        for body in rights.manifests(notify_secrets=["default/inbox"]):
+        for body in rights.manifests(notify_secrets=["default/inbox"], probe_nodes=probe_nodes):
             meta, resource = body["metadata"], RESOURCES[body["kind"]]
             await api.client.patch(
                 resource, meta.get("namespace"), meta["name"], body, kind="apply", field_manager="test", force=True

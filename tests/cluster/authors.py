@@ -12,10 +12,10 @@ from typing import Any
 import yaml
 
 from gangline.api import names
-from gangline.console.stack import rights
+from gangline.install import rights
 
 Json = dict[str, Any]
-LEASE = "gangline-operator"
+LEASE = names.KUEUE_LEASE
 #: of what operators write; leases tell who led
 GROUPS = ("", "batch", "coordination.k8s.io", "gangline.io", "jobset.x-k8s.io", "kueue.x-k8s.io")
 

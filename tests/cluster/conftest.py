@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from tests.cluster import accounts, authors, harness
 
-from gangline.console.stack import rights
-from gangline.console.stack.kinds_install import install_kinds
 from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.nodes import NodePool, create_pools
+from gangline.install import rights
+from gangline.install.kinds import install_kinds
 
 #: 16 GPU nodes of 8 and one TPU pool: enough for every test, whose quotas are far smaller.
 POOLS = (
@@ -24,6 +25,8 @@ POOLS = (
     NodePool("tpu", 8, {"google.com/tpu": 4}, {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice"}),
 )
 
+
+Before: TypeAlias = Callable[[harness.Api], Awaitable[None]]
 
 #: how a process of ours, or kopf within it, tells of a 403
 REFUSED = re.compile(r"was refused \(403\)|APIForbiddenError|is forbidden: User")
@@ -45,10 +48,19 @@ class System:
     def kubeconfig(self) -> Path:
         return self.plane.kubeconfig
 
-    def operator(self, identity: str = "operator", fault: str = "", **arguments: object) -> harness.OperatorProcess:
+    def operator(
+        self,
+        identity: str = "operator",
+        fault: str = "",
+        *,
+        login: Path | None = None,
+        replaced: harness.Replaced | None = None,
+        **arguments: object,
+    ) -> harness.OperatorProcess:
         """A started operator; alone and leading at once unless `leader_election=True`."""
         chosen = {"leader_election": False, **arguments}
-        process = harness.OperatorProcess(self.operators_login, self.directory, identity, fault, chosen).start()
+        login = login or self.operators_login
+        process = harness.OperatorProcess(login, self.directory, identity, fault, chosen, replaced or {}).start()
         self.running.append(process)
         return process
 
@@ -85,11 +97,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 
 @contextmanager
-def standing(directory: Path, crds: Sequence[harness.Json] | None = None) -> Iterator[System]:
-    """A control plane with these kinds (by default, all), nodes, accounts and webhooks."""
-    options = Options(gogc=200, flags={"kube-apiserver": authors.flags(directory)})
+def standing(
+    directory: Path,
+    crds: Sequence[harness.Json] | None = None,
+    version: str | None = None,
+    before: Before | None = None,
+) -> Iterator[System]:
+    """A control plane with these kinds (by default, all), nodes, accounts and webhooks. `before`: what happens on it first."""
+    options = Options(gogc=200, flags={"kube-apiserver": authors.flags(directory)}, version=version)
     with LocalControlPlane(options) as control_plane:
-        asyncio.run(_prepare(control_plane.kubeconfig, crds))
+        asyncio.run(_prepare(control_plane.kubeconfig, crds, before))
         logins = asyncio.run(accounts.grant(control_plane.kubeconfig, directory))
         webhooks = harness.WebhookProcess(logins[rights.WEBHOOKS.name], directory).start()
         system = System(control_plane, directory, webhooks, logins[rights.OPERATOR.name])
@@ -98,8 +115,10 @@ def standing(directory: Path, crds: Sequence[harness.Json] | None = None) -> Ite
         webhooks.stop()
 
 
-async def _prepare(kubeconfig: Path, crds: Sequence[harness.Json] | None) -> None:
+async def _prepare(kubeconfig: Path, crds: Sequence[harness.Json] | None, before: Before | None) -> None:
     async with harness.connect(kubeconfig) as api:
+        if before is not None:
+            await before(api)
         await install_kinds(api.client, crds)
         await create_pools(api.client, POOLS)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import json
 import multiprocessing
 import os
@@ -34,13 +35,30 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["gangline.control.process.operator_process"])
 
 
-def _run_operator(kubeconfig: str, identity: str, ready: str, log: str, fault: str, arguments: Json) -> None:
-    """The body of an operator process."""
-    import logging
+#: what a forked process replaces before it starts: "module:attribute" -> value; how tests give it other times
+Replaced = dict[str, Any]
 
+
+def replace_all(replaced: Replaced) -> None:
+    for where, value in replaced.items():
+        module, _, attribute = where.partition(":")
+        setattr(importlib.import_module(module), attribute, value)
+
+
+def redirect_output(log: str) -> None:
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
+
+
+def _run_operator(
+    kubeconfig: str, identity: str, ready: str, log: str, fault: str, arguments: Json, replaced: Replaced
+) -> None:
+    """The body of an operator process."""
+    import logging
+
+    redirect_output(log)
+    replace_all(replaced)
     os.environ.pop("GANGLINE_FAULT", None)
     if fault:
         os.environ["GANGLINE_FAULT"] = fault
@@ -63,6 +81,7 @@ class OperatorProcess:
     identity: str = "operator"
     fault: str = ""
     arguments: Json = field(default_factory=lambda: {"leader_election": False})
+    replaced: Replaced = field(default_factory=dict)
     process: Any = None
 
     @property
@@ -82,6 +101,7 @@ class OperatorProcess:
             str(self.log),
             self.fault,
             self.arguments,
+            self.replaced,
         )
         self.process = FORKS.Process(target=_run_operator, args=arguments, daemon=True)
         self.process.start()

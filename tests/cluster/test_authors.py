@@ -7,10 +7,12 @@ from pathlib import Path
 
 from tests.cluster.authors import usurped, written
 
+from gangline.api import names
+
 
 def entry(revision: int, author: str, *, holder: str | None = None, code: int = 200) -> str:
     lease = holder is not None
-    target = {"resource": "leases", "name": "gangline-operator"} if lease else {"resource": "workloads", "name": "w"}
+    target = {"resource": "leases", "name": names.KUEUE_LEASE} if lease else {"resource": "workloads", "name": "w"}
     answer = {"metadata": {"resourceVersion": str(revision)}, "spec": {"holderIdentity": holder} if lease else {}}
     body = {"verb": "patch", "objectRef": {"namespace": "ns", **target}, "userAgent": f"gangline/1 ({author})"}
     return json.dumps({**body, "responseStatus": {"code": code}, "responseObject": answer})

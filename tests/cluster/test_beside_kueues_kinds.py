@@ -11,7 +11,7 @@ from tests.cluster.harness import Api, cluster_queue, condition, flavor, gpu_job
 
 from gangline.api import names
 from gangline.api.schema import crd_install
-from gangline.console.stack.kinds_install import install_kinds
+from gangline.install.kinds import install_kinds
 from gangline.kube import resources as kube
 
 pytestmark = pytest.mark.cluster

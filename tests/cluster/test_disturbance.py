@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 
 import pytest
-from bench.revisions import Revisions
 from tests.cluster import authors
 from tests.cluster.conftest import System
 from tests.cluster.harness import (
     Api,
-    OperatorProcess,
     cluster_queue,
     condition,
     condition_row,
@@ -21,6 +17,7 @@ from tests.cluster.harness import (
     local_queue,
 )
 
+from gangline.api import names
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.resources import key_of
@@ -55,7 +52,7 @@ async def test_only_the_leader_writes_and_the_standby_takes_over(system: System,
     await _queue(api)
 
     async def holder() -> str:
-        lease = await api.get(kube.LEASES, "gangline-operator", "gangline-system")
+        lease = await api.get(kube.LEASES, names.KUEUE_LEASE, names.KUEUE_NAMESPACE)
         return lease["spec"].get("holderIdentity") or ""
 
     await api.until(lambda: _is(holder, "one"), "the first one leads")
@@ -73,40 +70,9 @@ async def test_only_the_leader_writes_and_the_standby_takes_over(system: System,
     assert min(right["one"], right["two"]) >= 6 * 3, "at least to admit, to start and to finish each job"
 
 
-async def test_a_leader_that_was_asleep_writes_nothing_any_more(system: System, api: Api) -> None:
-    """It is stopped in the middle of its work for longer than its lease lasts, and goes on while another leads."""
-    before = await _now(api)
-    one = system.operator("one", leader_election=True).wait_ready()
-    await _queue(api)
-    await api.create(*(job(f"a{number}", "lq", gpus=4, runtime="300ms") for number in range(12)))
-    await api.until(lambda: _some(api, "Finished"), "it works", period=0.02)
-    two = system.operator("two", leader_election=True).wait_ready()
-    async with Revisions.of(api.official) as revisions:
-        os.kill(one.process.pid, signal.SIGSTOP)
-        await api.finished(*(f"a{number}" for number in range(12)), seconds=60)
-        await api.create(*(job(f"b{number}", "lq", gpus=4, runtime="300ms") for number in range(12)))
-        os.kill(one.process.pid, signal.SIGCONT)
-        await api.finished(*(f"b{number}" for number in range(12)), seconds=60)
-        proof = await revisions.settle()
-    await api.until(lambda: _ended(one), "who lost the lease ends")
-    assert two.process.is_alive()
-    assert not proof.violations, "\n".join(proof.violations[:20])
-    wrong, right = authors.usurped(authors.written(authors.log(system.directory), after=before))
-    assert not wrong, "\n".join(wrong[:20])
-    assert right["one"] and right["two"] >= 12 * 3
-
-
 async def _now(api: Api) -> int:
     """The revision of the store."""
     return int((await api.official.list(kube.NODES)).version)
-
-
-async def _some(api: Api, kind: str) -> bool:
-    return any(condition(workload, kind) for workload in await api.all(kube.WORKLOADS, "default"))
-
-
-async def _ended(operator: OperatorProcess) -> bool:
-    return not operator.process.is_alive()
 
 
 async def _is(ask: object, wanted: str) -> bool:

@@ -24,6 +24,7 @@ from tests.cluster.harness import (
 )
 
 from gangline.api.read.conditions import millis_of
+from gangline.control.visibility.aggregated_api import Options
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
 
@@ -50,7 +51,8 @@ async def queue(api: Api) -> AsyncIterator[None]:
 
 
 async def test_protected_jobs_are_left_alone_and_the_others_make_room(system: System, queue: None, api: Api) -> None:
-    operator = system.operator("first").wait_ready()
+    answering = Options(("127.0.0.1", 0), "127.0.0.1")
+    operator = system.operator("first", visibility=answering).wait_ready()
 
     async def row(name: str, kind: str) -> Json:
         workload = await api.workload_of(name)
@@ -86,11 +88,11 @@ async def test_protected_jobs_are_left_alone_and_the_others_make_room(system: Sy
     assert [state for state in states if state in ("Admitted", "Evicting")] == ["Admitted", "Evicting", "Admitted"]
     assert states[0] == "Pending" and states[states.index("Evicting") + 1] in ("Pending", "Inadmissible")
     stop = next(event for event in told["history"] if event["state"] == "Evicting")
-    assert stop["decision"] == "Preempt" and "default/job-urgent" in stop["cause"]
+    assert stop["decision"] == "Preempt" and stop["cause"] == "Preempted for urgent (InClusterQueue)"
     assert told["source"] == "from the running operator"
     operator.kill()
     told = await history(system, "small")
-    assert "it could not be reached" in told["source"]
+    assert "and not from the operator" in told["source"]
     assert {"Pending", "Admitted"} <= {event["state"] for event in told["history"]}
     system.operator("second").wait_ready()
     await api.create(job("again", "lq", gpus=2, runtime="1s", priority="high"))

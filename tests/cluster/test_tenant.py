@@ -206,8 +206,8 @@ def _resident(pid: int) -> int:
 
 
 async def holder(api: Api) -> str:
-    leases = await api.all(kube.LEASES, names.SYSTEM_NAMESPACE)
-    return next(lease["spec"]["holderIdentity"] for lease in leases if "gangline" in lease["metadata"]["name"])
+    lease = await api.get(kube.LEASES, names.KUEUE_LEASE, names.KUEUE_NAMESPACE)
+    return lease["spec"]["holderIdentity"]
 
 
 async def attack(tenant: Tenant, end: float) -> None:

@@ -126,7 +126,7 @@ async def asked_directly(system: System, port: int, queue: str, certificate: str
 
 async def endpoints_are_accepted(api: harness.Api) -> None:
     """What is registered for an address that others reach: all of it as the API server wants it. Nothing is stored."""
-    registration = api_service.Registration(api.client, "visibility.kueue.x-k8s.io", ("v1beta2",), "gangline-system")
+    registration = api_service.Registration(api.client, {"visibility.kueue.x-k8s.io": ("v1beta2",)}, "gangline-system")
     for resource, body in registration.objects(api_service.Address("10.1.2.3", 8082), b"ca"):
         meta = body["metadata"]
         if resource == api_service.API_SERVICES:

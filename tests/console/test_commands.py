@@ -1,4 +1,4 @@
-"""The reading commands on a real API server; workloads' statuses are written by hand, no operator runs."""
+"""The reading commands on a real API server for an administrator; workloads' statuses are written by hand, no operator runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from tests.controlplane import Kubectl
 
 from gangline.console.cli import main
-from gangline.console.stack import kinds_install
+from gangline.install import kinds
 from gangline.kube import config
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import CLUSTER_QUEUES, GPU_JOBS, JOBS, LOCAL_QUEUES, WORKLOADS
@@ -31,7 +31,7 @@ def installed(kubeconfig: Path) -> Path:
 
     async def do() -> None:
         async with ApiClient(config.load(kubeconfig)) as client:
-            await kinds_install.install_kinds(client)
+            await kinds.install_kinds(client)
 
     asyncio.run(do())
     return kubeconfig
@@ -130,11 +130,12 @@ async def workloads(api: ApiClient, queue: str) -> None:
 async def test_queue_lists_what_runs_and_what_waits(gangline: Run, queue: str, workloads: None):
     result = await gangline("queue")
     assert result.exit_code == 0, result.output
-    header, runs, waits = result.output.splitlines()
+    header, runs, waits = result.stdout.splitlines()
     assert header.split()[:5] == ["NAMESPACE", "NAME", "KIND", "QUEUE", "GPUS"]
     assert runs.split()[1:7] == ["runs", "Job", queue, "16", "0", "Running"]
     assert waits.split()[1:8] == ["waits", "Job", queue, "8", "0", "Pending", "1"]
     assert waits.endswith("WaitingForQuota: a100: 8 more GPUs needed")
+    assert result.stderr.startswith("(no operator serves its answers on this cluster")
     assert "done" not in result.output
 
 
@@ -143,7 +144,7 @@ async def test_queue_shows_what_ended_when_asked(gangline: Run, workloads: None)
 
 
 async def test_queue_as_json_is_for_scripts(gangline: Run, queue: str, workloads: None):
-    shown = json.loads((await gangline("queue", "-o", "json")).output)
+    shown = json.loads((await gangline("queue", "-o", "json")).stdout)
     by_job = {item["jobName"]: item for item in shown}
     assert by_job["waits"]["position"] == 0
     assert by_job["waits"]["state"] == "Pending"
@@ -180,7 +181,7 @@ async def test_why_takes_a_job_by_all_its_names(gangline: Run, workloads: None, 
 
 
 async def test_why_as_json(gangline: Run, workloads: None):
-    told = json.loads((await gangline("why", "waits", "-o", "json")).output)
+    told = json.loads((await gangline("why", "waits", "-o", "json")).stdout)
     assert told["jobName"] == "waits"
     assert ["needs", "8 more GPUs of a100 free: the end of job/runs (16) is enough"] in told["explanation"]
 
@@ -223,7 +224,7 @@ async def test_why_tells_a_job_without_queue_from_one_without_workload(gangline:
 async def test_installing_again_changes_nothing_and_keeps_the_webhooks_conversion(api: ApiClient, kubectl: Kubectl):
     name = "localqueues.kueue.x-k8s.io"
     before = json.loads(kubectl("get", "crd", name, "-o", "json"))
-    await kinds_install.install_kinds(api)
+    await kinds.install_kinds(api)
     after = json.loads(kubectl("get", "crd", name, "-o", "json"))
     assert after["metadata"]["generation"] == before["metadata"]["generation"]
     assert after["spec"]["conversion"] == before["spec"]["conversion"]

@@ -12,7 +12,7 @@ from gangline.api.convert.conversion import convert
 from gangline.api.schema.kinds import KINDS
 from gangline.console.run import example as examples
 from gangline.console.run.example import Example, ExampleError, Manifest
-from gangline.console.views.snapshot import requested
+from gangline.control.answers.snapshot import requested
 from gangline.engine import accelerators
 from gangline.jobs import kind_of
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tests.console.objects import GPU, NOW, cluster_queue, condition, flavor, local_queue, pending, running, workload
 
-from gangline.console.views.snapshot import Snapshot, snapshot
-from gangline.console.views.why_text import explain, needs, ordinal, some
+from gangline.control.answers.explanation import explain, needs, ordinal, some
+from gangline.control.answers.snapshot import Snapshot, snapshot
 
 QUEUES = [
     cluster_queue("vision", flavor("a100", 40, 40), pending=2, admitted=2),

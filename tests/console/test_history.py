@@ -7,19 +7,13 @@ import re
 from gangline.console.views import history
 
 
-def test_the_operator_answers_in_milliseconds_and_people_read_a_clock() -> None:
+def test_the_operator_tells_a_story_and_people_read_a_clock() -> None:
     rows = [
-        {"at": 1_700_000_000_000, "before": None, "after": "Pending", "cause": "", "decision": ""},
-        {
-            "at": 1_700_000_001_500,
-            "before": "Pending",
-            "after": "Admitted",
-            "cause": "Quota reserved",
-            "decision": "Admit",
-        },
-        {"at": None, "before": "Admitted", "after": "Evicting", "cause": "Preempted for ml/b", "decision": "Preempt"},
+        {"at": 1_700_000_000.0, "state": "Pending", "cause": "", "decision": ""},
+        {"at": 1_700_000_001.5, "state": "Admitted", "cause": "Quota reserved", "decision": "Admit"},
+        {"at": None, "state": "Evicting", "cause": "Preempted for ml/b", "decision": "Preempt"},
     ]
-    events = history.of_answer({"story": rows})
+    events = history.of_answer({"events": rows})
     assert [event.at for event in events] == [1_700_000_000.0, 1_700_000_001.5, None]
     lines = history.rendered(events).splitlines()
     assert [re.sub(r"\d", "9", line) for line in lines[:2]] == [
@@ -28,7 +22,7 @@ def test_the_operator_answers_in_milliseconds_and_people_read_a_clock() -> None:
     ]
     assert lines[2] == "just now             Evicting  Preempted for ml/b"
     assert events[1].as_json()["decision"] == "Admit"
-    assert history.of_answer({}) == []
+    assert history.of_answer({"events": []}) == []
 
 
 def test_without_an_operator_the_conditions_tell() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from gangline.api.read.configuration.manager import LeaseSettings
 from gangline.console.cli import main
 from gangline.control.process import operator_process
 from gangline.control.visibility.aggregated_api import Options
@@ -24,7 +26,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[operator_process.Options]:
         return 0
 
     monkeypatch.setattr(operator_process, "serve", serve)
-    monkeypatch.delenv("POD_IP", raising=False)
+    for name in ("POD_IP", "POD_NAMESPACE", "GANGLINE_HISTORY"):
+        monkeypatch.delenv(name, raising=False)
     return seen
 
 
@@ -58,6 +61,9 @@ def test_the_visibility_api_is_served_where_it_is_known_how_to_be_reached(
         (["--visibility-listen", "0.0.0.0:8082"], "needs --visibility-host"),
         (["--visibility-listen", "here"], "'here' is not HOST:PORT"),
         (["--listen", "127.0.0.1:99999"], "is not HOST:PORT"),
+        (["--metrics-listen", "here:https"], "'here:https' is not HOST:PORT"),
+        (["--metrics-cert-dir", "/certs"], "needs --metrics-listen"),
+        (["--log-format", "xml"], "'xml' is not one of"),
     ],
 )
 def test_what_makes_no_sense_names_the_option(
@@ -78,3 +84,74 @@ def test_an_address_that_is_taken_is_one_sentence(monkeypatch: pytest.MonkeyPatc
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         result = CliRunner().invoke(main, ["operator", "--history", "", "--visibility-listen", where])
     assert result.exit_code == 1 and result.output.startswith(f"Error: can't listen on {where}: ")
+
+
+KUEUES = """
+namespace: queueing
+health: {healthProbeBindAddress: ":8081"}
+metrics: {bindAddress: ":8443"}
+leaderElection: {leaderElect: false, leaseDuration: 30s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "configured", "pod", "listen", "metrics", "leads_alone"),
+    [
+        ([], False, False, ("127.0.0.1", 0), None, False),
+        ([], False, True, ("0.0.0.0", 8080), None, False),
+        ([], True, True, ("0.0.0.0", 8081), ("0.0.0.0", 8443), True),
+        (["--listen", "[::]:80", "--metrics-listen", ""], True, True, ("::", 80), None, True),
+        (
+            ["--metrics-listen", "127.0.0.1:0", "--leader-election"],
+            True,
+            False,
+            ("0.0.0.0", 8081),
+            ("127.0.0.1", 0),
+            False,
+        ),
+    ],
+)
+def test_a_flag_wins_over_the_configuration_and_that_over_the_place(
+    started: list[operator_process.Options],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    words: list[str],
+    configured: bool,
+    pod: bool,
+    listen: tuple[str, int],
+    metrics: tuple[str, int] | None,
+    leads_alone: bool,
+) -> None:
+    if pod:
+        monkeypatch.setenv("POD_IP", "10.1.2.3")
+        monkeypatch.setenv("POD_NAMESPACE", "gpu-queueing")
+    if configured:
+        (tmp_path / "config.yaml").write_text(KUEUES)
+        words = [*words, "--config", str(tmp_path / "config.yaml")]
+    result = CliRunner().invoke(main, ["operator", "--history", "", *words])
+    assert result.exit_code == 0, result.output
+    [options] = started
+    assert options.listen == listen
+    assert (options.secured_metrics and options.secured_metrics.listen) == metrics
+    assert options.leader_election is not leads_alone
+    assert options.namespace == ("gpu-queueing" if pod else "gangline-system")
+    lease = LeaseSettings("queueing", lease_duration=30.0) if configured else LeaseSettings()
+    assert options.lease == lease
+
+
+def test_a_history_that_cannot_be_written_is_refused(started: list[operator_process.Options], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = CliRunner().invoke(main, ["operator", "--history", str(tmp_path / "file" / "deep" / "history.db")])
+    assert result.exit_code == 1 and not started
+    assert "Not a directory" in result.output and "$GANGLINE_HISTORY" in result.output
+
+
+def test_the_default_history_is_beside_the_models(
+    started: list[operator_process.Options], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In the image, HOME is /tmp."""
+    monkeypatch.setenv("GANGLINE_HISTORY", str(tmp_path / "new" / "history.db"))
+    assert CliRunner().invoke(main, ["operator"]).exit_code == 0
+    [options] = started
+    assert options.forecasts is not None
+    assert options.forecasts.model_file == tmp_path / "new" / "model.gz" and (tmp_path / "new").is_dir()

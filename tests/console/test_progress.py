@@ -3,8 +3,8 @@ from __future__ import annotations
 from tests.console.objects import cluster_queue, condition, flavor, local_queue, pending, running, workload
 
 from gangline.console.run.progress import Tally
-from gangline.console.views.snapshot import Snapshot, snapshot
 from gangline.console.views.watch import changes, in_use
+from gangline.control.answers.snapshot import Snapshot, snapshot
 
 QUEUES = [cluster_queue("vision", flavor("a100", 64))]
 

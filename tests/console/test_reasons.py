@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.console.objects import GPU
 
-from gangline.console.views.reasons import Obstacle, Preemption, brief, parse, preemption
+from gangline.control.answers.reasons import Obstacle, Preemption, brief, parse, preemption
 
 SHORT = f"insufficient unused quota for {GPU} in flavor a100, 8 more needed"
 BIG = (

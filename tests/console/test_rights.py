@@ -6,9 +6,9 @@ import yaml
 from click.testing import CliRunner
 
 from gangline.console.cli import main
-from gangline.console.stack import rights
 from gangline.control.mirror import watched_kinds
 from gangline.control.process import kopf_shell
+from gangline.install import rights
 from gangline.kube import resources as kube
 
 

@@ -13,8 +13,8 @@ from tests.console.objects import (
     workload,
 )
 
-from gangline.console.views.snapshot import State, pod_requests, snapshot
 from gangline.console.views.table import why
+from gangline.control.answers.snapshot import State, pod_requests, snapshot
 
 QUEUES = [cluster_queue("vision", flavor("a100", 40, used=56, borrowed=16, borrowing_limit=24), pending=2, admitted=3)]
 
@@ -150,7 +150,7 @@ def test_position_is_by_priority_then_age_within_a_cluster_queue():
         "lost": None,
         "busy": None,
     }
-    assert [v.job_name for v in seen.pending("vision")] == ["urgent", "old", "young"]
+    assert seen.waiting == {"vision": 3, "language": 1}
 
 
 def test_what_runs_is_shown_first_then_the_line_then_what_ended():
@@ -225,5 +225,5 @@ def test_a_preempted_workload_names_the_job_that_it_made_room_for():
     views = {v.job_name: v for v in snapshot([victim, pending("urgent")], QUEUES, [local_queue()]).workloads}
     assert views["victim"].evicted == "preempted for job/urgent (prioritization in the ClusterQueue)"
     alone = view_of(victim)
-    assert alone.evicted == "preempted for a job that is gone (prioritization in the ClusterQueue)"
+    assert alone.evicted == "preempted for another job (prioritization in the ClusterQueue)"
     assert why(alone) == alone.evicted

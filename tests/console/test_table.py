@@ -15,7 +15,7 @@ from tests.console.objects import (
 )
 
 from gangline.console.views import table
-from gangline.console.views.snapshot import Snapshot, snapshot
+from gangline.control.answers.snapshot import Snapshot, snapshot
 
 TOO_BIG = (
     f"couldn't assign flavors to pod set main: insufficient quota for {GPU} in flavor a100, previously considered "

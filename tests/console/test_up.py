@@ -13,8 +13,8 @@ from gangline.console.run.screen import TABLE_EVERY, LinesScreen
 from gangline.console.stack import stack
 from gangline.console.stack.processes import Services
 from gangline.console.stack.stack import Wishes, bring_up, parse_webhook_url
-from gangline.console.views.snapshot import snapshot
-from gangline.devcluster.connect import Connection
+from gangline.control.answers.snapshot import snapshot
+from gangline.devcluster.connection import Connection
 
 #: stands for `gangline NAME …`: writes down what it was told, and is ready
 SCRIBE = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import re
 from collections import Counter
@@ -14,22 +15,30 @@ import orjson
 from aiohttp import web
 from tests.api.admission.builders import cluster_queue, workload
 from tests.fuzz.draw import Draw
-from tests.fuzz.objects import ODD, Json
+from tests.fuzz.objects import ODD, Json, edit, objects
 
 from gangline.api.names import V1BETA2
+from gangline.console.views.world import ClusterFacts
 from gangline.control.process.operator_process import Operator
 from gangline.control.process.operator_process import Options as OperatorOptions
 from gangline.control.visibility.aggregated_api import AggregatedApi, Options
 from gangline.control.visibility.front_proxy import Trust
 from gangline.kube import resources as kube
+from gangline.kube.clock import ClusterClock
 from gangline.kube.reflector import Upsert
 from gangline.tls.connections import runner_of
 
 RUNNING, WAITING, SINCE = "job-train-12345", "job-wait-12345", "2026-01-31T12:00:00Z"
 #: what a path may name, by what it is about
-NAMES = {"progress": (RUNNING, WAITING), "clusterqueues": ("team", "x"), "localqueues": ("main", "bare")}
+NAMES = {
+    "progress": (RUNNING, WAITING),
+    "queuedjobs": (RUNNING, WAITING),
+    "clusterqueues": ("team", "x"),
+    "localqueues": ("main", "bare"),
+}
 HEADERS = ("X-Remote-User", "X-Remote-Group", "X-Remote-Extra-a", "Content-Type", "Accept", "Expect", "Cookie", "Range")
 AGGREGATOR = {"subject": ((("commonName", "front-proxy-client"),),)}
+PARAMETERS = ("limit", "offset", "x", "continue", "clusterQueue", "finished", "times", "kind", "horizonSeconds")
 #: seconds for an answer, where nothing is waited for
 PATIENCE = 10.0
 
@@ -68,6 +77,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.requests: Counter[Any] = Counter()
+        self.clock = ClusterClock()
 
     async def create(self, resource: kube.Resource, namespace: str | None, body: Json, **_: Any) -> Json:
         return {**body, "status": {"allowed": body["spec"]["user"] != "nobody"}}
@@ -84,10 +94,18 @@ class OperatorHttp:
         cluster: Any = Cluster()
         self.operator = Operator(OperatorOptions(), cluster)
         self.operator.leading.set()
+        self.operator._settled = True
         for resource, obj in _objects():
             self.operator.controller.sink(resource)(Upsert(obj))
         self.operator.controller.absorb()
-        aggregated = AggregatedApi(cluster, self.operator.visibility, Options(("127.0.0.1", 0), "localhost"), "system")
+        aggregated = AggregatedApi(
+            cluster,
+            self.operator.visibility,
+            Options(("127.0.0.1", 0), "localhost"),
+            "system",
+            answers=_forecasting().answers(),
+            accuracy=lambda: {"runtimes": [], "since": None, "model": {}, "starts": {}},
+        )
         await aggregated.close()  # the port that it holds
         aggregated._trust = Trust("")
         self.apps = {"operator": self.operator.app(), "visibility": aggregated.app()}
@@ -115,6 +133,17 @@ class OperatorHttp:
         protocol.connection_lost(None)
         await asyncio.sleep(0)
         return bytes(wire.answer)
+
+
+def _forecasting() -> ClusterFacts:
+    """The same objects with forecasts, which the operator makes in processes of its own."""
+    listed: dict[kube.Resource, list[Json]] = {}
+    for resource, obj in _objects():
+        listed.setdefault(resource, []).append(obj)
+    here = ClusterFacts()
+    here.fill(listed)
+    here.forecast(None)
+    return here
 
 
 def _objects() -> Iterator[tuple[kube.Resource, Json]]:
@@ -167,7 +196,7 @@ def drawn_request(method: str, pattern: str, draw: Draw) -> bytes:
 
     path = re.sub(r"\{(\w+)\}", part, pattern)
     pairs = [
-        (draw.one_of(("limit", "offset", "x")), draw.one_of((draw.text(), "9" * 40, "-1")))
+        (draw.one_of(PARAMETERS), draw.one_of((draw.text(), "9" * 40, "-1", "true", "team")))
         for _ in range(draw.below(3))
     ]
     if pairs:
@@ -175,7 +204,7 @@ def drawn_request(method: str, pattern: str, draw: Draw) -> bytes:
     user = draw.one_of(("alice", "nobody", ""))
     headers = [("Host", "a"), ("Connection", "close"), ("X-Remote-User", user), ("X-Remote-Group", "g")]
     headers += [(draw.one_of(HEADERS[1:]), re.sub(r"[^ -~]", "?", draw.text())) for _ in range(draw.below(3))]
-    body = b"" if method in ("GET", "HEAD") else _body(draw)
+    body = b"" if method in ("GET", "HEAD") else _question(draw) if "whatifs" in pattern else _body(draw)
     headers.append(("Content-Length", str(len(body))))
     head = "".join(f"{name}: {text}\r\n" for name, text in headers)
     return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body
@@ -192,11 +221,26 @@ def _body(draw: Draw) -> bytes:
     return orjson.dumps(fields)
 
 
+def _question(draw: Draw) -> bytes:
+    """A job with any changes, with fields around it that may be wrong, or any bytes."""
+    if draw.below(4) == 3:
+        return draw.raw(draw.left)
+    job = copy.deepcopy(draw.one_of(objects()))
+    for _ in range(draw.below(4)):
+        edit(job, draw)
+    body: Json = {"kind": "WhatIf", "spec": {"job": job}}
+    if draw.below(8) == 7:
+        edit(body, draw)
+    return orjson.dumps(body)
+
+
 def whole_requests() -> Iterator[bytes]:
     """Inputs of `drawn_request` to start with."""
     yield b""
     yield bytes(4) + b"\x00\x00\x00\x01" + b'{"step": 3, "total": 10}'
     yield bytes(32)
+    for number in range(10):  # parameters of each kind, and objects of each kind
+        yield bytes((0, 0, 1, number, 3)) + bytes((number,)) * 8
 
 
 def judge(app: str, request: bytes) -> None:

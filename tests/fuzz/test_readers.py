@@ -9,13 +9,14 @@ from tests.fuzz import readers
 NUMBERS = (
     "gangline.api.quantity._parse_number",
     "gangline.api.quantity.parse_number",
-    "gangline.api.read.configuration._pods_ready",
-    "gangline.api.read.configuration._usage_based",
+    "gangline.api.read.configuration.file._pods_ready",
+    "gangline.api.read.configuration.file._usage_based",
     "gangline.api.read.parse._consumed",
     "gangline.api.read.policy_reader._give_way",
     "gangline.api.read.policy_reader.backfill",
     "gangline.api.read.policy_reader.overrun",
     "gangline.api.read.policy_reader.recovery",
+    "gangline.control.answers.words.age",
     "gangline.control.forecasting.expected_starts.Accuracy.restore",
     "gangline.control.forecasting.expected_starts._recorded",
     "gangline.control.forecasting.tallies._record",
@@ -57,6 +58,7 @@ OWN = (
     "gangline.control.writes.crash_points.FaultHook.from_environment",
     "gangline.forecast.quantile_model.load",
     "gangline.forecast.worker.main",
+    "gangline.install.manifests.templates._constant",
     "gangline.kube.config._Entry.content",
     "gangline.kube.config._Kubeconfig.read",
     "gangline.kube.oidc.main",
@@ -78,7 +80,9 @@ API_SERVER = (
     "gangline.bounded.load_shallow",
     "gangline.kube.errors._seconds",
     "gangline.kube.errors.from_response",
-    "gangline.kube.resources.revision",
+    "gangline.kube.resources.as_revision",
+    "gangline.kube.versions.of",
+    "gangline_webhooks.registrar.Registrar.trusts",
 )
 #: JSON that the same process has just written, of an object that was measured when it came in
 WRITTEN_HERE = (
@@ -92,8 +96,17 @@ ONE_PASS = (
     "gangline.control.notify.notices.Notices._audience",
     "gangline.engine.text.accelerators.is_accelerator",
 )
-#: commands that a person starts for herself, on her own files and arguments, and a cluster on her own machine
-COMMANDS = ("gangline.conformance", "gangline.console", "gangline.devcluster", "gangline.replay", "gangline.traces")
+#: commands that a person starts for herself, on her own files and arguments, a cluster on her own machine, and images from
+#: locked packages
+COMMANDS = (
+    "gangline.conformance",
+    "gangline.console",
+    "gangline.debian",
+    "gangline.devcluster",
+    "gangline.image",
+    "gangline.replay",
+    "gangline.traces",
+)
 
 ALLOWED = frozenset({*NUMBERS, *OWN, *API_SERVER, *WRITTEN_HERE, *ONE_PASS})
 

@@ -1,4 +1,4 @@
-"""Types of option values that several commands share."""
+"""Options, and types of option values, that several commands share."""
 
 from __future__ import annotations
 
@@ -7,6 +7,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
+
+from gangline.devcluster.programs import NEWEST, VERSIONS
+
+#: of commands that start a local control plane
+kubernetes_version = click.option(
+    "--version",
+    default=None,
+    type=click.Choice(VERSIONS),
+    help=f"Local only: the version of Kubernetes. [default: that of the control plane's data, else {NEWEST}]",
+)
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from gangline.console.views.table import Rows, age, plain
+from gangline.console.views.table import Rows, plain
+from gangline.control.answers.words import age
 from gangline.control.audit import audit_check
 from gangline.control.audit.audit_check import Outcome
 from gangline.control.audit.fact_codec import FactError

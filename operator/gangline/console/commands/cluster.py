@@ -3,41 +3,60 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from gangline.console.commands.cluster_nodes import image, named, node
+from gangline.console.node_counts import NodeCounts, NodeCountsType
+from gangline.console.options import kubernetes_version
+from gangline.console.plain_errors import plain_errors
 from gangline.devcluster import build, clusters
-from gangline.devcluster.clusters import DEFAULT_NAME, NamedCluster, Status
+from gangline.devcluster.clusters import NamedCluster, Status
 from gangline.devcluster.components import Options
 from gangline.devcluster.errors import DevClusterError
+from gangline.devcluster.locks import private_directory
 from gangline.devcluster.nodes import NodePool, create_pools_in
-
-named = click.option(
-    "--name", default=DEFAULT_NAME, show_default=True, metavar="NAME", help="Name of the control plane."
-)
+from gangline.devcluster.programs import HELM, NEWEST, VERSIONS, default_version
+from gangline.devcluster.real import preflight, programs
+from gangline.devcluster.real.pool import GPU, GPUS
 
 
 @click.group()
 def command() -> None:
-    """Manage a local control plane (etcd, kube-apiserver, …) with simulated nodes."""
+    """Manage a local control plane (etcd, kube-apiserver, …) with simulated nodes, or with real ones."""
+
+
+command.add_command(node)
+command.add_command(image)
 
 
 @command.command()
 @named
-@click.option("--nodes", default=0, show_default=True, type=click.IntRange(0, 5000), help="Simulated nodes to create.")
-@click.option("--gpus", default=8, show_default=True, type=click.IntRange(0, 1000), help="GPUs per simulated node.")
-def up(name: str, nodes: int, gpus: int) -> None:
+@click.option(
+    "--nodes",
+    default="0",
+    show_default=True,
+    type=NodeCountsType(),
+    help="Nodes to create: a number of simulated ones, or real:3,simulated:100. Real ones (kubelets with containerd) need root.",
+)
+@click.option(
+    "--gpus",
+    default=None,
+    type=click.IntRange(0, 1000),
+    help="GPUs per node. [default: 8; of real nodes the machine's, if it has any]",
+)
+@kubernetes_version
+def up(name: str, nodes: NodeCounts, gpus: int | None, version: str | None) -> None:
     """Start the control plane in the background. Does nothing if it is already up."""
     with plain_errors():
         cluster = NamedCluster(name)
         before = cluster.status().up
-        status = cluster.up(Options(), _say_waiting)
-        if nodes:
-            create_pools_in(cluster.kubeconfig, [NodePool("node", nodes, {"nvidia.com/gpu": gpus})])
+        status = cluster.up(Options(real=nodes.real_pool(gpus), version=version), _say_waiting)
+        if nodes.simulated:
+            each = GPUS if gpus is None else gpus
+            create_pools_in(cluster.kubeconfig, [NodePool("node", nodes.simulated, {GPU: each})])
     out = Console(highlight=False)
     out.print(f"Control plane [bold]{name}[/] {'was already up' if before else 'is up'}.")
     out.print(f"export KUBECONFIG={status.kubeconfig}", soft_wrap=True)
@@ -82,20 +101,32 @@ def kubeconfig(name: str) -> None:
 
 
 @command.command("build")
-def build_command() -> None:
+@click.option("--real", is_flag=True, help="Also what real nodes need: kubelet, containerd, runc, …")
+@click.option("--where-possible", is_flag=True, help="With --real: where real nodes can't run, say why and go on.")
+@click.option(
+    "--version",
+    "versions",
+    multiple=True,
+    type=click.Choice(VERSIONS),
+    help=f"Of Kubernetes; may be given several times. [default: {NEWEST}]",
+)
+@click.option("--helm", is_flag=True, help="Also Helm, for the tests of the chart.")
+def build_command(real: bool, where_possible: bool, helm: bool, versions: tuple[str, ...]) -> None:
     """Compile the control plane's programs now (once, takes minutes), so that later starts take seconds."""
     with plain_errors():
-        click.echo(f"The control plane's programs are in {build.ensure_servers()}")
+        refusal = preflight.refused(private_directory("planes")) if real and where_possible else ""
+        if refusal:
+            click.echo(f"Real nodes can't run here: {refusal}")
+        elif real:
+            click.echo(f"The programs of real nodes are beside {programs.ensure().node}")
+        for version in versions or [default_version()]:
+            servers = build.ensure_servers(version)
+            click.echo(
+                f"The control plane's programs of Kubernetes {version} are in {servers['kube-apiserver'].parent}"
+            )
         click.echo(f"kubectl is {build.kubectl()}")
-
-
-@contextmanager
-def plain_errors() -> Iterator[None]:
-    """Report a DevClusterError as one message and exit status 1, without a traceback."""
-    try:
-        yield
-    except DevClusterError as error:
-        raise click.ClickException(str(error)) from error
+        if helm:
+            click.echo(f"Helm is in {build.ensure(HELM)}")
 
 
 def _say_waiting(pid: str) -> None:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from gangline.console.views import access, reach, table, world
-from gangline.console.views.lookup import find
-from gangline.console.views.snapshot import Snapshot, State, WorkloadView
-from gangline.console.views.table import Rows, age
-from gangline.console.views.times import Times, as_json, key_of, runtime_text, start_text, times, view_of
-from gangline.console.views.world import ClusterFacts
-from gangline.engine import Outlook
+from gangline.console.views import access, asking, own_rights, reach, table, times
+from gangline.console.views.table import Rows
+from gangline.control.answers.snapshot import State
+from gangline.control.answers.words import age
+from gangline.kube.client import ApiClient
+from gangline.kube.resources import Json
 
 
 @click.command("eta")
@@ -38,113 +37,110 @@ def command(
 ) -> None:
     """Show when JOB, or every pending job, is expected to start: the p50 and the p90 of the start time.
 
-    The command reads the cluster and simulates the engine's decisions locally, with the operator's runtime forecasts if
-    the operator can be reached.
+    The operator simulates its own decisions, with forecasts of how long jobs run.
     """
     if accuracy:
-        _show_accuracy(access.run(_accuracy(kubeconfig, context)), output)
+        _show_accuracy(access.run(_accuracy(kubeconfig, context, namespace)), output)
         return
-    seen, here, views = access.run(_look(kubeconfig, context, namespace, all_namespaces, job))
-    waiting = [view for view in views if view.state is State.PENDING]
-    wanted = frozenset(map(key_of, waiting)) if job else None
-    ahead = here.outlook(wanted) if waiting else Outlook(here.now, {}, (), 0)
-    found = times(here, ahead, seen.workloads)
+    shown = access.run(_look(kubeconfig, context, namespace, all_namespaces, job))
     if output == "json":
-        click.echo(json.dumps([as_json(view, found.get(view.uid, Times())) for view in views], indent=2))
+        click.echo(json.dumps([times.as_json(item) for item in shown], indent=2))
         return
-    if not views:
+    if not shown:
         click.echo("No job is pending.", err=True)
         return
-    show(views, found, here.now / 1000)
-    click.echo(f"({_source(here)})", err=True)
+    table.echo(rows(shown, time.time()))
 
 
 async def _look(
     kubeconfig: Path | None, context: str | None, namespace: str | None, everywhere: bool, job: str | None
-) -> tuple[Snapshot, ClusterFacts, list[WorkloadView]]:
+) -> list[Json]:
     async with access.client(kubeconfig, context) as api:
         where = namespace or api.login.namespace
-        here = await world.load(api)
-    seen = view_of(here)
-    if job is None:
-        waiting = [v for v in seen.workloads if v.state is State.PENDING and (everywhere or v.namespace == where)]
-        return seen, here, waiting
-    found = find(seen, where, job)
-    if found is None:
-        raise click.ClickException(f"no job {job!r} in namespace {where}")
-    return seen, here, [found]
+        try:
+            if job is not None:
+                path, query = asking.job_path(where, job)
+                return [await asking.get(api, path, {**query, "times": True})]
+            found = await _asked(api, where, everywhere)
+        except own_rights.NoOperator as error:
+            from gangline.console.views import own_answers
+
+            if job is not None:
+                return [await own_answers.job(api, where, job, error)]
+            found = await own_answers.jobs(api, where, everywhere, None, False, error)
+    return [item for item in found if item["state"] == State.PENDING]
+
+
+async def _asked(api: ApiClient, namespace: str, everywhere: bool) -> list[Json]:
+    if everywhere:
+        try:
+            return await asking.listed(api, "/queuedjobs", {"times": True})
+        except asking.NotAllowedError:
+            click.echo(f"(you may not ask about all namespaces: this is namespace {namespace})", err=True)
+    return await asking.listed(api, f"/namespaces/{namespace}/queuedjobs", {"times": True})
 
 
 # --- showing ------------------------------------------------------------------------------------------------------------
 
 
-def show(views: list[WorkloadView], found: Mapping[str, Times], now: float) -> None:
-    rows = _rows(views, found, now)
-    table.echo(rows)
-
-
-def _rows(views: list[WorkloadView], found: Mapping[str, Times], now: float) -> Rows:
+def rows(shown: Sequence[Json], now: float) -> Rows:
+    """One row per job, in the order of their expected starts."""
     header = ("NAMESPACE", "NAME", "QUEUE", "GPUS", "WAITED", "STARTS IN", "AT", "RUNS FOR", "BECAUSE")
     cells: list[tuple[str, ...]] = []
-    for view in sorted(views, key=lambda v: (found.get(v.uid, Times()).start or float("inf"), v.created)):
-        known = found.get(view.uid, Times())
+    for item in sorted(shown, key=lambda each: (times.start_of(each)[0] or float("inf"), each["created"])):
         cells.append(
             (
-                view.namespace,
-                view.job_name,
-                view.cluster_queue or f"{view.queue}?",
-                str(view.gpus) if view.gpus else "–",
-                age(now - view.created),
-                start_text(known, now),
-                _clock(known, now),
-                runtime_text(known.forecast, known.flavor),
-                _why(view, known),
+                item["namespace"],
+                item["jobName"],
+                item["clusterQueue"] or f"{item['queue']}?",
+                str(item["gpus"]) if item["gpus"] else "–",
+                age(now - item["created"]),
+                times.start_text(item, now),
+                _clock(item, now),
+                times.runtime_text(item),
+                _why(item),
             )
         )
     return Rows(header, tuple(cells), (), frozenset({"GPUS", "WAITED"}))
 
 
-def _clock(known: Times, now: float) -> str:
-    if known.start is None:
+def _clock(item: Json, now: float) -> str:
+    start, _ = times.start_of(item)
+    if start is None:
         return ""
-    at = time.localtime(known.start)
-    return time.strftime("%H:%M" if known.start - now < 86400 else "%a %H:%M" if known.start - now < 6e5 else "%F", at)
+    at = time.localtime(start)
+    return time.strftime("%H:%M" if start - now < 86400 else "%a %H:%M" if start - now < 6e5 else "%F", at)
 
 
-def _why(view: WorkloadView, known: Times) -> str:
-    if view.state is not State.PENDING:
-        return f"the job is {view.state.lower()}"
-    if known.start is None:
-        return table.why(view) or "no start within the horizon"
-    return known.because
-
-
-def _source(here: ClusterFacts) -> str:
-    if here.from_operator:
-        return "with the operator's forecasts"
-    return (
-        "the operator could not be reached: forecasts come from finished workloads in the cluster and hints of the jobs"
-    )
+def _why(item: Json) -> str:
+    if item["state"] != State.PENDING:
+        return f"the job is {item['state'].lower()}"
+    if times.start_of(item)[0] is None:
+        return item["why"] or "no start within the horizon"
+    return item["because"]
 
 
 # --- accuracy -----------------------------------------------------------------------------------------------------------
 
 
-async def _accuracy(kubeconfig: Path | None, context: str | None) -> dict[str, Any]:
+async def _accuracy(kubeconfig: Path | None, context: str | None, namespace: str | None) -> Json:
     async with access.client(kubeconfig, context) as api:
-        accuracy = await reach.ask(api, "/accuracy")
-    if accuracy is None:
-        raise click.ClickException(
-            "accuracy is kept by the running operator, and the operator can't be reached from here"
-        )
-    return accuracy
+        try:
+            where = namespace or api.login.namespace
+            return await asking.get(api, f"/namespaces/{where}/forecastaccuracies")
+        except own_rights.NoOperator as error:
+            told = await reach.ask(api, "/accuracy")
+            if told is None:
+                raise click.ClickException(f"accuracy is kept by the running operator: {error}") from error
+            return {**told, "items": told.get("runtimes") or []}
 
 
 def _show_accuracy(accuracy: Mapping[str, Any], output: str | None) -> None:
     if output == "json":
-        click.echo(json.dumps({key: value for key, value in accuracy.items() if key != "cluster"}, indent=2))
+        told = {"since": accuracy.get("since"), "model": accuracy.get("model"), "runtimes": accuracy["items"]}
+        click.echo(json.dumps({**told, "starts": accuracy.get("starts")}, indent=2))
         return
-    runtimes, starts = accuracy.get("runtimes") or [], accuracy.get("starts") or {}
+    runtimes, starts = accuracy["items"], accuracy.get("starts") or {}
     click.echo(accuracy.get("model", {}).get("reason", ""))
     if runtimes:
         header = ("RUNTIME FORECAST BY", "RUNS", "WITHIN P50", "WITHIN P90", "TYPICAL FACTOR")

@@ -14,7 +14,8 @@ import click
 from gangline import traces
 from gangline.console.commands.operator import DIRECTORY
 from gangline.console.options import Instant, Span
-from gangline.console.views.table import Rows, age, plain
+from gangline.console.views.table import Rows, plain
+from gangline.control.answers.words import age
 from gangline.forecast import (
     Forecast,
     Forecaster,

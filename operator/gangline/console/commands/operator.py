@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import yaml
 
+from gangline.api import names
+from gangline.console.log_options import LogOptions, with_log_options
+from gangline.kube.config import own_namespace
+
 if TYPE_CHECKING:
     from gangline.api.read.configuration import Configuration
+    from gangline.api.read.configuration.manager import Manager
+    from gangline.control.process.metrics_endpoint import Options as MetricsOptions
     from gangline.control.process.operator_process import ForecastOptions
     from gangline.control.visibility.aggregated_api import Options as VisibilityOptions
     from gangline.telemetry import Source
@@ -33,9 +39,33 @@ DIRECTORY = Path("~/.local/share/gangline/forecast").expanduser()
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Kueue's configuration file.",
 )
-@click.option("--leader-election/--no-leader-election", default=True, show_default=True)
+@click.option(
+    "--leader-election/--no-leader-election",
+    default=None,
+    help="One replica of Kueue and Gangline leads: who holds Kueue's Lease. [default: as in --config, else on]",
+)
 @click.option("--identity", help="Holder name in the Lease. Default: host name and a random suffix.")
-@click.option("--listen", default="127.0.0.1:0", show_default=True, help="Address of /metrics, /healthz and /readyz.")
+@click.option(
+    "--namespace",
+    default=lambda: own_namespace() or names.SYSTEM_NAMESPACE,
+    help="Namespace of Gangline's own objects. [default: $POD_NAMESPACE, else that of the pod, else gangline-system]",
+)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Address of /healthz, /readyz and /metrics. [default: health.healthProbeBindAddress of --config, else 0.0.0.0:8080 if "
+    "POD_IP is set, else 127.0.0.1 and any port]",
+)
+@click.option(
+    "--metrics-listen",
+    metavar="HOST:PORT",
+    help="Serve /metrics only here, over TLS, to users whom the API server allows it. [default: metrics.bindAddress of --config]",
+)
+@click.option(
+    "--metrics-cert-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory with tls.crt and tls.key for --metrics-listen. Default: a self-signed certificate.",
+)
 @click.option(
     "--ready-file", type=click.Path(path_type=Path), help="Written with PID and port once the operator is ready."
 )
@@ -104,14 +134,17 @@ DIRECTORY = Path("~/.local/share/gangline/forecast").expanduser()
     is_flag=True,
     help="Keep metadata.managedFields on Workloads; this costs the API server more CPU and memory.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Log at debug level.")
+@with_log_options
 def command(
     kubeconfig: Path | None,
     context: str | None,
     configuration: Path | None,
-    leader_election: bool,
+    leader_election: bool | None,
     identity: str | None,
-    listen: str,
+    namespace: str,
+    listen: str | None,
+    metrics_listen: str | None,
+    metrics_cert_dir: Path | None,
     ready_file: Path | None,
     history: str,
     model_file: Path | None,
@@ -123,27 +156,26 @@ def command(
     visibility_listen: str,
     visibility_host: str,
     track_fields: bool,
-    verbose: bool,
+    log_options: LogOptions,
 ) -> None:
     """Run the operator until SIGTERM. Several replicas may run: one is the leader, the others are standbys."""
     from gangline.control.process import operator_process
     from gangline.kube.config import LoginError
 
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
-    for noisy in ("kopf", "aiohttp", "asyncio"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    log_options.begin()
     chosen = _configuration(configuration)
+    process = chosen.process
+    _check_writable(history)
     options = operator_process.Options(
         settings=chosen.settings,
         labels_to_copy=chosen.labels_to_copy,
         kubeconfig=kubeconfig,
         context=context,
-        leader_election=leader_election,
-        listen=_address(listen, "--listen"),
+        leader_election=leader_election if leader_election is not None else process.leader_election is not False,
+        lease=process.lease,
+        namespace=namespace,
+        listen=_listen(listen, process),
+        secured_metrics=_secured(metrics_listen, metrics_cert_dir, process),
         ready_file=ready_file,
         identity=identity or operator_process.default_identity(),
         forecasts=_forecasts(history, model_file, forecast),
@@ -166,6 +198,45 @@ def _address(text: str, option: str) -> tuple[str, int]:
     if not port.isdigit() or int(port) > 65535:
         raise click.BadParameter(f"{text!r} is not HOST:PORT", param_hint=option)
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _listen(given: str | None, process: Manager) -> tuple[str, int]:
+    """A flag wins over the configuration, and that over what fits a pod or a machine."""
+    if given is not None:
+        return _address(given, "--listen")
+    if process.probes is not None:
+        return process.probes[0] or "0.0.0.0", process.probes[1]
+    return ("0.0.0.0", 8080) if os.environ.get("POD_IP") else ("127.0.0.1", 0)
+
+
+def _secured(given: str | None, cert_dir: Path | None, process: Manager) -> MetricsOptions | None:
+    from gangline.control.process.metrics_endpoint import Options
+
+    if given:
+        address = _address(given, "--metrics-listen")
+    elif given is None and process.metrics is not None:
+        address = process.metrics[0] or "0.0.0.0", process.metrics[1]
+    elif cert_dir is not None:
+        raise click.UsageError("--metrics-cert-dir needs --metrics-listen")
+    else:
+        return None
+    return Options(address, cert_dir)
+
+
+def _check_writable(history: str) -> None:
+    """The directory of an SQLite history; a pod's root file system is usually read-only."""
+    if not history or "://" in history:
+        return
+    directory = Path(history).expanduser().parent
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if not os.access(directory, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise click.ClickException(
+            f"--history {history}: {error.strerror}: name a file in a writable directory or a database URL "
+            "(also as $GANGLINE_HISTORY), or nothing for no forecasts"
+        ) from error
 
 
 def _visibility(listen: str, host: str) -> VisibilityOptions | None:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from gangline.console.commands.forecast import Span
-from gangline.console.views import access, world
-from gangline.console.views.snapshot import WorkloadView
-from gangline.console.views.table import age
-from gangline.console.views.times import view_of
-from gangline.console.views.world import ClusterFacts
-from gangline.engine import Stretch, accelerators
+from gangline.console.views import access, asking, own_rights
+from gangline.control.answers.words import age
+from gangline.kube.resources import Json
 
 #: characters of the bars: a running workload, an expected one, and one that goes beyond the right edge
 RUNS, WILL_RUN, PAST_EDGE = "█", "▒", "▶"
@@ -42,57 +39,58 @@ def command(
     output: str | None,
 ) -> None:
     """Draw which workloads run and when pending ones will, assuming median forecast runtimes and no further submissions."""
-    here = access.run(_load(kubeconfig, context))
-    seen = here.outlook(horizon=round(horizon * 1000), seconds=0.0)
-    stretches = [s for s in seen.stretches if cluster_queue is None or s.cluster_queue == cluster_queue]
-    views = {f"{view.namespace}/{view.name}": view for view in view_of(here).workloads}
-    if namespace is not None:
-        stretches = [s for s in stretches if s.workload.startswith(f"{namespace}/")]
+    runs = access.run(_runs(kubeconfig, context, namespace, cluster_queue, horizon))
     if output == "json":
-        click.echo(json.dumps([_as_json(stretch, views) for stretch in stretches], indent=2))
+        click.echo(json.dumps([_as_json(run) for run in runs], indent=2))
         return
-    if not stretches:
+    if not runs:
         click.echo("No workload is running or expected to start within the horizon.", err=True)
         return
     width = shutil.get_terminal_size((120, 24)).columns
-    for line in draw(here, stretches, views, horizon, width):
+    for line in draw(runs, time.time(), horizon, width):
         click.echo(line)
 
 
-async def _load(kubeconfig: Path | None, context: str | None) -> ClusterFacts:
+async def _runs(
+    kubeconfig: Path | None, context: str | None, namespace: str | None, cluster_queue: str | None, horizon: float
+) -> list[Json]:
+    query: dict[str, str | bool | int] = {"horizonSeconds": max(1, round(horizon))}
+    query["clusterQueue"] = cluster_queue or ""
     async with access.client(kubeconfig, context) as api:
-        return await world.load(api)
+        own = f"/namespaces/{namespace or api.login.namespace}/plannedruns"
+        try:
+            try:
+                found = await asking.listed(api, own if namespace else "/plannedruns", query)
+            except asking.NotAllowedError:
+                if namespace:
+                    raise
+                found = await asking.listed(api, own, query)
+        except own_rights.NoOperator as error:
+            from gangline.console.views import own_answers
+
+            found = await own_answers.plan(api, cluster_queue, horizon, error)
+    return [run for run in found if namespace is None or run["metadata"].get("namespace") == namespace]
 
 
-def draw(
-    here: ClusterFacts, stretches: Sequence[Stretch], views: Mapping[str, WorkloadView], horizon: float, width: int
-) -> list[str]:
+def draw(runs: Sequence[Json], now: float, horizon: float, width: int) -> list[str]:
     """One line per run, sorted by queue and start. The time axis ends with the last run or at `horizon` (seconds)."""
-    now = here.now / 1000
-    span = min(horizon, max(60.0, max(s.ended / 1000 for s in stretches) - now))
-    names = [_label(stretch, views) for stretch in stretches]
+    span = min(horizon, max(60.0, max(run["to"] for run in runs) - now))
+    names = [f"{run['clusterQueue']}  {run['job']}  {run['gpus'] or '–'}" for run in runs]
     room = max(map(len, names))
     columns = max(LEAST_WIDTH, width - room - 2)
     lines = [f"{'':{room}}  {_scale(span, columns)}"]
-    order = sorted(zip(stretches, names, strict=True), key=lambda pair: (pair[0].cluster_queue, pair[0].began))
-    for stretch, name in order[:MOST_ROWS]:
-        lines.append(f"{name:{room}}  {_bar(stretch, now, span, columns)}")
+    order = sorted(zip(runs, names, strict=True), key=lambda pair: (pair[0]["clusterQueue"], pair[0]["from"]))
+    for run, name in order[:MOST_ROWS]:
+        lines.append(f"{name:{room}}  {_bar(run, now, span, columns)}")
     if len(order) > MOST_ROWS:
         lines.append(f"… and {len(order) - MOST_ROWS} more (-o json has all)")
     return lines
 
 
-def _label(stretch: Stretch, views: Mapping[str, WorkloadView]) -> str:
-    view = views.get(stretch.workload)
-    name = view.job_name if view is not None else stretch.workload
-    gpus = sum(accelerators(entry.usage) for entry in stretch.admission.pod_sets)
-    return f"{stretch.cluster_queue}  {name}  {gpus or '–'}"
-
-
-def _bar(stretch: Stretch, now: float, span: float, columns: int) -> str:
-    first = max(0, round((stretch.began / 1000 - now) / span * columns))
-    last = round((stretch.ended / 1000 - now) / span * columns)
-    mark = RUNS if stretch.began / 1000 <= now else WILL_RUN
+def _bar(run: Json, now: float, span: float, columns: int) -> str:
+    first = max(0, round((run["from"] - now) / span * columns))
+    last = round((run["to"] - now) / span * columns)
+    mark = RUNS if run["from"] <= now else WILL_RUN
     if first >= columns:
         return f"{'':{columns - 1}}{PAST_EDGE}"
     bar = mark * max(1, min(columns, last) - first)
@@ -109,17 +107,17 @@ def _scale(span: float, columns: int) -> str:
     return line[:columns]
 
 
-def _as_json(stretch: Stretch, views: Mapping[str, WorkloadView]) -> dict[str, Any]:
-    view = views.get(stretch.workload)
+def _as_json(run: Json) -> dict[str, Any]:
+    meta = run["metadata"]
     return {
-        "workload": stretch.workload,
-        "job": view.job_name if view is not None else None,
-        "clusterQueue": stretch.cluster_queue,
-        "from": _iso(stretch.began),
-        "to": _iso(stretch.ended),
-        "after": list(stretch.after),
+        "workload": meta["name"] if run["hidden"] else f"{meta['namespace']}/{meta['name']}",
+        "job": run["job"],
+        "clusterQueue": run["clusterQueue"],
+        "from": _iso(run["from"]),
+        "to": _iso(run["to"]),
+        "after": run["after"],
     }
 
 
-def _iso(millis: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(millis / 1000))
+def _iso(at: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))

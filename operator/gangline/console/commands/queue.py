@@ -4,19 +4,40 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from gangline.console.views import access, table
-from gangline.console.views.json_rows import as_json
-from gangline.console.views.snapshot import FINISHED, State, WorkloadView
+from gangline.console.views import access, asking, own_rights, table, times
+from gangline.control.answers import items
+from gangline.control.answers.snapshot import FINISHED, State
+from gangline.control.answers.words import age
+from gangline.kube.client import ApiClient
+from gangline.kube.resources import Json
 
-if TYPE_CHECKING:  # what takes a second to load, for who asks for times
-    from gangline.console.views.times import Times
-    from gangline.console.views.world import ClusterFacts
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """The options. `namespace` is the context's unless it is `given`."""
+
+    namespace: str
+    given: bool
+    everywhere: bool
+    cluster_queue: str | None
+    times: bool
+    finished: bool
+
+    @property
+    def anywhere(self) -> bool:
+        return self.everywhere or (self.cluster_queue is not None and not self.given)
+
+    @property
+    def where(self) -> str:
+        if self.cluster_queue:
+            return f"ClusterQueue {self.cluster_queue}"
+        return "all namespaces" if self.everywhere else f"namespace {self.namespace} (-A: all)"
 
 
 @click.command("queue")
@@ -43,84 +64,81 @@ def command(
     output: str | None,
 ) -> None:
     """Show running and pending workloads: position in the queue, GPUs, and why they are pending."""
-    views, where, here = access.run(_views(kubeconfig, context, namespace, all_namespaces, cluster_queue, with_times))
-    shown = [v for v in views if finished or v.state not in FINISHED]
-    known = _known(here, views) if here is not None else None
+
+    async def work() -> tuple[list[Json], _Wish]:
+        async with access.client(kubeconfig, context) as api:
+            where = namespace or api.login.namespace
+            wish = _Wish(where, namespace is not None, all_namespaces, cluster_queue, with_times, finished)
+            return await _jobs(api, wish), wish
+
+    shown, wish = access.run(work())
     if output == "json":
-        click.echo(json.dumps([as_json(v) | _times_json(v, known) for v in shown], indent=2))
+        click.echo(json.dumps([_as_json(item, with_times) for item in shown], indent=2))
         return
     if not shown:
-        click.echo(f"No {'' if finished else 'running or pending '}workloads in {where}.", err=True)
+        click.echo(f"No {'' if finished else 'running or pending '}workloads in {wish.where}.", err=True)
         return
-    show(shown, time.time(), wide=output == "wide", known=known)
+    show(shown, time.time(), wide=output == "wide", with_times=with_times)
 
 
-async def _views(
-    kubeconfig: Path | None,
-    context: str | None,
-    namespace: str | None,
-    everywhere: bool,
-    cluster_queue: str | None,
-    with_times: bool,
-) -> tuple[list[WorkloadView], str, ClusterFacts | None]:
-    async with access.client(kubeconfig, context) as api:
-        wanted = namespace or api.login.namespace
-        here: ClusterFacts | None = None
-        if with_times:
-            from gangline.console.views import times, world
+async def _jobs(api: ApiClient, wish: _Wish) -> list[Json]:
+    query: dict[str, str | bool | int] = {"finished": wish.finished, "times": wish.times}
+    query["clusterQueue"] = wish.cluster_queue or ""
+    own = f"/namespaces/{wish.namespace}/queuedjobs"
+    try:
+        if not wish.anywhere:
+            found = await asking.listed(api, own, query)
+            return [item for item in found if item["namespace"] == wish.namespace]
+        try:
+            return await asking.listed(api, "/queuedjobs", query)
+        except asking.NotAllowedError:
+            if not wish.cluster_queue:
+                click.echo(f"(you may not ask about all namespaces: this is namespace {wish.namespace})", err=True)
+            return await asking.listed(api, own, query)
+    except own_rights.NoOperator as error:
+        return await _own(api, wish, error)
 
-            here = await world.load(api)
-            seen = times.view_of(here)
-        else:
-            seen = await access.look(api, wanted)
-    if cluster_queue and not seen.queue(cluster_queue):
+
+async def _own(api: ApiClient, wish: _Wish, error: Exception) -> list[Json]:
+    """Where no operator answers."""
+    if wish.times:
+        from gangline.console.views import own_answers
+
+        return await own_answers.jobs(api, wish.namespace, wish.anywhere, wish.cluster_queue, wish.finished, error)
+    seen = await own_rights.look(api, wish.namespace, error)
+    if wish.cluster_queue and seen.complete and not seen.queue(wish.cluster_queue):
         known = ", ".join(q.name for q in seen.queues) or "none"
-        raise click.ClickException(f"there is no ClusterQueue {cluster_queue!r} (there is: {known})")
-    anywhere = everywhere or (cluster_queue is not None and namespace is None)
-    views = [
-        v
-        for v in seen.workloads
-        if (anywhere or v.namespace == wanted) and (cluster_queue is None or v.cluster_queue == cluster_queue)
-    ]
-    where = (
-        f"ClusterQueue {cluster_queue}"
-        if cluster_queue
-        else "all namespaces"
-        if everywhere
-        else f"namespace {wanted} (-A: all)"
+        raise click.ClickException(f"there is no ClusterQueue {wish.cluster_queue!r} (there is: {known})")
+    return own_rights.rows(
+        [
+            view
+            for view in seen.workloads
+            if (wish.anywhere or view.namespace == wish.namespace)
+            and wish.cluster_queue in (None, view.cluster_queue)
+            and (wish.finished or view.state not in FINISHED)
+        ]
     )
-    return views, where, here
 
 
-def show(views: Iterable[WorkloadView], now: float, *, wide: bool, known: Mapping[str, Times] | None = None) -> None:
+def show(shown: Sequence[Json], now: float, *, wide: bool, with_times: bool) -> None:
     """Print a coloured table on a terminal, aligned plain text in a pipe."""
-    views = list(views)
-    rows = table.workload_rows(views, now, wide=wide, brief=not wide)
-    if known is not None:
-        rows = table.with_columns(rows, ("ELAPSED", "RUNS FOR", "STARTS IN"), [_times(v, known, now) for v in views])
+    rows = table.workload_rows(map(items.of_json, shown), now, wide=wide, brief=not wide)
+    if with_times:
+        cells = [_times(item, now) for item in shown]
+        rows = table.with_columns(rows, ("ELAPSED", "RUNS FOR", "STARTS IN"), cells)
     table.echo(rows)
 
 
-def _known(here: ClusterFacts, views: Iterable[WorkloadView]) -> Mapping[str, Times]:
-    from gangline.console.views import times
-
-    return times.times(here, here.outlook(), views)
-
-
-def _times(view: WorkloadView, known: Mapping[str, Times], now: float) -> tuple[str, str, str]:
+def _times(item: Json, now: float) -> tuple[str, str, str]:
     """Elapsed runtime, forecast total runtime (p50 – p90), and expected start (p50 – p90)."""
-    from gangline.console.views import times
+    elapsed, waits = item.get("elapsedSeconds"), item["state"] == State.PENDING
+    return (
+        age(elapsed) if elapsed is not None else "",
+        times.runtime_text(item),
+        times.start_text(item, now) if waits else "",
+    )
 
-    mine = known.get(view.uid, times.Times())
-    waits = view.state is State.PENDING
-    elapsed = table.age(mine.elapsed) if mine.elapsed is not None else ""
-    return elapsed, times.runtime_text(mine.forecast, mine.flavor), times.start_text(mine, now) if waits else ""
 
-
-def _times_json(view: WorkloadView, known: Mapping[str, Times] | None) -> dict[str, Any]:
-    if known is None:
-        return {}
-    from gangline.console.views import times
-
-    body = times.as_json(view, known.get(view.uid, times.Times()))
-    return {field: body[field] for field in ("elapsedSeconds", "expectedStart", "because", "forecast")}
+def _as_json(item: Json, with_times: bool) -> Json:
+    known = {name: item.get(name) for name in times.TIMES} if with_times else {}
+    return items.as_json(items.of_json(item)) | known

@@ -5,23 +5,26 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import click
 
 from gangline.console.commands.up import readable_errors, say
+from gangline.console.node_counts import NodeCounts, NodeCountsType
 from gangline.console.run import example as examples
-from gangline.console.run import promises
+from gangline.console.run import local_needs, promises
 from gangline.console.run.example import Example, ExampleError
 from gangline.console.run.progress import Tally
 from gangline.console.run.screen import Screen, screen
-from gangline.console.stack import stack
+from gangline.console.stack import installed, stack
 from gangline.console.stack.stack import Stack, Wishes
 from gangline.console.views import table
-from gangline.console.views.snapshot import Snapshot
 from gangline.console.views.watch import Watch, changes, watching
+from gangline.control.answers.snapshot import Snapshot
 from gangline.control.audit.audit_log import FLUSH_EVERY
+from gangline.devcluster.components import Options
 from gangline.devcluster.connect import Choice
 from gangline.devcluster.nodes import create_pools
 from gangline.devcluster.progress import narrate
@@ -40,10 +43,17 @@ class RunError(Exception):
 @click.command("run")
 @click.option(
     "--example",
-    "name",
-    default="quickstart",
-    show_default=True,
-    help="Directory of manifests, or the name of a bundled example.",
+    "names",
+    multiple=True,
+    help="Directory of manifests, or the name of a bundled example; several run one after the other. [default: quickstart]",
+)
+@click.option(
+    "--nodes",
+    default=NodeCounts(),
+    type=NodeCountsType(),
+    metavar="real:N",
+    help="Real nodes on this machine beside the simulated ones; Gangline's image is built, and installed in the cluster. Needs "
+    "root.",
 )
 @click.option("--end", is_flag=True, help="End when all jobs have finished, even on a terminal.")
 @click.option(
@@ -51,9 +61,9 @@ class RunError(Exception):
     default=300,
     show_default=True,
     type=click.IntRange(min=1),
-    help="Seconds to wait for the jobs to finish.",
+    help="Seconds to wait for the jobs of each example to finish.",
 )
-def command(name: str, end: bool, timeout: int) -> None:
+def command(names: tuple[str, ...], nodes: NodeCounts, end: bool, timeout: int) -> None:
     """Bring up a local cluster, run an example on it and show queues and workloads live.
 
     On a terminal the cluster stays up until Ctrl-C. In a pipe, or with --end, the command ends when every job that can run
@@ -62,20 +72,48 @@ def command(name: str, end: bool, timeout: int) -> None:
     """
     with readable_errors():
         try:
-            example = examples.load(Path(name) if Path(name).is_dir() else examples.bundled(name))
-            _run(ExampleRun(example, patience=timeout, stay=sys.stdout.isatty() and not end))
+            chosen = [_example(name) for name in names or ("quickstart",)]
+            _check(chosen, nodes)
+            stays = sys.stdout.isatty() and not end
+            runs = [ExampleRun(each, patience=timeout, stay=stays and each is chosen[-1]) for each in chosen]
+            _run(runs, nodes)
         except (ExampleError, RunError) as error:
             raise click.ClickException(str(error)) from error
 
 
-def _run(run: ExampleRun) -> None:
+def _example(name: str) -> Example:
+    return examples.load(Path(name) if Path(name).is_dir() else examples.bundled(name))
+
+
+def _check(chosen: Sequence[Example], nodes: NodeCounts) -> None:
+    if nodes.simulated:
+        raise click.UsageError("--nodes: the examples say which nodes are simulated; give real:N alone")
+    for example in chosen:
+        if not nodes.real and local_needs.needs_real_nodes(example):
+            raise click.UsageError(f"{example.directory.name} runs on real nodes only: --nodes real:3")
+        if nodes.real and promises.matter(example):
+            raise click.UsageError(
+                f"{example.directory.name} is checked by the operator's record, which stays in the pod: run it without --nodes"
+            )
+
+
+def _run(runs: Sequence[ExampleRun], nodes: NodeCounts) -> None:
     try:
-        with stack.ended_by_signals(), run.standing() as standing:
+        with stack.ended_by_signals(), _standing(runs, nodes) as standing:
             say(f"\nPoint kubectl at it from another terminal:\n  {standing.connection.kubectl_hint}\n")
-            asyncio.run(run.show(standing))
+            for run in runs:
+                with local_needs.provided(run.example, standing.connection):
+                    asyncio.run(run.show(standing))
     except KeyboardInterrupt:
-        if not run.settled:
+        if not all(run.settled for run in runs):
             raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+
+
+def _standing(runs: Sequence[ExampleRun], nodes: NodeCounts) -> AbstractContextManager[Stack]:
+    """The stack that the examples need, with the stand-in for JobSet if they have JobSets."""
+    jobset = any(job.resource.kind == JOB_SETS.kind for run in runs for job in run.example.jobs)
+    choice, wishes = Choice(source="local", local=Options(real=nodes.real_pool())), Wishes(jobset=jobset)
+    return (installed.installed if nodes.real else stack.standing)(choice, say, wishes)
 
 
 class ExampleRun:
@@ -83,16 +121,11 @@ class ExampleRun:
 
     def __init__(self, example: Example, *, patience: float, stay: bool) -> None:
         self.settled = False
-        self._example = example
+        self.example = example
         self._patience = patience
         self._stay = stay
         self._tally = Tally(frozenset(job.job_id for job in example.jobs))
         self._before: Snapshot | None = None
-
-    def standing(self) -> AbstractContextManager[Stack]:
-        """The stack that the example needs, with the stand-in for JobSet if it has JobSets."""
-        jobset = any(job.resource.kind == JOB_SETS.kind for job in self._example.jobs)
-        return stack.standing(Choice(source="local"), say, Wishes(jobset=jobset))
 
     async def show(self, standing: Stack) -> None:
         """Submit the example and show its progress. Raises RunError, ExampleError or StartError."""
@@ -108,18 +141,20 @@ class ExampleRun:
                         self._look(watch, shown, elapsed)
 
     async def _prepare(self, api: ApiClient) -> None:
-        pools = self._example.node_pools()
-        with narrate("Starting simulated nodes"):
-            nodes = await create_pools(api, pools)
-        say(f"✓ {len(nodes)} nodes: " + ", ".join(f"{pool.count} × {pool.name}" for pool in pools))
-        await examples.apply(api, self._example.settings)
-        kinds = ", ".join(dict.fromkeys(m.resource.kind for m in self._example.settings))
-        say(f"✓ {len(self._example.settings)} objects of {self._example.directory.name}/: {kinds}\n")
+        pools = self.example.node_pools()
+        if pools:
+            with narrate("Starting simulated nodes"):
+                nodes = await create_pools(api, pools)
+            say(f"✓ {len(nodes)} nodes: " + ", ".join(f"{pool.count} × {pool.name}" for pool in pools))
+        await examples.apply(api, self.example.settings)
+        kinds = ", ".join(dict.fromkeys(m.resource.kind for m in self.example.settings))
+        say(f"✓ {len(self.example.settings)} objects of {self.example.directory.name}/: {kinds}\n")
 
     async def _follow(self, standing: Stack, api: ApiClient, watch: Watch, shown: Screen) -> float:
         """Submit the jobs and show their progress until all are settled. Returns the elapsed seconds."""
+        self._before = watch.now()  # jobs of an earlier example are no news
         started = time.monotonic()
-        submitting = asyncio.create_task(examples.submit(api, self._example.jobs, started), name="submit the jobs")
+        submitting = asyncio.create_task(examples.submit(api, self.example.jobs, started), name="submit the jobs")
         try:
             while True:
                 elapsed = time.monotonic() - started
@@ -163,11 +198,11 @@ class ExampleRun:
             shown.say(f"\n{table.plain(table.queue_rows(seen))}\n")
         if problems := self._tally.problems(seen):
             failed = "\n  ".join(problems)
-            raise RunError(f"{len(problems)} of {len(self._example.jobs)} jobs failed:\n  {failed}")
+            raise RunError(f"{len(problems)} of {len(self.example.jobs)} jobs failed:\n  {failed}")
         self.settled = True
         for line in self._tally.summary(seen, elapsed):
             shown.say(line)
-        if promises.matter(self._example):
+        if promises.matter(self.example):
             await self._show_promises(standing, seen, shown)
         if self._stay:
             shown.say("\nThe cluster stays up; Ctrl-C ends it.")

@@ -9,13 +9,18 @@ from pathlib import Path
 
 import click
 
+from gangline.console.node_counts import NodeCounts
+from gangline.console.options import kubernetes_version
 from gangline.console.stack import stack
-from gangline.console.stack.kinds_install import InstallError
-from gangline.console.stack.processes import Services, end
+from gangline.console.stack.processes import end
 from gangline.console.stack.stack import Stack, Wishes
 from gangline.devcluster.clusters import DEFAULT_NAME, NamedCluster
-from gangline.devcluster.connect import Choice, Source
+from gangline.devcluster.components import Options
+from gangline.devcluster.connect import Choice
+from gangline.devcluster.connection import Source
 from gangline.devcluster.errors import DevClusterError
+from gangline.devcluster.real.network import MOST_NODES
+from gangline.install.kinds import InstallError
 from gangline.kube.client import ApiError
 from gangline.kube.config import LoginError
 
@@ -35,6 +40,13 @@ from gangline.kube.config import LoginError
 @click.option(
     "--webhook-url", default=None, help="With --kubeconfig: https://… URL at which the cluster reaches this machine."
 )
+@click.option(
+    "--nodes",
+    default=0,
+    type=click.IntRange(0, MOST_NODES),
+    help="Local only: real nodes (kubelets with containerd) on this machine; needs root. Default: simulated nodes only.",
+)
+@kubernetes_version
 @click.option("--no-jobset", is_flag=True, help="Local only: don't start the stand-in that runs JobSets.")
 @click.option(
     "--track-fields",
@@ -48,6 +60,8 @@ def command(
     context: str | None,
     name: str | None,
     webhook_url: str | None,
+    nodes: int,
+    version: str | None,
     no_jobset: bool,
     track_fields: bool,
     detach: bool,
@@ -61,18 +75,24 @@ def command(
         raise click.UsageError(f"--kubeconfig and --context exclude --{source}")
     if (name or detach) and (remote or source == "kind"):
         raise click.UsageError("--name and --detach are for the local control plane")
+    if nodes and (remote or source == "kind"):
+        raise click.UsageError("--nodes is for the local control plane; the others have nodes")
+    if version and (remote or source == "kind"):
+        raise click.UsageError("--version is for the local control plane; the others have a version")
     if no_jobset and (remote or source == "kind"):
         raise click.UsageError("--no-jobset is for the local control plane: elsewhere there is no stand-in")
     if webhook_url is not None:
         _check_webhook_url(webhook_url, remote)
     wishes = Wishes(webhook_url, not no_jobset and not remote and source != "kind", track_fields)
+    local = Options(real=NodeCounts(real=nodes).real_pool(), version=version)
     with readable_errors():
         if detach:
-            _detached(name or DEFAULT_NAME, wishes)
+            _detached(name or DEFAULT_NAME, wishes, local)
         elif name:
-            _stay(lambda: stack.named(name, say, wishes))
+            _stay(lambda: stack.named(name, say, wishes, local))
         else:
-            choice = Choice(source=source, kubeconfig=kubeconfig, context=context)
+            chosen = "local" if nodes or version else source
+            choice = Choice(source=chosen, kubeconfig=kubeconfig, context=context, local=local)
             _stay(lambda: stack.standing(choice, say, wishes))
 
 
@@ -97,10 +117,10 @@ def _check_webhook_url(url: str, remote: bool) -> None:
         raise click.BadParameter(str(error), param_hint="--webhook-url") from error
 
 
-def _detached(name: str, wishes: Wishes) -> None:
+def _detached(name: str, wishes: Wishes, local: Options) -> None:
     cluster = NamedCluster(name)
-    connection = stack.start_named(cluster, say)
-    services = Services(stack.services_directory(connection), detached=True)
+    connection = stack.start_named(cluster, say, local)
+    services = stack.services_of(connection, detached=True)
     try:
         stack.bring_up(connection, services, say, wishes)
     except BaseException:

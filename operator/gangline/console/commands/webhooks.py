@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import os
 from pathlib import Path
 
 import click
+
+from gangline.api import names
+from gangline.console.log_options import LogOptions, with_log_options
+from gangline.kube.config import own_namespace
 
 MODES = ("url", "service", "cert-manager")
 
@@ -41,7 +45,9 @@ def _listen(context: click.Context, parameter: click.Parameter, value: str) -> t
 @click.option("--url-host", default="127.0.0.1", show_default=True, help="Host in the registered URLs (mode url).")
 @click.option("--service", default="gangline-webhooks", show_default=True, help="Name of the webhooks' Service.")
 @click.option(
-    "--namespace", default="gangline-system", show_default=True, help="Namespace of the Service and the Secret."
+    "--namespace",
+    default=lambda: own_namespace() or names.SYSTEM_NAMESPACE,
+    help="Namespace of the Service and the Secret. [default: $POD_NAMESPACE, else that of the pod, else gangline-system]",
 )
 @click.option(
     "--secret", default="gangline-webhook-cert", show_default=True, help="Secret that stores the certificates."
@@ -57,14 +63,22 @@ def _listen(context: click.Context, parameter: click.Parameter, value: str) -> t
     type=click.Path(dir_okay=False, path_type=Path),
     help='Written as {"port": N} once the webhooks are registered; removed at shutdown.',
 )
-@click.option("--linger", type=click.FloatRange(min=0), default=0.0, help="Seconds to keep serving after SIGTERM.")
+@click.option(
+    "--linger",
+    type=click.FloatRange(min=0),
+    default=lambda: 10.0 if os.environ.get("POD_IP") else 0.0,
+    help="Seconds to keep serving after SIGTERM, until no request is sent here any more. [default: 10 if POD_IP is set, else 0]",
+)
+@click.option(
+    "--unregister", is_flag=True, help="Remove webhooks and conversion from the cluster, and end. For uninstalling."
+)
 @click.option("--unregister-on-exit", is_flag=True, help="Remove the webhook configurations at shutdown.")
 @click.option(
     "--track-fields",
     is_flag=True,
     help="Keep metadata.managedFields on Workloads; this costs the API server more CPU and memory.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Log at debug level.")
+@with_log_options
 def command(
     kubeconfig: Path | None,
     context_name: str | None,
@@ -78,9 +92,10 @@ def command(
     inject_ca_from: str | None,
     ready_file: Path | None,
     linger: float,
+    unregister: bool,
     unregister_on_exit: bool,
     track_fields: bool,
-    verbose: bool,
+    log_options: LogOptions,
 ) -> None:
     """Serve admission and conversion webhooks for Kueue's kinds, Jobs and GPUJobs, and register them.
 
@@ -88,17 +103,15 @@ def command(
     """
     # imported here to keep the start-up of other commands short
     from gangline.kube.config import LoginError, load
-    from gangline_webhooks.server import Options, run
+    from gangline.kube.errors import ApiError
+    from gangline_webhooks import server
 
     if mode == "cert-manager" and (cert_dir is None or not inject_ca_from):
         raise click.UsageError("--mode cert-manager needs --cert-dir and --inject-ca-from")
     if mode != "cert-manager" and (cert_dir is not None or inject_ca_from):
         raise click.UsageError("--cert-dir and --inject-ca-from are for --mode cert-manager")
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    options = Options(
+    log_options.begin()
+    options = server.Options(
         host=listen[0],
         port=listen[1],
         url_host=url_host.strip("[]") if mode == "url" else "",
@@ -117,6 +130,8 @@ def command(
     except LoginError as error:
         raise click.ClickException(str(error)) from error
     try:
-        asyncio.run(run(login, options))
+        asyncio.run(server.unregister(login, options) if unregister else server.run(login, options))
+    except ApiError as error:
+        raise click.ClickException(str(error)) from error
     except OSError as error:
         raise click.ClickException(error.strerror or str(error)) from error

@@ -12,12 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from gangline.api import names
-from gangline.console.views import access, history, reach
-from gangline.console.views.json_rows import as_json
-from gangline.console.views.lookup import KINDS, find, matches, singular
-from gangline.console.views.snapshot import Snapshot, WorkloadView
-from gangline.console.views.why_text import Line, explain
-from gangline.kube.client import ApiClient, NotFound
+from gangline.console.views import access, asking, history, own_rights
+from gangline.control.answers import items
+from gangline.control.answers.explanation import Line, explain
+from gangline.control.answers.lookup import KINDS, matches, singular
+from gangline.control.answers.snapshot import Snapshot, WorkloadView
+from gangline.kube.client import ApiClient, Forbidden, NotFound
 from gangline.kube.resources import WORKLOADS, Json, Resource
 
 
@@ -38,27 +38,45 @@ def command(
     if with_history:
         _show_history(*access.run(_history(job, kubeconfig, context, namespace)), output)
         return
-    view, lines = access.run(_why(job, kubeconfig, context, namespace))
+    item, lines = access.run(_why(job, kubeconfig, context, namespace))
+    view = items.of_json(item)
     if output == "json":
-        click.echo(json.dumps({**as_json(view), "explanation": [[line.label, line.text] for line in lines]}, indent=2))
+        told = {**items.as_json(view), "explanation": [[line.label, line.text] for line in lines]}
+        click.echo(json.dumps(told, indent=2))
         return
     show(view, lines)
 
 
 async def _why(
     job: str, kubeconfig: Path | None, context: str | None, namespace: str | None
-) -> tuple[WorkloadView, list[Line]]:
+) -> tuple[Json, list[Line]]:
     async with access.client(kubeconfig, context) as api:
-        view, seen = await _looked_up(api, job, namespace)
-    return view, explain(view, seen, time.time())
+        where = namespace or api.login.namespace
+        try:
+            answer = await _asked(api, where, job, "why")
+        except own_rights.NoOperator as error:
+            view, seen = await _looked_up(api, where, job, error)
+            return items.as_json(view), explain(view, seen, time.time())
+        return answer["job"], [Line(line["label"], line["text"]) for line in answer["lines"]]
 
 
-async def _looked_up(api: ApiClient, job: str, namespace: str | None) -> tuple[WorkloadView, Snapshot]:
-    wanted = namespace or api.login.namespace
-    seen = await access.look(api, wanted)
-    view = find(seen, wanted, job)
+async def _asked(api: ApiClient, namespace: str, job: str, what: str) -> Json:
+    """The operator's answer. Raises click.ClickException where there is no such job, with what there is instead."""
+    path, query = asking.job_path(namespace, job, what)
+    try:
+        return await asking.get(api, path, query)
+    except asking.NoAnswerError as error:
+        if error.missing:
+            raise click.ClickException(await _no_workload(api, namespace, job) or error.message) from error
+        raise
+
+
+async def _looked_up(api: ApiClient, namespace: str, job: str, error: Exception) -> tuple[WorkloadView, Snapshot]:
+    """The workload, among what the user may read."""
+    seen = await own_rights.look(api, namespace, error)
+    view = own_rights.find(seen, namespace, job)
     if view is None:
-        raise click.ClickException(await _no_workload(api, seen, wanted, job))
+        raise click.ClickException(await _no_workload(api, namespace, job) or _elsewhere(seen, namespace, job))
     return view, seen
 
 
@@ -67,18 +85,23 @@ async def _history(
 ) -> tuple[WorkloadView, list[history.Event], str]:
     """The workload, its history, and a description of the history's source."""
     async with access.client(kubeconfig, context) as api:
-        view, _ = await _looked_up(api, job, namespace)
-        answer = await reach.ask(api, f"/story/{view.namespace}/{view.name}")
-        if answer is not None and answer.get("story"):
-            return view, history.of_answer(answer), "from the running operator"
-        why = "it has no history of this workload" if answer is not None else "it could not be reached"
+        where = namespace or api.login.namespace
+        try:
+            answer = await _asked(api, where, job, "story")
+            view, events = items.of_json(answer["job"]), history.of_answer(answer)
+            why = "it has no history of this workload"
+        except own_rights.NoOperator as error:
+            view, _ = await _looked_up(api, where, job, error)
+            events, why = [], str(error)
+        if events:
+            return view, events, "from the running operator"
         raw = await api.get(WORKLOADS, view.namespace, view.name)
     return view, history.of_conditions(raw), f"from the Workload's conditions and not from the operator: {why}"
 
 
 def _show_history(view: WorkloadView, events: list[history.Event], source: str, output: str | None) -> None:
     if output == "json":
-        body = {**as_json(view), "history": [event.as_json() for event in events], "source": source}
+        body = {**items.as_json(view), "history": [event.as_json() for event in events], "source": source}
         click.echo(json.dumps(body, indent=2))
         return
     click.echo(f"{view.job} in namespace {view.namespace}, workload {view.name}")
@@ -86,17 +109,22 @@ def _show_history(view: WorkloadView, events: list[history.Event], source: str, 
     click.echo(f"({source})", err=True)
 
 
-async def _no_workload(api: ApiClient, seen: Snapshot, namespace: str, job: str) -> str:
-    """Error message for a job without a Workload: no such job, another namespace, or no queue label."""
+async def _no_workload(api: ApiClient, namespace: str, job: str) -> str:
+    """What to say of a job that exists without a Workload; "" if there is no such job that the user may read."""
     kind, _, name = job.rpartition("/")
     for resource in [KINDS[k] for k in KINDS if singular(kind) in ("", k)]:
         try:
             return _unqueued(await api.get(resource, namespace, name), resource)
-        except NotFound:
+        except (NotFound, Forbidden):
             continue
-    elsewhere = sorted({v.namespace for v in seen.workloads if matches(v, singular(kind), name)})
-    if elsewhere:
-        return f"no job {job!r} in namespace {namespace}; there is one in {', '.join(elsewhere)}: use -n {elsewhere[0]}"
+    return ""
+
+
+def _elsewhere(seen: Snapshot, namespace: str, job: str) -> str:
+    kind, _, name = job.rpartition("/")
+    found = sorted({v.namespace for v in seen.workloads if matches(v, singular(kind), name)})
+    if found:
+        return f"no job {job!r} in namespace {namespace}; there is one in {', '.join(found)}: use -n {found[0]}"
     return f"no job {job!r} in namespace {namespace}"
 
 

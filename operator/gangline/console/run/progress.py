@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gangline.console.views.snapshot import FINISHED, Snapshot, State, WorkloadView
-from gangline.console.views.table import gpu_use, why
+from gangline.console.views.table import gpu_use
 from gangline.console.views.watch import in_use
+from gangline.control.answers.snapshot import FINISHED, Snapshot, State, WorkloadView
+from gangline.control.answers.words import why
 
 JobId = tuple[str, str, str]  # kind, namespace, name
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from gangline.console.run.example import Example
-from gangline.console.views.snapshot import WorkloadView
-from gangline.console.views.times import key_of
+from gangline.control.answers.snapshot import WorkloadView
 from gangline.control.audit import audit_check
 from gangline.control.audit.audit_check import Outcome
 from gangline.control.audit.fact_codec import FactError
@@ -44,7 +43,7 @@ def kept(record: Path, views: Iterable[WorkloadView]) -> PromiseReport:
         audit_check.check(audit_check.read(audit_check.files(record), outcome), outcome)
     except (FactError, OSError) as error:
         return PromiseReport((), (f"the operator's record cannot be read: {error}",))
-    jobs = {key_of(view): view.job for view in views}
+    jobs = {view.key: view.job for view in views}
     return PromiseReport(tuple(_lines(outcome, jobs)), tuple(_broken(outcome, jobs)))
 
 

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from gangline.console.views import table
-from gangline.console.views.snapshot import Snapshot, WorkloadView
+from gangline.control.answers.snapshot import Snapshot, WorkloadView
 
 TABLE_EVERY = 15.0  # seconds between two tables in a pipe
 WIDE = 120  # terminal width in columns from which all columns are shown

@@ -1,0 +1,115 @@
+"""`gangline cluster node …` and `gangline cluster image load`: the real nodes of a local control plane."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from gangline.console.plain_errors import plain_errors
+from gangline.devcluster import build
+from gangline.devcluster.clusters import DEFAULT_NAME, NamedCluster
+from gangline.devcluster.errors import DevClusterError
+from gangline.devcluster.local import LocalControlPlane
+from gangline.devcluster.real.nodes import RealNodes
+
+named = click.option(
+    "--name", default=DEFAULT_NAME, show_default=True, metavar="NAME", help="Name of the control plane."
+)
+node_name = click.argument("node", metavar="NODE")
+
+
+@click.group("node")
+def node() -> None:
+    """Stop, cut off, drain and start the real nodes of a local control plane."""
+
+
+@node.command("list")
+@named
+def list_nodes(name: str) -> None:
+    """Show the real nodes and whether they run."""
+    with plain_errors(), NamedCluster(name).real() as plane:
+        real = _real(plane)
+        table = Table(box=None)
+        for column in ("node", "address", "state"):
+            table.add_column(column)
+        for each, address in real.pool.addresses.items():
+            table.add_row(each, address.address, real.state(each))
+    Console(highlight=False).print(table)
+
+
+@node.command()
+@named
+@node_name
+def stop(name: str, node: str) -> None:
+    """Switch a node off: its kubelet and all its containers die at once."""
+    with plain_errors(), NamedCluster(name).real() as plane:
+        _real(plane).stop_node(node)
+    click.echo(f"{node} is off. `gangline cluster node start {node}` switches it on again.")
+
+
+@node.command()
+@named
+@node_name
+def cut(name: str, node: str) -> None:
+    """Cut a node off from the network: its containers go on, but nothing hears of them."""
+    with plain_errors(), NamedCluster(name).real() as plane:
+        _real(plane).cut_node(node)
+    click.echo(f"{node} is cut off. `gangline cluster node start {node}` connects it again.")
+
+
+@node.command()
+@named
+@node_name
+def start(name: str, node: str) -> None:
+    """Switch a node on, or connect it again, and wait until it is Ready. It takes pods again after a drain."""
+    with plain_errors(), NamedCluster(name).real() as plane:
+        plane.start_real_node(node)
+        _kubectl(plane, "uncordon", node)
+    click.echo(f"{node} is Ready.")
+
+
+@node.command()
+@named
+@node_name
+@click.option(
+    "--timeout", default=120, show_default=True, type=click.IntRange(1, 86400), help="Seconds for its pods to end."
+)
+def drain(name: str, node: str, timeout: int) -> None:
+    """Evict a node's pods and let no others onto it, as before maintenance."""
+    with plain_errors(), NamedCluster(name).real() as plane:
+        _real(plane).state(node)  # only nodes of ours
+        options = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={timeout}s")
+        _kubectl(plane, "drain", node, *options)
+    click.echo(f"{node} is drained. `gangline cluster node start {node}` lets pods onto it again.")
+
+
+@click.group("image")
+def image() -> None:
+    """Images on the real nodes of a local control plane, without a registry."""
+
+
+@image.command()
+@named
+@click.argument("archive", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def load(name: str, archive: Path) -> None:
+    """Import an image archive (OCI, or of `docker save`) on every real node that runs."""
+    with plain_errors(), NamedCluster(name).real() as plane:
+        nodes = _real(plane).load_image(archive)
+    click.echo(f"{archive.name} is on {', '.join(nodes) if nodes else 'no node: none runs'}.")
+
+
+def _real(plane: LocalControlPlane) -> RealNodes:
+    assert plane.real is not None  # NamedCluster.real() yields no other
+    return plane.real
+
+
+def _kubectl(plane: LocalControlPlane, *arguments: str) -> None:
+    command = [str(build.kubectl()), f"--kubeconfig={plane.kubeconfig}", *arguments]
+    answer = subprocess.run(command, env=os.environ, capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        raise DevClusterError(f"kubectl {arguments[0]} failed: {answer.stderr.strip()[-1000:]}")

@@ -1,0 +1,78 @@
+"""What an example needs of a cluster with real nodes: images that are built here, and directories that all nodes share."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from gangline.console.run import training_image
+from gangline.console.run.example import Example
+from gangline.debian import DebianError
+from gangline.devcluster.connection import Connection
+from gangline.devcluster.errors import DevClusterError
+from gangline.devcluster.progress import narrate
+from gangline.kube.resources import PERSISTENT_VOLUMES
+
+#: how an image is made that no registry has, by the reference that manifests name
+_IMAGES: Final[Mapping[str, Callable[[Callable[[str], object]], Path]]] = {
+    training_image.REFERENCE: training_image.archive
+}
+
+
+@contextmanager
+def provided(example: Example, connection: Connection) -> Iterator[None]:
+    """The example's images are on the nodes, and its volumes' directories exist inside the block. Raises DevClusterError."""
+    made: list[Path] = []
+    try:
+        for path in _directories(example):
+            if not path.exists():
+                path.mkdir()
+                path.chmod(0o1777)  # pods don't run as root
+                made.append(path)
+        if connection.load_image is not None:
+            for reference in sorted(_IMAGES.keys() & set(_images(example))):
+                with narrate(f"Building {reference} and loading it onto the nodes"):
+                    connection.load_image(_built(reference))
+        yield
+    finally:
+        for path in made:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def needs_real_nodes(example: Example) -> bool:
+    """Whether the example's containers do something, which simulated nodes only pretend."""
+    return bool(_IMAGES.keys() & set(_images(example)))
+
+
+def _built(reference: str) -> Path:
+    try:
+        return _IMAGES[reference](lambda _: None)
+    except DebianError as error:
+        raise DevClusterError(f"{reference} can't be built: {error}") from error
+
+
+def _directories(example: Example) -> list[Path]:
+    """Directories of the machine that volumes of the example expect to find."""
+    volumes = [m.obj.get("spec") or {} for m in example.manifests if m.resource.plural == PERSISTENT_VOLUMES.plural]
+    paths = [volume["hostPath"] for volume in volumes if "hostPath" in volume]
+    return [Path(each["path"]) for each in paths if each.get("type") == "Directory"]
+
+
+def _images(example: Example) -> Iterator[str]:
+    """The images that the example's jobs name."""
+    for job in example.jobs:
+        yield from _found(job.obj)
+
+
+def _found(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        if isinstance(node.get("image"), str):
+            yield node["image"]
+        for inner in node.values():
+            yield from _found(inner)
+    elif isinstance(node, list):
+        for inner in node:
+            yield from _found(inner)

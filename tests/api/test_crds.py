@@ -197,7 +197,9 @@ def test_conversion_is_the_webhooks_only_where_versions_differ() -> None:
     config = {"url": "https://example/convert", "caBundle": "Q0E="}
     by_kind = {found["spec"]["names"]["kind"]: found["spec"].get("conversion") for found in crd_install.crds(config)}
     converted = {kind for kind, conversion in by_kind.items() if conversion and conversion["strategy"] == "Webhook"}
-    assert converted == {"ClusterQueue", "LocalQueue", "Workload", "AdmissionCheck"}
+    assert converted == {
+        "ClusterQueue", "LocalQueue", "Workload", "AdmissionCheck", "MultiKueueConfig", "MultiKueueCluster",
+    }  # fmt: skip
     assert by_kind["Workload"]["webhook"] == {"clientConfig": config, "conversionReviewVersions": ["v1"]}
     assert not any("conversion" in c["spec"] for c in CRDS), "applied again, they leave it as the webhooks have set it"
     assert {c["spec"]["names"]["kind"] for c in CRDS if crd_install.needs_conversion(c)} == converted

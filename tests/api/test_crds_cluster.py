@@ -104,6 +104,10 @@ def topology(*levels: str) -> Json:
     return {**head("Topology"), "spec": {"levels": [{"nodeLabel": level} for level in levels]}}
 
 
+def multi_kueue_cluster(**source: Any) -> Json:
+    return {**head("MultiKueueCluster"), "spec": {"clusterSource": source}}
+
+
 def gpu_job(**spec: Any) -> Json:
     return {**head("GPUJob", "gangline.io/v1alpha1"), "spec": spec}
 
@@ -152,6 +156,17 @@ GOOD = {
     "cohort": {**head("Cohort"), "spec": {"parentName": "root", "fairSharing": {"weight": "1500m"}}},
     "check": {**head("AdmissionCheck"), "spec": {"controllerName": "example.com/check"}},
     "local queue": {**head("LocalQueue"), "spec": {"clusterQueue": "x"}},
+    "local queue of nothing yet": {**head("LocalQueue"), "spec": {}},
+    "clusters": {**head("MultiKueueConfig"), "spec": {"clusters": ["a", "b"], "quotaManagement": "Manual"}},
+    "cluster": multi_kueue_cluster(kubeConfig={"location": "a"}),
+    "cluster of v1beta1": {
+        **head("MultiKueueCluster", "kueue.x-k8s.io/v1beta1"),
+        "spec": {"kubeConfig": {"location": "a" * 300}},
+    },
+    "topology request of v1beta1": {
+        **head("Workload", "kueue.x-k8s.io/v1beta1"),
+        "spec": {"podSets": [{"template": TEMPLATE, "topologyRequest": {"required": "a" * 64}}]},
+    },
 }
 
 
@@ -163,6 +178,7 @@ GOOD = {
         ("workload", "NAME QUEUE RESERVED IN ADMITTED FINISHED AGE"),
         ("priority class", "NAME VALUE"),
         ("gpu job, short", "NAME PHASE QUEUE GPUS READY RESTARTS EXPECTED START AGE"),
+        ("cluster", "NAME CONNECTED AGE"),
         ("policy", "NAME PROFILE ORDER BACKFILL ACTIVE QUEUES AGE"),
     ],
 )
@@ -190,11 +206,11 @@ BAD = {
                 }
             ]
         ),
-        "every flavor must list exactly the resources in coveredResources",
+        "flavors must have the same number of resources as the coveredResources",
     ),
     "borrow without reclaim": (
         cluster_queue(preemption={"borrowWithinCohort": {"policy": "LowerPriority"}}),
-        "borrowWithinCohort needs reclaimWithinCohort",
+        "reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never",
     ),
     "unknown strategy": (cluster_queue(queueingStrategy="Random"), 'Unsupported value: "Random"'),
     "reclaimOutOfCohort in v1beta2": (
@@ -207,28 +223,57 @@ BAD = {
     ),
     "class without priority": (
         workload(priorityClassRef={"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "a"}),
-        "priority is required with priorityClassRef",
+        "priority should not be nil when priorityClassRef is set",
     ),
     "class of another group": (
         workload(priority=1, priorityClassRef={"group": "kueue.x-k8s.io", "kind": "PriorityClass", "name": "a"}),
-        "kind must be WorkloadPriorityClass for kueue.x-k8s.io",
+        "only the WorkloadPriorityClass kind is allowed for the kueue.x-k8s.io group",
     ),
     "19 pod sets": (
         workload(podSets=[{"name": f"s{i}", "template": {"spec": {}}} for i in range(19)]),
         "must have at most 18 items",
     ),
     "topology without labels": (flavor(topologyName="t"), "at least one nodeLabel is required"),
-    "toleration without key": (flavor(tolerations=[{"value": "a"}]), "operator must be Exists when key is empty"),
+    "toleration without key": (flavor(tolerations=[{"value": "a"}]), "operator must be Exists when 'key' is empty"),
     "toleration with value": (
         flavor(tolerations=[{"key": "a", "operator": "Exists", "value": "b"}]),
-        "a value must be empty when operator is Exists",
+        "a value must be empty when 'operator' is 'Exists'",
     ),
     "seconds without NoExecute": (
         flavor(tolerations=[{"key": "a", "tolerationSeconds": 3}]),
-        "effect must be NoExecute",
+        "effect must be 'NoExecute' when 'tolerationSeconds' is set",
     ),
-    "level twice": (topology("a", "a"), "levels must be unique"),
+    "level twice": (topology("a", "a"), "must be unique"),
     "hostname in the middle": (topology("kubernetes.io/hostname", "a"), "only be used at the lowest level"),
+    "preference without TryNextFlavor": (
+        cluster_queue(flavorFungibility={"preference": "BorrowingOverPreemption"}),
+        "preference can only be set when both whenCanBorrow and whenCanPreempt are TryNextFlavor",
+    ),
+    "migration without mode": (
+        cluster_queue(concurrentAdmissionPolicy={"migration": {}}),
+        "spec.concurrentAdmissionPolicy.migration.mode: Required value",
+    ),
+    "long gate": (workload(preemptionGates=[{"name": "g" * 64}]), "spec.preemptionGates[0].name: Too long"),
+    "parameters by no name": (
+        {
+            **head("AdmissionCheck"),
+            "spec": {
+                "controllerName": "a/b",
+                "parameters": {"apiGroup": "a_b", "kind": "1", "name": "a.b"},
+            },
+        },
+        "spec.parameters.name: Invalid value",
+    ),
+    "two ways to a cluster": (
+        multi_kueue_cluster(kubeConfig={"location": "a"}, clusterProfileRef={"name": "b"}),
+        "exactly one of the fields in [kubeConfig clusterProfileRef] must be set",
+    ),
+    "no way to a cluster": (
+        multi_kueue_cluster(),
+        "exactly one of the fields in [kubeConfig clusterProfileRef] must be set",
+    ),
+    "clusters twice": ({**head("MultiKueueConfig"), "spec": {"clusters": ["a", "b", "a"]}}, "must be unique"),
+    "no clusters": ({**head("MultiKueueConfig"), "spec": {"clusters": []}}, "should have at least 1 items"),
     "both forms": (gpu_job(template=TEMPLATE, roles=[ROLE]), "exactly one of roles and template"),
     "neither form": (gpu_job(framework="JAX"), "exactly one of roles and template"),
     "workers with roles": (gpu_job(workers=2, roles=[ROLE]), "belong to the short form"),
@@ -309,15 +354,16 @@ def test_a_workload_is_frozen_while_it_holds_quota(kubectl: Kubectl) -> None:
     assert patch(kubectl, what, {"status": status}, "--subresource=status") == ""
 
     pod_sets = copy.deepcopy(obj["spec"]["podSets"])
-    pod_sets[0]["count"] = 5
+    class_of_pods = {"group": "scheduling.k8s.io", "kind": "PriorityClass"}
     frozen = {
-        "queueName is frozen": {"queueName": "q"},
-        "podSets are frozen": {"podSets": pod_sets},
-        "the priority class is frozen": {"priorityClassRef": None},
-        "maximumExecutionTimeSeconds is frozen": {"maximumExecutionTimeSeconds": 90},
+        "queueName": {"queueName": "q"},
+        "priorityClassRef": {"priorityClassRef": None},
+        "priorityClassRef.group": {"priorityClassRef": class_of_pods},
+        "maximumExecutionTimeSeconds": {"maximumExecutionTimeSeconds": 90},
     }
-    for message, spec in frozen.items():
-        assert message in patch(kubectl, what, {"spec": spec})
+    for field, spec in frozen.items():
+        said = patch(kubectl, what, {"spec": spec})
+        assert f"{field} is immutable while workload quota reserved" in said
     pod_sets[0]["count"] = 3
     allowed = {"active": False, "priority": 7, "podSets": pod_sets, "priorityClassRef": {**ref, "name": "b"}}
     assert patch(kubectl, what, {"spec": allowed}) == ""
@@ -348,6 +394,6 @@ def test_fields_that_never_change(kubectl: Kubectl) -> None:
     }
     for what, change in changes.items():
         refused = patch(kubectl, what, change)
-        assert "immutable" in refused or "can only be changed while" in refused, what
+        assert "immutable" in refused or "levels are mutable only when" in refused, what
     assert patch(kubectl, ("topology", "open"), levels) == ""
     assert patch(kubectl, ("localqueue", "fixed"), {"spec": {"stopPolicy": "Hold"}}) == ""

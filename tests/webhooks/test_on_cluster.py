@@ -15,6 +15,7 @@ from tests.controlplane import Kubectl, eventually
 from tests.webhooks.process import Webhooks, install_crds, running
 
 from gangline.api import names
+from gangline.api.admission import Context, validate
 from gangline.api.schema import crd_install
 from gangline.api.schema.kinds import CONVERTED
 from gangline.devcluster import build
@@ -368,6 +369,9 @@ def test_the_frequent_writes_do_not_pass_through_us(kubectl: Kubectl, namespace:
         }
         body = json.dumps({"status": {"conditions": [condition]}})
         kubectl("patch", "workload", name, "-n", namespace, "--type=merge", "--subresource=status", "-p", body)
+        for status in LIFE:
+            body = json.dumps({"status": status})
+            kubectl("patch", "workload", name, "-n", namespace, "--type=merge", "--subresource=status", "-p", body)
     child = placed(job(labels={names.GPUJOB_LABEL: "llama"}), namespace, "llama-worker")
     owner = kubectl.json("get", "gpujob", "llama", "-n", namespace)["metadata"]
     child["metadata"]["ownerReferences"] = [
@@ -376,6 +380,155 @@ def test_the_frequent_writes_do_not_pass_through_us(kubectl: Kubectl, namespace:
     assert not create(kubectl, child)["spec"]["suspend"]
 
     assert _calls(kubectl) == before
+
+
+def said_so(kind: str, holds: bool) -> Json:
+    return {
+        "type": kind,
+        "status": str(holds),
+        "reason": kind,
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+
+
+def assigned(name: str = "main", count: int = 8, **more: object) -> Json:
+    usage = {"cpu": "2", "memory": "48Gi", "nvidia.com/gpu": "32", "ephemeral-storage": "8k"}
+    return {"name": name, "count": count, "flavors": {"cpu": "f"}, "resourceUsage": usage, **more}
+
+
+def admission(*assignments: Json, queue: str = "cq") -> Json:
+    return {"clusterQueue": queue, "podSetAssignments": list(assignments or [assigned()])}
+
+
+def place(host: str) -> Json:
+    slices = [{"domainCount": 1, "valuesPerLevel": [{"universal": host}], "podCounts": {"universal": 8}}]
+    return {"topologyAssignment": {"levels": ["kubernetes.io/hostname"], "slices": slices}}
+
+
+def check(state: str, **more: object) -> Json:
+    return {"name": "prov", "state": state, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z", **more}
+
+
+RESERVED = [said_so("QuotaReserved", True)]
+#: the operator's writes in the life of a workload
+LIFE: list[Json] = [
+    {"conditions": RESERVED, "admission": admission(), "admissionChecks": [check("Pending")]},
+    {"conditions": [*RESERVED, said_so("Admitted", True), said_so("PodsReady", True)]},
+    {"admission": admission(assigned(**place("a")))},
+    {"admission": admission(assigned(**place("b"))), "unhealthyNodes": [{"name": "a"}]},
+    {"reclaimablePods": [{"name": "main", "count": 2}]},
+    {"reclaimablePods": [{"name": "main", "count": 3}]},
+    {"conditions": [*RESERVED, said_so("Evicted", True)]},
+    {"conditions": [said_so("QuotaReserved", False)], "admission": None, "reclaimablePods": None},
+    {
+        "conditions": RESERVED,
+        "admission": admission(assigned()) | {"podSetAssignments": [assigned(resourceUsage={"cpu": "800m"})]},
+    },
+    {"conditions": [said_so("QuotaReserved", False), said_so("Finished", True)], "admission": None},
+]
+
+HELD = {"conditions": RESERVED, "admission": admission()}
+TOLD = {"admissionChecks": [check("Ready", podSetUpdates=[{"name": "main", "labels": {"a": "b"}}])]}
+#: (status, change of it): what other clients may write, or not
+WRITES: dict[str, tuple[Json, Json]] = {
+    "quota without admission": ({}, {"conditions": RESERVED}),
+    "quota for an admission of before": ({"admission": admission(assigned(count=7))}, {"conditions": RESERVED}),
+    "another queue": (HELD, {"admission": admission(queue="other")}),
+    "another flavor": (HELD, {"admission": admission(assigned(flavors={"cpu": "g"}))}),
+    "the same amounts in other words": (
+        HELD,
+        {"admission": admission(assigned(resourceUsage={**assigned()["resourceUsage"], "cpu": "2000m"}))},
+    ),
+    "the admission goes and the quota stays": (HELD, {"admission": None}),
+    "an unknown pod set": ({}, {"conditions": RESERVED, "admission": admission(assigned("other"))}),
+    "too little cpu for each": (
+        {},
+        {"conditions": RESERVED, "admission": admission(assigned(resourceUsage={"cpu": "801m"}))},
+    ),
+    "a fraction of a GPU for each": (
+        {},
+        {"conditions": RESERVED, "admission": admission(assigned(resourceUsage={"nvidia.com/gpu": 33}))},
+    ),
+    "an amount in other words": (
+        {},
+        {"conditions": RESERVED, "admission": admission(assigned(resourceUsage={"memory": "1.5Gi", "cpu": "1.6"}))},
+    ),
+    "pods of no pod set given back": ({}, {"reclaimablePods": [{"name": "other", "count": 1}]}),
+    "too many pods given back": ({}, {"reclaimablePods": [{"name": "main", "count": 9}]}),
+    "pods taken back": (
+        {**HELD, "reclaimablePods": [{"name": "main", "count": 3}]},
+        {"reclaimablePods": [{"name": "main", "count": 2}]},
+    ),
+    "pods taken back, without quota": (
+        {"reclaimablePods": [{"name": "main", "count": 3}]},
+        {"reclaimablePods": [{"name": "main", "count": 0}]},
+    ),
+    "a ready check says something else": (
+        TOLD,
+        {"admissionChecks": [check("Ready", podSetUpdates=[{"name": "main", "labels": {"a": "c"}}])]},
+    ),
+    "a ready check takes all back": (TOLD, {"admissionChecks": [check("Ready")]}),
+    "a check starts again": (TOLD, {"admissionChecks": [check("Pending")]}),
+    "a check about no pod set": ({}, {"admissionChecks": [check("Ready", podSetUpdates=[{"name": "other"}])]}),
+    "a check with a wrong label": (
+        {},
+        {"admissionChecks": [check("Ready", podSetUpdates=[{"name": "main", "labels": {"@a": "b"}}])]},
+    ),
+    "a cluster that nobody nominated": ({"nominatedClusterNames": ["a"]}, {"clusterName": "b", "nominatedClusterNames": None}),
+    "a cluster that was nominated": ({"nominatedClusterNames": ["a"]}, {"clusterName": "a", "nominatedClusterNames": None}),
+}  # fmt: skip
+
+
+def test_status_writes_of_others_follow_the_rules(kubectl: Kubectl, namespace: str):
+    """The API server's conditions and the rules agree on every write."""
+    for number, (case, (before, change)) in enumerate(WRITES.items()):
+        name = f"w{number}"
+        stored = create(kubectl, placed(workload(), namespace, name))
+        patch = ("patch", "workload", name, "-n", namespace, "--type=merge", "--subresource=status", "-p")
+        if before:
+            kubectl(*patch, json.dumps({"status": before}))
+        old = {**stored, "status": before}
+        after = {key: value for key, value in {**before, **change}.items() if value is not None}
+        expected = validate({**stored, "status": after}, old, Context())
+        outcome = kubectl.run(*patch, json.dumps({"status": change}))
+        assert (outcome.returncode != 0) == bool(expected), (case, outcome.stderr)
+        for error in expected:
+            assert f"{error.path}: " in outcome.stderr, case
+            assert error.message in outcome.stderr, case
+        assert ("Forbidden" in outcome.stderr or "denied the request" in outcome.stderr) == bool(expected), case
+
+
+def test_the_pods_of_a_workload_with_quota_stay_as_they_are(kubectl: Kubectl, namespace: str):
+    owner = create(kubectl, placed(job(queue="main"), namespace))["metadata"]
+    body = placed(workload(), namespace)
+    body["metadata"]["ownerReferences"] = [
+        {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": owner["uid"], "controller": True}
+    ]
+    create(kubectl, body)
+    what = ("patch", "workload", body["metadata"]["name"], "-n", namespace)
+    image = [{"op": "replace", "path": "/spec/podSets/0/template/spec/containers/0/image", "value": "other"}]
+    kubectl(*what, "--type=json", "-p", json.dumps(image))
+    kubectl(*what, "--type=merge", "--subresource=status", "-p", json.dumps({"status": HELD}))
+    image[0]["value"] = "third"
+    said = kubectl.run(*what, "--type=json", "-p", json.dumps(image)).stderr
+    assert "spec.podSets.0: Invalid value" in said
+    assert "field is immutable" in said
+    gates = {"metadata": {"annotations": {names.ADMISSION_GATED_BY: "example.com/gate"}}}
+    said = kubectl.run(*what, "--type=merge", "-p", json.dumps(gates)).stderr
+    assert "cannot add admission gate after creation" in said
+
+
+def test_multikueue_is_stored_and_said_not_to_run(kubectl: Kubectl, webhooks: Webhooks):
+    check: Json = {"kind": "AdmissionCheck", "spec": {"controllerName": "kueue.x-k8s.io/multikueue"}}
+    cluster: Json = {"kind": "MultiKueueCluster", "spec": {"kubeConfig": {"location": "secret"}}}
+    for obj, version in ((check, "v1beta2"), (cluster, "v1beta1")):
+        whole = {"apiVersion": f"kueue.x-k8s.io/{version}", "metadata": {"name": "elsewhere"}, **obj}
+        outcome = kubectl.run("create", "-f", "-", stdin=json.dumps(whole))
+        assert outcome.returncode == 0
+        assert "Gangline sends no workloads to other clusters yet" in outcome.stderr
+    new = kubectl.json("get", "multikueueclusters.v1beta2.kueue.x-k8s.io", "elsewhere")
+    assert new["spec"] == {"clusterSource": {"kubeConfig": {"location": "secret", "locationType": "Secret"}}}
 
 
 @pytest.mark.parametrize(
@@ -416,7 +569,7 @@ def test_workloads_of_every_shape_pass_the_conditions(kubectl: Kubectl, namespac
     refused = kubectl.run(
         "annotate", "workload", "shape-0", "-n", namespace, "--overwrite", f"{names.PRIORITY_BOOST}=high"
     )
-    assert "strconv.Atoi" in refused.stderr
+    assert "must be a valid signed integer" in refused.stderr
 
 
 @pytest.mark.parametrize(

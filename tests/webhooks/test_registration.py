@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gangline.api import names
-from gangline.api.schema.kinds import CONVERTED
+from gangline.api.schema.kinds import CONVERTED, KINDS
 from gangline.kube import resources
 from gangline.kube.client import NotFound, Resource
 from gangline.tls import certificates
@@ -43,11 +43,11 @@ def test_no_webhook_is_in_the_way(webhook: Json):
     assert webhook["timeoutSeconds"] <= 5
     assert webhook["sideEffects"] == "None"
     assert webhook["admissionReviewVersions"] == ["v1"]
-    assert webhook["matchPolicy"] == "Exact"
+    assert webhook["matchPolicy"] == ("Exact" if webhook["name"].startswith("legacy-") else "Equivalent")
     assert webhook["matchConditions"]
     named = {resource for rule in webhook["rules"] for resource in rule["resources"]}
-    assert not named & {"pods", "*", "workloads/status", "jobs/status", "*/*"}
-    assert not any("/" in resource for resource in named)
+    assert not named & {"pods", "*", "jobs/status", "*/*"}
+    assert {resource for resource in named if "/" in resource} <= {"workloads/status"}
     assert {operation for rule in webhook["rules"] for operation in rule["operations"]} <= {"CREATE", "UPDATE"}
     if named & {"jobs", "jobsets", "gpujobs", "workloads", "localqueues"}:
         [requirement] = webhook["namespaceSelector"]["matchExpressions"]
@@ -59,12 +59,14 @@ def test_an_outage_can_only_stop_what_names_a_queue_or_is_configuration():
     required = {webhook["name"] for webhook in webhooks() if webhook["failurePolicy"] == "Fail"}
     assert required == {
         "configuration.mutating.gangline.io",
+        "legacy-queues.mutating.gangline.io",
         "queued-jobs.mutating.gangline.io",
         "configuration.validating.gangline.io",
         "queued-jobs.validating.gangline.io",
         "queued-jobsets.validating.gangline.io",
         "queued-gpujobs.validating.gangline.io",
         "workloads.validating.gangline.io",
+        "workload-statuses.validating.gangline.io",
     }
     for webhook in webhooks():
         [condition] = webhook["matchConditions"]
@@ -77,14 +79,24 @@ def test_an_outage_can_only_stop_what_names_a_queue_or_is_configuration():
 
 
 def test_cluster_queues_arrive_in_the_version_they_were_written_in():
-    mutating = registration.configurations(LOCAL, b"CA")[resources.MUTATING_WEBHOOKS]["webhooks"][0]
+    mutating, legacy = registration.configurations(LOCAL, b"CA")[resources.MUTATING_WEBHOOKS]["webhooks"][:2]
     assert pairs(mutating) == {
         "CREATE clusterqueues.v1beta1",
         "CREATE clusterqueues.v1beta2",
         "CREATE resourceflavors.v1beta1",
         "CREATE resourceflavors.v1beta2",
-        "UPDATE clusterqueues.v1beta1",
     }
+    assert pairs(legacy) == {"UPDATE clusterqueues.v1beta1"}
+
+
+def test_every_version_that_is_served_arrives_as_it_was_written():
+    """Only a version that no rule lists is converted for us."""
+    served = {f"{kind.plural}.{kind.group}": {version.name for version in kind.versions} for kind in KINDS}
+    for webhook in webhooks():
+        for rule in webhook["rules"] if webhook["matchPolicy"] == "Equivalent" else ():
+            for resource in rule["resources"]:
+                kind = f"{resource.partition('/')[0]}.{rule['apiGroups'][0]}"
+                assert set(rule["apiVersions"]) == served.get(kind, set(rule["apiVersions"])), kind
 
 
 def test_how_we_are_reached():

@@ -106,7 +106,7 @@ def create_app(facts: Facts, readiness: Readiness, convert: conversions.Convert 
     async def validate(asked: review.Review) -> Json:
         errors = await facts.run(lambda context: admission.validate(asked.obj, asked.old, context))
         errors = errors or _unqueueable(asked)
-        return review.denied(asked, errors) if errors else review.allowed(asked)
+        return review.denied(asked, errors) if errors else review.allowed(asked, warnings=admission.warnings(asked.obj))
 
     async def convert_all(body: bytes) -> bytes:
         return orjson.dumps(conversions.answer(body, convert))

@@ -11,6 +11,7 @@ from typing import Final
 
 from gangline.api import names
 from gangline.api.admission import jobs
+from gangline.jobs import KINDS
 
 #: annotations of a job that rules read; others, such as kubectl's own, change without a call
 _JOB_ANNOTATIONS: Final = (
@@ -97,11 +98,22 @@ _GPU_JOB_SPEC_CHANGED: Final = (
 )
 GPU_JOB_CHANGED: Final = f"{_JOB_META_CHANGED} || {_GPU_JOB_SPEC_CHANGED}"
 
-#: created by hand or by a tool; those of a job were derived from a job that was checked
-HAS_NO_JOB: Final = "!object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))"
-WORKLOAD_CHANGED: Final = (
-    f"{IS_NEW} || object.spec.?podSets != oldObject.spec.?podSets || "
-    f"{_annotation('object', names.PRIORITY_BOOST)} != {_annotation('oldObject', names.PRIORITY_BOOST)}"
+#: created by hand or by another controller; those that the operator made were derived from a job that was checked
+_HAS_NO_JOB: Final = (
+    "!object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && "
+    f"o.kind in {_listed(sorted(kind.kind for kind in KINDS))})"
+)
+_POD_SETS_CHANGED: Final = "object.spec.?podSets != oldObject.spec.?podSets"
+_HAD_QUOTA: Final = (
+    "oldObject.?status.?conditions.orValue([]).exists(c, c.type == 'QuotaReserved' && c.status == 'True')"
+)
+_BOOST, _OLD_BOOST = (_annotation(side, names.PRIORITY_BOOST) for side in ("object", "oldObject"))
+_BOOST_IS_ODD: Final = f"{_BOOST}.hasValue() && !{_BOOST}.value().matches('^[+-]?[0-9]{{1,9}}$')"
+_GATES, _OLD_GATES = (_annotation(side, names.ADMISSION_GATED_BY) for side in ("object", "oldObject"))
+#: some are gone and none came, as when the operator removes those that its job lost
+_GATES_ARE_FEWER: Final = (
+    f"{_GATES}.orValue('') == '' || {_GATES}.value().split(',').all(g, "
+    f"{_GATES}.value().split(',').exists_one(h, h == g) && {_OLD_GATES}.orValue('').split(',').exists(h, h == g))"
 )
 #: Templates are open in the schema, so each step checks the type of what it reads: CEL that fails on an odd object would
 #: reject it with an unhelpful message.
@@ -118,9 +130,16 @@ _PLAIN_CONTAINERS: Final = (
 )
 _NOTHING_SPECIAL: Final = (
     "object.spec.?podSets.orValue([]).all(p, !has(p.minCount) && !p.?template.?spec.?overhead.hasValue() && "
-    "!p.?template.?spec.?resources.hasValue())"
+    "!p.?template.?spec.?resources.hasValue() && p.?template.?metadata.?labels.orValue({}) == {} && "
+    "p.?template.?metadata.?annotations.orValue({}) == {} && p.?topologyRequest.?podSetSliceSize.hasValue() == "
+    "p.?topologyRequest.?podSetSliceRequiredTopology.hasValue())"
 )
 #: Almost every workload requests plain amounts, which CEL can check; only the others cause a call, for the error message.
-WORKLOAD_IS_UNUSUAL: Final = (
-    f"{_annotation('object', names.PRIORITY_BOOST)}.hasValue() || !({_PLAIN_CONTAINERS}) || !({_NOTHING_SPECIAL})"
+_IS_UNUSUAL: Final = f"!({_PLAIN_CONTAINERS}) || !({_NOTHING_SPECIAL})"
+_NEW_IS_QUESTIONABLE: Final = f"{_BOOST_IS_ODD} || ({_HAS_NO_JOB} && ({_GATES}.hasValue() || {_IS_UNUSUAL}))"
+_CHANGE_IS_QUESTIONABLE: Final = (
+    f"({_POD_SETS_CHANGED} && ({_HAD_QUOTA} || ({_HAS_NO_JOB} && ({_IS_UNUSUAL})))) || "
+    f"({_BOOST} != {_OLD_BOOST} && {_BOOST_IS_ODD}) || ({_GATES} != {_OLD_GATES} && !({_GATES_ARE_FEWER}))"
 )
+#: The operator's own writes are none of these: it never changes the pods of a workload with quota.
+WORKLOAD_IS_QUESTIONABLE: Final = f"{IS_NEW} ? ({_NEW_IS_QUESTIONABLE}) : ({_CHANGE_IS_QUESTIONABLE})"

@@ -1,11 +1,12 @@
 """Which requests reach the webhooks: the webhook configurations and the conversion of the CRDs, as JSON.
 
-What is *not* here matters as much. Pods never pass through us; neither do status updates, nor writes that change nothing
-a rule looks at: such conditions are CEL and cost the API server microseconds, where a call costs it and us milliseconds.
-A job that names no queue depends on us for nothing: its webhooks are ignored when we are down.
+What is *not* here matters as much. Pods never pass through us; neither do writes that change nothing a rule looks at, nor
+status writes that break no rule: such conditions are CEL and cost the API server microseconds, where a call costs it and us
+milliseconds. A job that names no queue depends on us for nothing: its webhooks are ignored when we are down.
 
-Versions: rules list both served versions with matchPolicy Exact, so that every object arrives as it was written. With
-Equivalent, the legacy form of a v1beta1 ClusterQueue could arrive converted, without what makes it legacy.
+Versions: rules list all versions that are served, so that every object arrives as it was written: the legacy form of a
+v1beta1 ClusterQueue would be lost in a conversion. A version that is not listed, served by a newer CRD than we know, arrives
+converted to one that is (matchPolicy Equivalent), so nobody gets past a rule with it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 from gangline.api import names
 from gangline.kube import resources
 from gangline.kube.resources import Json, Resource
-from gangline_webhooks import conditions
+from gangline_webhooks import conditions, status_conditions
 
 NAME: Final = "gangline"
 #: seconds; the first where a decision is required, the second where no request should wait for us
@@ -54,12 +55,13 @@ class _Rule:
     operations: tuple[str, ...]
     resources: tuple[Resource, ...]  # of one group
     versions: tuple[str, ...] = ()  # default: the versions of the resources
+    subresource: str = ""
 
     def json(self) -> Json:
         return {
             "apiGroups": [self.resources[0].group],
             "apiVersions": list(self.versions or (self.resources[0].version,)),
-            "resources": [resource.plural for resource in self.resources],
+            "resources": ["/".join(filter(None, (each.plural, self.subresource))) for each in self.resources],
             "operations": list(self.operations),
             "scope": "*",
         }
@@ -71,13 +73,14 @@ class _Webhook:
     rules: tuple[_Rule, ...]
     when: tuple[str, ...]  # CEL; all must hold
     required: bool = True  # requests fail while the webhooks are down
+    exact: bool = False  # no other versions than those of the rules
 
     def json(self, client_config: Json) -> Json:
         body: Json = {
             "name": f"{self.name}.{names.OWN_GROUP}",
             "clientConfig": client_config,
             "rules": [rule.json() for rule in self.rules],
-            "matchPolicy": "Exact",
+            "matchPolicy": "Exact" if self.exact else "Equivalent",
             "matchConditions": [{"name": "worth-a-call", "expression": conditions.all_of(*self.when)}],
             "failurePolicy": "Fail" if self.required else "Ignore",
             "timeoutSeconds": PATIENT if self.required else BRIEF,
@@ -99,11 +102,14 @@ def _jobs(operations: tuple[str, ...]) -> tuple[_Rule, ...]:
 _MUTATING: Final = (
     _Webhook(
         "configuration.mutating",
-        (
-            _Rule(_CREATE, (resources.CLUSTER_QUEUES, resources.RESOURCE_FLAVORS), _BOTH_VERSIONS),
-            _Rule(("UPDATE",), (resources.CLUSTER_QUEUES,), ("v1beta1",)),  # the legacy form, applied again
-        ),
+        (_Rule(_CREATE, (resources.CLUSTER_QUEUES, resources.RESOURCE_FLAVORS), _BOTH_VERSIONS),),
         (conditions.SPEC_CHANGED,),
+    ),
+    _Webhook(
+        "legacy-queues.mutating",  # the legacy form, applied again
+        (_Rule(("UPDATE",), (resources.CLUSTER_QUEUES,), ("v1beta1",)),),
+        (conditions.SPEC_CHANGED,),
+        exact=True,
     ),
     _Webhook(
         "queued-jobs.mutating",
@@ -125,6 +131,8 @@ _CONFIGURATION: Final = (
     resources.LOCAL_QUEUES,
     resources.TOPOLOGIES,
     resources.ADMISSION_CHECKS,
+    resources.MULTI_KUEUE_CONFIGS,
+    resources.MULTI_KUEUE_CLUSTERS,
 )
 _VALIDATING: Final = (
     _Webhook(
@@ -156,7 +164,12 @@ _VALIDATING: Final = (
     _Webhook(
         "workloads.validating",
         (_Rule(_WRITE, (resources.WORKLOADS,), _BOTH_VERSIONS),),
-        (conditions.HAS_NO_JOB, conditions.WORKLOAD_CHANGED, conditions.WORKLOAD_IS_UNUSUAL),
+        (conditions.WORKLOAD_IS_QUESTIONABLE,),
+    ),
+    _Webhook(
+        "workload-statuses.validating",
+        (_Rule(("UPDATE",), (resources.WORKLOADS,), _BOTH_VERSIONS, "status"),),
+        (status_conditions.STATUS_IS_QUESTIONABLE,),
     ),
 )
 

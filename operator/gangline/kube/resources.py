@@ -124,6 +124,8 @@ WORKLOADS = Resource(*_KUEUE, "workloads", kind="Workload")
 WORKLOAD_PRIORITY_CLASSES = Resource(*_KUEUE, "workloadpriorityclasses", namespaced=False, kind="WorkloadPriorityClass")
 ADMISSION_CHECKS = Resource(*_KUEUE, "admissionchecks", namespaced=False, kind="AdmissionCheck")
 TOPOLOGIES = Resource(*_KUEUE, "topologies", namespaced=False, kind="Topology")
+MULTI_KUEUE_CONFIGS = Resource(*_KUEUE, "multikueueconfigs", namespaced=False, kind="MultiKueueConfig")
+MULTI_KUEUE_CLUSTERS = Resource(*_KUEUE, "multikueueclusters", namespaced=False, kind="MultiKueueCluster")
 
 _OWN = ("gangline.io", "v1alpha1")
 GPU_JOBS = Resource(*_OWN, "gpujobs", kind="GPUJob")

@@ -311,6 +311,28 @@ def test_concurrent_admission():
     ]
 
 
+@pytest.mark.parametrize(
+    ("migration", "said"),
+    [
+        ({"mode": "TryPreferredFlavors", "constraints": {"lastAcceptableFlavorName": "h100"}}, ""),
+        ({"mode": "RetainFirstAdmission"}, ""),
+        (
+            {"mode": "TryPreferredFlavors", "constraints": {"lastAcceptableFlavorName": "a100"}},
+            '.lastAcceptableFlavorName: Invalid value: "a100": must be one of the flavors defined in the ClusterQueue: '
+            "[h100]",
+        ),
+        (
+            {"mode": "RetainFirstAdmission", "constraints": {"lastAcceptableFlavorName": "h100"}},
+            ': Forbidden: may only be set when migration.mode is "TryPreferredFlavors" (got "RetainFirstAdmission")',
+        ),
+    ],
+)
+def test_migration_of_concurrent_admissions(migration: Json, said: str):
+    found = errors(cluster_queue(concurrentAdmissionPolicy={"migration": migration}))
+    path = "spec.concurrentAdmissionPolicy.migration.constraints"
+    assert found == ([f"{path}{said}"] if said else [])
+
+
 def test_an_update_that_leaves_the_spec_alone_is_not_judged():
     queue = cluster_queue()
     quota(queue)["nominalQuota"] = "-1"

@@ -8,7 +8,7 @@ import pytest
 from tests.api.admission.builders import Json, cluster_queue
 
 from gangline.api import names
-from gangline.api.admission import KINDS, Context, UnknownKindError, default, validate
+from gangline.api.admission import KINDS, Context, UnknownKindError, default, validate, warnings
 
 
 def kueue(kind: str, version: str = "v1beta2", **spec: Any) -> Json:
@@ -84,8 +84,12 @@ def test_the_topology_of_a_flavor_stays():
     assert errors(old, kueue("ResourceFlavor")) == []
 
 
-def test_local_queues_point_at_one_cluster_queue():
-    assert errors(kueue("LocalQueue")) == ["spec.clusterQueue: Required value"]
+def test_local_queues_point_at_one_cluster_queue_or_at_none_yet():
+    assert errors(kueue("LocalQueue")) == []
+    assert errors(kueue("LocalQueue", clusterQueue="a"), kueue("LocalQueue")) == []
+    assert errors(kueue("LocalQueue"), kueue("LocalQueue", clusterQueue="a")) == [
+        "spec.clusterQueue: Invalid value: null: field is immutable"
+    ]
     assert errors(kueue("LocalQueue", clusterQueue="b"), kueue("LocalQueue", clusterQueue="a")) == [
         'spec.clusterQueue: Invalid value: "b": field is immutable'
     ]
@@ -122,6 +126,16 @@ def test_admission_checks_keep_their_controller():
     parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "No!"}
     [error] = errors(kueue("AdmissionCheck", controllerName="a/b", parameters=parameters))
     assert error.startswith('spec.parameters.name: Invalid value: "No!"')
+
+
+def test_nobody_takes_multikueue_for_running():
+    sending = kueue("AdmissionCheck", controllerName="kueue.x-k8s.io/multikueue")
+    for obj in (sending, kueue("MultiKueueConfig", clusters=["a"]), kueue("MultiKueueCluster", clusterSource={})):
+        assert errors(obj) == []
+        [warning] = warnings(obj)
+        assert "Gangline sends no workloads to other clusters yet" in warning
+        assert len(warning) <= 256, "API servers cut longer ones"
+    assert warnings(kueue("AdmissionCheck", controllerName="example.com/check")) == []
 
 
 @pytest.mark.parametrize(

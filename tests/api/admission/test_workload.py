@@ -9,7 +9,8 @@ import pytest
 from tests.api.admission.builders import Json, template, workload
 
 from gangline.api import names
-from gangline.api.admission import Context, validate
+from gangline.api.admission import Context, jobs, validate
+from gangline.api.admission.workload import BOOST_PATH
 
 
 def errors(obj: Json, old: Json | None = None) -> list[str]:
@@ -71,23 +72,95 @@ def test_requests(kind: str):
 
 
 @pytest.mark.parametrize(
-    ("boost", "said"), [("5", ""), ("-5", ""), ("high", "strconv.Atoi"), ("3000000000", "32 bits")]
+    ("boost", "said"),
+    [
+        ("5", ""),
+        ("-5", ""),
+        ("high", "must be a valid signed integer"),
+        ("3000000000", "must be a valid signed integer"),
+        ("", 'must be a valid signed integer; use "0" explicitly, empty string is not allowed'),
+    ],
 )
 def test_priority_boost_is_a_number(boost: str, said: str):
     obj = workload()
     obj["metadata"]["annotations"] = {names.PRIORITY_BOOST: boost}
     found = errors(obj)
-    assert found == [] if not said else said in found[0]
+    assert found == ([] if not said else [f'{BOOST_PATH}: Invalid value: "{boost}": {said}'])
 
 
-def test_what_holds_quota_keeps_its_shape_and_its_queue():
-    bigger = reserved(workload(podSets=[pod_set(count=9)]))
-    [error] = errors(bigger, reserved())
-    assert error.startswith("spec.podSets: Invalid value: ")
-    assert error.endswith("field is immutable")
-    assert errors(reserved(workload(queueName="other")), reserved()) == [
-        'spec.queueName: Invalid value: "other": field is immutable'
+def gated(gates: str | None) -> Json:
+    obj = workload()
+    obj["metadata"]["annotations"] = {names.ADMISSION_GATED_BY: gates} if gates is not None else {}
+    return obj
+
+
+def test_gates_are_named_well_and_only_removed():
+    path = f"metadata.annotations[{names.ADMISSION_GATED_BY}]"
+    assert errors(gated("a.io/x, b.io/y")) == []
+    assert errors(gated("a.io/x,,a.io/x")) == [
+        f'{path}: Invalid value: "a.io/x,,a.io/x": cannot contain empty gate names',
+        f'{path}: Invalid value: "a.io/x,,a.io/x": duplicate gate name: a.io/x',
     ]
+    assert errors(gated("x")) == [f'{path}: Invalid value: "x": must be a domain-prefixed path (such as "acme.io/foo")']
+    assert errors(gated("a.io/x"), gated("b.io/y,a.io/x")) == []
+    assert errors(gated(None), gated("a.io/x")) == []
+    assert errors(gated("a.io/x,b.io/y"), gated("a.io/x")) == [
+        f"{path}: Forbidden: can only remove gates, not add new ones"
+    ]
+    assert errors(gated("a.io/x"), gated(None)) == [f"{path}: Forbidden: cannot add admission gate after creation"]
+
+
+def test_labels_and_annotations_of_templates():
+    body = template(labels={"a b": "c", "d": "e f"}, annotations={"Example.com/ok": "x y", "no!": "z"})
+    path = "spec.podSets[0].template.metadata"
+    assert [error.split(": ")[:3] for error in errors(workload(podSets=[pod_set(template=body)]))] == [
+        [f"{path}.labels", "Invalid value", '"a b"'],
+        [f"{path}.labels", "Invalid value", '"e f"'],
+        [f"{path}.annotations", "Invalid value", '"no!"'],
+    ]
+    long = template(annotations={"a": "x" * 2**18})
+    assert errors(workload(podSets=[pod_set(template=long)])) == [
+        f"{path}.annotations: Too long: may not be more than 262144 bytes"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        ({"required": "rack"}, ""),
+        ({"podSetSliceRequiredTopology": "rack", "podSetSliceSize": 2}, ""),
+        (
+            {"podSetSliceRequiredTopology": "rack"},
+            ".podSetSliceSize: Required value: must be set when podSetSliceRequiredTopology is specified",
+        ),
+        (
+            {"podSetSliceRequiredTopology": "rack", "podSetSliceSize": 0},
+            ".podSetSliceSize: Invalid value: 0: must be greater than 0",
+        ),
+        (
+            {"podSetSliceSize": 2},
+            ".podSetSliceSize: Forbidden: may not be set when podSetSliceRequiredTopology is not specified",
+        ),
+        (
+            {"podsetSliceRequiredTopologyConstraints": [{"topology": "rack", "size": 0}]},
+            ".podsetSliceRequiredTopologyConstraints[0].size: Invalid value: 0: must be greater than 0",
+        ),
+    ],
+)
+def test_a_level_for_slices_and_their_size_belong_together(request_: Json, said: str):
+    found = errors(workload(podSets=[pod_set(topologyRequest=request_)]))
+    assert found == ([f"spec.podSets[0].topologyRequest{said}"] if said else [])
+
+
+def test_what_holds_quota_keeps_its_shape():
+    bigger = reserved(workload(podSets=[pod_set(count=9)]))
+    other = reserved(workload(podSets=[pod_set(template=template(labels={"a": "b"}))]))
+    for changed in (bigger, other):
+        [error] = errors(changed, reserved())
+        assert error.startswith("spec.podSets.0: Invalid value: ")
+        assert error.endswith("field is immutable")
+    [error] = errors(reserved(workload(podSets=[pod_set(), pod_set("b")])), reserved())
+    assert error.startswith("spec.podSets: Invalid value: ")
     assert errors(workload(podSets=[pod_set(count=9)], queueName="other"), workload()) == []
 
 
@@ -95,6 +168,20 @@ def test_an_elastic_job_may_shrink():
     smaller = workload(podSets=[pod_set(count=4)])
     smaller["status"] = reserved()["status"]
     assert errors(smaller, reserved()) == []
+
+
+def elastic(count: int, **status: Any) -> Json:
+    obj = reserved(workload(podSets=[pod_set(count=count)]), **status)
+    obj["metadata"]["annotations"] = {jobs.ELASTIC: "true"}
+    return obj
+
+
+def test_pods_given_back_by_a_job_that_has_shrunk_since():
+    given = [{"name": "main", "count": 6}]
+    assert errors(elastic(4, reclaimablePods=given), elastic(8, reclaimablePods=given)) == []
+    assert errors(elastic(4), elastic(4, reclaimablePods=given)) == []
+    assert len(errors(elastic(4, reclaimablePods=[{"name": "main", "count": 5}]), elastic(4))) == 1
+    assert len(errors(elastic(8), elastic(8, reclaimablePods=given))) == 1
 
 
 def test_an_admission_is_set_or_cleared_but_not_edited():
@@ -106,13 +193,18 @@ def test_an_admission_is_set_or_cleared_but_not_edited():
     moved = reserved()
     moved["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"] = {"levels": ["host"], "slices": []}
     assert errors(moved, reserved()) == []
+    rewritten = reserved()
+    rewritten["status"]["admission"]["podSetAssignments"][0]["resourceUsage"]["cpu"] = "8000m"
+    assert errors(rewritten, reserved()) == []
 
 
 def test_an_admission_fits_its_workload():
     status = {"conditions": [{"type": "QuotaReserved", "status": "True"}]}
     assert errors({**workload(), "status": status}) == [
-        "status.admission: Required value: must be set while quota is reserved"
+        "status.admission: Required value: must be set while the QuotaReserved condition is true"
     ]
+    unmended = {**workload(), "status": {**status, "requeueState": {"count": 1}}}
+    assert errors(unmended, {**workload(), "status": status}) == [], "it may be mended step by step"
     wrong = reserved()
     assignment = wrong["status"]["admission"]["podSetAssignments"][0]
     assignment |= {"name": "other", "resourceUsage": {"nvidia.com/gpu": "33"}}
@@ -134,7 +226,7 @@ def test_pods_given_back_stay_given_back():
         'status.reclaimablePods[other].name: Unsupported value: "other": supported values: "main"'
     ]
     assert errors(giving(("main", 2)), giving(("main", 3))) == [
-        "status.reclaimablePods[main].count: Invalid value: 2: cannot be less then 3"
+        "status.reclaimablePods[main].count: Invalid value: 2: cannot be less than 3"
     ]
     assert errors(giving(), giving(("main", 3))) == ["status.reclaimablePods[main]: Required value: cannot be removed"]
     assert errors(giving(("main", 4)), giving(("main", 3))) == []
@@ -160,6 +252,6 @@ def test_the_cluster_is_one_of_the_nominated():
     chosen, stranger = ({**workload(), "status": {"clusterName": name}} for name in ("a", "c"))
     assert errors(chosen, nominated) == []
     assert errors(stranger, nominated) == [
-        'status.clusterName: Invalid value: "c": must be one of status.nominatedClusterNames'
+        'status.clusterName: Invalid value: "c": when setting clusterName it must be one of the nominatedClusterNames'
     ]
-    assert errors(stranger, chosen) == ['status.clusterName: Invalid value: "c": field is immutable']
+    assert len(errors(chosen, workload())) == 1, "none was nominated"

@@ -22,6 +22,7 @@ from gangline.api.admission import (
     gpujob,
     jobset,
     localqueue,
+    multikueue,
     queuepolicy,
     topology,
     workload,
@@ -39,6 +40,7 @@ __all__ = [
     "UnknownKindError",
     "default",
     "validate",
+    "warnings",
 ]
 
 #: (group, kind) -> its rules, for every version of it
@@ -47,6 +49,8 @@ KINDS: Final[Mapping[tuple[str, str], Rules]] = {
     (names.GROUP, "ClusterQueue"): clusterqueue.RULES,
     (names.GROUP, "Cohort"): cohort.RULES,
     (names.GROUP, "LocalQueue"): localqueue.RULES,
+    (names.GROUP, "MultiKueueCluster"): multikueue.RULES,
+    (names.GROUP, "MultiKueueConfig"): multikueue.RULES,
     (names.GROUP, "ResourceFlavor"): flavor.RULES,
     (names.GROUP, "Topology"): topology.RULES,
     (names.GROUP, "Workload"): workload.RULES,
@@ -78,6 +82,11 @@ def validate(obj: Json, old: Json | None, context: Context) -> list[FieldError]:
     """The errors of `obj`, as a new object (`old` is None) or as a change of `old`. Raises UnknownKindError."""
     rules = _rules(obj)
     return [] if _is_leaving(obj) else rules.validate(obj, old, context)
+
+
+def warnings(obj: Json) -> list[str]:
+    """What the author of a valid object should know. Raises UnknownKindError."""
+    return _rules(obj).warn(obj)
 
 
 def _rules(obj: Json) -> Rules:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gangline.api.admission import syntax
+from gangline.api.admission import multikueue, syntax
 from gangline.api.admission.findings import Context, FieldError, Json, Rules, immutable, mapping, required, spec
 
 
@@ -20,10 +20,15 @@ def validate(check: Json, old: Json | None, context: Context) -> list[FieldError
 
 
 def _parameters(parameters: Json) -> list[FieldError]:
-    errors = syntax.dns_subdomain("spec.parameters.name", parameters.get("name"))
+    errors = syntax.dns_subdomain("spec.parameters.apiGroup", parameters.get("apiGroup"))
+    errors += syntax.dns_label("spec.parameters.name", parameters.get("name"))
     if not parameters.get("kind"):
         errors.append(required("spec.parameters.kind"))
     return errors
 
 
-RULES: Final = Rules(validate=validate)
+def warn(check: Json) -> list[str]:
+    return [multikueue.CHECK_WARNING] if spec(check).get("controllerName") == multikueue.CONTROLLER else []
+
+
+RULES: Final = Rules(validate=validate, warn=warn)

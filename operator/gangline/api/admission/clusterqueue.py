@@ -14,6 +14,7 @@ from gangline.api.admission.findings import (
     FieldError,
     Json,
     Rules,
+    forbidden,
     immutable,
     invalid,
     listing,
@@ -23,8 +24,12 @@ from gangline.api.admission.findings import (
     spec,
     text,
 )
+from gangline.bounded import SHOWN
 
 MAX_CONCURRENT_FLAVORS: Final = 16
+MIGRATES: Final = "TryPreferredFlavors"
+#: number of flavors that a message lists
+_MOST_CHOICES: Final = 32
 
 
 def default(queue: Json, old: Json | None, context: Context) -> list[str]:
@@ -128,7 +133,22 @@ def _concurrent_admission(body: Json, old: Json | None) -> list[FieldError]:
     if body.get("queueingStrategy") == "StrictFIFO":
         message = "StrictFIFO queueing strategy cannot be used when ConcurrentAdmissionPolicy is defined"
         errors.append(invalid("spec.queueingStrategy", "StrictFIFO", message))
-    return errors
+    return errors + _migration(mapping(mapping(policy).get("migration")), groups)
+
+
+def _migration(migration: Json, groups: list[Json]) -> list[FieldError]:
+    """Only a workload that may move has a last flavor to move to."""
+    constraints, mode = migration.get("constraints"), migration.get("mode")
+    path = "spec.concurrentAdmissionPolicy.migration.constraints"
+    if constraints is None:
+        return []
+    if mode and mode != MIGRATES:
+        return [forbidden(path, f'may only be set when migration.mode is "{MIGRATES}" (got "{text(mode)[:SHOWN]}")')]
+    last, flavors = mapping(constraints).get("lastAcceptableFlavorName"), quotas.flavor_names(groups)
+    if last is None or last in flavors:
+        return []
+    message = f"must be one of the flavors defined in the ClusterQueue: [{' '.join(flavors[:_MOST_CHOICES])}]"
+    return [invalid(f"{path}.lastAcceptableFlavorName", last, message)]
 
 
 RULES: Final = Rules(validate=validate, default=default)

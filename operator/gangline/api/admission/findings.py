@@ -22,6 +22,7 @@ FORBIDDEN: Final = "FieldValueForbidden"
 NOT_SUPPORTED: Final = "FieldValueNotSupported"
 NOT_FOUND: Final = "FieldValueNotFound"
 TOO_MANY: Final = "FieldValueTooMany"
+TOO_LONG: Final = "FieldValueTooLong"
 WRONG_TYPE: Final = "FieldValueTypeInvalid"
 
 #: the beginning of a field error's text, as in Kubernetes
@@ -33,6 +34,7 @@ _TITLES: Final = {
     NOT_SUPPORTED: "Unsupported value",
     NOT_FOUND: "Not found",
     TOO_MANY: "Too many",
+    TOO_LONG: "Too long",
     WRONG_TYPE: "Invalid value",
 }
 
@@ -152,9 +154,15 @@ class Result:
 #: fills the object in place (it is a copy) and returns warnings
 Default: TypeAlias = Callable[[Json, Json | None, Context], list[str]]
 Validate: TypeAlias = Callable[[Json, Json | None, Context], list[FieldError]]
+#: what the author of a valid object should know
+Warn: TypeAlias = Callable[[Json], list[str]]
 
 
 def _no_default(obj: Json, old: Json | None, context: Context) -> list[str]:
+    return []
+
+
+def _no_warning(obj: Json) -> list[str]:
     return []
 
 
@@ -164,6 +172,7 @@ class Rules:
 
     validate: Validate
     default: Default = _no_default
+    warn: Warn = _no_warning
 
 
 # --- reading JSON of unknown shape ------------------------------------------------------------------------------------

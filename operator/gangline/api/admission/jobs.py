@@ -218,7 +218,7 @@ def _belongs_to_queued_owner(job: Json, context: Context) -> bool:
 
 
 def _validate_common(job: Json, old: Json | None, context: Context, suspension: Suspension) -> list[FieldError]:
-    errors = [*_queue(job), *_prebuilt(job), *_max_exec_time(job), *_checkpoint_interval(job), *_gates(job)]
+    errors = [*_queue(job), *_prebuilt(job), *_max_exec_time(job), *_checkpoint_interval(job), *check_gates(job)]
     if old is None:
         return errors
     held, was_held = suspension.read(job), suspension.read(old)
@@ -228,7 +228,7 @@ def _validate_common(job: Json, old: Json | None, context: Context, suspension: 
         *_prebuilt_update(job, old, held=held),
         *_priority_update(job, old, held=held),
         *_max_exec_time_update(job, old, held=held and was_held),
-        *_gates_update(job, old),
+        *check_gates_update(job, old),
         *_elastic_update(job, old),
     ]
 
@@ -283,7 +283,8 @@ def _gate_names(job: Json) -> list[str]:
     return [gate.strip() for gate in written.split(",")] if written else []
 
 
-def _gates(job: Json) -> list[FieldError]:
+def check_gates(job: Json) -> list[FieldError]:
+    """The gates of a job or a Workload."""
     written = annotations_of(job).get(names.ADMISSION_GATED_BY)
     errors: list[FieldError] = []
     seen: set[str] = set()
@@ -334,7 +335,7 @@ def _max_exec_time_update(job: Json, old: Json, *, held: bool) -> list[FieldErro
     return immutable(MAX_EXEC_PATH, labels_of(job).get(names.MAX_EXEC_TIME), labels_of(old).get(names.MAX_EXEC_TIME))
 
 
-def _gates_update(job: Json, old: Json) -> list[FieldError]:
+def check_gates_update(job: Json, old: Json) -> list[FieldError]:
     new_gates, old_gates = _gate_names(job), _gate_names(old)
     if new_gates and not old_gates:
         return [forbidden(GATED_PATH, "cannot add admission gate after creation")]

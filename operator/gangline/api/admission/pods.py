@@ -22,7 +22,7 @@ def check_requests(path: str, template: Json) -> list[FieldError]:
     for kind in CONTAINER_LISTS:
         errors += _containers(f"{path}.spec.{kind}", body.get(kind))
     errors += _resources(f"{path}.spec.resources", body.get("resources"))
-    return errors + _amounts(f"{path}.spec.overhead", body.get("overhead"), reserved=True)
+    return errors + _amounts(f"{path}.spec.overhead", body.get("overhead"))
 
 
 def _containers(path: str, value: object) -> list[FieldError]:
@@ -43,17 +43,17 @@ def _resources(path: str, value: object) -> list[FieldError]:
     if not isinstance(value, dict | None):
         return [wrong_type(path, value, "must be an object with requests and limits")]
     resources = mapping(cast(object, value))
-    errors = _amounts(f"{path}.requests", resources.get("requests"), reserved=True)
-    return errors + _amounts(f"{path}.limits", resources.get("limits"), reserved=False)
+    errors = _amounts(f"{path}.requests", resources.get("requests"))
+    return errors + _amounts(f"{path}.limits", resources.get("limits"))
 
 
-def _amounts(path: str, value: object, *, reserved: bool) -> list[FieldError]:
-    """A map of resource name to quantity; `reserved` also refuses the name of the resource that we count ourselves."""
+def _amounts(path: str, value: object) -> list[FieldError]:
+    """A map of resource name to quantity, without the resource that we count ourselves."""
     if not isinstance(value, dict | None):
         return [wrong_type(path, value, "must be an object of quantities by resource")]
     errors: list[FieldError] = []
     for name, written in mapping(cast(object, value)).items():
-        if reserved and name == PODS:
+        if name == PODS:
             errors.append(invalid(f"{path}[{name}]", name, "the key is reserved for internal kueue use"))
         errors += amounts.check(f"{path}[{name}]", written, name)
     return errors

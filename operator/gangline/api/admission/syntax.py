@@ -9,6 +9,8 @@ from gangline import bounded
 from gangline.api import quantity
 from gangline.api.admission.findings import (
     NEGATIVE,
+    NOTHING,
+    TOO_LONG,
     FieldError,
     Json,
     duplicate,
@@ -138,6 +140,24 @@ def label_map(path: str, value: object) -> list[FieldError]:
     for key, entry in mapping(value).items():
         errors += label_key(path, key)
         errors += _errors(path, entry, label_value_faults(text(entry)))
+    return errors
+
+
+#: bytes of all keys and values of an object's annotations
+MOST_ANNOTATIONS: Final = 256 * 1024
+
+
+def annotation_map(path: str, value: object) -> list[FieldError]:
+    """A map of annotations: keys are those of labels, but for their case; values are anything, as long as all are not too
+    long together."""
+    annotations = mapping(value)
+    errors = [error for key in annotations for error in _errors(path, key, qualified_name_faults(key.lower()))]
+    size = sum(
+        len(key.encode(errors="replace")) + len(text(entry).encode(errors="replace"))
+        for key, entry in annotations.items()
+    )
+    if size > MOST_ANNOTATIONS:
+        errors.append(FieldError(path, NOTHING, f"may not be more than {MOST_ANNOTATIONS} bytes", TOO_LONG))
     return errors
 
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 from typing import Final
 
 from gangline.api import names
-from gangline.api.admission import pods, syntax, workload_status
+from gangline.api.admission import jobs, pods, syntax, workload_status
 from gangline.api.admission.findings import (
+    IMMUTABLE,
     Context,
     FieldError,
     Json,
     Rules,
     annotations_of,
     duplicate,
+    forbidden,
     immutable,
     invalid,
     mapping,
+    metadata,
     objects,
+    required,
     spec,
     text,
     too_many,
@@ -24,13 +28,19 @@ from gangline.api.admission.findings import (
 )
 
 MAX_POD_SETS: Final = 18
+_POSITIVE: Final = "must be greater than 0"
 BOOST_PATH: Final = f"metadata.annotations[{names.PRIORITY_BOOST}]"
 
 
 def validate(workload: Json, old: Json | None, context: Context) -> list[FieldError]:
-    errors = [*_boost(workload), *_queue(workload)]
+    """What did not change was checked before, and is in nobody's way."""
+    errors: list[FieldError] = []
+    if old is None or metadata(old).get("annotations") != metadata(workload).get("annotations"):
+        errors += [*_boost(workload), *jobs.check_gates(workload)]
+    if old is None or spec(old).get("queueName") != spec(workload).get("queueName"):
+        errors += _queue(workload)
     if old is None or spec(old).get("podSets") != spec(workload).get("podSets"):
-        errors += _pod_sets(objects(spec(workload).get("podSets")))
+        errors += _pod_sets(workload)
     errors += workload_status.validate(workload, old)
     return errors if old is None else errors + _update(workload, old)
 
@@ -39,11 +49,14 @@ def _boost(workload: Json) -> list[FieldError]:
     value = annotations_of(workload).get(names.PRIORITY_BOOST)
     if value is None:
         return []
+    message = "must be a valid signed integer"
+    if not value:
+        return [invalid(BOOST_PATH, value, f'{message}; use "0" explicitly, empty string is not allowed')]
     try:
-        boost = syntax.go_int(text(value))
-    except ValueError as error:
-        return [invalid(BOOST_PATH, value, str(error))]
-    return [] if -(2**31) <= boost < 2**31 else [invalid(BOOST_PATH, value, "must fit in 32 bits")]
+        fits = -(2**31) <= syntax.go_int(text(value)) < 2**31
+    except ValueError:
+        fits = False
+    return [] if fits else [invalid(BOOST_PATH, value, message)]
 
 
 def _queue(workload: Json) -> list[FieldError]:
@@ -51,7 +64,8 @@ def _queue(workload: Json) -> list[FieldError]:
     return syntax.dns_subdomain("spec.queueName", queue) if queue else []
 
 
-def _pod_sets(pod_sets: list[Json]) -> list[FieldError]:
+def _pod_sets(workload: Json) -> list[FieldError]:
+    pod_sets = objects(spec(workload).get("podSets"))
     errors: list[FieldError] = []
     seen: set[str] = set()
     if len(pod_sets) > MAX_POD_SETS:
@@ -63,10 +77,42 @@ def _pod_sets(pod_sets: list[Json]) -> list[FieldError]:
             errors.append(duplicate(f"{path}.name", name))
         seen.add(name)
         errors += _counts(path, pod_set)
-        errors += pods.check_requests(f"{path}.template", mapping(pod_set.get("template")))
+        errors += _template(f"{path}.template", mapping(pod_set.get("template")))
+        errors += _slices(f"{path}.topologyRequest", mapping(pod_set.get("topologyRequest")))
     shrinking = sum(pod_set.get("minCount") is not None for pod_set in pod_sets)
     if shrinking > 1:
         errors.append(invalid("spec.podSets", shrinking, "at most one podSet can use minCount"))
+    if shrinking and jobs.is_elastic(workload):
+        message = "partial admission and elastic job cannot be used together"
+        errors.append(invalid("spec.podSets", shrinking, message))
+    return errors
+
+
+def _template(path: str, template: Json) -> list[FieldError]:
+    meta = mapping(template.get("metadata"))
+    return [
+        *syntax.label_map(f"{path}.metadata.labels", meta.get("labels")),
+        *syntax.annotation_map(f"{path}.metadata.annotations", meta.get("annotations")),
+        *pods.check_requests(path, template),
+    ]
+
+
+def _slices(path: str, request: Json) -> list[FieldError]:
+    """A level for slices and their size belong together."""
+    level, size = request.get("podSetSliceRequiredTopology"), request.get("podSetSliceSize")
+    at = f"{path}.podSetSliceSize"
+    errors: list[FieldError] = []
+    if level is not None and size is None:
+        errors.append(required(at, "must be set when podSetSliceRequiredTopology is specified"))
+    elif level is not None and whole(size, 0) <= 0:
+        errors.append(invalid(at, size, _POSITIVE))
+    elif level is None and size is not None:
+        errors.append(forbidden(at, "may not be set when podSetSliceRequiredTopology is not specified"))
+    for i, layer in enumerate(objects(request.get("podsetSliceRequiredTopologyConstraints"))):
+        if whole(layer.get("size"), 0) <= 0:
+            errors.append(
+                invalid(f"{path}.podsetSliceRequiredTopologyConstraints[{i}].size", layer.get("size"), _POSITIVE)
+            )
     return errors
 
 
@@ -82,27 +128,22 @@ def _counts(path: str, pod_set: Json) -> list[FieldError]:
 
 
 def _update(workload: Json, old: Json) -> list[FieldError]:
-    """A workload with quota keeps its shape, its queue and the source of its priority."""
-    if not workload_status.has_quota(old):
-        return []
-    new_spec, old_spec = spec(workload), spec(old)
-    errors: list[FieldError] = []
-    if not _only_scales_down(old_spec, new_spec):
-        errors += immutable("spec.podSets", new_spec.get("podSets"), old_spec.get("podSets"))
-    if workload_status.has_quota(workload):
-        errors += immutable("spec.queueName", new_spec.get("queueName"), old_spec.get("queueName"))
+    """Gates are only removed; and a workload with quota keeps its shape. (The schema freezes its queue and its priority.)"""
+    errors = jobs.check_gates_update(workload, old)
+    before, after = spec(old).get("podSets"), spec(workload).get("podSets")
+    if before == after or not workload_status.has_quota(old):
+        return errors
+    if len(objects(before)) != len(objects(after)):
+        return [*errors, invalid("spec.podSets", after, IMMUTABLE)]
+    for i, (was, new) in enumerate(zip(objects(before), objects(after), strict=True)):
+        errors += immutable(f"spec.podSets.{i}", _with_count_of(was, new), was)
     return errors
 
 
-def _only_scales_down(old_spec: Json, new_spec: Json) -> bool:
-    """An elastic job may release pods: the same pod sets, each with at most as many pods as before."""
-    before, after = objects(old_spec.get("podSets")), objects(new_spec.get("podSets"))
-    if len(before) != len(after):
-        return False
-    return all(
-        whole(new.get("count"), 1) <= whole(was.get("count"), 1) and {**new, "count": 0} == {**was, "count": 0}
-        for was, new in zip(before, after, strict=True)
-    )
+def _with_count_of(was: Json, new: Json) -> Json:
+    """A pod set that has released pods, as an elastic job does, as if it had not."""
+    shrunk = whole(new.get("count"), 1) < whole(was.get("count"), 1)
+    return {**new, "count": was.get("count")} if shrunk else new
 
 
 RULES: Final = Rules(validate=validate)

@@ -1,18 +1,21 @@
 """The status of a Workload: rules for admission, reclaiming and admission checks.
 
-The operator's own status writes obey them by construction and pass through no webhook; the rules are for writes of other
-clients.
+The operator's own status writes obey them by construction. The rules are for writes of other clients, and only those that seem
+to break one get here: the API server decides by the conditions of `gangline_webhooks.status_conditions`, which therefore say
+the same as these rules.
 """
 
 from __future__ import annotations
 
 from gangline.api import names
-from gangline.api.admission import amounts, syntax
+from gangline.api.admission import amounts, jobs, syntax
 from gangline.api.admission.findings import (
     FieldError,
     Json,
+    annotations_of,
     immutable,
     invalid,
+    listing,
     mapping,
     not_found,
     not_supported,
@@ -25,6 +28,8 @@ from gangline.api.admission.findings import (
 
 #: parts of a pod set assignment that may be set or changed after admission
 _MOVABLE = ("topologyAssignment", "delayedTopologyRequest")
+#: annotation on Workloads of elastic jobs: the one that this one replaces, on the same cluster
+_REPLACEMENT = f"{names.GROUP}/workload-slice-replacement-for"
 
 
 def status(workload: Json | None) -> Json:
@@ -42,20 +47,29 @@ def validate(workload: Json, old: Json | None) -> list[FieldError]:
     if old is not None and status(workload) == status(old):
         return []
     counts = {text(each.get("name")): whole(each.get("count"), 1) for each in objects(spec(workload).get("podSets"))}
-    errors = [*_admission(workload, counts), *_reclaimable(workload, counts), *_checks(workload, counts)]
-    errors += _cluster(status(workload))
+    errors = [
+        *_admission(workload, old, counts),
+        *_reclaimable(workload, old, counts),
+        *_checks(workload, counts),
+    ]
     if old is not None:
         errors += [*_admission_update(workload, old), *_reclaimable_update(workload, old)]
         errors += [*_checks_update(workload, old), *_cluster_update(workload, old)]
     return errors
 
 
-def _admission(workload: Json, counts: dict[str, int]) -> list[FieldError]:
+def _holds_nothing(workload: Json | None) -> bool:
+    """It has quota, and no admission says which."""
+    return workload is not None and has_quota(workload) and not mapping(status(workload).get("admission"))
+
+
+def _admission(workload: Json, old: Json | None, counts: dict[str, int]) -> list[FieldError]:
     if not has_quota(workload):
         return []
     admission = mapping(status(workload).get("admission"))
-    if not admission:
-        return [required("status.admission", "must be set while quota is reserved")]
+    if not admission:  # one that was so before may be mended step by step
+        message = "must be set while the QuotaReserved condition is true"
+        return [] if _holds_nothing(old) else [required("status.admission", message)]
     errors: list[FieldError] = []
     for i, assignment in enumerate(objects(admission.get("podSetAssignments"))):
         path = f"status.admission.podSetAssignments[{i}]"
@@ -75,14 +89,17 @@ def _usage(path: str, assignment: Json) -> list[FieldError]:
     return errors
 
 
-def _reclaimable(workload: Json, counts: dict[str, int]) -> list[FieldError]:
+def _reclaimable(workload: Json, old: Json | None, counts: dict[str, int]) -> list[FieldError]:
+    stale = objects(status(old).get("reclaimablePods")) if jobs.is_elastic(workload) else []
     errors: list[FieldError] = []
     for entry in objects(status(workload).get("reclaimablePods")):
         name, count = text(entry.get("name")), whole(entry.get("count"), 0)
         path = f"status.reclaimablePods[{name}]"
         if name not in counts:
             errors.append(not_supported(f"{path}.name", name, counts))
-        elif count > counts[name]:
+        elif count > counts[name] and not any(
+            text(was.get("name")) == name and whole(was.get("count"), 0) == count for was in stale
+        ):  # an elastic job that has shrunk since may leave a count that is too large
             errors.append(invalid(f"{path}.count", count, f"should be less or equal to {counts[name]}"))
     return errors
 
@@ -97,16 +114,8 @@ def _checks(workload: Json, counts: dict[str, int]) -> list[FieldError]:
             errors += syntax.tolerations(f"{path}.tolerations", update.get("tolerations"))
             errors += syntax.label_map(f"{path}.nodeSelector", update.get("nodeSelector"))
             errors += syntax.label_map(f"{path}.labels", update.get("labels"))
-            for key in mapping(update.get("annotations")):
-                errors += syntax.label_key(f"{path}.annotations", key.lower())
+            errors += syntax.annotation_map(f"{path}.annotations", update.get("annotations"))
     return errors
-
-
-def _cluster(state: Json) -> list[FieldError]:
-    cluster, nominated = state.get("clusterName"), state.get("nominatedClusterNames")
-    if cluster and nominated:
-        return [invalid("status.nominatedClusterNames", nominated, "must be empty once clusterName is set")]
-    return []
 
 
 def _admission_update(workload: Json, old: Json) -> list[FieldError]:
@@ -118,49 +127,69 @@ def _admission_update(workload: Json, old: Json) -> list[FieldError]:
 
 
 def _settled(admission: object) -> Json:
+    """The admission without places; equal amounts are equal however they are written."""
     assignments = [
-        {key: value for key, value in assignment.items() if key not in _MOVABLE}
+        {key: value for key, value in assignment.items() if key not in _MOVABLE} | {"resourceUsage": _used(assignment)}
         for assignment in objects(mapping(admission).get("podSetAssignments"))
     ]
     return {**mapping(admission), "podSetAssignments": assignments}
 
 
+def _used(assignment: Json) -> Json:
+    usage = mapping(assignment.get("resourceUsage"))
+    return {resource: amounts.amount_or_none(value, resource) or value for resource, value in usage.items()}
+
+
 def _reclaimable_update(workload: Json, old: Json) -> list[FieldError]:
-    """While quota is held, released pods stay released."""
+    """While quota is held, released pods stay released; but for pod sets that have shrunk since they were admitted."""
     if not (has_quota(workload) and has_quota(old)):
         return []
     after = {
         text(entry.get("name")): whole(entry.get("count"), 0)
         for entry in objects(status(workload).get("reclaimablePods"))
     }
+    shrunk = _shrunk(workload)
     errors: list[FieldError] = []
     for entry in objects(status(old).get("reclaimablePods")):
         name, count = text(entry.get("name")), whole(entry.get("count"), 0)
         path = f"status.reclaimablePods[{name}]"
+        if name in shrunk:
+            continue
         if name not in after:
             errors.append(required(path, "cannot be removed"))
         elif after[name] < count:
-            errors.append(invalid(f"{path}.count", after[name], f"cannot be less then {count}"))
+            errors.append(invalid(f"{path}.count", after[name], f"cannot be less than {count}"))
     return errors
+
+
+def _shrunk(workload: Json) -> set[str]:
+    """The pod sets of an elastic job that have fewer pods than they were admitted with."""
+    if not jobs.is_elastic(workload):
+        return set()
+    now = {text(each.get("name")): whole(each.get("count"), 1) for each in objects(spec(workload).get("podSets"))}
+    assignments = objects(mapping(status(workload).get("admission")).get("podSetAssignments"))
+    admitted = {text(each.get("name")): whole(each.get("count"), 0) for each in assignments}
+    return {name for name, count in admitted.items() if count > now.get(name, 0)}
 
 
 def _checks_update(workload: Json, old: Json) -> list[FieldError]:
     """The updates of a ready check stay the same."""
-    before = {text(check.get("name")): check for check in objects(status(old).get("admissionChecks"))}
+    after = {text(check.get("name")): check for check in objects(status(workload).get("admissionChecks"))}
     errors: list[FieldError] = []
-    for i, check in enumerate(objects(status(workload).get("admissionChecks"))):
-        was = before.get(text(check.get("name")))
-        if was is not None and check.get("state") == was.get("state") == "Ready":
+    for i, was in enumerate(objects(status(old).get("admissionChecks"))):
+        check = after.get(text(was.get("name")))
+        if check is not None and check.get("state") == was.get("state") == "Ready":
             path = f"status.admissionChecks[{i}].podSetUpdates"
             errors += immutable(path, check.get("podSetUpdates"), was.get("podSetUpdates"))
     return errors
 
 
 def _cluster_update(workload: Json, old: Json) -> list[FieldError]:
-    new_cluster, old_cluster = status(workload).get("clusterName"), status(old).get("clusterName")
-    if old_cluster and new_cluster:
-        return immutable("status.clusterName", new_cluster, old_cluster)
-    nominated = status(old).get("nominatedClusterNames")
-    if new_cluster and isinstance(nominated, list) and new_cluster not in nominated:
-        return [invalid("status.clusterName", new_cluster, "must be one of status.nominatedClusterNames")]
-    return []
+    """A cluster is chosen among the nominated ones. (The schema keeps it then.)"""
+    cluster, chosen_before = status(workload).get("clusterName"), status(old).get("clusterName")
+    if cluster is None or chosen_before is not None or _REPLACEMENT in annotations_of(workload):
+        return []
+    if cluster in listing(status(old).get("nominatedClusterNames")):
+        return []
+    message = "when setting clusterName it must be one of the nominatedClusterNames"
+    return [invalid("status.clusterName", cluster, message)]

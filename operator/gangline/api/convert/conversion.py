@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangline.api import names
-from gangline.api.convert import clusterqueue, notes, small, workload
+from gangline.api.convert import clusterqueue, multikueue, notes, small, workload
 from gangline.api.convert.fields import Json
 from gangline.api.read.topology_slices import SlicesError
 
@@ -45,6 +45,8 @@ _STEPS: Final = {
     "AdmissionCheck": _Steps(
         small.upgrade_admission_check, small.downgrade_admission_check, small.ADMISSION_CHECK_NOTES
     ),
+    "MultiKueueCluster": _Steps(multikueue.upgrade_cluster, multikueue.downgrade_cluster, multikueue.CLUSTER_NOTES),
+    "MultiKueueConfig": _Steps(multikueue.upgrade_config, multikueue.downgrade_config, multikueue.CONFIG_NOTES),
     "Cohort": _SAME,
     "ResourceFlavor": _SAME,
     "Topology": _SAME,

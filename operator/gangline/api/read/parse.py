@@ -186,11 +186,11 @@ def _consumed(section: Mapping[str, int | str], path: str) -> dict[str, float]:
 
 def admission_check(obj: Any) -> model.AdmissionCheck:
     section = child(root(obj), "spec", "")
-    status = models.read(config.AdmissionCheckStatus, child(obj, "status", ""), "status")
+    active = conditions(child(obj, "status", "")).get(names.ACTIVE, NO_CONDITION)
     return model.AdmissionCheck(
         name=_name(obj),
         controller=models.read(config.AdmissionCheckSpec, section, "spec").controller_name if section else "",
-        active=any(each.type == names.ACTIVE and each.status == "True" for each in status.conditions or ()),
+        active=is_true(active),
     )
 
 

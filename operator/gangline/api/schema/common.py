@@ -12,6 +12,12 @@ from gangline.engine.model import UNLIMITED
 
 DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 DNS_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+#: A key of a label, or the type of a condition: `name` or `prefix/name`.
+QUALIFIED_NAME = (
+    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+    r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
+)
+REASON = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
 
 
 def _quantity(value: int | str) -> int | str:
@@ -81,7 +87,7 @@ class KubeObject(Model):
 class Condition(Model):
     """One observed aspect of the object's state."""
 
-    type: Annotated[str, Field(max_length=316)]
+    type: Annotated[str, Field(max_length=316), Keywords(pattern=QUALIFIED_NAME)]
     """Which aspect, in CamelCase."""
     status: Literal["True", "False", "Unknown"]
     """Whether it holds."""
@@ -89,7 +95,7 @@ class Condition(Model):
     """The metadata.generation that was judged."""
     last_transition_time: Time
     """When `status` last changed."""
-    reason: Annotated[str, Field(min_length=1, max_length=1024)]
+    reason: Annotated[str, Field(min_length=1, max_length=1024), Keywords(pattern=REASON)]
     """Why, in one CamelCase word that programs can match."""
     message: Annotated[str, Field(max_length=32768)]
     """Why, for people."""

@@ -6,6 +6,7 @@ A model's literal default is the API server's default; a field without one is re
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -83,6 +84,21 @@ class _Generator(GenerateJsonSchema):
         return self.generate_inner(schema["schema"])
 
 
+def without(schema: Json, limits: Mapping[str, Iterable[str]]) -> Json:
+    """`schema`, a new one, without some keywords: by path, such as `spec.podSets[].name`; `{}` stands for the values of a map.
+
+    Raises KeyError if a keyword isn't there.
+    """
+    for path, keywords in limits.items():
+        found = schema
+        for step in path.replace("[]", ".[]").replace("{}", ".{}").split("."):
+            found = found[_INSIDE[step]] if step in _INSIDE else found["properties"][step]
+        for keyword in keywords:
+            del found[keyword]
+    return schema
+
+
+_INSIDE: Final = {"[]": "items", "{}": "additionalProperties"}
 _DROPPED: Final = frozenset({"title", "examples", "$defs", "discriminator"})
 #: keywords whose content is names, not keywords
 _NAMED: Final = frozenset({"properties"})

@@ -11,9 +11,11 @@ from gangline.api.schema.crdgen import Column, Kind, Version
 from gangline.api.schema.v1alpha1 import gpujob, queuepolicy
 from gangline.api.schema.v1beta1 import clusterqueue as clusterqueue1
 from gangline.api.schema.v1beta1 import config as config1
+from gangline.api.schema.v1beta1 import limits
 from gangline.api.schema.v1beta1 import localqueue as localqueue1
+from gangline.api.schema.v1beta1 import multikueue as multikueue1
 from gangline.api.schema.v1beta1 import workload as workload1
-from gangline.api.schema.v1beta2 import clusterqueue, config, localqueue, workload
+from gangline.api.schema.v1beta2 import clusterqueue, config, localqueue, multikueue, workload
 
 _DEPRECATED: Final = "This version is deprecated. Use v1beta2 instead."
 
@@ -82,6 +84,7 @@ CLUSTER_QUEUE: Final = Kind(
     _both(
         Version("v1beta2", clusterqueue.ClusterQueue, _CLUSTER_QUEUE_COLUMNS),
         clusterqueue1.ClusterQueue,
+        lacks=limits.CLUSTER_QUEUE,
         columns=(replace(_CLUSTER_QUEUE_COLUMNS[0], path=".spec.cohort"), *_CLUSTER_QUEUE_COLUMNS[1:]),
     ),
     short_names=("cq",),
@@ -90,7 +93,11 @@ LOCAL_QUEUE: Final = Kind(
     names.GROUP,
     "LocalQueue",
     "localqueues",
-    _both(Version("v1beta2", localqueue.LocalQueue, _LOCAL_QUEUE_COLUMNS), localqueue1.LocalQueue),
+    _both(
+        Version("v1beta2", localqueue.LocalQueue, _LOCAL_QUEUE_COLUMNS),
+        localqueue1.LocalQueue,
+        lacks=limits.LOCAL_QUEUE,
+    ),
     namespaced=True,
     short_names=("queue", "queues", "lq"),
 )
@@ -101,6 +108,7 @@ WORKLOAD: Final = Kind(
     _both(
         Version("v1beta2", workload.Workload, _WORKLOAD_COLUMNS, selectable=(".status.admission.clusterQueue",)),
         workload1.Workload,
+        lacks=limits.WORKLOAD,
         selectable=(),  # fields selectable in all versions alike are refused while the versions' schemas differ
     ),
     namespaced=True,
@@ -124,7 +132,8 @@ WORKLOAD_PRIORITY_CLASS: Final = Kind(
             "v1beta2",
             config.WorkloadPriorityClass,
             (Column("Value", ".value", "integer", description="The priority; higher goes first"),),
-        )
+        ),
+        lacks=limits.WORKLOAD_PRIORITY_CLASS,
     ),
     short_names=("wpc",),
     status=False,
@@ -133,7 +142,7 @@ ADMISSION_CHECK: Final = Kind(
     names.GROUP,
     "AdmissionCheck",
     "admissionchecks",
-    _both(Version("v1beta2", config.AdmissionCheck), config1.AdmissionCheck),
+    _both(Version("v1beta2", config.AdmissionCheck), config1.AdmissionCheck, lacks=limits.ADMISSION_CHECK),
     short_names=("ac",),
 )
 TOPOLOGY: Final = Kind(
@@ -143,6 +152,29 @@ TOPOLOGY: Final = Kind(
     _both(Version("v1beta2", config.Topology), config1.Topology),
     short_names=("topo",),
     status=False,
+)
+MULTI_KUEUE_CONFIG: Final = Kind(
+    names.GROUP,
+    "MultiKueueConfig",
+    "multikueueconfigs",
+    _both(Version("v1beta2", multikueue.MultiKueueConfig), multikueue1.MultiKueueConfig),
+    short_names=("mkconf",),
+    status=False,
+)
+MULTI_KUEUE_CLUSTER: Final = Kind(
+    names.GROUP,
+    "MultiKueueCluster",
+    "multikueueclusters",
+    _both(
+        Version(
+            "v1beta2",
+            multikueue.MultiKueueCluster,
+            (Column("Connected", _condition("Active", "").path, description="Whether it can be reached"), _AGE),
+        ),
+        multikueue1.MultiKueueCluster,
+        lacks=limits.MULTI_KUEUE_CLUSTER,
+    ),
+    short_names=("mkc",),
 )
 GPU_JOB: Final = Kind(
     names.OWN_GROUP,
@@ -169,8 +201,10 @@ KINDS: Final = (
     WORKLOAD_PRIORITY_CLASS,
     ADMISSION_CHECK,
     TOPOLOGY,
+    MULTI_KUEUE_CONFIG,
+    MULTI_KUEUE_CLUSTER,
     GPU_JOB,
     QUEUE_POLICY,
 )
 #: Kinds whose two versions differ in their fields: their CRDs need the conversion webhook.
-CONVERTED: Final = (CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, ADMISSION_CHECK)
+CONVERTED: Final = (CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, ADMISSION_CHECK, MULTI_KUEUE_CONFIG, MULTI_KUEUE_CLUSTER)

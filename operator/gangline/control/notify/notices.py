@@ -174,7 +174,7 @@ class Notices(Part):
             return admission["clusterQueue"]
         key = f"{workload['metadata']['namespace']}/{workload['spec'].get('queueName', '')}"
         local = self._mirror.get(kube.LOCAL_QUEUES, key)
-        return local["spec"]["clusterQueue"] if local is not None else ""
+        return (local.get("spec") or {}).get("clusterQueue", "") if local is not None else ""
 
     def _annotation(self, workload: Json, name: str) -> str:
         """The annotation of the job or, where there is none, of the Workload."""

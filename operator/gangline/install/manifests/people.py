@@ -55,6 +55,8 @@ _KINDS: Final = (
     _Kind(kube.RESOURCE_FLAVORS, _ADMINS, (BATCH_ADMIN, TO_ADMIN), status=False),
     _Kind(kube.TOPOLOGIES, _ADMINS, (BATCH_ADMIN, TO_ADMIN), status=False),
     _Kind(kube.ADMISSION_CHECKS, _ADMINS, (BATCH_ADMIN, TO_ADMIN)),
+    _Kind(kube.MULTI_KUEUE_CONFIGS, _ADMINS, (BATCH_ADMIN, TO_ADMIN), status=False),
+    _Kind(kube.MULTI_KUEUE_CLUSTERS, _ADMINS, (BATCH_ADMIN, TO_ADMIN)),
     _Kind(kube.WORKLOAD_PRIORITY_CLASSES, _ADMINS, (BATCH_ADMIN, TO_ADMIN), status=False),
     _Kind(kube.JOBS, _USERS, _EVERYBODY),
     _Kind(kube.JOB_SETS, _USERS, _EVERYBODY),

@@ -17,7 +17,7 @@ class ResourceGroup(Model):
     model_config = rules(
         Cel(
             "!has(self.coveredResources) || self.flavors.all(f, size(f.resources) == size(self.coveredResources))",
-            "every flavor must list exactly the resources in coveredResources",
+            "flavors must have the same number of resources as the coveredResources",
         )
     )
     covered_resources: Annotated[list[ResourceName], Field(min_length=1, max_length=v1beta2.MAX_PER_GROUP)] | None = (

@@ -27,11 +27,12 @@ class WorkloadSpec(v1beta2.WorkloadSpecBase):
     """The gang's requests."""
 
     model_config = rules(
-        Cel("!has(self.priorityClassName) || has(self.priority)", "priority is required with priorityClassName")
+        Cel(
+            "!has(self.priorityClassName) || has(self.priority)",
+            "priority should not be nil when priorityClassName is set",
+        )
     )
-    pod_sets: Annotated[list[PodSet], Field(min_length=1, max_length=v1beta2.MAX_POD_SETS), list_map("name")] | None = (
-        None
-    )
+    pod_sets: Annotated[list[PodSet], Field(min_length=1, max_length=v1beta2.MAX_POD_SETS), list_map("name")]
     """The pods, by groups that are alike. All get quota at the same time, or none."""
     priority_class_name: ObjectName | None = None
     """The class of the priority."""
@@ -87,11 +88,18 @@ class WorkloadStatus(v1beta2.WorkloadStatusBase):
     """How long it was admitted before its last eviction, in total. (Misspelt in this version.)"""
 
 
-_SAME_CLASS = (
-    "has(self.spec.priorityClassName) == has(oldSelf.spec.priorityClassName) && "
-    "(!has(self.spec.priorityClassName) || self.spec.priorityClassName == oldSelf.spec.priorityClassName || "
-    "has(self.spec.priorityClassSource) && self.spec.priorityClassSource == 'kueue.x-k8s.io/workloadpriorityclass')"
+_SOURCE, _OLD_SOURCE = (
+    f"(has({side}.spec.priorityClassSource) ? {side}.spec.priorityClassSource : '')" for side in ("self", "oldSelf")
 )
+_SAME_CLASS = {
+    f"priorityClassSource is immutable {v1beta2.WHILE_RESERVED}": f"{_SOURCE} == {_OLD_SOURCE}",
+    f"priorityClassName is immutable {v1beta2.WHILE_RESERVED} and priorityClassSource is not equal to "
+    "kueue.x-k8s.io/workloadpriorityclass": (
+        "has(self.spec.priorityClassName) == has(oldSelf.spec.priorityClassName) && "
+        "(!has(self.spec.priorityClassName) || self.spec.priorityClassName == oldSelf.spec.priorityClassName || "
+        f"{_SOURCE} == 'kueue.x-k8s.io/workloadpriorityclass')"
+    ),
+}
 
 
 class Workload(KubeObject):

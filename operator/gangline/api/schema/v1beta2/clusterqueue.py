@@ -58,7 +58,7 @@ class ResourceGroup(Model):
     model_config = rules(
         Cel(
             "self.flavors.all(f, size(f.resources) == size(self.coveredResources))",
-            "every flavor must list exactly the resources in coveredResources",
+            "flavors must have the same number of resources as the coveredResources",
         )
     )
     covered_resources: _Covered
@@ -70,9 +70,16 @@ class ResourceGroup(Model):
 ResourceGroups = Annotated[list[ResourceGroup], Field(max_length=MAX_GROUPS)]
 
 
+PREFERENCE_RULE = Cel(
+    "!has(self.preference) || self.whenCanBorrow == 'TryNextFlavor' && self.whenCanPreempt == 'TryNextFlavor'",
+    "preference can only be set when both whenCanBorrow and whenCanPreempt are TryNextFlavor",
+)
+
+
 class FlavorFungibility(Model):
     """When to try the next flavor instead of taking the present one."""
 
+    model_config = rules(PREFERENCE_RULE)
     when_can_borrow: Literal["MayStopSearch", "TryNextFlavor"] = "MayStopSearch"
     """A workload fits this flavor only by borrowing: MayStopSearch takes it, TryNextFlavor looks further first."""
     when_can_preempt: Literal["MayStopSearch", "TryNextFlavor"] = "TryNextFlavor"
@@ -92,7 +99,7 @@ class BorrowWithinCohort(Model):
 
 _RECLAIM_RULE = Cel(
     "self.reclaimWithinCohort != 'Never' || !has(self.borrowWithinCohort) || self.borrowWithinCohort.policy == 'Never'",
-    "borrowWithinCohort needs reclaimWithinCohort to be LowerPriority or Any",
+    "reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never",
 )
 
 
@@ -143,7 +150,7 @@ class MigrationConstraints(Model):
 class Migration(Model):
     """What happens to a running workload when a better flavor has room."""
 
-    mode: Literal["TryPreferredFlavors", "RetainFirstAdmission"] = "TryPreferredFlavors"
+    mode: Literal["TryPreferredFlavors", "RetainFirstAdmission"]
     """TryPreferredFlavors: move it; RetainFirstAdmission: leave it where it started."""
     constraints: MigrationConstraints | None = None
     """Bounds of the migration."""

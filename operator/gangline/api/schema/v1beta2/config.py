@@ -7,6 +7,9 @@ from typing import Annotated
 from pydantic import Field
 
 from gangline.api.schema.common import (
+    DNS_LABEL,
+    DNS_SUBDOMAIN,
+    QUALIFIED_NAME,
     Conditions,
     FairSharing,
     FairSharingStatus,
@@ -52,15 +55,15 @@ class Cohort(KubeObject):
 
 _TOLERATION_RULE = Cel(
     "self.all(t, has(t.key) && t.key != '' || has(t.operator) && t.operator == 'Exists')",
-    "operator must be Exists when key is empty, which means 'match all values and all keys'",
+    "operator must be Exists when 'key' is empty, which means 'match all values and all keys'",
 )
 _VALUE_RULE = Cel(
     "self.all(t, !(has(t.operator) && t.operator == 'Exists' && has(t.value)))",
-    "a value must be empty when operator is Exists",
+    "a value must be empty when 'operator' is 'Exists'",
 )
 _SECONDS_RULE = Cel(
     "self.all(t, !has(t.tolerationSeconds) || has(t.effect) && t.effect == 'NoExecute')",
-    "effect must be NoExecute when tolerationSeconds is set",
+    "effect must be 'NoExecute' when 'tolerationSeconds' is set",
 )
 
 Tolerations = Annotated[list[Toleration], Field(max_length=8), checked(_TOLERATION_RULE, _VALUE_RULE, _SECONDS_RULE)]
@@ -72,11 +75,11 @@ class ResourceFlavorSpec(Model):
     model_config = rules(
         Cel(
             "!has(self.topologyName) || has(self.nodeLabels) && size(self.nodeLabels) >= 1",
-            "at least one nodeLabel is required when topologyName is set",
+            "at least one nodeLabel is required when topology is set",
         ),
         Cel(
             "!has(oldSelf.topologyName) || has(self.topologyName) && self.topologyName == oldSelf.topologyName",
-            "topologyName is immutable once set",
+            "topologyName is immutable when topologyName is set",
         ),
     )
     node_labels: Annotated[dict[str, LabelValue], Field(max_length=8), ATOMIC_MAP] | None = None
@@ -101,23 +104,19 @@ class TopologyLevel(Model):
 
     node_label: Annotated[
         str,
-        Field(
-            min_length=1,
-            max_length=316,
-            pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)$",
-        ),
+        Field(min_length=1, max_length=316, pattern=QUALIFIED_NAME),
     ]
     """The node label whose value says which part of this level a node is in."""
 
 
-_UNIQUE_LEVELS = Cel("self.all(x, self.exists_one(y, x.nodeLabel == y.nodeLabel))", "levels must be unique")
+_UNIQUE_LEVELS = Cel("self.all(x, self.exists_one(y, x.nodeLabel == y.nodeLabel))", "must be unique")
 _HOSTNAME_LAST = Cel(
     f"!self.exists(l, l.nodeLabel == '{HOSTNAME}') || self[size(self) - 1].nodeLabel == '{HOSTNAME}'",
-    f"the {HOSTNAME} label can only be used at the lowest level",
+    f"the {HOSTNAME} label can only be used at the lowest level of topology",
 )
 _LEVELS_MUTABLE = Cel(
     f"self == oldSelf || [self, oldSelf].all(levels, levels[size(levels) - 1].nodeLabel == '{HOSTNAME}')",
-    f"levels can only be changed while the lowest level is {HOSTNAME}, before and after",
+    f"levels are mutable only when {HOSTNAME} is the lowest level both before and after the change",
 )
 LEVEL_RULES = (_UNIQUE_LEVELS, _HOSTNAME_LAST)
 Levels = Annotated[list[TopologyLevel], Field(min_length=1, max_length=16)]
@@ -140,11 +139,11 @@ class Topology(KubeObject):
 class AdmissionCheckParameters(Model):
     """An object with parameters for the controller."""
 
-    api_group: Annotated[str, Field(max_length=253)]
+    api_group: Annotated[str, Field(min_length=1, max_length=253, pattern=DNS_SUBDOMAIN)]
     """Its API group."""
-    kind: Annotated[str, Field(max_length=63)]
+    kind: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?$")]
     """Its kind."""
-    name: Annotated[str, Field(max_length=63)]
+    name: Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)]
     """Its name."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -12,7 +13,6 @@ from gangline.api.schema.common import (
     Count,
     Int32,
     KubeObject,
-    LabelKey,
     ObjectName,
     Opaque,
     PodSetName,
@@ -26,6 +26,9 @@ from gangline.api.schema.v1beta2.config import Tolerations
 MAX_POD_SETS = 18
 
 _TopologyKey = Annotated[str, Field(max_length=63)]
+_IndexLabel = Annotated[str, Field(max_length=317)]
+_Level = Annotated[str, Field(max_length=317)]
+_Gate = Annotated[str, Field(min_length=1, max_length=63)]
 
 
 class PodTemplate(Model):
@@ -40,7 +43,7 @@ class PodTemplate(Model):
 class SliceConstraint(Model):
     """One layer of slices."""
 
-    topology: _TopologyKey
+    topology: Annotated[str, Field(min_length=1, max_length=63)]
     """The level that each slice must fit in, as node label."""
     size: PositiveInt32
     """Pods per slice."""
@@ -55,11 +58,11 @@ class TopologyRequestBase(Model):
     """All pods should be in one domain of this level; wider levels are tried when they do not fit."""
     unconstrained: bool | None = None
     """Pods may be placed on any nodes, but node by node."""
-    pod_index_label: LabelKey | None = None
+    pod_index_label: _IndexLabel | None = None
     """The pod label that holds a pod's index."""
-    sub_group_index_label: LabelKey | None = None
+    sub_group_index_label: _IndexLabel | None = None
     """The pod label that holds the index of the pod's subgroup, such as a replicated job."""
-    sub_group_count: Int32 | None = None
+    sub_group_count: Count | None = None
     """How many subgroups there are."""
     pod_set_group_name: Annotated[str, Field(max_length=256)] | None = None
     """Pod sets of one group are placed together and get the same flavors."""
@@ -107,9 +110,13 @@ class PriorityClassRef(Model):
 
     model_config = rules(
         Cel(
-            "(self.group == 'scheduling.k8s.io') == (self.kind == 'PriorityClass')",
-            "kind must be WorkloadPriorityClass for kueue.x-k8s.io and PriorityClass for scheduling.k8s.io",
-        )
+            "self.group != 'scheduling.k8s.io' || self.kind == 'PriorityClass'",
+            "only the PriorityClass kind is allowed for the scheduling.k8s.io group",
+        ),
+        Cel(
+            "self.group != 'kueue.x-k8s.io' || self.kind == 'WorkloadPriorityClass'",
+            "only the WorkloadPriorityClass kind is allowed for the kueue.x-k8s.io group",
+        ),
     )
     group: Literal["kueue.x-k8s.io", "scheduling.k8s.io"]
     """kueue.x-k8s.io for a WorkloadPriorityClass, scheduling.k8s.io for a PriorityClass."""
@@ -122,7 +129,7 @@ class PriorityClassRef(Model):
 class PreemptionGate(Model):
     """A condition that must hold before this workload may preempt others."""
 
-    name: Annotated[str, Field(min_length=1, max_length=316)]
+    name: _Gate
     """The gate's name."""
 
 
@@ -143,7 +150,10 @@ class WorkloadSpec(WorkloadSpecBase):
     """The gang's requests."""
 
     model_config = rules(
-        Cel("!has(self.priorityClassRef) || has(self.priority)", "priority is required with priorityClassRef")
+        Cel(
+            "!has(self.priorityClassRef) || has(self.priority)",
+            "priority should not be nil when priorityClassRef is set",
+        )
     )
     pod_sets: Annotated[list[PodSet], Field(min_length=1, max_length=MAX_POD_SETS), list_map("name")] | None = None
     """The pods, by groups that are alike. All get quota at the same time, or none."""
@@ -160,13 +170,19 @@ class IndividualValues(Model):
     """What all values begin with."""
     suffix: Annotated[str, Field(max_length=63)] | None = None
     """What all values end with."""
-    roots: Annotated[list[Annotated[str, Field(max_length=63)]], Field(max_length=100_000)]
+    roots: Annotated[list[Annotated[str, Field(max_length=63)]], Field(min_length=1, max_length=100_000)]
     """What is between, domain by domain."""
+
+
+_ONE_FORM = Cel(
+    "has(self.universal) != has(self.individual)", "exactly one of the fields in [universal individual] must be set"
+)
 
 
 class LevelValues(Model):
     """The values of one level's node label, for all domains of the slice."""
 
+    model_config = rules(_ONE_FORM)
     universal: Annotated[str, Field(max_length=63)] | None = None
     """The one value that all domains have."""
     individual: IndividualValues | None = None
@@ -176,15 +192,27 @@ class LevelValues(Model):
 class PodCounts(Model):
     """The number of pods in each domain."""
 
+    model_config = rules(_ONE_FORM)
     universal: PositiveInt32 | None = None
     """The one count that all domains have."""
-    individual: Annotated[list[PositiveInt32], Field(max_length=100_000)] | None = None
+    individual: Annotated[list[PositiveInt32], Field(min_length=1, max_length=100_000)] | None = None
     """A count for each domain."""
 
 
 class TopologyAssignmentSlice(Model):
     """Some of the domains, written compactly."""
 
+    model_config = rules(
+        Cel(
+            "!has(self.podCounts.individual) || size(self.podCounts.individual) == self.domainCount",
+            "podCounts.individual must have length equal to domainCount",
+        ),
+        Cel(
+            "self.valuesPerLevel.all(v, !has(v.individual) || size(v.individual.roots) == self.domainCount)",
+            "valuesPerLevel.individual, if set, must have roots of length equal to domainCount of this "
+            "TopologyAssignmentSlice",
+        ),
+    )
     domain_count: PositiveInt32
     """How many domains this slice describes."""
     values_per_level: Annotated[list[LevelValues], Field(min_length=1, max_length=16)]
@@ -196,7 +224,13 @@ class TopologyAssignmentSlice(Model):
 class TopologyAssignment(Model):
     """The topology domains of the pods."""
 
-    levels: Annotated[list[LabelKey], Field(min_length=1, max_length=16)]
+    model_config = rules(
+        Cel(
+            "self.slices.all(s, size(s.valuesPerLevel) == size(self.levels))",
+            "valuesPerLevel must have the same length as the number of levels in this TopologyAssignment",
+        )
+    )
+    levels: Annotated[list[_Level], Field(min_length=1, max_length=16)]
     """The node labels that name a domain, widest first; the hostname alone where that is the narrowest."""
     slices: Annotated[list[TopologyAssignmentSlice], Field(max_length=1000)]
     """The domains, in slices that are each written compactly."""
@@ -288,7 +322,7 @@ class AdmissionCheckState(Model):
 class PodSetRequest(Model):
     """The total requests of a pod set."""
 
-    name: PodSetName = "main"
+    name: PodSetName
     """The pod set."""
     resources: dict[str, Quantity] | None = None
     """The requests of all its pods together."""
@@ -393,10 +427,14 @@ _ADMITTED = " && ".join(
 )
 
 
-def workload_rules(same_priority_class: str) -> tuple[Cel, ...]:
-    """Rules on the whole object; templates are compared by the validating webhook, they are opaque here.
+WHILE_RESERVED = "while workload quota reserved"
 
-    Every status write pays for them, so what is nearly always true stands first.
+
+def workload_rules(same_priority_class: Mapping[str, str]) -> tuple[Cel, ...]:
+    """Rules on the whole object; pod sets are compared by the validating webhook, since their templates are opaque here.
+
+    `same_priority_class`: message -> what must hold while quota is reserved. Every status write pays for these rules, so what
+    is nearly always true stands first.
     """
     return (
         Cel(
@@ -404,26 +442,27 @@ def workload_rules(same_priority_class: str) -> tuple[Cel, ...]:
             "size(self.status.admission.podSetAssignments) == size(self.spec.podSets)",
             "podSetAssignments must have the same number of podSets as the spec",
         ),
-        Cel(
-            f"!({_HELD}) || size(self.spec.podSets) == size(oldSelf.spec.podSets) && self.spec.podSets.all(p, "
-            "oldSelf.spec.podSets.exists(o, o.name == p.name && p.count <= o.count))",
-            "podSets are frozen while quota is reserved (a count may only shrink)",
-        ),
-        Cel(f"({_same('queueName')}) || !({_HELD})", "queueName is frozen while quota is reserved"),
-        Cel(f"({same_priority_class}) || !({_HELD})", "the priority class is frozen while quota is reserved"),
+        Cel(f"({_same('queueName')}) || !({_HELD})", f"queueName is immutable {WHILE_RESERVED}"),
+        *(Cel(f"({same}) || !({_HELD})", message) for message, same in same_priority_class.items()),
         Cel(
             f"({_same('maximumExecutionTimeSeconds')}) || !({_ADMITTED})",
-            "maximumExecutionTimeSeconds is frozen while admitted",
+            f"maximumExecutionTimeSeconds is immutable {WHILE_RESERVED}",
         ),
     )
 
 
-_SAME_CLASS = (
-    "has(self.spec.priorityClassRef) == has(oldSelf.spec.priorityClassRef) && (!has(self.spec.priorityClassRef) || "
-    "self.spec.priorityClassRef.kind == oldSelf.spec.priorityClassRef.kind && "
-    "(self.spec.priorityClassRef.kind == 'WorkloadPriorityClass' || "
-    "self.spec.priorityClassRef.name == oldSelf.spec.priorityClassRef.name))"
-)
+_NO_CLASS = "!has(self.spec.priorityClassRef) || !has(oldSelf.spec.priorityClassRef)"
+_SAME_CLASS = {
+    f"priorityClassRef is immutable {WHILE_RESERVED}": "has(self.spec.priorityClassRef) == has(oldSelf.spec.priorityClassRef)",
+    # its kind follows from it, by a rule of its own
+    f"priorityClassRef.group is immutable {WHILE_RESERVED}": (
+        f"{_NO_CLASS} || self.spec.priorityClassRef.group == oldSelf.spec.priorityClassRef.group"
+    ),
+    f"priorityClassRef.name is immutable for scheduling.k8s.io/priorityclass {WHILE_RESERVED}": (
+        f"{_NO_CLASS} || self.spec.priorityClassRef.group != 'scheduling.k8s.io' || "
+        "self.spec.priorityClassRef.name == oldSelf.spec.priorityClassRef.name"
+    ),
+}
 
 
 class Workload(KubeObject):

@@ -1,0 +1,53 @@
+"""MultiKueueConfig and MultiKueueCluster in v1beta1."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gangline.api.schema.common import KubeObject
+from gangline.api.schema.json_schema import LIST_SET, Model
+from gangline.api.schema.v1beta2 import multikueue as v1beta2
+
+
+class MultiKueueConfigSpec(Model):
+    """The clusters."""
+
+    clusters: Annotated[list[str], Field(min_length=1, max_length=v1beta2.MAX_CLUSTERS), LIST_SET]
+    """The MultiKueueClusters among which workloads are distributed."""
+
+
+class MultiKueueConfig(KubeObject):
+    """Clusters among which the workloads of a ClusterQueue are distributed. Gangline accepts it and distributes none yet."""
+
+    spec: MultiKueueConfigSpec | None = None
+    """The clusters."""
+
+
+class KubeConfig(Model):
+    """A kubeconfig and where it is kept."""
+
+    location: str
+    """The name of a Secret with the key `kubeconfig` in the operator's namespace, or a path. Empty with a
+    ClusterProfile."""
+    location_type: Literal["Secret", "Path"] = "Secret"
+    """What `location` is."""
+
+
+class MultiKueueClusterSpec(Model):
+    """The way to the cluster."""
+
+    kube_config: KubeConfig
+    """A kubeconfig and where it is kept."""
+    cluster_profile_ref: v1beta2.ClusterProfileReference | None = None
+    """A ClusterProfile. Only kept for v1beta2: it has no effect here."""
+
+
+class MultiKueueCluster(KubeObject):
+    """A cluster that workloads may be sent to. Gangline accepts it and sends none yet."""
+
+    spec: MultiKueueClusterSpec | None = None
+    """The way to the cluster."""
+    status: v1beta2.MultiKueueClusterStatus | None = None
+    """Whether the cluster can be reached."""

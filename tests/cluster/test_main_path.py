@@ -17,6 +17,7 @@ from tests.cluster.harness import (
     priority_class,
 )
 
+from gangline.api import names
 from gangline.kube import resources as kube
 
 pytestmark = pytest.mark.cluster
@@ -179,3 +180,29 @@ async def test_a_webhook_outage_stops_no_job_without_a_queue(system: System, api
             await api.create(job("queued", "lq", as_annotation=True))
     finally:
         system.webhooks.start()
+
+
+async def test_what_is_incomplete_says_so(system: System, api: Api) -> None:
+    """A LocalQueue without a ClusterQueue, and a check that would send workloads to other clusters."""
+    system.operator().wait_ready()
+    nowhere = local_queue("nowhere", "")
+    del nowhere["spec"]["clusterQueue"]
+    spec = {"controllerName": "kueue.x-k8s.io/multikueue"}
+    check = {"apiVersion": names.V1BETA2, "kind": "AdmissionCheck", "metadata": {"name": "elsewhere"}, "spec": spec}
+    strategy = {"admissionChecks": [{"name": "elsewhere"}]}
+    await api.apply(flavor(), nowhere, check, cluster_queue("cq", 8, admissionChecksStrategy=strategy))
+    await api.create(job("train", "nowhere", pods=1))
+
+    async def all_say_why() -> bool:
+        queue = await api.get(kube.LOCAL_QUEUES, "nowhere")
+        checks = await api.client.get(kube.ADMISSION_CHECKS, None, "elsewhere")
+        cluster = await api.get(kube.CLUSTER_QUEUES, "cq")
+        reasons = [condition_row(obj, "Active").get("reason") for obj in (queue, checks, cluster)]
+        return reasons == ["ClusterQueueDoesNotExist", "NotSupported", "AdmissionCheckInactive"]
+
+    await api.until(all_say_why, "each says why it is inactive")
+    workload = await api.workload_of("train")
+    assert workload is None or not condition(workload, "QuotaReserved")
+    await api.client.patch(kube.LOCAL_QUEUES, "default", "nowhere", {"spec": {"clusterQueue": "cq2"}})
+    await api.apply(cluster_queue("cq2", 8))
+    await api.finished("train")

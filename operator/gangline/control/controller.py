@@ -48,6 +48,7 @@ from gangline.control.writes.cluster_feed import ClusterFeed
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.last_writes import LastWrites
 from gangline.control.writes.queue_writes import QueueWrites
+from gangline.control.writes.unanswered_checks import UnansweredChecks
 from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes
 from gangline.engine import Engine, IsolatedEngine, model
@@ -206,6 +207,7 @@ class Controller:
             DomainGates(mirror, pods, writer, engine),  # gangs that take whole domains
             # what users see
             QueueWrites(mirror, writes, writer, engine, now, fair=fair_sharing),  # statuses of queues and policies
+            UnansweredChecks(mirror, writes),  # admission checks that nobody answers here
             notices,  # which notices go to whom
             outbox,  # and their delivery
             stalls,  # gangs that hang

@@ -98,7 +98,7 @@ OPERATOR: Final = Account(
         # pods are ungated with their node assignment, and deleted when they are lost with their node
         Right(kube.PODS, (*READ, "patch", "delete")),
         *_status(kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES, kube.WORKLOADS),
-        *_status(kube.QUEUE_POLICIES, kube.GPU_JOBS, kube.JOBS),
+        *_status(kube.QUEUE_POLICIES, kube.GPU_JOBS, kube.JOBS, kube.ADMISSION_CHECKS),
         *_owned_by(kube.JOBS, kube.JOB_SETS, kube.GPU_JOBS),
         # list: the Job controller says by events that pods are refused
         Right(kube.EVENTS, ("create", "patch", "list")),

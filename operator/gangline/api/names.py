@@ -143,7 +143,7 @@ FINISHED: Final = "Finished"
 #: False while lost nodes are replaced under the workload, True when it runs again; Gangline only
 RECOVERED: Final = "Recovered"
 DEACTIVATION_TARGET: Final = "DeactivationTarget"
-#: a queue takes workloads, a policy is in force
+#: a queue takes workloads, a policy is in force, a check is answered
 ACTIVE: Final = "Active"
 #: the workload was backfilled: started before one that precedes it and has a reservation; Gangline only
 BACKFILLED: Final = "Backfilled"

@@ -1,7 +1,7 @@
 """A second reader of Workloads: with the model of their CRD, to hold the first one against.
 
-It shares with `parse_workload` the names of conditions, quantities and what pods need, which have tests of their own, and nothing
-else. What annotations and labels say is not in it: to the model metadata is any object.
+It shares with `parse_workload` the names of conditions, quantities, what pods need and what they count for, which have tests of
+their own, and nothing else. What annotations and labels say is not in it: to the model metadata is any object.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from gangline.api import names, quantity
-from gangline.api.read import podspec
+from gangline.api.read import counting, podspec
 from gangline.api.schema.common import Condition
 from gangline.api.schema.v1beta2 import workload as schema
 from gangline.engine import model
@@ -43,6 +43,7 @@ def facts(said: schema.Workload) -> dict[str, Any]:
         "queue": spec.queue_name or "",
         "pod_sets": pod_sets,
         "priority": spec.priority or 0,
+        "violation": counting.violation([_completed(each) for each in spec.pod_sets or ()], counting.NO_RULES),
         "active": spec.active,
         "max_execution_seconds": spec.maximum_execution_time_seconds,
         "admission": held,
@@ -86,7 +87,7 @@ def _amounts(said: Mapping[str, int | str] | None) -> dict[str, int]:
 
 
 def _pod_set(said: schema.PodSet) -> model.PodSet:
-    needs = podspec.needs(said.template.spec or {})
+    needs = podspec.needs(_completed(said))
     return model.PodSet(
         name=said.name,
         count=said.count,
@@ -99,6 +100,10 @@ def _pod_set(said: schema.PodSet) -> model.PodSet:
         topology=None if said.topology_request is None else _topology_request(said.topology_request),
         shape=needs.shape,
     )
+
+
+def _completed(said: schema.PodSet) -> dict[str, Any]:
+    return counting.completed(said.template.spec or {}, counting.NO_RULES)
 
 
 def _topology_request(said: schema.PodSetTopologyRequest) -> model.TopologyRequest | None:

@@ -1,0 +1,91 @@
+"""What the cluster adds to the requests of pods, by namespace: LimitRanges, and RuntimeClasses with an overhead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gangline.api.read import limit_ranges
+from gangline.api.read.counting import Rules
+from gangline.api.read.limit_ranges import NO_LIMITS, Limits
+from gangline.api.read.reading import amounts, child
+from gangline.api.read.resource_rules import EVERYTHING, ResourceRules
+from gangline.engine.model import Requests
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json, Resource
+
+
+class RequestRules:
+    """The rules in force. Remembers which Workloads they concern that changed since it was last asked."""
+
+    def __init__(self, resources: ResourceRules = EVERYTHING) -> None:
+        self._resources = resources
+        self._ranges: dict[str, dict[str, Limits]] = {}  # namespace -> LimitRange -> what it says
+        self._overheads: dict[str, Requests] = {}
+        #: those of namespaces with limits, as far as they were asked for, and those of all others
+        self._by_namespace: dict[str, Rules] = {}
+        self._elsewhere = Rules.of(NO_LIMITS, {}, resources)
+        self._changed_namespaces: set[str] = set()
+        self._changed_classes: set[str] = set()
+
+    def of(self, namespace: str) -> Rules:
+        found = self._by_namespace.get(namespace)
+        if found is not None:
+            return found
+        ranges = self._ranges.get(namespace)
+        if ranges is None:
+            return self._elsewhere
+        limits = limit_ranges.together(ranges[name] for name in sorted(ranges))
+        self._by_namespace[namespace] = found = Rules.of(limits, self._overheads, self._resources)
+        return found
+
+    def put(self, resource: Resource, key: str, obj: Json | None) -> None:
+        """The newest version of such an object; None if it was deleted. Raises ParseError: then nothing has changed."""
+        if resource == kube.LIMIT_RANGES:
+            self._put_range(key, NO_LIMITS if obj is None else limit_ranges.limits(obj))
+        elif resource == kube.RUNTIME_CLASSES:
+            self._put_class(key, {} if obj is None else amounts(child(obj, "overhead", ""), "podFixed", "overhead"))
+
+    def _put_range(self, key: str, found: Limits) -> None:
+        namespace, _, name = key.rpartition("/")
+        ranges = self._ranges.setdefault(namespace, {})
+        if ranges.get(name, NO_LIMITS) != found:
+            ranges[name] = found
+            if found == NO_LIMITS:
+                del ranges[name]
+            self._changed_namespaces.add(namespace)
+            self._by_namespace.pop(namespace, None)
+        if not ranges:
+            del self._ranges[namespace]
+
+    def _put_class(self, name: str, overhead: Requests) -> None:
+        if self._overheads.get(name, {}) != overhead:
+            self._overheads = {**self._overheads, name: overhead}
+            if not overhead:
+                del self._overheads[name]
+            self._changed_classes.add(name)
+            self._elsewhere = Rules.of(NO_LIMITS, self._overheads, self._resources)
+            self._by_namespace.clear()
+
+    def take_changed(self) -> Callable[[Json], bool] | None:
+        """Whether a Workload may count differently than when this was last asked; None if none does."""
+        namespaces, classes = self._changed_namespaces, self._changed_classes
+        if not namespaces and not classes:
+            return None
+        self._changed_namespaces, self._changed_classes = set(), set()
+        return lambda workload: (
+            workload["metadata"]["namespace"] in namespaces
+            or (bool(classes) and any(name in classes for name in _runtime_classes(workload)))
+        )
+
+
+def _runtime_classes(workload: Json) -> list[object]:
+    """The RuntimeClasses that its pods name, of whatever shape what is written there may be."""
+    found: list[object] = []
+    pod_sets = workload["spec"].get("podSets")
+    for pod_set in pod_sets if isinstance(pod_sets, list) else ():
+        value: object = pod_set
+        for key in ("template", "spec", "runtimeClassName"):
+            value = value.get(key) if isinstance(value, dict) else None
+        if isinstance(value, str):
+            found.append(value)
+    return found

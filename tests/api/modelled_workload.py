@@ -24,6 +24,8 @@ def facts(said: schema.Workload) -> dict[str, Any]:
     spec, status = said.spec or schema.WorkloadSpec(), said.status or schema.WorkloadStatus()
     conditions = {each.type: each for each in status.conditions or ()}
     pod_sets = tuple(_pod_set(each) for each in spec.pod_sets or ())
+    specs = [(each.name, _completed(each)) for each in spec.pod_sets or ()]
+    unclaimable = counting.unclaimable(specs, counting.NO_RULES)
     requeue = status.requeue_state or schema.RequeueState()
 
     def said_of(kind: str) -> Condition:
@@ -43,7 +45,8 @@ def facts(said: schema.Workload) -> dict[str, Any]:
         "queue": spec.queue_name or "",
         "pod_sets": pod_sets,
         "priority": spec.priority or 0,
-        "violation": counting.violation([_completed(each) for each in spec.pod_sets or ()], counting.NO_RULES),
+        "violation": unclaimable or counting.violation([each for _, each in specs], counting.NO_RULES),
+        "overtaken": bool(unclaimable),
         "active": spec.active,
         "max_execution_seconds": spec.maximum_execution_time_seconds,
         "admission": held,

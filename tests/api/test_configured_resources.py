@@ -39,13 +39,6 @@ def test_usually_everything_counts(section: Any) -> None:
     assert configuration.load({"resources": section}).resources == EVERYTHING
 
 
-def test_claims_of_devices_are_not_counted() -> None:
-    mappings = [{"name": "gpus", "deviceClassNames": ["gpu.example.com"]}]
-    assert configuration.load({"resources": {"deviceClassMappings": mappings}}).ignored == (
-        "resources.deviceClassMappings",
-    )
-
-
 def transformations(*rows: Any) -> dict[str, Any]:
     return {"transformations": list(rows)}
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from tests.cluster.conftest import System
 from tests.cluster.harness import Api, cluster_queue, condition, condition_row, flavor, job, local_queue
 
+from gangline.api.read.device_claims import Devices
 from gangline.api.read.resource_rules import ResourceRules, Transformation
 from gangline.console.cli import main
 from gangline.kube import resources as kube
@@ -22,8 +23,11 @@ Json = dict[str, Any]
 NAMESPACE = "counted"
 GPU = "nvidia.com/gpu"
 #: each GPU counts as 10 credits as well
-CREDITS = ResourceRules(transformations={GPU: Transformation({"example.com/credits": Fraction(10)})})
-QUOTAS = {GPU: 8, "cpu": 6, "example.com/credits": 100}
+RULES = ResourceRules(
+    transformations={GPU: Transformation({"example.com/credits": Fraction(10)})},
+    devices=Devices({"gpu.example.com": "example.com/devices"}),
+)
+QUOTAS = {GPU: 8, "cpu": 6, "example.com/credits": 100, "example.com/devices": 2}
 
 
 def queue() -> Json:
@@ -51,7 +55,7 @@ def of(name: str, *, pods: int = 1, cpu: str = "", **spec: Any) -> Json:
     return body
 
 
-async def test_defaults_overhead_limits_and_transformations(system: System, api: Api) -> None:
+async def test_defaults_overhead_limits_transformations_and_claims(system: System, api: Api) -> None:
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     with suppress(Conflict):
         await api.client.create(kube.NAMESPACES, None, body)
@@ -63,7 +67,7 @@ async def test_defaults_overhead_limits_and_transformations(system: System, api:
         queue(),
         local_queue("lq", "counting", NAMESPACE),
     )
-    system.operator("counting", resources=CREDITS).wait_ready()
+    system.operator("counting", resources=RULES).wait_ready()
 
     async def usage(name: str) -> Json | None:
         workload = await api.workload_of(name, NAMESPACE)
@@ -110,6 +114,20 @@ async def test_defaults_overhead_limits_and_transformations(system: System, api:
     await api.apply(limit_range(defaultRequest={"cpu": "500m"}, min={"cpu": "100m"}))
     assert await api.until(lambda: usage("small"), "the small one is admitted")
 
+    # devices of a claim, once its template is there
+    claims = [{"name": "devices", "resourceClaimTemplateName": "two"}]
+    await api.create(of("claims", cpu="100m", resourceClaims=claims))
+    workload = await api.until(lambda: waiting("claims"), "the one with claims waits")
+    assert condition_row(workload, "QuotaReserved")["message"].endswith(
+        'ResourceClaimTemplate.resource.k8s.io "two" not found'
+    )
+    asked = {"name": "gpus", "exactly": {"deviceClassName": "gpu.example.com", "count": 2}}
+    template = {"metadata": {"name": "two"}, "spec": {"spec": {"devices": {"requests": [asked]}}}}
+    whole = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
+    await api.client.create(kube.RESOURCE_CLAIM_TEMPLATES, NAMESPACE, {**whole, **template})
+    assert (await api.until(lambda: usage("claims"), "its devices count"))["example.com/devices"] == "2"
+
     await api.wipe(NAMESPACE)
+    await api.client.delete(kube.RESOURCE_CLAIM_TEMPLATES, NAMESPACE, "two")
     await api.client.delete(kube.LIMIT_RANGES, NAMESPACE, "defaults")
     await api.client.delete(kube.RUNTIME_CLASSES, None, "kata")

@@ -162,10 +162,7 @@ async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
     await configure(
         api,
         manageJobsWithoutQueueName=True,
-        resources={
-            "transformations": [{"input": "nvidia.com/mig-1g", "strategy": "Replace"}],
-            "deviceClassMappings": [{"name": "gpus", "deviceClassNames": ["gpu.example.com"]}],
-        },
+        resources={"transformations": [{"input": "nvidia.com/mig-1g", "strategy": "Replace"}]},
         objectRetentionPolicies={"workloads": {"afterFinished": "1h"}},
         featureGates={"MultiKueue": True},
     )
@@ -204,7 +201,6 @@ async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
     status, findings = await examine(plane)
     assert status == 1
     says(findings, "configuration", "blocks", "manageJobsWithoutQueueName has no effect")
-    says(findings, "configuration", "blocks", "resources.deviceClassMappings has no effect")
     assert not [finding for finding in findings if "transformations" in str(finding)]
     says(findings, "configuration", "changes", "objectRetentionPolicies has no effect")
     says(findings, "configuration", "changes", "waitForPodsReady is off in this Kueue")

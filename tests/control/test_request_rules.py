@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gangline.api.read.device_claims import Devices
 from gangline.api.read.resource_rules import ResourceRules
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.request_rules import RequestRules
@@ -103,6 +104,21 @@ def test_a_runtime_class_concerns_those_who_name_it() -> None:
     assert cluster.take() == {"b": 2250, "c": 250}
     cluster.mirror.upsert(kube.RUNTIME_CLASSES, runtime_class("kata", None))
     assert cluster.take() == {"b": 2000, "c": 0}
+
+
+def test_a_template_of_claims_concerns_its_namespace() -> None:
+    devices = ResourceRules(devices=Devices({"gpu.example.com": "cpu"}))
+    cluster = Cluster(RequestRules(devices))
+    claims = [{"name": "gpus", "resourceClaimTemplateName": "t"}]
+    for body in (workload("a", resourceClaims=claims), workload("b", "other", resourceClaims=claims), workload("c")):
+        cluster.mirror.upsert(kube.WORKLOADS, body)
+    assert cluster.take() == {"a": 0, "b": 0, "c": 0}
+    asked = {"name": "r", "exactly": {"deviceClassName": "gpu.example.com", "count": 3}}
+    spec = {"spec": {"devices": {"requests": [asked]}}}
+    cluster.mirror.upsert(kube.RESOURCE_CLAIM_TEMPLATES, stored("ResourceClaimTemplate", "t", spec=spec))
+    assert cluster.take() == {"a": 3}
+    cluster.mirror.remove(kube.RESOURCE_CLAIM_TEMPLATES, "team/t")
+    assert cluster.take() == {"a": 0}
 
 
 def test_what_cannot_be_read_changes_nothing() -> None:

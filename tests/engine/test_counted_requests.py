@@ -64,6 +64,16 @@ def test_nobody_overtakes_it_in_a_strict_queue() -> None:
     assert of(world.decide(), Admit) == ["w1"]
 
 
+def test_what_is_not_queued_does_not_hold_up_a_strict_queue() -> None:
+    unqueued = gang("w1", 1, violation=WORDS, overtaken=True)
+    world = World(cluster_queue("q", 8, strategy="StrictFIFO"), unqueued, gang("w2", 1))
+    decisions = world.decide()
+    assert of(decisions, Admit) == ["w2"]
+    assert reported_pending(decisions)["w1"].explanation.message == WORDS
+    world.change("w1", violation="", overtaken=False)
+    assert of(world.decide(), Admit) == ["w1"]
+
+
 @pytest.mark.parametrize("strategy", ["BestEffortFIFO", "StrictFIFO"])
 def test_nothing_is_reserved_for_it(strategy: str) -> None:
     world = World(

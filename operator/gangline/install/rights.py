@@ -88,6 +88,7 @@ OPERATOR: Final = Account(
         # what is added to the requests of pods
         Right(kube.LIMIT_RANGES, READ),
         Right(kube.RUNTIME_CLASSES, READ),
+        Right(kube.RESOURCE_CLAIM_TEMPLATES, READ),
         Right(kube.NODES, READ),
         # patch: finalizers are removed once the object is unused
         Right(kube.CLUSTER_QUEUES, (*READ, "patch")),

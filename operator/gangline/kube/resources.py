@@ -144,6 +144,7 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases", kind="Lease")
 EVENTS = Resource("events.k8s.io", "v1", "events", kind="Event")
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False, kind="PriorityClass")
 RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", namespaced=False, kind="RuntimeClass")
+RESOURCE_CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", kind="ResourceClaimTemplate")
 CUSTOM_RESOURCE_DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False, kind="CustomResourceDefinition"
 )

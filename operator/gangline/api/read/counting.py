@@ -10,16 +10,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 import orjson
 
 from gangline.api import quantity
 from gangline.api.read import podspec
+from gangline.api.read.device_claims import Claim, claimed, refusal
 from gangline.api.read.limit_ranges import NO_LIMITS, Bounds, Limits
 from gangline.api.read.reading import Json, amounts, child, items
 from gangline.api.read.resource_rules import EVERYTHING, ResourceRules
-from gangline.engine.model import PodSet, Requests
+from gangline.engine.model import UNLIMITED, PodSet, Requests
 
 _ABOVE_LIMITS: Final = "requests must not exceed its limits"
 _ABOVE_RANGE: Final = "requests must not be above the limitRange max"
@@ -37,15 +39,31 @@ class Rules:
     limits: Limits = NO_LIMITS
     overheads: Mapping[str, Requests] = field(default_factory=dict[str, Requests])
     resources: ResourceRules = EVERYTHING
+    #: the namespace's ResourceClaimTemplates
+    claims: Mapping[str, Claim] = field(default_factory=dict[str, Claim])
     #: equal rules have equal digests; b"" if there are none
     digest: bytes = b""
 
     @staticmethod
-    def of(limits: Limits, overheads: Mapping[str, Requests], resources: ResourceRules) -> Rules:
-        if limits == NO_LIMITS and not overheads and not resources:
+    def of(
+        limits: Limits,
+        overheads: Mapping[str, Requests],
+        resources: ResourceRules,
+        claims: Mapping[str, Claim] = MappingProxyType({}),
+    ) -> Rules:
+        if limits == NO_LIMITS and not overheads and not resources and not claims:
             return NO_RULES
-        content = repr((limits, sorted(overheads.items()), resources)).encode()
-        return Rules(limits, overheads, resources, hashlib.blake2b(content, digest_size=16).digest())
+        content = repr((limits, sorted(overheads.items()), resources, sorted(claims.items()))).encode()
+        return Rules(limits, overheads, resources, claims, hashlib.blake2b(content, digest_size=16).digest())
+
+    def quota(self, spec: Json, requests: Requests) -> Requests:
+        """What a pod with this completed spec and these requests counts for; the same object if that is what it requests."""
+        counted = self.resources.counted(requests)
+        devices = claimed(spec, self.claims, self.resources.devices) if spec.get("resourceClaims") else {}
+        total = dict(counted)
+        for name, count in devices.items():
+            total[name] = min(UNLIMITED, total.get(name, 0) + count)
+        return total if devices else counted
 
 
 #: a cluster that adds nothing to pods
@@ -114,6 +132,13 @@ def violation(specs: Sequence[Json], rules: Rules) -> str:
     ):
         return f"resources didn't satisfy LimitRange constraints: {_joined(errors)}"
     return ""
+
+
+def unclaimable(pod_sets: Sequence[tuple[str, Json]], rules: Rules) -> str:
+    """Why a Workload is not admitted whose pods claim devices; "" if they claim none, or their devices can be counted."""
+    if not any(spec.get("resourceClaims") for _, spec in pod_sets):
+        return ""
+    return refusal(pod_sets, rules.claims, rules.resources.devices)[:_MOST_WORDS]
 
 
 def _path(index: int) -> str:

@@ -34,10 +34,11 @@ NO_CONDITION: Final[Json] = {}
 
 
 class _Counted(NamedTuple):
-    """Pod sets, and why they are not admitted, see `counting.violation`."""
+    """Pod sets, and why they are not admitted, see `counting.violation` and `counting.unclaimable`."""
 
     pod_sets: tuple[model.PodSet, ...]
     violation: str
+    unclaimable: str
 
 
 #: Pod sets by the rules that hold for them and their JSON; a queue of 15,000 workloads has a few hundred different ones.
@@ -61,7 +62,7 @@ def workload(obj: Any, rules: counting.Rules = counting.NO_RULES) -> model.Workl
     ready = found.get(names.PODS_READY, NO_CONDITION)
     requeued = found.get(names.REQUEUED)
     requeue = child(status, "requeueState", "status")
-    pod_sets, violation = _pod_sets(spec, swap_record.whole_domains(annotations), rules)
+    pod_sets, violation, unclaimable = _pod_sets(spec, swap_record.whole_domains(annotations), rules)
     record = swap_record.read(annotations)
     held = _held(status, pod_sets) if is_true(reserved) else None
     return model.Workload(
@@ -77,7 +78,8 @@ def workload(obj: Any, rules: counting.Rules = counting.NO_RULES) -> model.Workl
         gates=_gates(annotations.get(names.ADMISSION_GATED_BY, "")),
         max_execution_seconds=optional_number(spec, "maximumExecutionTimeSeconds", "spec"),
         job_uid=labels(metadata, "labels", "metadata").get(names.JOB_UID, ""),
-        violation=violation,
+        violation=unclaimable or violation,
+        overtaken=bool(unclaimable),
         admission=held,
         reserved_at=_since(reserved) if held else 0,
         admitted=is_true(admitted),
@@ -193,7 +195,8 @@ def _count(bodies: Sequence[Json], whole: Mapping[str, tuple[str, int]], rules: 
         _pod_set(body, spec, f"spec.podSets[{i}]", whole, rules)
         for i, (body, spec) in enumerate(zip(bodies, specs, strict=True))
     ]
-    return _Counted(_within_64_bits(pod_sets), counting.violation(specs, rules))
+    named = [(pod_set.name, spec) for pod_set, spec in zip(pod_sets, specs, strict=True)]
+    return _Counted(_within_64_bits(pod_sets), counting.violation(specs, rules), counting.unclaimable(named, rules))
 
 
 def _completed_spec(body: Json, path: str, rules: counting.Rules) -> Json:
@@ -233,7 +236,7 @@ def _pod_set(
         raise ParseError(f"{path}.count", f"{count} must not be negative")
     name = text(body, "name", path, "main")
     exclusive, domains = whole.get(name, ("", 0))
-    quota = rules.resources.counted(found.requests)
+    quota = rules.quota(spec, found.requests)
     return model.PodSet(
         name=name,
         count=count,

@@ -12,6 +12,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Final
 
+from gangline.api.read.device_claims import NO_DEVICES, Devices
 from gangline.engine.model import UNLIMITED, Requests
 
 
@@ -34,9 +35,10 @@ class ResourceRules:
 
     excluded: tuple[str, ...] = ()
     transformations: Mapping[str, Transformation] = field(default_factory=dict[str, Transformation])
+    devices: Devices = NO_DEVICES
 
     def __bool__(self) -> bool:
-        return bool(self.excluded or self.transformations)
+        return bool(self.excluded or self.transformations or self.devices != NO_DEVICES)
 
     def counted(self, requests: Requests) -> Requests:
         """What a pod with these requests counts for; the same object if nothing applies to it."""

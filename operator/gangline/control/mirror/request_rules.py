@@ -1,11 +1,12 @@
-"""What the cluster adds to the requests of pods, by namespace: LimitRanges, and RuntimeClasses with an overhead."""
+"""What the cluster adds to the requests of pods: LimitRanges, RuntimeClasses with an overhead, ResourceClaimTemplates."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from gangline.api.read import limit_ranges
+from gangline.api.read import device_claims, limit_ranges
 from gangline.api.read.counting import Rules
+from gangline.api.read.device_claims import Claim
 from gangline.api.read.limit_ranges import NO_LIMITS, Limits
 from gangline.api.read.reading import amounts, child
 from gangline.api.read.resource_rules import EVERYTHING, ResourceRules
@@ -20,6 +21,7 @@ class RequestRules:
     def __init__(self, resources: ResourceRules = EVERYTHING) -> None:
         self._resources = resources
         self._ranges: dict[str, dict[str, Limits]] = {}  # namespace -> LimitRange -> what it says
+        self._claims: dict[str, dict[str, Claim]] = {}  # namespace -> ResourceClaimTemplate -> what it asks for
         self._overheads: dict[str, Requests] = {}
         #: those of namespaces with limits, as far as they were asked for, and those of all others
         self._by_namespace: dict[str, Rules] = {}
@@ -31,11 +33,11 @@ class RequestRules:
         found = self._by_namespace.get(namespace)
         if found is not None:
             return found
-        ranges = self._ranges.get(namespace)
-        if ranges is None:
+        ranges, claims = self._ranges.get(namespace), self._claims.get(namespace)
+        if ranges is None and claims is None:
             return self._elsewhere
-        limits = limit_ranges.together(ranges[name] for name in sorted(ranges))
-        self._by_namespace[namespace] = found = Rules.of(limits, self._overheads, self._resources)
+        limits = limit_ranges.together(each for _, each in sorted((ranges or {}).items(), key=lambda pair: pair[0]))
+        self._by_namespace[namespace] = found = Rules.of(limits, self._overheads, self._resources, dict(claims or ()))
         return found
 
     def put(self, resource: Resource, key: str, obj: Json | None) -> None:
@@ -44,6 +46,22 @@ class RequestRules:
             self._put_range(key, NO_LIMITS if obj is None else limit_ranges.limits(obj))
         elif resource == kube.RUNTIME_CLASSES:
             self._put_class(key, {} if obj is None else amounts(child(obj, "overhead", ""), "podFixed", "overhead"))
+
+        elif resource == kube.RESOURCE_CLAIM_TEMPLATES:
+            self._put_claim(key, None if obj is None else device_claims.claim(obj))
+
+    def _put_claim(self, key: str, found: Claim | None) -> None:
+        namespace, _, name = key.rpartition("/")
+        claims = self._claims.setdefault(namespace, {})
+        if claims.get(name) != found:
+            if found is None:
+                del claims[name]
+            else:
+                claims[name] = found
+            self._changed_namespaces.add(namespace)
+            self._by_namespace.pop(namespace, None)
+        if not claims:
+            del self._claims[namespace]
 
     def _put_range(self, key: str, found: Limits) -> None:
         namespace, _, name = key.rpartition("/")

@@ -26,7 +26,11 @@ READERS: dict[Resource, tuple[type[model.Item], Callable[[Json], model.Item]]] =
 }
 
 #: Resources that say what the pods of Workloads count for, see `request_rules`.
-COUNTING: tuple[Resource, ...] = (kube.LIMIT_RANGES, kube.RUNTIME_CLASSES)
+COUNTING: tuple[Resource, ...] = (
+    kube.LIMIT_RANGES,
+    kube.RUNTIME_CLASSES,
+    kube.RESOURCE_CLAIM_TEMPLATES,
+)
 
 #: Resources that only the plans read.
 PLAIN: tuple[Resource, ...] = (
@@ -44,7 +48,9 @@ CONFIGURATION: frozenset[Resource] = frozenset(
 JOB_KINDS: dict[Resource, JobKind] = {kind.resource: kind for kind in KINDS}
 
 #: Resources that a cluster may lack, for example one that has Kueue's CRDs but not Gangline's: they count as empty then.
-OPTIONAL: frozenset[Resource] = frozenset({kube.QUEUE_POLICIES, *(kind.resource for kind in KINDS if kind.optional)})
+OPTIONAL: frozenset[Resource] = frozenset(
+    {kube.QUEUE_POLICIES, kube.RESOURCE_CLAIM_TEMPLATES, *(kind.resource for kind in KINDS if kind.optional)}
+)
 
 #: Label selectors that keep foreign objects out of memory where every object of ours carries the label.
 SELECTORS: dict[Resource, str] = {kube.SERVICES: names.GPUJOB_LABEL}

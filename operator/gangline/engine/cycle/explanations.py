@@ -176,6 +176,6 @@ def _queue_unfit(gang: WorkloadState, name: str, store: Store) -> Explanation | 
         return Explanation(
             MISCONFIGURED,
             gang.workload.violation,
-            needs=f"Change its requests, or the LimitRanges of namespace {gang.workload.namespace}.",
+            needs=f"Change its requests, or what namespace {gang.workload.namespace} allows.",
         )
     return None

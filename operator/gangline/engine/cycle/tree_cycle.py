@@ -379,7 +379,7 @@ class TreeCycle:
             return
         gang, pending, reason = attempt.gang, attempt.queue.pending, attempt.requeue_reason
         pending.take_out(gang)
-        if gang.workload.violation and not pending.strict:
+        if gang.workload.violation and (gang.workload.overtaken or not pending.strict):
             pending.set_alone_inadmissible(gang)
             return
         gang.verdict = attempt.assignment

@@ -117,6 +117,8 @@ class Workload:
     job_uid: str = ""
     #: why it is not admitted, whatever is free: its requests do not keep their limits
     violation: str = ""
+    #: it is not even queued until then: others go first in a StrictFIFO queue, too
+    overtaken: bool = False
 
     # status
     admission: Admission | None = None  # not None = the workload holds quota (QuotaReserved=True)

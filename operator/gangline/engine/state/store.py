@@ -386,7 +386,7 @@ class Store:
     @staticmethod
     def _is_strict(gang: WorkloadState) -> bool:
         queue = queue_of(gang)
-        return queue is not None and queue.pending.strict
+        return queue is not None and queue.pending.strict and not gang.workload.overtaken
 
     def selects(self, gang: WorkloadState) -> bool:
         queue = queue_of(gang)

@@ -53,6 +53,7 @@ GATES = frozenset(
         *("RecomputeAssignmentUponPreemptionTargetsOverlap", "SchedulingEquivalenceHashing", "TASBalancedPlacement"),
         *("TASFailedNodeReplacementFailFast", "TASProfileMixed", "TASRecomputeAssignmentWithinSchedulingCycle"),
         "TASRespectNodeAffinityPreferred",
+        *resources_section.GATES,
     }
 )
 
@@ -106,8 +107,7 @@ def load(body: Any) -> Configuration:
         health=_node_health(root.get("gangline")),
     )
     ignored = [name for name in root if name in _ACCEPTED - _SILENT and root[name] not in (None, {}, [])]
-    counted = resources_section.load(resources)
-    ignored += [f"resources.{name}" for name in resources if name not in resources_section.IN_FORCE]
+    counted = resources_section.load(resources, cast("dict[str, bool]", gates))
     process, more = manager.load(root)
     ignored += more
     labels = cast("list[str]", integrations.get("labelKeysToCopy") or [])

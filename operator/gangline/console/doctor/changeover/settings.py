@@ -49,9 +49,6 @@ CONSEQUENCES: Final = {
     "objectRetentionPolicies": Consequence(
         False, "finished Workloads stay until their job is deleted", "let jobs have a TTL"
     ),
-    "resources.deviceClassMappings": Consequence(
-        True, "devices of ResourceClaims have no quota", "request extended resources"
-    ),
     "metrics": Consequence(False, "these series and labels are not there", "see docs/reference/metrics.md"),
     "health": Consequence(False, "the paths are /readyz and /healthz", "change the probes that ask there"),
     "tls": Consequence(False, "versions and ciphers of TLS are those of Python", ""),

@@ -8,7 +8,17 @@ import pytest
 from tests.engine.test_topology_engine import HOST, NODES, TAS, TOPOLOGY
 from tests.engine.world import GPU, World, cluster_queue, gang, group, of, reported_pending
 
-from gangline.engine.model import Admit, Backfill, Flavor, PodSet, TopologyRequest
+from gangline.engine.model import (
+    Admit,
+    Backfill,
+    FairSharing,
+    Flavor,
+    PodSet,
+    Preempt,
+    PreemptionPolicy,
+    Settings,
+    TopologyRequest,
+)
 
 WORDS = "resources validation failed: spec.podSets[0].template.spec.containers[0]: Invalid value"
 
@@ -86,14 +96,31 @@ def test_nothing_is_reserved_for_it(strategy: str) -> None:
     assert not world.engine._scheduler.backfill.timeline.reservations
 
 
-def test_in_a_cohort_it_does_not_hold_up_others() -> None:
+@pytest.mark.parametrize("fair", [None, FairSharing()])
+def test_in_a_cohort_it_does_not_hold_up_others(fair: FairSharing | None) -> None:
     world = World(
         cluster_queue("q", 4, "pool", strategy="StrictFIFO"),
         cluster_queue("r", 4, "pool"),
         gang("w1", 1, violation=WORDS),
         gang("w2", 8, queue="r"),
+        settings=Settings(fair_sharing=fair, pods_ready=None),
     )
     assert of(world.decide(), Admit) == ["w2"]
+
+
+def test_quota_is_not_held_for_it_any_more() -> None:
+    """It preempted others, whose quota is held for it; then it turns out that it cannot start."""
+    preempts = PreemptionPolicy("LowerPriority")
+    world = World(
+        cluster_queue("q", 8, preemption=preempts, fixes=frozenset({"HoldFreedQuota"})), gang("w0", 8, priority=-1)
+    )
+    world.decide()
+    world.put(gang("w1", 8, priority=1))
+    assert of(world.decide(), Preempt) == ["w0"]
+    world.change("w1", violation=WORDS)
+    world.decide()
+    world.complete_evictions()
+    assert of(world.decide(), Admit) == ["w0"]
 
 
 # --- quota ------------------------------------------------------------------------------------------------------------

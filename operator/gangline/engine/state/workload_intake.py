@@ -89,7 +89,7 @@ class Intake:
         store.unplace(gang)
         self._learn(gang, workload)
         self._settle(gang)
-        if standing is not None and gang.queue is standing.queue and not gang.holds:
+        if standing is not None and gang.queue is standing.queue and not gang.holds and not workload.violation:
             standing.restore(gang)
 
     def _waits_alike(self, gang: WorkloadState, old: Workload, new: Workload) -> bool:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gangline.api.read import configuration
-from gangline.api.read.resource_rules import EVERYTHING, Transformation
+from gangline.api.read.counting.resource_rules import EVERYTHING, Transformation
 
 
 def test_what_counts() -> None:

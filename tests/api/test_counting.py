@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.api import quantity
-from gangline.api.read import limit_ranges, parse
-from gangline.api.read.counting import NO_RULES, Rules, as_written, completed
-from gangline.api.read.limit_ranges import NO_LIMITS, Limits
+from gangline.api.read import parse
+from gangline.api.read.counting import NO_RULES, Rules, as_written, completed, limit_ranges
+from gangline.api.read.counting.limit_ranges import NO_LIMITS, Limits
+from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules, Transformation
 from gangline.api.read.reading import ParseError
 from gangline.api.read.render import resource_requests
-from gangline.api.read.resource_rules import EVERYTHING, ResourceRules, Transformation
 from gangline.engine.model import UNLIMITED
 
 Json = dict[str, Any]

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from gangline.api.read import configuration, device_claims, parse
-from gangline.api.read.counting import NO_RULES, Rules
-from gangline.api.read.device_claims import Claim, Devices
-from gangline.api.read.limit_ranges import NO_LIMITS
+from gangline.api.read import configuration, parse
+from gangline.api.read.counting import NO_RULES, Rules, device_claims
+from gangline.api.read.counting.device_claims import Claim, Devices
+from gangline.api.read.counting.limit_ranges import NO_LIMITS
+from gangline.api.read.counting.resource_rules import ResourceRules, Transformation
 from gangline.api.read.reading import ParseError
-from gangline.api.read.resource_rules import ResourceRules, Transformation
 from gangline.engine import model
 
 Json = dict[str, Any]

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from tests.cluster.conftest import System
 from tests.cluster.harness import Api, cluster_queue, condition, condition_row, flavor, job, local_queue
 
-from gangline.api.read.device_claims import Devices
-from gangline.api.read.resource_rules import ResourceRules, Transformation
+from gangline.api.read.counting.device_claims import Devices
+from gangline.api.read.counting.resource_rules import ResourceRules, Transformation
 from gangline.console.cli import main
 from gangline.kube import resources as kube
 from gangline.kube.errors import Conflict

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gangline.api.read.device_claims import Devices
-from gangline.api.read.resource_rules import ResourceRules
+from gangline.api.read.counting.device_claims import Devices
+from gangline.api.read.counting.resource_rules import ResourceRules
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.request_rules import RequestRules
 from gangline.engine import model

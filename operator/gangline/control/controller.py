@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from gangline.api.read.resource_rules import EVERYTHING, ResourceRules
+from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.control.decisions.announcements import Announcements
 from gangline.control.decisions.carrying_out import Decisions
 from gangline.control.decisions.deciding import LONGEST_ROUND, Deciding

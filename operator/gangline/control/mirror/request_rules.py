@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gangline.api.read import device_claims, limit_ranges
-from gangline.api.read.counting import Rules
-from gangline.api.read.device_claims import Claim
-from gangline.api.read.limit_ranges import NO_LIMITS, Limits
+from gangline.api.read.counting import Rules, device_claims, limit_ranges
+from gangline.api.read.counting.device_claims import Claim
+from gangline.api.read.counting.limit_ranges import NO_LIMITS, Limits
+from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.api.read.reading import amounts, child
-from gangline.api.read.resource_rules import EVERYTHING, ResourceRules
 from gangline.engine.model import Requests
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource

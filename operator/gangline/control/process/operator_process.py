@@ -24,7 +24,7 @@ from gangline import files
 from gangline.api import names
 from gangline.api.read import policy_reader
 from gangline.api.read.configuration.manager import KUEUES, LeaseSettings
-from gangline.api.read.resource_rules import EVERYTHING, ResourceRules
+from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.control.answers.answers import Answers
 from gangline.control.answers.source import OperatorForesight
 from gangline.control.answers.source import Source as AnswersSource

@@ -23,7 +23,7 @@ from gangline.api.read.configuration.fields import (
     only,
 )
 from gangline.api.read.configuration.manager import Manager
-from gangline.api.read.resource_rules import EVERYTHING, ResourceRules
+from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.engine import DEGRADED, HEALTH_SIGNALS, IGNORE, LEAVING, LOST, SUSPECT, model
 
 GROUP = "config.kueue.x-k8s.io"

@@ -9,8 +9,8 @@ from typing import Any, Final, cast
 
 from gangline.api import quantity
 from gangline.api.read.configuration.fields import ConfigurationError, choice, mapping, only, text
-from gangline.api.read.device_claims import Devices
-from gangline.api.read.resource_rules import ResourceRules, Transformation
+from gangline.api.read.counting.device_claims import Devices
+from gangline.api.read.counting.resource_rules import ResourceRules, Transformation
 from gangline.kube.resources import Json
 
 _FIELDS: Final = ("quotaCheckStrategy", "excludeResourcePrefixes", "transformations", "deviceClassMappings")

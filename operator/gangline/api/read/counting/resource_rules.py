@@ -12,7 +12,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Final
 
-from gangline.api.read.device_claims import NO_DEVICES, Devices
+from gangline.api.read.counting.device_claims import NO_DEVICES, Devices
 from gangline.engine.model import UNLIMITED, Requests
 
 

@@ -17,10 +17,10 @@ import orjson
 
 from gangline.api import quantity
 from gangline.api.read import podspec
-from gangline.api.read.device_claims import Claim, claimed, refusal
-from gangline.api.read.limit_ranges import NO_LIMITS, Bounds, Limits
+from gangline.api.read.counting.device_claims import Claim, claimed, refusal
+from gangline.api.read.counting.limit_ranges import NO_LIMITS, Bounds, Limits
+from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.api.read.reading import Json, amounts, child, items
-from gangline.api.read.resource_rules import EVERYTHING, ResourceRules
 from gangline.engine.model import UNLIMITED, PodSet, Requests
 
 _ABOVE_LIMITS: Final = "requests must not exceed its limits"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from fractions import Fraction
 from typing import Any
@@ -16,7 +17,8 @@ from gangline.api.read.counting.device_claims import Devices
 from gangline.api.read.counting.resource_rules import ResourceRules, Transformation
 from gangline.console.cli import main
 from gangline.kube import resources as kube
-from gangline.kube.errors import Conflict
+from gangline.kube.errors import Conflict, NotFound
+from gangline.kube.resources import Resource
 
 pytestmark = pytest.mark.cluster
 Json = dict[str, Any]
@@ -53,6 +55,34 @@ def of(name: str, *, pods: int = 1, cpu: str = "", **spec: Any) -> Json:
     template |= spec
     template["containers"][0]["resources"]["requests"] = {GPU: "1", **({"cpu": cpu} if cpu else {})}
     return body
+
+
+async def served(api: Api, resource: Resource) -> bool:
+    try:
+        await api.client.list(resource)
+    except NotFound:
+        return False
+    return True
+
+
+Look = Callable[[str], Awaitable[Json | None]]
+
+
+async def devices_of_claims(api: Api, waiting: Look, usage: Look) -> None:
+    """They count once their template is there."""
+    claims = [{"name": "devices", "resourceClaimTemplateName": "two"}]
+    await api.create(of("claims", cpu="100m", resourceClaims=claims))
+    workload = await api.until(lambda: waiting("claims"), "the one with claims waits")
+    assert condition_row(workload, "QuotaReserved")["message"].endswith(
+        'ResourceClaimTemplate.resource.k8s.io "two" not found'
+    )
+    asked = {"name": "gpus", "exactly": {"deviceClassName": "gpu.example.com", "count": 2}}
+    template = {"metadata": {"name": "two"}, "spec": {"spec": {"devices": {"requests": [asked]}}}}
+    whole = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
+    await api.client.create(kube.RESOURCE_CLAIM_TEMPLATES, NAMESPACE, {**whole, **template})
+    assert (await api.until(lambda: usage("claims"), "its devices count"))["example.com/devices"] == "2"
+
+    await api.client.delete(kube.RESOURCE_CLAIM_TEMPLATES, NAMESPACE, "two")
 
 
 async def test_defaults_overhead_limits_transformations_and_claims(system: System, api: Api) -> None:
@@ -114,20 +144,8 @@ async def test_defaults_overhead_limits_transformations_and_claims(system: Syste
     await api.apply(limit_range(defaultRequest={"cpu": "500m"}, min={"cpu": "100m"}))
     assert await api.until(lambda: usage("small"), "the small one is admitted")
 
-    # devices of a claim, once its template is there
-    claims = [{"name": "devices", "resourceClaimTemplateName": "two"}]
-    await api.create(of("claims", cpu="100m", resourceClaims=claims))
-    workload = await api.until(lambda: waiting("claims"), "the one with claims waits")
-    assert condition_row(workload, "QuotaReserved")["message"].endswith(
-        'ResourceClaimTemplate.resource.k8s.io "two" not found'
-    )
-    asked = {"name": "gpus", "exactly": {"deviceClassName": "gpu.example.com", "count": 2}}
-    template = {"metadata": {"name": "two"}, "spec": {"spec": {"devices": {"requests": [asked]}}}}
-    whole = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
-    await api.client.create(kube.RESOURCE_CLAIM_TEMPLATES, NAMESPACE, {**whole, **template})
-    assert (await api.until(lambda: usage("claims"), "its devices count"))["example.com/devices"] == "2"
-
+    if await served(api, kube.RESOURCE_CLAIM_TEMPLATES):  # from Kubernetes 1.34 on
+        await devices_of_claims(api, waiting, usage)
     await api.wipe(NAMESPACE)
-    await api.client.delete(kube.RESOURCE_CLAIM_TEMPLATES, NAMESPACE, "two")
     await api.client.delete(kube.LIMIT_RANGES, NAMESPACE, "defaults")
     await api.client.delete(kube.RUNTIME_CLASSES, None, "kata")

@@ -113,10 +113,20 @@ def test_a_template_of_claims_concerns_its_namespace() -> None:
     for body in (workload("a", resourceClaims=claims), workload("b", "other", resourceClaims=claims), workload("c")):
         cluster.mirror.upsert(kube.WORKLOADS, body)
     assert cluster.take() == {"a": 0, "b": 0, "c": 0}
+    ranges = stored("LimitRange", "r", spec={"limits": [{"type": "Pod", "max": {"memory": "1Gi"}}]})
+    cluster.mirror.upsert(kube.LIMIT_RANGES, ranges)
+    cluster.take()
     asked = {"name": "r", "exactly": {"deviceClassName": "gpu.example.com", "count": 3}}
     spec = {"spec": {"devices": {"requests": [asked]}}}
     cluster.mirror.upsert(kube.RESOURCE_CLAIM_TEMPLATES, stored("ResourceClaimTemplate", "t", spec=spec))
     assert cluster.take() == {"a": 3}
+    asked["exactly"]["count"] = 4
+    cluster.mirror.upsert(kube.RESOURCE_CLAIM_TEMPLATES, stored("ResourceClaimTemplate", "t", spec=spec))
+    assert cluster.take() == {"a": 4}
+    cluster.mirror.upsert(kube.RESOURCE_CLAIM_TEMPLATES, stored("ResourceClaimTemplate", "u", spec=spec))
+    assert cluster.mirror.recounted() == []
+    cluster.mirror.remove(kube.RESOURCE_CLAIM_TEMPLATES, "team/u")
+    assert cluster.mirror.recounted() == []
     cluster.mirror.remove(kube.RESOURCE_CLAIM_TEMPLATES, "team/t")
     assert cluster.take() == {"a": 0}
 

@@ -44,6 +44,7 @@ class _Counted(NamedTuple):
 #: Pod sets by the rules that hold for them and their JSON; a queue of 15,000 workloads has a few hundred different ones.
 _KNOWN: Final[dict[bytes, _Counted]] = {}
 _MOST_KNOWN: Final = 4096
+_CLAIMS: Final = b'"resourceClaims"'
 #: priorities are numbers of 32 bits
 _MOST_BOOST: Final = 2**31 - 1
 
@@ -179,13 +180,16 @@ def _pod_sets(spec: Json, whole: Mapping[str, tuple[str, int]], rules: counting.
         content = orjson.dumps([bodies, whole])
     except orjson.JSONEncodeError as error:
         raise ParseError("spec.podSets", f"is not JSON: {error}") from None
-    known = _KNOWN.get(rules.digest + content)
+    shape = rules.digest + content
+    if _CLAIMS in content:
+        shape += rules.of_claims(bodies)
+    known = _KNOWN.get(shape)
     if known is None:
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
         known = _count(bodies, whole, rules)
         if len(content) <= podspec.MOST_KEPT:
-            _KNOWN[rules.digest + content] = known
+            _KNOWN[shape] = known
     return known
 
 

@@ -20,13 +20,15 @@ class RequestRules:
     def __init__(self, resources: ResourceRules = EVERYTHING) -> None:
         self._resources = resources
         self._ranges: dict[str, dict[str, Limits]] = {}  # namespace -> LimitRange -> what it says
-        self._claims: dict[str, dict[str, Claim]] = {}  # namespace -> ResourceClaimTemplate -> what it asks for
+        #: namespace -> ResourceClaimTemplate -> what it asks for; the rules of the namespace hold the same object
+        self._claims: dict[str, dict[str, Claim]] = {}
         self._overheads: dict[str, Requests] = {}
         #: those of namespaces with limits, as far as they were asked for, and those of all others
         self._by_namespace: dict[str, Rules] = {}
         self._elsewhere = Rules.of(NO_LIMITS, {}, resources)
         self._changed_namespaces: set[str] = set()
         self._changed_classes: set[str] = set()
+        self._changed_claims: dict[str, set[str]] = {}  # by namespace
 
     def of(self, namespace: str) -> Rules:
         found = self._by_namespace.get(namespace)
@@ -36,7 +38,7 @@ class RequestRules:
         if ranges is None and claims is None:
             return self._elsewhere
         limits = limit_ranges.together(each for _, each in sorted((ranges or {}).items(), key=lambda pair: pair[0]))
-        self._by_namespace[namespace] = found = Rules.of(limits, self._overheads, self._resources, dict(claims or ()))
+        self._by_namespace[namespace] = found = Rules.of(limits, self._overheads, self._resources, claims or {})
         return found
 
     def put(self, resource: Resource, key: str, obj: Json | None) -> None:
@@ -53,12 +55,13 @@ class RequestRules:
         namespace, _, name = key.rpartition("/")
         claims = self._claims.setdefault(namespace, {})
         if claims.get(name) != found:
+            self._changed_claims.setdefault(namespace, set()).add(name)
+            if not claims or found is None:
+                self._by_namespace.pop(namespace, None)
             if found is None:
                 del claims[name]
             else:
                 claims[name] = found
-            self._changed_namespaces.add(namespace)
-            self._by_namespace.pop(namespace, None)
         if not claims:
             del self._claims[namespace]
 
@@ -85,24 +88,29 @@ class RequestRules:
 
     def take_changed(self) -> Callable[[Json], bool] | None:
         """Whether a Workload may count differently than when this was last asked; None if none does."""
-        namespaces, classes = self._changed_namespaces, self._changed_classes
-        if not namespaces and not classes:
+        namespaces, classes, claims = self._changed_namespaces, self._changed_classes, self._changed_claims
+        if not namespaces and not classes and not claims:
             return None
-        self._changed_namespaces, self._changed_classes = set(), set()
-        return lambda workload: (
-            workload["metadata"]["namespace"] in namespaces
-            or (bool(classes) and any(name in classes for name in _runtime_classes(workload)))
-        )
+        self._changed_namespaces, self._changed_classes, self._changed_claims = set(), set(), {}
+
+        def concerns(workload: Json) -> bool:
+            namespace, pod_sets = workload["metadata"].get("namespace", ""), workload["spec"].get("podSets")
+            return (
+                namespace in namespaces
+                or (bool(classes) and not classes.isdisjoint(_runtime_classes(pod_sets)))
+                or (namespace in claims and not claims[namespace].isdisjoint(device_claims.templates(pod_sets)))
+            )
+
+        return concerns
 
 
-def _runtime_classes(workload: Json) -> list[object]:
-    """The RuntimeClasses that its pods name, of whatever shape what is written there may be."""
-    found: list[object] = []
-    pod_sets = workload["spec"].get("podSets")
+def _runtime_classes(pod_sets: object) -> set[str]:
+    """The RuntimeClasses that pods name, of whatever shape what is written there may be."""
+    found: set[str] = set()
     for pod_set in pod_sets if isinstance(pod_sets, list) else ():
         value: object = pod_set
         for key in ("template", "spec", "runtimeClassName"):
             value = value.get(key) if isinstance(value, dict) else None
         if isinstance(value, str):
-            found.append(value)
+            found.add(value)
     return found

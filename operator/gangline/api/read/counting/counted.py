@@ -17,7 +17,7 @@ import orjson
 
 from gangline.api import quantity
 from gangline.api.read import podspec
-from gangline.api.read.counting.device_claims import Claim, claimed, refusal
+from gangline.api.read.counting.device_claims import Claim, claimed, refusal, templates
 from gangline.api.read.counting.limit_ranges import NO_LIMITS, Bounds, Limits
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.api.read.reading import Json, amounts, child, items
@@ -39,9 +39,9 @@ class Rules:
     limits: Limits = NO_LIMITS
     overheads: Mapping[str, Requests] = field(default_factory=dict[str, Requests])
     resources: ResourceRules = EVERYTHING
-    #: the namespace's ResourceClaimTemplates
+    #: the namespace's ResourceClaimTemplates, as they are at any time
     claims: Mapping[str, Claim] = field(default_factory=dict[str, Claim])
-    #: equal rules have equal digests; b"" if there are none
+    #: rules that are equal but for their claims have equal digests; b"" if there are none
     digest: bytes = b""
 
     @staticmethod
@@ -51,10 +51,14 @@ class Rules:
         resources: ResourceRules,
         claims: Mapping[str, Claim] = MappingProxyType({}),
     ) -> Rules:
-        if limits == NO_LIMITS and not overheads and not resources and not claims:
-            return NO_RULES
-        content = repr((limits, sorted(overheads.items()), resources, sorted(claims.items()))).encode()
+        if limits == NO_LIMITS and not overheads and not resources:
+            return Rules(claims=claims) if claims else NO_RULES
+        content = repr((limits, sorted(overheads.items()), resources)).encode()
         return Rules(limits, overheads, resources, claims, hashlib.blake2b(content, digest_size=16).digest())
+
+    def of_claims(self, pod_sets: Sequence[Json]) -> bytes:
+        """What the claims of these pod sets ask for: with equal digests and equal pod sets, all counts are equal."""
+        return repr([(name, self.claims.get(name)) for name in sorted(templates(pod_sets))]).encode()
 
     def quota(self, spec: Json, requests: Requests) -> Requests:
         """What a pod with this completed spec and these requests counts for; the same object if that is what it requests."""

@@ -68,6 +68,20 @@ def claim(obj: Any) -> Claim:
     return Claim(found)
 
 
+def templates(pod_sets: object) -> set[str]:
+    """The ResourceClaimTemplates that pod sets name, of whatever shape what is written there may be."""
+    found: set[str] = set()
+    for pod_set in pod_sets if isinstance(pod_sets, list) else ():
+        rows: object = pod_set
+        for key in ("template", "spec", "resourceClaims"):
+            rows = rows.get(key) if isinstance(rows, dict) else None
+        for row in rows if isinstance(rows, list) else ():
+            name = row.get("resourceClaimTemplateName") if isinstance(row, dict) else None
+            if isinstance(name, str):
+                found.add(name)
+    return found
+
+
 def claimed(spec: Json, claims: Mapping[str, Claim], devices: Devices) -> dict[str, int]:
     """What the claims of one pod with this spec count as; those that cannot be counted are left out."""
     total: dict[str, int] = {}

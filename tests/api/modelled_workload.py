@@ -1,7 +1,7 @@
 """A second reader of Workloads: with the model of their CRD, to hold the first one against.
 
-It shares with `parse_workload` the names of conditions, quantities and what pods need, which have tests of their own, and nothing
-else. What annotations and labels say is not in it: to the model metadata is any object.
+It shares with `parse_workload` the names of conditions, quantities, what pods need and what they count for, which have tests of
+their own, and nothing else. What annotations and labels say is not in it: to the model metadata is any object.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from gangline.api import names, quantity
-from gangline.api.read import podspec
+from gangline.api.read import counting, podspec
 from gangline.api.schema.common import Condition
 from gangline.api.schema.v1beta2 import workload as schema
 from gangline.engine import model
@@ -24,6 +24,8 @@ def facts(said: schema.Workload) -> dict[str, Any]:
     spec, status = said.spec or schema.WorkloadSpec(), said.status or schema.WorkloadStatus()
     conditions = {each.type: each for each in status.conditions or ()}
     pod_sets = tuple(_pod_set(each) for each in spec.pod_sets or ())
+    specs = [(each.name, _completed(each)) for each in spec.pod_sets or ()]
+    unclaimable = counting.unclaimable(specs, counting.NO_RULES)
     requeue = status.requeue_state or schema.RequeueState()
 
     def said_of(kind: str) -> Condition:
@@ -43,6 +45,8 @@ def facts(said: schema.Workload) -> dict[str, Any]:
         "queue": spec.queue_name or "",
         "pod_sets": pod_sets,
         "priority": spec.priority or 0,
+        "violation": unclaimable or counting.violation([each for _, each in specs], counting.NO_RULES),
+        "overtaken": bool(unclaimable),
         "active": spec.active,
         "max_execution_seconds": spec.maximum_execution_time_seconds,
         "admission": held,
@@ -86,7 +90,7 @@ def _amounts(said: Mapping[str, int | str] | None) -> dict[str, int]:
 
 
 def _pod_set(said: schema.PodSet) -> model.PodSet:
-    needs = podspec.needs(said.template.spec or {})
+    needs = podspec.needs(_completed(said))
     return model.PodSet(
         name=said.name,
         count=said.count,
@@ -99,6 +103,10 @@ def _pod_set(said: schema.PodSet) -> model.PodSet:
         topology=None if said.topology_request is None else _topology_request(said.topology_request),
         shape=needs.shape,
     )
+
+
+def _completed(said: schema.PodSet) -> dict[str, Any]:
+    return counting.completed(said.template.spec or {}, counting.NO_RULES)
 
 
 def _topology_request(said: schema.PodSetTopologyRequest) -> model.TopologyRequest | None:

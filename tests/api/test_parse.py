@@ -107,8 +107,8 @@ def requests_of(spec: Json) -> dict[str, int]:
         ),
         pytest.param(
             pod(asks({"cpu": 1}), resources={"limits": {"cpu": 4, "memory": "1Gi"}}),
-            {"cpu": 1000, "memory": 2**30},
-            id="a pod-level limit counts where nobody has a request",
+            {"cpu": 4000, "memory": 2**30},
+            id="a pod-level limit counts as a pod-level request, as in Kueue",
         ),
         pytest.param(
             pod(asks({"cpu": 1}), resources={"requests": {"cpu": 4}}, overhead={"cpu": 1}),

@@ -54,6 +54,19 @@ def test_admission_reverses_an_eviction_and_keeps_what_it_said() -> None:
     assert status["admission"]["podSetAssignments"][0]["resourceUsage"] == {"cpu": "1500m"}
 
 
+def test_what_it_counts_for_is_there_while_it_waits() -> None:
+    why = model.Explanation("WaitingForQuota", "m")
+    rows = [{"name": "main", "resources": {"cpu": "3"}}]
+    status: Json = {}
+    status_changes.pending(why, rows)(status, NOW)
+    assert status["resourceRequests"] == rows
+    admit()(status, NOW)
+    assert "resourceRequests" not in status
+    status["resourceRequests"] = rows
+    status_changes.pending(why)(status, NOW)
+    assert "resourceRequests" not in status, "its templates say it now"
+
+
 def test_checks_stand_between_reservation_and_admission() -> None:
     status: Json = {}
     admit(("budget",))(status, NOW)

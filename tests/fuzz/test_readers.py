@@ -17,6 +17,8 @@ NUMBERS = (
     "gangline.api.read.policy_reader.overrun",
     "gangline.api.read.policy_reader.recovery",
     "gangline.control.answers.words.age",
+    "gangline.api.quantity.exact",
+    "gangline.api.read.counting.resource_rules._units",
     "gangline.control.forecasting.expected_starts.Accuracy.restore",
     "gangline.control.forecasting.expected_starts._recorded",
     "gangline.control.forecasting.tallies._record",

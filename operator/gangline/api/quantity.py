@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
@@ -61,6 +62,16 @@ def parse_number(value: str | int | float) -> float:
     if type(value) is float:
         return _parse_number(repr(value))
     raise QuantityError(type(value).__name__)
+
+
+def exact(value: str | int | float) -> Fraction:
+    """A quantity without any rounding, such as the factor `250m` = 1/4. Raises QuantityError, also for absurdly large and small
+    ones.
+    """
+    mantissa, power = _read(str(value) if type(value) in (int, float, str) else "")
+    if abs(power) > _FARTHEST_EXPONENT:
+        raise QuantityError(value)
+    return Fraction(mantissa) * Fraction(10) ** power
 
 
 def format(amount: int, resource: str = "") -> str:

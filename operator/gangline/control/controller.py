@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.control.decisions.announcements import Announcements
 from gangline.control.decisions.carrying_out import Decisions
 from gangline.control.decisions.deciding import LONGEST_ROUND, Deciding
@@ -28,6 +29,7 @@ from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodFeed, PodIndex
 from gangline.control.mirror.pod_owners import PodOwners
+from gangline.control.mirror.request_rules import RequestRules
 from gangline.control.notify.notices import Notices
 from gangline.control.notify.outbox import Outbox
 from gangline.control.notify.secrets import SecretReader
@@ -95,6 +97,7 @@ class Controller:
         *,
         fair_sharing: bool = False,
         labels_to_copy: Sequence[str] = (),
+        resources: ResourceRules = EVERYTHING,
         progress_url: str = "",
         telemetry: Source | None = None,
         forecasting: MakeForecasting | None = None,
@@ -119,6 +122,7 @@ class Controller:
             messages=messages,
             labels_to_copy=labels_to_copy,
             progress_url=progress_url,
+            rules=RequestRules(resources),
         )
         self.writes = writes = Writes(client, writer, mirror, now=now, messages=messages)
         owners = PodOwners(mirror)

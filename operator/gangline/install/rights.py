@@ -85,6 +85,10 @@ OPERATOR: Final = Account(
         Right(kube.QUEUE_POLICIES, READ),
         Right(kube.PRIORITY_CLASSES, READ),
         Right(kube.NAMESPACES, READ),
+        # what is added to the requests of pods
+        Right(kube.LIMIT_RANGES, READ),
+        Right(kube.RUNTIME_CLASSES, READ),
+        Right(kube.RESOURCE_CLAIM_TEMPLATES, READ),
         Right(kube.NODES, READ),
         # patch: finalizers are removed once the object is unused
         Right(kube.CLUSTER_QUEUES, (*READ, "patch")),

@@ -135,6 +135,7 @@ NAMESPACES = Resource("", "v1", "namespaces", namespaced=False, kind="Namespace"
 NODES = Resource("", "v1", "nodes", namespaced=False, kind="Node")
 PODS = Resource("", "v1", "pods", kind="Pod")
 SERVICES = Resource("", "v1", "services", kind="Service")
+LIMIT_RANGES = Resource("", "v1", "limitranges", kind="LimitRange")
 SECRETS = Resource("", "v1", "secrets", kind="Secret")
 CONFIG_MAPS = Resource("", "v1", "configmaps", kind="ConfigMap")
 PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False, kind="PersistentVolume")
@@ -144,6 +145,8 @@ JOB_SETS = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", kind="JobSet")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", kind="Lease")
 EVENTS = Resource("events.k8s.io", "v1", "events", kind="Event")
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False, kind="PriorityClass")
+RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", namespaced=False, kind="RuntimeClass")
+RESOURCE_CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", kind="ResourceClaimTemplate")
 CUSTOM_RESOURCE_DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False, kind="CustomResourceDefinition"
 )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
 from gangline import bounded
 from gangline.api import names, quantity
-from gangline.api.read import podspec, swap_record, topology_slices
+from gangline.api.read import counting, podspec, swap_record, topology_slices
 from gangline.api.read.reading import (
     Json,
     ParseError,
@@ -31,15 +31,29 @@ from gangline.api.read.reading import (
 from gangline.engine import model
 
 NO_CONDITION: Final[Json] = {}
-#: Pod sets by their JSON; a queue of 15,000 workloads has a few hundred different ones.
-_KNOWN: Final[dict[bytes, tuple[model.PodSet, ...]]] = {}
+
+
+class _Counted(NamedTuple):
+    """Pod sets, and why they are not admitted, see `counting.violation` and `counting.unclaimable`."""
+
+    pod_sets: tuple[model.PodSet, ...]
+    violation: str
+    unclaimable: str
+
+
+#: Pod sets by the rules that hold for them and their JSON; a queue of 15,000 workloads has a few hundred different ones.
+_KNOWN: Final[dict[bytes, _Counted]] = {}
 _MOST_KNOWN: Final = 4096
+_CLAIMS: Final = b'"resourceClaims"'
 #: priorities are numbers of 32 bits
 _MOST_BOOST: Final = 2**31 - 1
 
 
-def workload(obj: Any) -> model.Workload:
-    """Spec and status as one fact. It holds an admission only while QuotaReserved is True."""
+def workload(obj: Any, rules: counting.Rules = counting.NO_RULES) -> model.Workload:
+    """Spec and status as one fact. It holds an admission only while QuotaReserved is True.
+
+    `rules` say what its pods count for in its namespace.
+    """
     metadata, spec, status = child(root(obj), "metadata", ""), child(obj, "spec", ""), child(obj, "status", "")
     annotations = labels(metadata, "annotations", "metadata")
     found = conditions(status)
@@ -49,7 +63,7 @@ def workload(obj: Any) -> model.Workload:
     ready = found.get(names.PODS_READY, NO_CONDITION)
     requeued = found.get(names.REQUEUED)
     requeue = child(status, "requeueState", "status")
-    pod_sets = _pod_sets(spec, swap_record.whole_domains(annotations))
+    pod_sets, violation, unclaimable = _pod_sets(spec, swap_record.whole_domains(annotations), rules)
     record = swap_record.read(annotations)
     held = _held(status, pod_sets) if is_true(reserved) else None
     return model.Workload(
@@ -65,6 +79,8 @@ def workload(obj: Any) -> model.Workload:
         gates=_gates(annotations.get(names.ADMISSION_GATED_BY, "")),
         max_execution_seconds=optional_number(spec, "maximumExecutionTimeSeconds", "spec"),
         job_uid=labels(metadata, "labels", "metadata").get(names.JOB_UID, ""),
+        violation=unclaimable or violation,
+        overtaken=bool(unclaimable),
         admission=held,
         reserved_at=_since(reserved) if held else 0,
         admitted=is_true(admitted),
@@ -157,21 +173,42 @@ def _gates(written: str) -> tuple[str, ...]:
     return tuple(gate.strip() for gate in written.split(",") if gate.strip()) if written else ()
 
 
-def _pod_sets(spec: Json, whole: Mapping[str, tuple[str, int]]) -> tuple[model.PodSet, ...]:
+def _pod_sets(spec: Json, whole: Mapping[str, tuple[str, int]], rules: counting.Rules) -> _Counted:
     """Equal pod sets are read once, and are one object afterwards, which makes comparing them cheap as well."""
     bodies = items(spec, "podSets", "spec")
     try:
         content = orjson.dumps([bodies, whole])
     except orjson.JSONEncodeError as error:
         raise ParseError("spec.podSets", f"is not JSON: {error}") from None
-    known = _KNOWN.get(content)
+    shape = rules.digest + content
+    if _CLAIMS in content:
+        shape += rules.of_claims(bodies)
+    known = _KNOWN.get(shape)
     if known is None:
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
-        known = _within_64_bits([_pod_set(body, f"spec.podSets[{i}]", whole) for i, body in enumerate(bodies)])
+        known = _count(bodies, whole, rules)
         if len(content) <= podspec.MOST_KEPT:
-            _KNOWN[content] = known
+            _KNOWN[shape] = known
     return known
+
+
+def _count(bodies: Sequence[Json], whole: Mapping[str, tuple[str, int]], rules: counting.Rules) -> _Counted:
+    specs = [_completed_spec(body, f"spec.podSets[{i}]", rules) for i, body in enumerate(bodies)]
+    pod_sets = [
+        _pod_set(body, spec, f"spec.podSets[{i}]", whole, rules)
+        for i, (body, spec) in enumerate(zip(bodies, specs, strict=True))
+    ]
+    named = [(pod_set.name, spec) for pod_set, spec in zip(pod_sets, specs, strict=True)]
+    return _Counted(_within_64_bits(pod_sets), counting.violation(specs, rules), counting.unclaimable(named, rules))
+
+
+def _completed_spec(body: Json, path: str, rules: counting.Rules) -> Json:
+    spec = child(child(body, "template", path), "spec", f"{path}.template")
+    try:
+        return counting.completed(spec, rules)
+    except ParseError as error:
+        raise error.within(f"{path}.template.spec") from None
 
 
 def _within_64_bits(pod_sets: Sequence[model.PodSet]) -> tuple[model.PodSet, ...]:
@@ -179,24 +216,36 @@ def _within_64_bits(pod_sets: Sequence[model.PodSet]) -> tuple[model.PodSet, ...
     pods = sum(pod_set.count for pod_set in pod_sets)
     most = model.UNLIMITED // max(1, pods)
     return tuple(
-        replace(pod_set, requests={name: min(most, size) for name, size in pod_set.requests.items()})
-        if any(size > most for size in pod_set.requests.values())
+        replace(
+            pod_set,
+            requests=_at_most(most, pod_set.requests),
+            quota=None if pod_set.quota is None else _at_most(most, pod_set.quota),
+        )
+        if any(size > most for size in (*pod_set.requests.values(), *(pod_set.quota or {}).values()))
         else pod_set
         for pod_set in pod_sets
     )
 
 
-def _pod_set(body: Json, path: str, whole: Mapping[str, tuple[str, int]]) -> model.PodSet:
-    found = needs(child(child(body, "template", path), "spec", path), f"{path}.template.spec")
+def _at_most(most: int, requests: model.Requests) -> dict[str, int]:
+    return {name: min(most, size) for name, size in requests.items()}
+
+
+def _pod_set(
+    body: Json, spec: Json, path: str, whole: Mapping[str, tuple[str, int]], rules: counting.Rules
+) -> model.PodSet:
+    found = needs(spec, f"{path}.template.spec")
     count = number(body, "count", path, 1)
     if count < 0:
         raise ParseError(f"{path}.count", f"{count} must not be negative")
     name = text(body, "name", path, "main")
     exclusive, domains = whole.get(name, ("", 0))
+    quota = rules.quota(spec, found.requests)
     return model.PodSet(
         name=name,
         count=count,
         requests=found.requests,
+        quota=None if quota is found.requests else quota,
         min_count=optional_number(body, "minCount", path),
         node_selector=found.node_selector,
         tolerations=found.tolerations,

@@ -35,6 +35,22 @@ def resources(amounts: model.Requests) -> dict[str, str]:
     return {resource: quantity.format(amount, resource) for resource, amount in amounts.items()}
 
 
+def resource_requests(value: model.Workload) -> list[Json]:
+    """`status.resourceRequests`: what the pods of each pod set count for together, without those that have finished."""
+    return [
+        {
+            "name": pod_set.name,
+            "resources": resources(
+                {
+                    name: size * max(0, pod_set.count - value.reclaimable.get(pod_set.name, 0))
+                    for name, size in pod_set.counted.items()
+                }
+            ),
+        }
+        for pod_set in value.pod_sets
+    ]
+
+
 def topology_assignment(value: model.TopologyAssignment) -> Json:
     domains = [(domain.values, domain.count) for domain in value.domains]
     return {"levels": list(value.levels), "slices": topology_slices.encode(domains)}

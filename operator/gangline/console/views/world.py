@@ -65,6 +65,8 @@ class ClusterFacts:
         for resource in resources():  # in any order: the mirror reads queues again when policies change
             for obj in objects.get(resource, ()):
                 self.mirror.upsert(resource, obj)
+        for workload in self.mirror.recounted():
+            self.mirror.count_anew(workload)
         self.mirror.know_pods()
 
     def forecast(self, answer: Mapping[str, Any] | None, offsets: Mapping[str, float] | None = None) -> None:

@@ -211,7 +211,7 @@ def _workload(source: Source, job: Json, kind: JobKind) -> tuple[Workload, Json]
     raw = workloads.build(kind, job, pod_sets, queue=queue_name(job), priority=priority, priority_class_ref=class_ref)
     raw["metadata"] |= {"uid": f"{_UID}-workload", "resourceVersion": "0", "creationTimestamp": at}
     raw.setdefault("status", {})
-    return parse.workload(raw), raw
+    return parse.workload(raw, source.mirror.rules.of(meta["namespace"])), raw
 
 
 def _facts(source: Source) -> Context:
@@ -276,7 +276,8 @@ def _fewer(pods: PodSet, share: float) -> PodSet:
 
 def _thinner(pods: PodSet, share: float) -> PodSet:
     requests = {r: max(1, round(n * share)) if is_accelerator(r) else n for r, n in pods.requests.items()}
-    return replace(pods, requests=requests)
+    quota = None if pods.quota is None else {r: max(1, round(n * share)) for r, n in pods.quota.items()}
+    return replace(pods, requests=requests, quota=quota)
 
 
 # --- when it would start ------------------------------------------------------------------------------------------------

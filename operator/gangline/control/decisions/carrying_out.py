@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, assert_never
 
 from gangline.api import names
-from gangline.api.read import conditions
+from gangline.api.read import conditions, counting, render
+from gangline.api.read.reading import ParseError
 from gangline.control import decision_log
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.notify.notices import Notices
@@ -244,7 +246,16 @@ class Decisions(Part):
             if answer is not None:
                 self._recorder.record(answer, "Warning", explanation.reason, explanation.message)
 
-        self._explain(decision.workload, status_changes.pending(explanation), report)
+        self._explain(decision.workload, status_changes.pending(explanation, self._requests(decision.workload)), report)
+
+    def _requests(self, workload: str) -> Sequence[Json]:
+        """What it counts for, if anything is added to or transformed of what its pod templates request."""
+        raw, value = self._mirror.get(kube.WORKLOADS, workload), self._mirror.workload_value(workload)
+        try:
+            ordinary = raw is None or value is None or counting.as_written(raw, value.pod_sets)
+        except ParseError:  # of a newer version than the one that was last read
+            return ()
+        return () if ordinary or value is None else render.resource_requests(value)
 
     def misconfigured(self, workload: str, message: str) -> None:
         """Explain in a condition that a Workload cannot be read and is not admitted; the message names the field."""

@@ -19,7 +19,8 @@ from gangline.api.admission.jobs import queue_name
 from gangline.api.read import parse, policy_reader
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror.changes import Changes, JobRef
-from gangline.control.mirror.watched_kinds import CONFIGURATION, JOB_KINDS, READERS, resources
+from gangline.control.mirror.request_rules import RequestRules
+from gangline.control.mirror.watched_kinds import CONFIGURATION, COUNTING, JOB_KINDS, READERS, resources
 from gangline.control.parts.messages import Messages, WorkloadDeparted
 from gangline.engine import model
 from gangline.jobs import kind_of, owners
@@ -70,6 +71,8 @@ class Mirror:
     objects: dict[Resource, dict[str, Json]] = field(default_factory=dict)
     #: the URL to which the pods of admitted jobs report their progress; "" = the pods get none
     progress_url: str = ""
+    #: what pods of Workloads count for
+    rules: RequestRules = field(default_factory=RequestRules)
     changes: Changes = field(default_factory=Changes)
     #: False holds Topologies back from the engine, which would take occupied room for free before the pods are known
     pods_known: bool = False
@@ -122,7 +125,9 @@ class Mirror:
         elif old is None and resource in JOB_KINDS:
             for uid in (obj["metadata"]["uid"], *self.controllers_of(obj)):
                 self.changes.arrived.update(name for kind, name in self._owned.get(uid, ()) if kind == kube.WORKLOADS)
-        if decides:
+        if resource in COUNTING:
+            self._count_by(resource, key, obj)
+        elif decides:
             self._read(resource, key, obj, assumed=assumed)
         if old is not None and resource == kube.WORKLOADS and _has_finished(obj) and not _has_finished(old):
             self.messages.publish(WorkloadDeparted(old))
@@ -134,6 +139,8 @@ class Mirror:
             return
         self._index(resource, key, old, None)
         self._mark(resource, key, old)
+        if resource in COUNTING:
+            self.rules.put(resource, key, None)
         if resource in READERS:
             self._values.pop(key, None) if resource == kube.WORKLOADS else None
             self.observe(model.Gone(READERS[resource][0], key))
@@ -161,16 +168,41 @@ class Mirror:
         if obj is not None:
             self._read(resource, key, obj, assumed=True)
 
-    def _read(self, resource: Resource, key: str, obj: Json, *, assumed: bool = False) -> None:
+    def recounted(self) -> list[str]:
+        """Workloads that may count differently since LimitRanges and RuntimeClasses were last asked after."""
+        concerns = self.rules.take_changed()
+        if concerns is None:
+            return []
+        return [key for key, workload in self.objects[kube.WORKLOADS].items() if concerns(workload)]
+
+    def count_anew(self, key: str) -> None:
+        """Report a Workload to the engine again if it counts differently now. What it holds stays as it was reserved."""
+        self._read(kube.WORKLOADS, key, self.objects[kube.WORKLOADS][key])
+
+    def _count_by(self, resource: Resource, key: str, obj: Json) -> None:
+        try:
+            limited(lambda: self.rules.put(resource, key, obj))
+        except Exception as error:  # what it said before stays in force
+            self.complain(obj, error)
+
+    def _value_of(self, resource: Resource, obj: Json) -> model.Item | None:
+        """What the engine is told of an object; None if it is told nothing."""
+        if resource == kube.WORKLOADS:
+            return parse.workload(obj, self.rules.of(obj["metadata"].get("namespace", "")))
         reader = READERS.get(resource)
-        if reader is None or (resource == kube.TOPOLOGIES and not self.pods_known):
+        return None if reader is None else reader[1](obj)
+
+    def _read(self, resource: Resource, key: str, obj: Json, *, assumed: bool = False) -> None:
+        if resource == kube.TOPOLOGIES and not self.pods_known:
             return
         try:
-            item = limited(lambda: reader[1](obj))
+            item = limited(lambda: self._value_of(resource, obj))
         except Exception as error:  # the last good value stays in force, whatever the error
             self.complain(obj, error)
             if resource == kube.WORKLOADS and key not in self._values:
                 self._count_quota(key, obj)
+            return
+        if item is None:
             return
         if isinstance(item, model.ClusterQueue):
             try:

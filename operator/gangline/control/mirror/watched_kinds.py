@@ -25,6 +25,13 @@ READERS: dict[Resource, tuple[type[model.Item], Callable[[Json], model.Item]]] =
     kube.WORKLOADS: (model.Workload, parse.workload),
 }
 
+#: Resources that say what the pods of Workloads count for, see `request_rules`.
+COUNTING: tuple[Resource, ...] = (
+    kube.LIMIT_RANGES,
+    kube.RUNTIME_CLASSES,
+    kube.RESOURCE_CLAIM_TEMPLATES,
+)
+
 #: Resources that only the plans read.
 PLAIN: tuple[Resource, ...] = (
     kube.QUEUE_POLICIES,
@@ -35,13 +42,15 @@ PLAIN: tuple[Resource, ...] = (
 
 #: Kinds that are few and change rarely: null fields are removed from their objects at all depths, as in Kubernetes' own kinds.
 CONFIGURATION: frozenset[Resource] = frozenset(
-    {*PLAIN, *READERS} - {kube.SERVICES, kube.WORKLOADS, kube.NODES, kube.NAMESPACES}
+    {*COUNTING, *PLAIN, *READERS} - {kube.SERVICES, kube.WORKLOADS, kube.NODES, kube.NAMESPACES}
 )
 
 JOB_KINDS: dict[Resource, JobKind] = {kind.resource: kind for kind in KINDS}
 
 #: Resources that a cluster may lack, for example one that has Kueue's CRDs but not Gangline's: they count as empty then.
-OPTIONAL: frozenset[Resource] = frozenset({kube.QUEUE_POLICIES, *(kind.resource for kind in KINDS if kind.optional)})
+OPTIONAL: frozenset[Resource] = frozenset(
+    {kube.QUEUE_POLICIES, kube.RESOURCE_CLAIM_TEMPLATES, *(kind.resource for kind in KINDS if kind.optional)}
+)
 
 #: Label selectors that keep foreign objects out of memory where every object of ours carries the label.
 SELECTORS: dict[Resource, str] = {kube.SERVICES: names.GPUJOB_LABEL}
@@ -49,4 +58,4 @@ SELECTORS: dict[Resource, str] = {kube.SERVICES: names.GPUJOB_LABEL}
 
 def resources() -> list[Resource]:
     """All resources that have to be watched."""
-    return [*READERS, *PLAIN, *JOB_KINDS]
+    return [*COUNTING, *READERS, *PLAIN, *JOB_KINDS]

@@ -6,7 +6,7 @@ types, reasons and messages are Kueue's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gangline.api import names
 from gangline.api.read import conditions, render
@@ -38,6 +38,7 @@ def admit(decision: model.Admit, *, pods_follow: bool = False) -> Change:
     def change(status: Json, now: int) -> None:
         rows = _conditions(status)
         status["admission"] = render.admission(decision.admission)
+        status.pop("resourceRequests", None)  # the admission says it
         queue = decision.admission.cluster_queue
         conditions.put(
             rows, names.QUOTA_RESERVED, True, "QuotaReserved", f"Quota reserved in ClusterQueue {queue}", now=now
@@ -110,10 +111,14 @@ def replace_admission(decision: model.Swap) -> Change:
     return change
 
 
-def pending(explanation: model.Explanation) -> Change:
-    """Record why the workload is pending."""
+def pending(explanation: model.Explanation, requests: Sequence[Json] = ()) -> Change:
+    """Record why the workload is pending, and what it counts for where its pod templates do not say that."""
 
     def change(status: Json, now: int) -> None:
+        if requests:
+            status["resourceRequests"] = list(requests)
+        else:
+            status.pop("resourceRequests", None)
         conditions.put(
             _conditions(status), names.QUOTA_RESERVED, False, explanation.reason, explanation.message, now=now
         )

@@ -26,3 +26,6 @@ class ClusterFeed(Part):
         elif isinstance(event, Removed):
             self._quarantine.forget(resource, event.key)
             self._writes.gone(resource, event.key, event.uid)
+
+    def settle(self) -> None:
+        self._writes.count_anew()

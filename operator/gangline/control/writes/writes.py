@@ -102,6 +102,12 @@ class Writes:
             self._tracking.gone(ObjectKey.parse(resource, key), uid)
             self._mirror.remove(resource, key)
 
+    def count_anew(self) -> None:
+        """Let the engine see Workloads that count differently now. Those in doubt are read when their write is resolved."""
+        for key in self._mirror.recounted():
+            if not self.in_doubt(kube.WORKLOADS, key):
+                self._mirror.count_anew(key)
+
     def in_doubt(self, resource: Resource, key: str) -> bool:
         return self._tracking.in_doubt(ObjectKey.parse(resource, key))
 

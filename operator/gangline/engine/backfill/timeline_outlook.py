@@ -215,7 +215,7 @@ class Outlook:
         self._counted = ChangeLog.UNREAD
         for demand in gang.demands:
             flavors: set[str] = set()
-            for resource, amount in demand.pod_set.requests.items():
+            for resource, amount in demand.pod_set.counted.items():
                 group = queue.group_of.get(resource)
                 if group is not None and len(group.options) == 1:
                     fr = (group.options[0].name, resource)

@@ -17,6 +17,8 @@ GENERIC = ""
 
 #: the reason while PodsReady blocks admission
 NOT_READY = "WaitingForPodsReady"
+#: the reason of workloads that are not admitted whatever is free
+MISCONFIGURED = "Misconfigured"
 #: the reason of workloads that would delay a reservation
 HELD_BACK = "WaitingForReservation"
 WAIT_READY = "waiting for all admitted workloads to be in PodsReady condition"

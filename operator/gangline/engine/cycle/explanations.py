@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gangline.engine.cycle.attempt import NO_CANDIDATES, NO_FIT, PENDING, Attempt
+from gangline.engine.cycle.attempt import MISCONFIGURED, NO_CANDIDATES, NO_FIT, PENDING, Attempt
 from gangline.engine.cycle.pending_messages import assignment_text, obstacle_text
 from gangline.engine.flavors.assignment import (
     CAPACITY,
@@ -147,12 +147,12 @@ def unplaced(gang: WorkloadState, store: Store) -> Explanation | None:
     local_queue = store.local_queues.get(gang.local_queue)
     if local_queue is None:
         return Explanation(
-            "Misconfigured",
+            MISCONFIGURED,
             f"LocalQueue {name} doesn't exist",
             needs=f"Create LocalQueue {name} in namespace {workload.namespace}, or name another queue.",
         )
     if local_queue.terminating:
-        return Explanation("Misconfigured", f"LocalQueue {name} is terminating or missing")
+        return Explanation(MISCONFIGURED, f"LocalQueue {name} is terminating or missing")
     if local_queue.stop_policy != "None":
         return Explanation("Suspended", f"LocalQueue {name} is stopped", needs=f"Resume LocalQueue {name}.")
     return _queue_unfit(gang, local_queue.cluster_queue, store)
@@ -161,15 +161,21 @@ def unplaced(gang: WorkloadState, store: Store) -> Explanation | None:
 def _queue_unfit(gang: WorkloadState, name: str, store: Store) -> Explanation | None:
     queue = store.queues.get(name)
     if queue is None:
-        return Explanation("Misconfigured", f"ClusterQueue {name} doesn't exist", needs=f"Create ClusterQueue {name}.")
+        return Explanation(MISCONFIGURED, f"ClusterQueue {name} doesn't exist", needs=f"Create ClusterQueue {name}.")
     if not queue.in_service:
         stopped = queue.config.stop_policy != "None"
         _, why = store.inactive(name)
-        return Explanation("Suspended" if stopped else "Misconfigured", f"ClusterQueue {name} is inactive", needs=why)
+        return Explanation("Suspended" if stopped else MISCONFIGURED, f"ClusterQueue {name} is inactive", needs=why)
     if gang.queue is not None and not store.selects(gang):
         return Explanation(
-            "Misconfigured",
+            MISCONFIGURED,
             "workload namespace doesn't match ClusterQueue selector",
             needs=f"ClusterQueue {name} must select namespace {gang.workload.namespace}.",
+        )
+    if gang.workload.violation:
+        return Explanation(
+            MISCONFIGURED,
+            gang.workload.violation,
+            needs=f"Change its requests, or what namespace {gang.workload.namespace} allows.",
         )
     return None

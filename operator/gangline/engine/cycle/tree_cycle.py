@@ -16,6 +16,7 @@ from typing import Protocol, TypeAlias
 from gangline.engine.cycle.attempt import (
     FAILED,
     HELD_BACK,
+    MISCONFIGURED,
     NO_CANDIDATES,
     NO_FIT,
     NO_LONGER_FITS,
@@ -139,6 +140,8 @@ class TreeCycle:
     def _nominate(self, gang: WorkloadState) -> Attempt:
         queue = queue_of(gang)
         assert queue is not None, gang
+        if gang.workload.violation:
+            return Attempt(gang, queue, Assignment.nothing(), [], queue.generation)
         tried = self._progress(gang, queue)
         if self._quota_holds:
             with self._ledger.as_seen_by(gang):
@@ -217,7 +220,10 @@ class TreeCycle:
             self._recompute(attempt)
         mode = attempt.assignment.mode
         awaited = preempted_for(attempt.gang, attempt.queue, self._quota_holds)
-        if awaited is not None and mode is not Mode.NO_FIT:
+        if attempt.gang.workload.violation:
+            attempt.blocked = MISCONFIGURED
+            self._skip(attempt, attempt.gang.workload.violation)
+        elif awaited is not None and mode is not Mode.NO_FIT:
             attempt.gang.yielding = True
             self._skip(attempt, f"Workload was preempted for {awaited.key} and waits until that workload has started")
         elif attempt.deferred:
@@ -373,6 +379,9 @@ class TreeCycle:
             return
         gang, pending, reason = attempt.gang, attempt.queue.pending, attempt.requeue_reason
         pending.take_out(gang)
+        if gang.workload.violation and (gang.workload.overtaken or not pending.strict):
+            pending.set_alone_inadmissible(gang)
+            return
         gang.verdict = attempt.assignment
         gang.progress = self._kept_progress(attempt)
         if reason == PENDING:

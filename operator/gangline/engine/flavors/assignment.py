@@ -107,6 +107,13 @@ class Assignment:
         #: victims exist but are protected: when the first protection ends
         self.protected_until: Millis | None = None
 
+    @staticmethod
+    def nothing() -> Assignment:
+        """Of a workload that gets nothing, whatever is free."""
+        found = Assignment()
+        found.mode, found.severity = Mode.NO_FIT, NO_MATCH
+        return found
+
     def append(self, choice: PodSetChoice) -> None:
         self.pod_sets.append(choice)
         for taken in choice.choices.values():

@@ -66,7 +66,7 @@ def _requests(
 ) -> dict[str, int]:
     demand = gang.demands[index]
     count = demand.count if counts is None else counts[index]
-    requests = {resource: max(0, amount) * count for resource, amount in demand.pod_set.requests.items()}
+    requests = {resource: max(0, amount) * count for resource, amount in demand.pod_set.counted.items()}
     if PODS in queue.group_of:
         requests[PODS] = count
     return requests
@@ -89,19 +89,28 @@ def _ways(
     amounts: Sequence[tuple[str, int]],
 ) -> tuple[Way, ...]:
     return tuple(
-        Way(option, _refusal(gang, index, queue, topologies, option), tuple(option.cells[name] for name, _ in amounts))
+        Way(
+            option,
+            _refusal(gang, index, queue, topologies, group, option),
+            tuple(option.cells[name] for name, _ in amounts),
+        )
         for option in group.options
     )
 
 
 def _refusal(
-    gang: WorkloadState, index: int, queue: ClusterQueueState, topologies: Topologies, option: FlavorOption
+    gang: WorkloadState,
+    index: int,
+    queue: ClusterQueueState,
+    topologies: Topologies,
+    group: Group,
+    option: FlavorOption,
 ) -> str:
     if option.flavor is None:
         return f"flavor {option.name} not found"
     if not (option.selective or gang.wants_topology):
         return ""
     pod_set = gang.demands[index].pod_set
-    return mismatch(pod_set, option.flavor, topologies, implied=queue.only_topologies) or obstacle(
+    return mismatch(pod_set, option.flavor, topologies, group.resources, implied=queue.only_topologies) or obstacle(
         pod_set, option.flavor
     )

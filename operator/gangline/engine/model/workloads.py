@@ -30,7 +30,7 @@ class TopologyRequest:
 class PodSet:
     name: str
     count: int
-    requests: Requests  # per pod
+    requests: Requests  # per pod, of nodes
     min_count: int | None = None
     node_selector: Mapping[str, str] = field(default_factory=dict[str, str])
     tolerations: tuple[Toleration, ...] = ()
@@ -42,6 +42,13 @@ class PodSet:
     #: node label key; the pod set takes `domains` of its values, each for itself alone (JobSet exclusive-topology)
     exclusive: str = ""
     domains: int = 0
+    #: what each pod counts for in quota; None = what it requests
+    quota: Requests | None = None
+
+    @property
+    def counted(self) -> Requests:
+        """What each pod counts for in quota."""
+        return self.requests if self.quota is None else self.quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +115,10 @@ class Workload:
     max_execution_seconds: int | None = None
     #: the job's name, for messages; and the uid of the job that owns the workload.
     job_uid: str = ""
+    #: why it is not admitted, whatever is free: its requests do not keep their limits
+    violation: str = ""
+    #: it is not even queued until then: others go first in a StrictFIFO queue, too
+    overtaken: bool = False
 
     # status
     admission: Admission | None = None  # not None = the workload holds quota (QuotaReserved=True)

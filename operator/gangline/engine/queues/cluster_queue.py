@@ -287,16 +287,16 @@ def question_of(gang: WorkloadState, queue: ClusterQueueState, topologies: Topol
     for demand in gang.demands:
         pod_set = demand.pod_set
         count = demand.count if pod_set.min_count is None else min(demand.count, pod_set.min_count)
-        group = next((queue.group_of[name] for name in pod_set.requests if name in queue.group_of), None)
+        group = next((queue.group_of[name] for name in pod_set.counted if name in queue.group_of), None)
         if group is None or not count:
             continue
         placed = asks(pod_set) or queue.only_topologies
         ways: list[quick_check.Way] = []
         for option in group.options:
             cells = tuple(
-                (cell, pod_set.requests[name] * count)
+                (cell, pod_set.counted[name] * count)
                 for name, cell in option.cells.items()
-                if pod_set.requests.get(name, 0) > 0
+                if pod_set.counted.get(name, 0) > 0
             )
             ways.append((cells, topologies.ledger(option.name) if placed else None))
         parts.append((count, as_pod_requests(pod_set.requests), tuple(ways)))

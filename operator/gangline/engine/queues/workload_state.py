@@ -291,10 +291,10 @@ class WorkloadState:
         return ran if checkpoint is None else ran % checkpoint
 
     def requests(self) -> dict[str, int]:
-        """The requests of all its pods, by resource."""
+        """What all its pods count for in quota, by resource."""
         total: dict[str, int] = {}
         for demand in self.demands:
-            for resource, amount in demand.pod_set.requests.items():
+            for resource, amount in demand.pod_set.counted.items():
                 total[resource] = total.get(resource, 0) + amount * demand.count
         return total
 
@@ -347,6 +347,7 @@ def _shape(demand: Demand) -> Hashable:
         demand.count,
         pod_set.min_count,
         tuple(sorted(pod_set.requests.items())),
+        None if pod_set.quota is None else tuple(sorted(pod_set.quota.items())),
         tuple(sorted(pod_set.node_selector.items())),
         pod_set.tolerations,
         pod_set.affinity,

@@ -120,12 +120,12 @@ def _offers(queue: ClusterQueueState, flavor: str, resource: str) -> bool:
 
 
 def _tries(gang: WorkloadState) -> bool:
-    """It is not kept away by its own back-off."""
-    return gang.workload.requeued is not False or gang.requeue_assumed
+    """It is not kept away by its own back-off, or by its own requests."""
+    return (gang.workload.requeued is not False or gang.requeue_assumed) and not gang.workload.violation
 
 
 def _asks_for(gang: WorkloadState, resources: list[str]) -> bool:
-    return any(demand.pod_set.requests.get(name, 0) > 0 for demand in gang.demands for name in resources)
+    return any(demand.pod_set.counted.get(name, 0) > 0 for demand in gang.demands for name in resources)
 
 
 def _said(

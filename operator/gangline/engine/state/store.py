@@ -375,8 +375,18 @@ class Store:
         return self.queues.get(local_queue.cluster_queue)
 
     def may_try(self, gang: WorkloadState) -> bool:
-        """It may be tried: it does not back off, and its queue selects its namespace."""
-        return (gang.workload.requeued is not False or gang.requeue_assumed) and self.selects(gang)
+        """It may be tried: it does not back off, its queue selects its namespace, and its requests keep their limits.
+
+        In a StrictFIFO queue it is tried in vain, as in Kueue: others do not overtake it.
+        """
+        if gang.workload.requeued is False and not gang.requeue_assumed:
+            return False
+        return self.selects(gang) and (not gang.workload.violation or self._is_strict(gang))
+
+    @staticmethod
+    def _is_strict(gang: WorkloadState) -> bool:
+        queue = queue_of(gang)
+        return queue is not None and queue.pending.strict and not gang.workload.overtaken
 
     def selects(self, gang: WorkloadState) -> bool:
         queue = queue_of(gang)

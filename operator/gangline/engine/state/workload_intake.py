@@ -84,16 +84,18 @@ class Intake:
             store.reviews[gang.key] = gang
             return
         standing = _standing(gang)
+        if old.pod_sets != workload.pod_sets:
+            gang.reported = ("", "")  # what it asks for is reported with the reason
         store.unplace(gang)
         self._learn(gang, workload)
         self._settle(gang)
-        if standing is not None and gang.queue is standing.queue and not gang.holds:
+        if standing is not None and gang.queue is standing.queue and not gang.holds and not workload.violation:
             standing.restore(gang)
 
     def _waits_alike(self, gang: WorkloadState, old: Workload, new: Workload) -> bool:
         """Nothing changed that could change its chances or its position."""
         return (
-            old.pod_sets == new.pod_sets
+            (old.pod_sets, old.violation) == (new.pod_sets, new.violation)
             and old.queue == new.queue
             and (old.priority, old.boost, old.active) == (new.priority, new.boost, new.active)
             and old.reclaimable == new.reclaimable

@@ -31,10 +31,17 @@ def asks(pod_set: PodSet) -> bool:
     return asked is not None and bool(asked.required or asked.preferred or asked.unconstrained or asked.slices)
 
 
-def mismatch(pod_set: PodSet, flavor: Flavor, topologies: Topologies, *, implied: bool) -> str:
-    """Why the flavor's topology (or its lack of one) rules it out, in Kueue's words; "" = it does not."""
+def mismatch(
+    pod_set: PodSet, flavor: Flavor, topologies: Topologies, resources: frozenset[str], *, implied: bool
+) -> str:
+    """Why the flavor's topology (or its lack of one) rules it out, in Kueue's words; "" = it does not.
+
+    `resources` are those that the flavor gives: where pods request none of them of a node, it needs no topology.
+    """
     if asks(pod_set):
         if not flavor.topology:
+            if resources.isdisjoint(pod_set.requests):
+                return ""
             return f'Flavor "{flavor.name}" does not support TopologyAwareScheduling'
         ledger = topologies.ledger(flavor.name)
         if ledger is not None and pod_set.topology is not None and not ledger.has_levels(pod_set.topology):

@@ -1,7 +1,7 @@
 """Kueue's configuration file (`config.kueue.x-k8s.io/v1beta1` or v1beta2) → the engine's settings.
 
 The file that configures Kueue configures Gangline unchanged: fair sharing, usage-based fair sharing, waitForPodsReady, feature
-gates, undeclared resources, the labels copied to Workloads, the Lease and the addresses of metrics and probes. A section of our
+gates, what counts in quota, the labels copied to Workloads, the Lease and the addresses of metrics and probes. A section of our
 own, `gangline`, classifies node conditions. Fields of Kueue without effect in Gangline are accepted and listed, so that users
 know; unknown ones are errors.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from gangline.api.read.configuration import manager
+from gangline.api.read.configuration import resources as resources_section
 from gangline.api.read.configuration.fields import (
     ConfigurationError,
     choice,
@@ -22,6 +23,7 @@ from gangline.api.read.configuration.fields import (
     only,
 )
 from gangline.api.read.configuration.manager import Manager
+from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.engine import DEGRADED, HEALTH_SIGNALS, IGNORE, LEAVING, LOST, SUSPECT, model
 
 GROUP = "config.kueue.x-k8s.io"
@@ -43,7 +45,7 @@ _ACCEPTED = frozenset(
 #: accepted above, and set by other means (flags of the commands), so not listed
 _SILENT = frozenset({"apiVersion", "kind", "metadata", "webhook", "internalCertManagement"})
 
-#: Kueue's feature gates that the engine reads; others are accepted and have no effect
+#: Kueue's feature gates that the engine and the sections below read; others are accepted and have no effect
 GATES = frozenset(
     {
         *("FairSharingPreemptWithinNominal", "FairSharingPrioritizeNonBorrowing", "FlavorFungibility"),
@@ -51,6 +53,7 @@ GATES = frozenset(
         *("RecomputeAssignmentUponPreemptionTargetsOverlap", "SchedulingEquivalenceHashing", "TASBalancedPlacement"),
         *("TASFailedNodeReplacementFailFast", "TASProfileMixed", "TASRecomputeAssignmentWithinSchedulingCycle"),
         "TASRespectNodeAffinityPreferred",
+        *resources_section.GATES,
     }
 )
 
@@ -64,6 +67,8 @@ class Configuration:
     process: Manager = manager.USUAL
     #: fields that are set and have no effect
     ignored: tuple[str, ...] = ()
+    #: which resources count in quota, and as what
+    resources: ResourceRules = EVERYTHING
 
 
 def load(body: Any) -> Configuration:
@@ -102,11 +107,11 @@ def load(body: Any) -> Configuration:
         health=_node_health(root.get("gangline")),
     )
     ignored = [name for name in root if name in _ACCEPTED - _SILENT and root[name] not in (None, {}, [])]
-    ignored += [f"resources.{name}" for name in resources if name != "quotaCheckStrategy"]
+    counted = resources_section.load(resources, cast("dict[str, bool]", gates))
     process, more = manager.load(root)
     ignored += more
     labels = cast("list[str]", integrations.get("labelKeysToCopy") or [])
-    return Configuration(settings, tuple(labels), process, tuple(sorted(ignored)))
+    return Configuration(settings, tuple(labels), process, tuple(sorted(ignored)), resources=counted)
 
 
 def _fair_sharing(body: Any) -> model.FairSharing | None:

@@ -27,8 +27,6 @@ EXAMINATION: Final = Examination(
         Check("Workloads", job_kinds.workloads, seconds=120.0),
         Check("job kinds", job_kinds.labelled, seconds=60.0),
         Check("jobs", job_kinds.features, seconds=60.0),
-        Check("LimitRanges", surroundings.limit_ranges),
-        Check("RuntimeClasses", surroundings.runtime_classes),
         Check("metrics", surroundings.metrics),
         Check("visibility API", surroundings.visibility),
     ),

@@ -49,17 +49,6 @@ CONSEQUENCES: Final = {
     "objectRetentionPolicies": Consequence(
         False, "finished Workloads stay until their job is deleted", "let jobs have a TTL"
     ),
-    "resources.transformations": Consequence(
-        True, "quota counts the resources as pods request them", "write quotas for these resources, or keep Kueue"
-    ),
-    "resources.excludeResourcePrefixes": Consequence(
-        True,
-        "the excluded resources count, and workloads that request them wait for quota",
-        "give these resources quota",
-    ),
-    "resources.deviceClassMappings": Consequence(
-        True, "devices of ResourceClaims have no quota", "request extended resources"
-    ),
     "metrics": Consequence(False, "these series and labels are not there", "see docs/reference/metrics.md"),
     "health": Consequence(False, "the paths are /readyz and /healthz", "change the probes that ask there"),
     "tls": Consequence(False, "versions and ciphers of TLS are those of Python", ""),

@@ -1,4 +1,4 @@
-"""What stands beside Kueue: defaults of namespaces that it reads, alerts on its metrics, its visibility API."""
+"""What stands beside Kueue: alerts on its metrics, its visibility API."""
 
 from __future__ import annotations
 
@@ -12,41 +12,12 @@ from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import counted, ok, some, warning
 from gangline.control.operator_metrics import Metrics
 from gangline.control.visibility import api_service, discovery
-from gangline.kube import resources as kube
 from gangline.kube.resources import Resource
 
-LIMIT_RANGES: Final = Resource("", "v1", "limitranges", kind="LimitRange")
-RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", namespaced=False, kind="RuntimeClass")
 PROMETHEUS_RULES: Final = Resource("monitoring.coreos.com", "v1", "prometheusrules", kind="PrometheusRule")
 _METRIC: Final = re.compile(r"\bkueue_[a-z_]+")
 #: endings that a histogram's or a counter's series has beyond the metric's name
 _SERIES: Final = ("_bucket", "_count", "_sum", "_total")
-
-
-async def limit_ranges(cluster: Cluster) -> Findings:
-    queued = {row["metadata"]["namespace"] for row in await cluster.list(kube.LOCAL_QUEUES)}
-    ranges = await cluster.list(LIMIT_RANGES)
-    defaults = sorted({row["metadata"]["namespace"] for row in ranges if _has_defaults(row)} & queued)
-    if defaults:
-        detail = f"LimitRanges of {some(defaults)} set default requests: Gangline counts only what pods write down"
-        yield warning(detail, "write requests into the jobs", defaults)
-    else:
-        yield ok("no namespace with a LocalQueue has default requests")
-
-
-def _has_defaults(limit_range: dict[str, object]) -> bool:
-    spec = limit_range.get("spec")
-    limits = spec.get("limits") if isinstance(spec, dict) else None
-    return any(row.get("defaultRequest") or row.get("default") for row in limits or ())
-
-
-async def runtime_classes(cluster: Cluster) -> Findings:
-    heavy = [row["metadata"]["name"] for row in await cluster.list(RUNTIME_CLASSES) if row.get("overhead")]
-    if heavy:
-        detail = f"{some(heavy)} add overhead to pods: Gangline counts it only where the pod template has it"
-        yield warning(detail, "write spec.overhead into the templates, or leave room in the quota", heavy)
-    else:
-        yield ok("none adds overhead to pods")
 
 
 async def metrics(cluster: Cluster) -> Findings:

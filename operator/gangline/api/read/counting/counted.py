@@ -1,0 +1,195 @@
+"""What the pods of a Workload count for, as Kueue counts them: their requests with all that the cluster adds to them.
+
+A pod that names a RuntimeClass gets its overhead; its containers get the defaults of the namespace's LimitRanges; requests
+default to limits. What does not keep the limits is not admitted: `violation` says why in Kueue's words. Nodes give the pods
+these requests; quota is counted as `Rules.resources` says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+import orjson
+
+from gangline.api import quantity
+from gangline.api.read import podspec
+from gangline.api.read.counting.device_claims import Claim, claimed, refusal, templates
+from gangline.api.read.counting.limit_ranges import NO_LIMITS, Bounds, Limits
+from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
+from gangline.api.read.reading import Json, amounts, child, items
+from gangline.engine.model import UNLIMITED, PodSet, Requests
+
+_ABOVE_LIMITS: Final = "requests must not exceed its limits"
+_ABOVE_RANGE: Final = "requests must not be above the limitRange max"
+_BELOW_RANGE: Final = "requests must not be below the limitRange min"
+_LISTS: Final = ("initContainers", "containers")
+#: characters of a message that are kept
+_MOST_WORDS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What holds in one namespace. `overheads`: RuntimeClass -> what each of its pods takes besides its containers, in engine
+    units."""
+
+    limits: Limits = NO_LIMITS
+    overheads: Mapping[str, Requests] = field(default_factory=dict[str, Requests])
+    resources: ResourceRules = EVERYTHING
+    #: the namespace's ResourceClaimTemplates, as they are at any time
+    claims: Mapping[str, Claim] = field(default_factory=dict[str, Claim])
+    #: rules that are equal but for their claims have equal digests; b"" if there are none
+    digest: bytes = b""
+
+    @staticmethod
+    def of(
+        limits: Limits,
+        overheads: Mapping[str, Requests],
+        resources: ResourceRules,
+        claims: Mapping[str, Claim] = MappingProxyType({}),
+    ) -> Rules:
+        if limits == NO_LIMITS and not overheads and not resources:
+            return Rules(claims=claims) if claims else NO_RULES
+        content = repr((limits, sorted(overheads.items()), resources)).encode()
+        return Rules(limits, overheads, resources, claims, hashlib.blake2b(content, digest_size=16).digest())
+
+    def of_claims(self, pod_sets: Sequence[Json]) -> bytes:
+        """What the claims of these pod sets ask for: with equal digests and equal pod sets, all counts are equal."""
+        return repr([(name, self.claims.get(name)) for name in sorted(templates(pod_sets))]).encode()
+
+    def quota(self, spec: Json, requests: Requests) -> Requests:
+        """What a pod with this completed spec and these requests counts for; the same object if that is what it requests."""
+        counted = self.resources.counted(requests)
+        devices = claimed(spec, self.claims, self.resources.devices) if spec.get("resourceClaims") else {}
+        total = dict(counted)
+        for name, count in devices.items():
+            total[name] = min(UNLIMITED, total.get(name, 0) + count)
+        return total if devices else counted
+
+
+#: a cluster that adds nothing to pods
+NO_RULES: Final = Rules()
+
+
+# --- what the cluster adds ----------------------------------------------------------------------------------------------
+
+
+def completed(spec: Json, rules: Rules) -> Json:
+    """The spec of a pod with overhead and default requests and limits; the same object if nothing is added to it."""
+    added: Json = {}
+    named = spec.get("runtimeClassName")
+    if rules.overheads and isinstance(named, str) and not spec.get("overhead"):
+        added["overhead"] = _written(rules.overheads.get(named, {}))
+    if rules.limits.container is not None:
+        for key in _LISTS:
+            if spec.get(key):
+                added[key] = [
+                    _with_defaults(container, rules.limits.container, f"{key}[{i}]")
+                    for i, container in enumerate(items(spec, key, ""))
+                ]
+    resources = child(spec, "resources", "")
+    if resources:  # a limit of the pod as a whole is its request, whatever its containers request
+        if rules.limits.pod is not None:
+            resources = _defaulted(resources, rules.limits.pod)
+        limits, requests = child(resources, "limits", "resources"), child(resources, "requests", "resources")
+        added["resources"] = {**resources, "requests": {**limits, **requests}}
+    return {**spec, **added} if added else spec
+
+
+def _with_defaults(container: Json, bounds: Bounds, path: str) -> Json:
+    return {**container, "resources": _defaulted(child(container, "resources", path), bounds)}
+
+
+def _defaulted(resources: Json, bounds: Bounds) -> Json:
+    return {
+        **resources,
+        "limits": {**_written(bounds.limits), **child(resources, "limits", "resources")},
+        "requests": {**_written(bounds.requests), **child(resources, "requests", "resources")},
+    }
+
+
+def _written(amounts: Requests) -> dict[str, str]:
+    return {name: quantity.format(size, name) for name, size in amounts.items()}
+
+
+def as_written(workload: Json, pod_sets: Sequence[PodSet]) -> bool:
+    """Whether the pod sets that were read from a Workload count for what its pod templates request, and for nothing else."""
+    bodies = items(child(workload, "spec", ""), "podSets", "spec")
+    return len(bodies) == len(pod_sets) and all(
+        podspec.needs(child(child(body, "template", ""), "spec", "")).requests == pod_set.counted
+        for body, pod_set in zip(bodies, pod_sets, strict=True)
+    )
+
+
+# --- what is not allowed ------------------------------------------------------------------------------------------------
+
+
+def violation(specs: Sequence[Json], rules: Rules) -> str:
+    """Why a Workload whose pod sets have these completed specs is not admitted; "" if nothing is wrong with them."""
+    if errors := [error for i, spec in enumerate(specs) for error in _above_limits(spec, _path(i))]:
+        return f"resources validation failed: {_joined(errors)}"
+    if rules.limits != NO_LIMITS and (
+        errors := [error for i, spec in enumerate(specs) for error in _out_of_bounds(spec, rules.limits, _path(i))]
+    ):
+        return f"resources didn't satisfy LimitRange constraints: {_joined(errors)}"
+    return ""
+
+
+def unclaimable(pod_sets: Sequence[tuple[str, Json]], rules: Rules) -> str:
+    """Why a Workload is not admitted whose pods claim devices; "" if they claim none, or their devices can be counted."""
+    if not any(spec.get("resourceClaims") for _, spec in pod_sets):
+        return ""
+    return refusal(pod_sets, rules.claims, rules.resources.devices)[:_MOST_WORDS]
+
+
+def _path(index: int) -> str:
+    return f"spec.podSets[{index}].template.spec"
+
+
+def _above_limits(spec: Json, path: str) -> Iterator[str]:
+    for where, resources in _resources(spec):
+        if resources.get("limits") and resources.get("requests"):
+            limits, requests = amounts(resources, "limits", where), amounts(resources, "requests", where)
+            yield from _error(f"{path}.{where}", _greater(requests, limits), _ABOVE_LIMITS)
+
+
+def _resources(spec: Json) -> Iterator[tuple[str, Json]]:
+    for key in _LISTS:
+        for i, container in enumerate(items(spec, key, "")):
+            yield f"{key}[{i}]", child(container, "resources", f"{key}[{i}]")
+    yield "resources", child(spec, "resources", "")
+
+
+def _out_of_bounds(spec: Json, limits: Limits, path: str) -> Iterator[str]:
+    if (bounds := limits.container) is not None:
+        for where, resources in _resources(spec):
+            if where == "resources":
+                continue
+            limited = amounts(resources, "limits", where)
+            asked = {**limited, **amounts(resources, "requests", where)}
+            high = {name: max(size, limited.get(name, size)) for name, size in asked.items()}
+            low = {name: min(size, limited.get(name, size)) for name, size in asked.items()}
+            yield from _error(f"{path}.{where}", _greater(high, bounds.most), _ABOVE_RANGE)
+            yield from _error(f"{path}.{where}", _greater(bounds.least, low), _BELOW_RANGE)
+    if (bounds := limits.pod) is not None:
+        total = podspec.requests(spec)
+        yield from _error(path, _greater(total, bounds.most), _ABOVE_RANGE)
+        yield from _error(path, _greater(bounds.least, total), _BELOW_RANGE)
+
+
+def _greater(amounts: Requests, others: Requests) -> list[str]:
+    """The resources of both of which there is more in the first."""
+    return sorted(name for name, size in amounts.items() if name in others and size > others[name])
+
+
+def _error(path: str, resources: list[str], what: str) -> Iterator[str]:
+    if resources:
+        yield f"{path}: Invalid value: {orjson.dumps(resources).decode()}: {what}"
+
+
+def _joined(errors: Sequence[str]) -> str:
+    text = errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
+    return text if len(text) <= _MOST_WORDS else f"{text[:_MOST_WORDS]} ..."

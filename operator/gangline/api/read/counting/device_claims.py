@@ -1,0 +1,134 @@
+"""Devices that pods claim by ResourceClaimTemplates, counted as the resources that Kueue's `deviceClassMappings` name.
+
+Kueue's gate `KueueDRAIntegration` turns it on, which is the default. Whether the cluster has a device that a claim's CEL
+selectors select is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gangline.api.read.reading import Json, ParseError, child, flag, items, number, root, text
+from gangline.engine.model import UNLIMITED, Requests
+
+_ALL: Final = "AllocationMode 'All' is not supported"
+_FIRST: Final = "FirstAvailable device selection is not supported"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one ResourceClaimTemplate asks for: devices by DeviceClass, or why they cannot be counted, in Kueue's words.
+
+    `where` is the field within the claim that `refused` is about.
+    """
+
+    devices: Requests = field(default_factory=dict[str, int])
+    where: str = ""
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """How devices count. `resources`: DeviceClass -> the resource that its devices are counted as.
+
+    `counted`: they are. If they are not, Workloads that claim some are refused, or (`ignored`) admitted without quota for them.
+    """
+
+    resources: Mapping[str, str] = field(default_factory=dict[str, str])
+    counted: bool = True
+    ignored: bool = False
+
+
+#: no device counts as anything
+NO_DEVICES: Final = Devices()
+
+
+def claim(obj: Any) -> Claim:
+    """Of a ResourceClaimTemplate (resource.k8s.io/v1). Raises ParseError."""
+    found: dict[str, int] = {}
+    spec = child(child(root(obj), "spec", ""), "spec", "spec")
+    for i, request in enumerate(items(child(spec, "devices", "spec.spec"), "requests", "spec.spec.devices")):
+        where = f"devices.requests[{i}]"
+        if request.get("firstAvailable"):
+            return Claim(where=f'{where}: Invalid value: "null"', refused=_FIRST)
+        exactly = child(request, "exactly", where)
+        if flag(exactly, "adminAccess", where, False):
+            continue  # it looks at devices that others use
+        mode = text(exactly, "allocationMode", where) or "ExactCount"
+        if mode != "ExactCount":
+            said = _ALL if mode == "All" else f"unsupported allocation mode: {mode}"
+            return Claim(where=f'{where}.exactly.allocationMode: Invalid value: "{mode}"', refused=said)
+        count = number(exactly, "count", where, 1)
+        if count < 0:
+            raise ParseError(f"spec.spec.{where}.exactly.count", "must not be negative")
+        if name := text(exactly, "deviceClassName", where):
+            found[name] = min(UNLIMITED, found.get(name, 0) + count)
+    return Claim(found)
+
+
+def templates(pod_sets: object) -> set[str]:
+    """The ResourceClaimTemplates that pod sets name, of whatever shape what is written there may be."""
+    found: set[str] = set()
+    for pod_set in pod_sets if isinstance(pod_sets, list) else ():
+        rows: object = pod_set
+        for key in ("template", "spec", "resourceClaims"):
+            rows = rows.get(key) if isinstance(rows, dict) else None
+        for row in rows if isinstance(rows, list) else ():
+            name = row.get("resourceClaimTemplateName") if isinstance(row, dict) else None
+            if isinstance(name, str):
+                found.add(name)
+    return found
+
+
+def claimed(spec: Json, claims: Mapping[str, Claim], devices: Devices) -> dict[str, int]:
+    """What the claims of one pod with this spec count as; those that cannot be counted are left out."""
+    total: dict[str, int] = {}
+    for i, row in enumerate(items(spec, "resourceClaims", "")) if devices.counted else ():
+        found = claims.get(text(row, "resourceClaimTemplateName", f"resourceClaims[{i}]"))
+        for name, count in found.devices.items() if found is not None else ():
+            if resource := devices.resources.get(name):
+                total[resource] = min(UNLIMITED, total.get(resource, 0) + count)
+    return total
+
+
+def refusal(pod_sets: Sequence[tuple[str, Json]], claims: Mapping[str, Claim], devices: Devices) -> str:
+    """Why a Workload is not admitted whose claims cannot be counted, in Kueue's words; "" if they can, or if it has none.
+
+    `pod_sets`: name and pod spec of each.
+    """
+    rows = [(i, name, j, row) for i, (name, spec) in enumerate(pod_sets) for j, row in _rows(spec)]
+    if not rows or devices.ignored:
+        return ""
+    if not devices.counted:
+        return "Workload uses DRA resources but the KueueDRAIntegration feature gate is not enabled"
+    if any(row.get("resourceClaimName") for _, _, _, row in rows):
+        return "KueueDRAIntegration feature does not support use of resource claims"
+    errors = (
+        error
+        for i, name, j, row in rows
+        for error in _errors(f"spec.podSets[{i}].template.spec.resourceClaims[{j}]", name, row, claims, devices)
+    )
+    return next(errors, "")
+
+
+def _rows(spec: Json) -> Iterator[tuple[int, Json]]:
+    for j, row in enumerate(items(spec, "resourceClaims", "")):
+        if row.get("resourceClaimTemplateName") or row.get("resourceClaimName"):
+            yield j, row
+
+
+def _errors(path: str, pod_set: str, row: Json, claims: Mapping[str, Claim], devices: Devices) -> Iterator[str]:
+    template = text(row, "resourceClaimTemplateName", "resourceClaims")
+    found = claims.get(template)
+    if found is None:
+        missing = f'ResourceClaimTemplate.resource.k8s.io "{template}" not found'
+        words = f"failed to get claim spec for ResourceClaimTemplate {template} in podset {pod_set}: {missing}"
+        yield f"{path}: Internal error: {words}"
+    elif found.refused:
+        yield f"{path}.{found.where}: ResourceClaimTemplate {template}: {found.refused}"
+    else:
+        for name in sorted(found.devices.keys() - devices.resources.keys()):
+            words = f"DeviceClass {name} is not mapped in DRA configuration for podset {pod_set}"
+            yield f'{path}.resourceClaimTemplateName: Not found: "{words}"'

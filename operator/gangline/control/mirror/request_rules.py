@@ -1,0 +1,116 @@
+"""What the cluster adds to the requests of pods: LimitRanges, RuntimeClasses with an overhead, ResourceClaimTemplates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gangline.api.read.counting import Rules, device_claims, limit_ranges
+from gangline.api.read.counting.device_claims import Claim
+from gangline.api.read.counting.limit_ranges import NO_LIMITS, Limits
+from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
+from gangline.api.read.reading import amounts, child
+from gangline.engine.model import Requests
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json, Resource
+
+
+class RequestRules:
+    """The rules in force. Remembers which Workloads they concern that changed since it was last asked."""
+
+    def __init__(self, resources: ResourceRules = EVERYTHING) -> None:
+        self._resources = resources
+        self._ranges: dict[str, dict[str, Limits]] = {}  # namespace -> LimitRange -> what it says
+        #: namespace -> ResourceClaimTemplate -> what it asks for; the rules of the namespace hold the same object
+        self._claims: dict[str, dict[str, Claim]] = {}
+        self._overheads: dict[str, Requests] = {}
+        #: those of namespaces with limits, as far as they were asked for, and those of all others
+        self._by_namespace: dict[str, Rules] = {}
+        self._elsewhere = Rules.of(NO_LIMITS, {}, resources)
+        self._changed_namespaces: set[str] = set()
+        self._changed_classes: set[str] = set()
+        self._changed_claims: dict[str, set[str]] = {}  # by namespace
+
+    def of(self, namespace: str) -> Rules:
+        found = self._by_namespace.get(namespace)
+        if found is not None:
+            return found
+        ranges, claims = self._ranges.get(namespace), self._claims.get(namespace)
+        if ranges is None and claims is None:
+            return self._elsewhere
+        limits = limit_ranges.together(each for _, each in sorted((ranges or {}).items(), key=lambda pair: pair[0]))
+        self._by_namespace[namespace] = found = Rules.of(limits, self._overheads, self._resources, claims or {})
+        return found
+
+    def put(self, resource: Resource, key: str, obj: Json | None) -> None:
+        """The newest version of such an object; None if it was deleted. Raises ParseError: then nothing has changed."""
+        if resource == kube.LIMIT_RANGES:
+            self._put_range(key, NO_LIMITS if obj is None else limit_ranges.limits(obj))
+        elif resource == kube.RUNTIME_CLASSES:
+            self._put_class(key, {} if obj is None else amounts(child(obj, "overhead", ""), "podFixed", "overhead"))
+
+        elif resource == kube.RESOURCE_CLAIM_TEMPLATES:
+            self._put_claim(key, None if obj is None else device_claims.claim(obj))
+
+    def _put_claim(self, key: str, found: Claim | None) -> None:
+        namespace, _, name = key.rpartition("/")
+        claims = self._claims.setdefault(namespace, {})
+        if claims.get(name) != found:
+            self._changed_claims.setdefault(namespace, set()).add(name)
+            if not claims or found is None:
+                self._by_namespace.pop(namespace, None)
+            if found is None:
+                del claims[name]
+            else:
+                claims[name] = found
+        if not claims:
+            del self._claims[namespace]
+
+    def _put_range(self, key: str, found: Limits) -> None:
+        namespace, _, name = key.rpartition("/")
+        ranges = self._ranges.setdefault(namespace, {})
+        if ranges.get(name, NO_LIMITS) != found:
+            ranges[name] = found
+            if found == NO_LIMITS:
+                del ranges[name]
+            self._changed_namespaces.add(namespace)
+            self._by_namespace.pop(namespace, None)
+        if not ranges:
+            del self._ranges[namespace]
+
+    def _put_class(self, name: str, overhead: Requests) -> None:
+        if self._overheads.get(name, {}) != overhead:
+            self._overheads = {**self._overheads, name: overhead}
+            if not overhead:
+                del self._overheads[name]
+            self._changed_classes.add(name)
+            self._elsewhere = Rules.of(NO_LIMITS, self._overheads, self._resources)
+            self._by_namespace.clear()
+
+    def take_changed(self) -> Callable[[Json], bool] | None:
+        """Whether a Workload may count differently than when this was last asked; None if none does."""
+        namespaces, classes, claims = self._changed_namespaces, self._changed_classes, self._changed_claims
+        if not namespaces and not classes and not claims:
+            return None
+        self._changed_namespaces, self._changed_classes, self._changed_claims = set(), set(), {}
+
+        def concerns(workload: Json) -> bool:
+            namespace, pod_sets = workload["metadata"].get("namespace", ""), workload["spec"].get("podSets")
+            return (
+                namespace in namespaces
+                or (bool(classes) and not classes.isdisjoint(_runtime_classes(pod_sets)))
+                or (namespace in claims and not claims[namespace].isdisjoint(device_claims.templates(pod_sets)))
+            )
+
+        return concerns
+
+
+def _runtime_classes(pod_sets: object) -> set[str]:
+    """The RuntimeClasses that pods name, of whatever shape what is written there may be."""
+    found: set[str] = set()
+    for pod_set in pod_sets if isinstance(pod_sets, list) else ():
+        value: object = pod_set
+        for key in ("template", "spec", "runtimeClassName"):
+            value = value.get(key) if isinstance(value, dict) else None
+        if isinstance(value, str):
+            found.add(value)
+    return found

@@ -1,0 +1,187 @@
+"""Devices that pods claim: how many of which resource they count as, and which claims hold a workload back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gangline.api.read import configuration, parse
+from gangline.api.read.counting import NO_RULES, Rules, device_claims
+from gangline.api.read.counting.device_claims import Claim, Devices
+from gangline.api.read.counting.limit_ranges import NO_LIMITS
+from gangline.api.read.counting.resource_rules import ResourceRules, Transformation
+from gangline.api.read.reading import ParseError
+from gangline.engine import model
+
+Json = dict[str, Any]
+GPU, MIG = "gpu.example.com", "mig.example.com"
+DEVICES = Devices({GPU: "gpus", MIG: "slices", "big.example.com": "gpus"})
+AT = "spec.podSets[0].template.spec.resourceClaims[0]"
+
+
+def exactly(device_class: str, **more: Any) -> Json:
+    return {"name": "r", "exactly": {"deviceClassName": device_class, **more}}
+
+
+def template(*requests: Json) -> Json:
+    return {"metadata": {"name": "t", "namespace": "team"}, "spec": {"spec": {"devices": {"requests": list(requests)}}}}
+
+
+def rules(devices: Devices = DEVICES, **claims: Claim) -> Rules:
+    return Rules.of(NO_LIMITS, {}, ResourceRules(devices=devices), claims)
+
+
+def read(by: Rules, *claims: Json, requests: Json | None = None) -> model.Workload:
+    container = {"name": "c", "resources": {"requests": requests or {}}}
+    spec = {"containers": [container], "resourceClaims": list(claims)}
+    pod_set = {"name": "main", "count": 2, "template": {"spec": spec}}
+    return parse.workload({"metadata": {"namespace": "team", "name": "w"}, "spec": {"podSets": [pod_set]}}, by)
+
+
+def by_template(name: str = "t") -> Json:
+    return {"name": name, "resourceClaimTemplateName": name}
+
+
+@pytest.mark.parametrize(
+    ("requests", "devices"),
+    [
+        ([exactly(GPU)], {GPU: 1}),
+        ([exactly(GPU, allocationMode="ExactCount", count=2), exactly(GPU, count=3)], {GPU: 5}),
+        ([exactly(GPU, count=2), exactly(MIG, count=4)], {GPU: 2, MIG: 4}),
+        ([exactly(GPU, adminAccess=True), exactly(MIG)], {MIG: 1}),
+        ([], {}),
+        ([exactly(GPU, count=2**62), exactly(GPU, count=2**62)], {GPU: model.UNLIMITED}),
+    ],
+)
+def test_what_a_template_asks_for(requests: list[Json], devices: dict[str, int]) -> None:
+    assert device_claims.claim(template(*requests)) == Claim(devices)
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (
+            {"name": "r", "firstAvailable": [{"name": "a", "deviceClassName": GPU}]},
+            '.devices.requests[0]: Invalid value: "null": ResourceClaimTemplate t: '
+            "FirstAvailable device selection is not supported",
+        ),
+        (
+            exactly(GPU, allocationMode="All"),
+            '.devices.requests[0].exactly.allocationMode: Invalid value: "All": ResourceClaimTemplate t: '
+            "AllocationMode 'All' is not supported",
+        ),
+    ],
+)
+def test_what_cannot_be_counted_holds_it_back(request_: Json, words: str) -> None:
+    held = read(rules(t=device_claims.claim(template(request_))), by_template())
+    assert held.violation == AT + words
+    assert held.overtaken
+
+
+def test_a_template_that_cannot_be_read_says_where() -> None:
+    with pytest.raises(ParseError, match="count"):
+        device_claims.claim(template(exactly(GPU, count="two")))
+    with pytest.raises(ParseError, match="count"):
+        device_claims.claim(template(exactly(GPU, count=-1)))
+
+
+def test_devices_count_as_their_class_is_mapped() -> None:
+    by = rules(t=Claim({GPU: 2, MIG: 1}), u=Claim({"big.example.com": 1}))
+    (pod_set,) = read(by, by_template("t"), by_template("u"), requests={"cpu": "1", "gpus": 1}).pod_sets
+    assert pod_set.counted == {"cpu": 1000, "gpus": 4, "slices": 1}
+    assert pod_set.requests == {"cpu": 1000, "gpus": 1}, "of nodes"
+
+
+def test_transformations_are_of_what_containers_request_alone() -> None:
+    credits = ResourceRules(transformations={"gpus": Transformation({"credits": 1})}, devices=DEVICES)
+    by = Rules.of(NO_LIMITS, {}, credits, {"t": Claim({GPU: 2})})
+    assert read(by, by_template()).pod_sets[0].counted == {"gpus": 2}
+
+
+@pytest.mark.parametrize(
+    ("by", "claim", "words"),
+    [
+        (
+            rules(),
+            by_template(),
+            f"{AT}: Internal error: failed to get claim spec for ResourceClaimTemplate t in podset main: "
+            'ResourceClaimTemplate.resource.k8s.io "t" not found',
+        ),
+        (
+            rules(t=Claim({"other.example.com": 1})),
+            by_template(),
+            f'{AT}.resourceClaimTemplateName: Not found: "DeviceClass other.example.com is not mapped in DRA '
+            'configuration for podset main"',
+        ),
+        (
+            rules(),
+            {"name": "c", "resourceClaimName": "shared"},
+            "KueueDRAIntegration feature does not support use of resource claims",
+        ),
+        (
+            rules(Devices(counted=False)),
+            by_template(),
+            "Workload uses DRA resources but the KueueDRAIntegration feature gate is not enabled",
+        ),
+        (rules(Devices(counted=False, ignored=True)), by_template(), ""),
+        (rules(t=Claim({GPU: 1})), by_template(), ""),
+        (rules(), {"name": "neither"}, ""),
+    ],
+)
+def test_claims_that_hold_a_workload_back(by: Rules, claim: Json, words: str) -> None:
+    held = read(by, claim)
+    assert (held.violation, held.overtaken) == (words, bool(words))
+
+
+def test_pods_without_claims_are_as_ever() -> None:
+    found = read(NO_RULES, requests={"cpu": "1"})
+    assert (found.violation, found.overtaken, found.pod_sets[0].quota) == ("", False, None)
+
+
+# --- the configuration ------------------------------------------------------------------------------------------------
+
+
+def configured(*mappings: Json, **gates: bool) -> Devices:
+    body = {"resources": {"deviceClassMappings": list(mappings)}, "featureGates": gates}
+    loaded = configuration.load(body)
+    assert loaded.ignored == ()
+    return loaded.resources.devices
+
+
+def test_mappings() -> None:
+    mappings = [
+        {"name": "gpus", "deviceClassNames": [GPU, "big.example.com"]},
+        {"name": "slices", "deviceClassNames": [MIG]},
+    ]
+    assert configured(*mappings) == DEVICES
+    assert configured() == Devices()
+    assert configured(KueueDRAIntegration=False) == Devices(counted=False)
+    off = configured(KueueDRAIntegration=False, KueueDRARejectWorkloadsWhenDRADisabled=False)
+    assert off == Devices(counted=False, ignored=True)
+
+
+def mapping(name: Any = "gpus", classes: Any = (GPU,), **more: Any) -> Json:
+    return {"name": name, "deviceClassNames": list(classes), **more}
+
+
+@pytest.mark.parametrize(
+    ("mappings", "field"),
+    [
+        ([mapping(""), mapping()], r"\[0\]\.name"),
+        ([mapping("a b")], r"\[0\]\.name"),
+        ([mapping("a/b/c")], r"\[0\]\.name"),
+        ([mapping(), mapping(classes=[MIG])], r"\[1\]\.name: 'gpus' is there twice"),
+        ([mapping(classes=[])], r"\[0\]\.deviceClassNames: at least one"),
+        ([mapping(classes=[f"c{n}" for n in range(9)])], r"\[0\]\.deviceClassNames: a list of at most 8"),
+        ([mapping(classes=[GPU, GPU])], r"\[0\]\.deviceClassNames\[1\]: '.*' already counts as 'gpus'"),
+        ([mapping(), mapping("slices")], r"\[1\]\.deviceClassNames\[0\]: '.*' already counts as 'gpus'"),
+        ([mapping(classes=["x" * 254])], r"\[0\]\.deviceClassNames\[0\]"),
+        ([mapping(sources=[{"counter": {"name": "memory"}}])], r"\[0\]\.sources: .* cannot be counted"),
+        ([mapping(driver="d")], r"\[0\]\.driver: there is no such field"),
+        ([mapping(f"n{n}", [f"c{n}"]) for n in range(17)], "a list of at most 16"),
+    ],
+)
+def test_mistakes_are_named(mappings: list[Json], field: str) -> None:
+    with pytest.raises(configuration.ConfigurationError, match=field):
+        configured(*mappings)

@@ -1,0 +1,156 @@
+"""LimitRanges and RuntimeClasses reach the Workloads that they concern, in whatever order they come and go."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from gangline.api.read.counting.device_claims import Devices
+from gangline.api.read.counting.resource_rules import ResourceRules
+from gangline.control.mirror.mirror import Mirror
+from gangline.control.mirror.request_rules import RequestRules
+from gangline.engine import model
+from gangline.kube import resources as kube
+
+Json = dict[str, Any]
+VERSIONS = itertools.count(1)
+
+
+def stored(kind: str, name: str, namespace: str = "team", **body: Any) -> Json:
+    return {
+        "kind": kind,
+        "metadata": {"name": name, "namespace": namespace, "uid": name, "resourceVersion": str(next(VERSIONS))},
+        **body,
+    }
+
+
+def workload(name: str, namespace: str = "team", **spec: Any) -> Json:
+    template = {"spec": {"containers": [{"name": "c"}], **spec}}
+    return stored("Workload", name, namespace, spec={"podSets": [{"name": "main", "count": 1, "template": template}]})
+
+
+def limit_range(cpu: str, name: str = "r", namespace: str = "team") -> Json:
+    row = {"type": "Container", "defaultRequest": {"cpu": cpu}}
+    return stored("LimitRange", name, namespace, spec={"limits": [row]})
+
+
+def runtime_class(name: str, cpu: str | None) -> Json:
+    body = stored("RuntimeClass", name, overhead={"podFixed": {"cpu": cpu}} if cpu else None)
+    del body["metadata"]["namespace"]
+    return body
+
+
+class Cluster:
+    """A mirror, and what the engine was told of Workloads since that was last asked."""
+
+    def __init__(self, rules: RequestRules | None = None) -> None:
+        self.complaints: list[str] = []
+        self.told: dict[str, int] = {}
+        self.mirror = Mirror(self._observe, self._complain, rules=rules or RequestRules())
+
+    def _observe(self, change: model.Change) -> None:
+        if isinstance(change, model.Put) and isinstance(change.item, model.Workload):
+            self.told[change.item.name] = change.item.pod_sets[0].counted.get("cpu", 0)
+
+    def _complain(self, obj: Json, error: Exception) -> None:
+        self.complaints.append(f"{obj['metadata']['name']}: {error}")
+
+    def take(self) -> dict[str, int]:
+        for key in self.mirror.recounted():
+            self.mirror.count_anew(key)
+        told, self.told = self.told, {}
+        return told
+
+
+def test_a_limit_range_concerns_its_namespace_alone() -> None:
+    cluster = Cluster()
+    for body in (workload("a"), workload("b", "other")):
+        cluster.mirror.upsert(kube.WORKLOADS, body)
+    assert cluster.take() == {"a": 0, "b": 0}
+    cluster.mirror.upsert(kube.LIMIT_RANGES, limit_range("2"))
+    assert cluster.take() == {"a": 2000}
+    cluster.mirror.upsert(kube.LIMIT_RANGES, limit_range("3", "second"))
+    assert cluster.take() == {}, "the first default counts"
+    cluster.mirror.upsert(kube.LIMIT_RANGES, limit_range("1"))
+    assert cluster.take() == {"a": 1000}
+    cluster.mirror.remove(kube.LIMIT_RANGES, "team/r")
+    assert cluster.take() == {"a": 3000}
+    cluster.mirror.remove(kube.LIMIT_RANGES, "team/second")
+    assert cluster.take() == {"a": 0}
+
+
+def test_a_workload_that_comes_later_counts_the_same() -> None:
+    cluster = Cluster()
+    cluster.mirror.upsert(kube.LIMIT_RANGES, limit_range("2"))
+    cluster.mirror.upsert(kube.RUNTIME_CLASSES, runtime_class("kata", "250m"))
+    cluster.mirror.upsert(kube.WORKLOADS, workload("a", runtimeClassName="kata"))
+    assert cluster.take() == {"a": 2250}
+
+
+def test_a_runtime_class_concerns_those_who_name_it() -> None:
+    cluster = Cluster()
+    cluster.mirror.upsert(kube.LIMIT_RANGES, limit_range("2"))
+    for body in (
+        workload("a"),
+        workload("b", runtimeClassName="kata"),
+        workload("c", "other", runtimeClassName="kata"),
+    ):
+        cluster.mirror.upsert(kube.WORKLOADS, body)
+    assert cluster.take() == {"a": 2000, "b": 2000, "c": 0}
+    for body in (runtime_class("kata", "250m"), runtime_class("runc", None)):
+        cluster.mirror.upsert(kube.RUNTIME_CLASSES, body)
+    assert cluster.take() == {"b": 2250, "c": 250}
+    cluster.mirror.upsert(kube.RUNTIME_CLASSES, runtime_class("kata", None))
+    assert cluster.take() == {"b": 2000, "c": 0}
+
+
+def test_a_template_of_claims_concerns_its_namespace() -> None:
+    devices = ResourceRules(devices=Devices({"gpu.example.com": "cpu"}))
+    cluster = Cluster(RequestRules(devices))
+    claims = [{"name": "gpus", "resourceClaimTemplateName": "t"}]
+    for body in (workload("a", resourceClaims=claims), workload("b", "other", resourceClaims=claims), workload("c")):
+        cluster.mirror.upsert(kube.WORKLOADS, body)
+    assert cluster.take() == {"a": 0, "b": 0, "c": 0}
+    ranges = stored("LimitRange", "r", spec={"limits": [{"type": "Pod", "max": {"memory": "1Gi"}}]})
+    cluster.mirror.upsert(kube.LIMIT_RANGES, ranges)
+    cluster.take()
+    asked = {"name": "r", "exactly": {"deviceClassName": "gpu.example.com", "count": 3}}
+    spec = {"spec": {"devices": {"requests": [asked]}}}
+    cluster.mirror.upsert(kube.RESOURCE_CLAIM_TEMPLATES, stored("ResourceClaimTemplate", "t", spec=spec))
+    assert cluster.take() == {"a": 3}
+    asked["exactly"]["count"] = 4
+    cluster.mirror.upsert(kube.RESOURCE_CLAIM_TEMPLATES, stored("ResourceClaimTemplate", "t", spec=spec))
+    assert cluster.take() == {"a": 4}
+    cluster.mirror.upsert(kube.RESOURCE_CLAIM_TEMPLATES, stored("ResourceClaimTemplate", "u", spec=spec))
+    assert cluster.mirror.recounted() == []
+    cluster.mirror.remove(kube.RESOURCE_CLAIM_TEMPLATES, "team/u")
+    assert cluster.mirror.recounted() == []
+    cluster.mirror.remove(kube.RESOURCE_CLAIM_TEMPLATES, "team/t")
+    assert cluster.take() == {"a": 0}
+
+
+def test_what_cannot_be_read_changes_nothing() -> None:
+    cluster = Cluster()
+    cluster.mirror.upsert(kube.LIMIT_RANGES, limit_range("2"))
+    cluster.mirror.upsert(kube.WORKLOADS, workload("a", runtimeClassName=["kata"]))
+    cluster.mirror.upsert(kube.WORKLOADS, workload("b"))
+    assert cluster.take() == {"a": 2000, "b": 2000}
+    cluster.mirror.upsert(kube.LIMIT_RANGES, limit_range("much"))
+    cluster.mirror.upsert(kube.RUNTIME_CLASSES, runtime_class("kata", "much"))
+    assert cluster.take() == {}
+    assert cluster.complaints == [
+        "r: spec.limits[0].defaultRequest[cpu]: 'much' is not a Kubernetes quantity",
+        "kata: overhead.podFixed[cpu]: 'much' is not a Kubernetes quantity",
+    ]
+
+
+@pytest.mark.parametrize("ranged", [False, True])
+def test_the_rules_of_the_configuration_hold_everywhere(ranged: bool) -> None:
+    cluster = Cluster(RequestRules(ResourceRules(excluded=("cpu",))))
+    if ranged:
+        cluster.mirror.upsert(kube.LIMIT_RANGES, limit_range("2"))
+    cluster.mirror.upsert(kube.RUNTIME_CLASSES, runtime_class("kata", "250m"))
+    cluster.mirror.upsert(kube.WORKLOADS, workload("a", runtimeClassName="kata"))
+    assert cluster.take() == {"a": 0}

@@ -187,9 +187,9 @@ async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
     pod_set = {"name": "head", "count": 1, "template": {"spec": {"containers": [container], "restartPolicy": "Never"}}}
     workload = {"metadata": {"name": "rayjob-tune", "ownerReferences": [owner]}, "spec": {"podSets": [pod_set]}}
     await api.client.create(kube.WORKLOADS, "default", {"apiVersion": names.V1BETA2, "kind": "Workload", **workload})
-    prebuilt = job("built", "lq")
-    prebuilt["metadata"]["labels"][names.PREBUILT_WORKLOAD] = "rayjob-tune"
-    await api.create(prebuilt)
+    elastic = job("grows", "lq")
+    elastic["metadata"].setdefault("annotations", {})["kueue.x-k8s.io/elastic-job"] = "true"
+    await api.create(elastic)
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -214,7 +214,7 @@ async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
     says(findings, "Workloads", "blocks", "1 Workload of RayJob (default/rayjob-tune)")
     says(findings, "job kinds", "blocks", "1 RayJob in queues (default/tune)")
     says(findings, "job kinds", "blocks", "1 Pod in queues (default/alone)")
-    says(findings, "jobs", "blocks", "default/built", "prebuilt")
+    says(findings, "jobs", "changes", "default/grows", "elastic")
     says(findings, "LimitRanges", "changes", "default", "write requests into the jobs")
 
 

@@ -47,6 +47,7 @@ from gangline.control.stall.stall_watch import StallWatch
 from gangline.control.writes.cluster_feed import ClusterFeed
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.last_writes import LastWrites
+from gangline.control.writes.objects_in_use import ObjectsInUse
 from gangline.control.writes.queue_writes import QueueWrites
 from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes
@@ -206,6 +207,7 @@ class Controller:
             DomainGates(mirror, pods, writer, engine),  # gangs that take whole domains
             # what users see
             QueueWrites(mirror, writes, writer, engine, now, fair=fair_sharing),  # statuses of queues and policies
+            ObjectsInUse(mirror, writes, engine),  # configuration objects that others use stay
             notices,  # which notices go to whom
             outbox,  # and their delivery
             stalls,  # gangs that hang

@@ -79,14 +79,14 @@ OPERATOR: Final = Account(
         # inputs of decisions
         Right(kube.COHORTS, READ),
         Right(kube.LOCAL_QUEUES, READ),
-        Right(kube.ADMISSION_CHECKS, READ),
-        Right(kube.TOPOLOGIES, READ),
         Right(kube.WORKLOAD_PRIORITY_CLASSES, READ),
         Right(kube.QUEUE_POLICIES, READ),
         Right(kube.PRIORITY_CLASSES, READ),
         Right(kube.NAMESPACES, READ),
         Right(kube.NODES, READ),
-        # patch: finalizers are removed once the object is unused
+        # patch: finalizers keep an object while others use it
+        Right(kube.ADMISSION_CHECKS, (*READ, "patch")),
+        Right(kube.TOPOLOGIES, (*READ, "patch")),
         Right(kube.CLUSTER_QUEUES, (*READ, "patch")),
         Right(kube.RESOURCE_FLAVORS, (*READ, "patch")),
         Right(kube.WORKLOADS, (*READ, "create", "patch", "delete")),
@@ -97,7 +97,7 @@ OPERATOR: Final = Account(
         Right(kube.SERVICES, (*READ, "create")),
         # pods are ungated with their node assignment, and deleted when they are lost with their node
         Right(kube.PODS, (*READ, "patch", "delete")),
-        *_status(kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES, kube.WORKLOADS),
+        *_status(kube.CLUSTER_QUEUES, kube.COHORTS, kube.LOCAL_QUEUES, kube.WORKLOADS),
         *_status(kube.QUEUE_POLICIES, kube.GPU_JOBS, kube.JOBS),
         *_owned_by(kube.JOBS, kube.JOB_SETS, kube.GPU_JOBS),
         # list: the Job controller says by events that pods are refused

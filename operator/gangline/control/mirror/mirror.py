@@ -19,7 +19,7 @@ from gangline.api.admission.jobs import prebuilt_workload, queue_name
 from gangline.api.read import parse, policy_reader
 from gangline.control.isolation.time_limit import limited
 from gangline.control.mirror.changes import Changes, JobRef
-from gangline.control.mirror.watched_kinds import CONFIGURATION, JOB_KINDS, READERS, resources
+from gangline.control.mirror.watched_kinds import CONFIGURATION, JOB_KINDS, KEPT_WHILE_IN_USE, READERS, resources
 from gangline.control.parts.messages import Messages, WorkloadDeparted
 from gangline.engine import model
 from gangline.jobs import kind_of, owners
@@ -79,7 +79,7 @@ class Mirror:
     changes: Changes = field(default_factory=Changes)
     #: False holds Topologies back from the engine, which would take occupied room for free before the pods are known
     pods_known: bool = False
-    #: ClusterQueues and ResourceFlavors that are being deleted
+    #: objects of `KEPT_WHILE_IN_USE` that are being deleted
     _deleting: set[tuple[Resource, str]] = field(default_factory=set)
     _owned: dict[str, set[tuple[Resource, str]]] = field(default_factory=dict)  # owner uid -> what it owns
     _by_uid: dict[str, JobRef] = field(default_factory=dict)  # uid of a job -> the job
@@ -265,7 +265,7 @@ class Mirror:
                 self.changes.recovering.add(key)
             if _is_placed(obj):
                 self.changes.placed.add(key)
-        if resource in (kube.CLUSTER_QUEUES, kube.RESOURCE_FLAVORS) and "deletionTimestamp" in obj["metadata"]:
+        if resource in KEPT_WHILE_IN_USE and "deletionTimestamp" in obj["metadata"]:
             self._deleting.add((resource, key))
         if resource in JOB_KINDS or resource in (kube.WORKLOADS, kube.SERVICES):
             owner = self._by_uid.get(controller_uid(obj) or "")

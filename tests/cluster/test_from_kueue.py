@@ -163,7 +163,7 @@ async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
         api,
         manageJobsWithoutQueueName=True,
         resources={"transformations": [{"input": "nvidia.com/mig-1g", "strategy": "Replace"}]},
-        objectRetentionPolicies={"workloads": {"afterFinished": "1h"}},
+        multiKueue={"gcInterval": "1m"},
         featureGates={"MultiKueue": True},
     )
     manager = _manager("kueue:v0.15.1", "--feature-gates=DRA=true", "--kube-api-burst=9")
@@ -205,7 +205,7 @@ async def test_what_is_in_the_way(plane: Path, api: Api) -> None:
     assert status == 1
     says(findings, "configuration", "blocks", "manageJobsWithoutQueueName has no effect")
     says(findings, "configuration", "blocks", "resources.transformations has no effect")
-    says(findings, "configuration", "changes", "objectRetentionPolicies has no effect")
+    says(findings, "configuration", "changes", "multiKueue has no effect")
     says(findings, "configuration", "changes", "waitForPodsReady is off in this Kueue")
     says(findings, "feature gates", "changes", "MultiKueue=true: without effect")
     says(findings, "feature gates", "changes", "DRA=true", "under featureGates")

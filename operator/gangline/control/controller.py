@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from gangline.api.read.configuration.retention import FOR_EVER, Retention
 from gangline.control.decisions.announcements import Announcements
 from gangline.control.decisions.carrying_out import Decisions
 from gangline.control.decisions.deciding import LONGEST_ROUND, Deciding
@@ -36,6 +37,7 @@ from gangline.control.parts.messages import DeliveryFailed, FactObserved, Messag
 from gangline.control.parts.part import Part
 from gangline.control.plan.job_planning import JobPlanning
 from gangline.control.plan.leaving_jobs import LeavingJobs
+from gangline.control.plan.retention import Retainer
 from gangline.control.plan.unowned_workloads import UnownedWorkloads
 from gangline.control.recovery.departed_workloads import DepartedWorkloads
 from gangline.control.recovery.fencing import Fencing
@@ -95,6 +97,7 @@ class Controller:
         *,
         fair_sharing: bool = False,
         labels_to_copy: Sequence[str] = (),
+        retention: Retention = FOR_EVER,
         progress_url: str = "",
         telemetry: Source | None = None,
         forecasting: MakeForecasting | None = None,
@@ -202,6 +205,7 @@ class Controller:
             # plans
             JobPlanning(mirror, pods, recoveries, writes, notices, recorder, wake=self.wake, quarantine=quarantine),
             UnownedWorkloads(mirror, pods, owners, departed, writes, quarantine),  # Workloads that no job plans for
+            *([Retainer(mirror, writes, recorder, retention)] if retention != FOR_EVER else []),  # what ended long ago
             # gated pods, whose domains follow from admissions
             PodGates(mirror, pods, writes, writer, quarantine=quarantine),  # placed by topology
             DomainGates(mirror, pods, writer, engine),  # gangs that take whole domains

@@ -92,8 +92,9 @@ OPERATOR: Final = Account(
         Right(kube.WORKLOADS, (*READ, "create", "patch", "delete")),
         # jobs are suspended and resumed; a GPUJob has Jobs and a Service of its own
         Right(kube.JOBS, (*READ, "create", "patch", "delete")),
-        Right(kube.JOB_SETS, (*READ, "patch")),
-        Right(kube.GPU_JOBS, (*READ, "patch")),
+        # delete: where the configuration says how long deactivated jobs are kept
+        Right(kube.JOB_SETS, (*READ, "patch", "delete")),
+        Right(kube.GPU_JOBS, (*READ, "patch", "delete")),
         Right(kube.SERVICES, (*READ, "create")),
         # pods are ungated with their node assignment, and deleted when they are lost with their node
         Right(kube.PODS, (*READ, "patch", "delete")),

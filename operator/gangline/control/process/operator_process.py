@@ -24,6 +24,7 @@ from gangline import files
 from gangline.api import names
 from gangline.api.read import policy_reader
 from gangline.api.read.configuration.manager import KUEUES, LeaseSettings
+from gangline.api.read.configuration.retention import FOR_EVER, Retention
 from gangline.control.answers.answers import Answers
 from gangline.control.answers.source import OperatorForesight
 from gangline.control.answers.source import Source as AnswersSource
@@ -101,6 +102,7 @@ class Options:
     ready_file: Path | None = None
     settings: model.Settings = field(default_factory=model.Settings)
     labels_to_copy: tuple[str, ...] = ()
+    retention: Retention = FOR_EVER
     max_writes: int = 24
     #: None = no forecasts and no history
     forecasts: ForecastOptions | None = None
@@ -152,6 +154,7 @@ class Operator:
             self.metrics,
             fair_sharing=options.settings.fair_sharing is not None,
             labels_to_copy=options.labels_to_copy,
+            retention=options.retention,
             progress_url=options.progress_url.rstrip("/"),
             telemetry=options.telemetry,
             forecasting=partial(self._make_forecasting, options.forecasts) if options.forecasts is not None else None,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-from gangline.api.read.configuration import manager
+from gangline.api.read.configuration import manager, retention
 from gangline.api.read.configuration.fields import (
     ConfigurationError,
     choice,
@@ -22,6 +22,7 @@ from gangline.api.read.configuration.fields import (
     only,
 )
 from gangline.api.read.configuration.manager import Manager
+from gangline.api.read.configuration.retention import Retention
 from gangline.engine import DEGRADED, HEALTH_SIGNALS, IGNORE, LEAVING, LOST, SUSPECT, model
 
 GROUP = "config.kueue.x-k8s.io"
@@ -36,7 +37,7 @@ _ACCEPTED = frozenset(
             "controller",
         ),
         *("clientConnection", "internalCertManagement", "manageJobsWithoutQueueName", "managedJobsNamespaceSelector"),
-        *("integrations", "multiKueue", "objectRetentionPolicies", "visibilityServer", "tls", "queueVisibility"),
+        *("integrations", "multiKueue", "visibilityServer", "tls", "queueVisibility"),
         *("manager", "pprofBindAddress", "gracefulShutDown"),
     }
 )
@@ -62,6 +63,8 @@ class Configuration:
     labels_to_copy: tuple[str, ...] = ()
     #: the process itself
     process: Manager = manager.USUAL
+    #: when finished and deactivated Workloads are deleted
+    retention: Retention = retention.FOR_EVER
     #: fields that are set and have no effect
     ignored: tuple[str, ...] = ()
 
@@ -79,6 +82,7 @@ def load(body: Any) -> Configuration:
         "resources",
         "featureGates",
         "gangline",
+        retention.SECTION,
         *manager.SECTIONS,
     }
     for name in root:
@@ -106,7 +110,7 @@ def load(body: Any) -> Configuration:
     process, more = manager.load(root)
     ignored += more
     labels = cast("list[str]", integrations.get("labelKeysToCopy") or [])
-    return Configuration(settings, tuple(labels), process, tuple(sorted(ignored)))
+    return Configuration(settings, tuple(labels), process, retention.load(root), tuple(sorted(ignored)))
 
 
 def _fair_sharing(body: Any) -> model.FairSharing | None:

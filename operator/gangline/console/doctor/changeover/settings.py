@@ -46,9 +46,6 @@ CONSEQUENCES: Final = {
     ),
     "integrations": Consequence(False, "see `job kinds` below; labelKeysToCopy is in force", ""),
     "multiKueue": Consequence(False, "nothing is sent to other clusters", "see `AdmissionChecks` below"),
-    "objectRetentionPolicies": Consequence(
-        False, "finished Workloads stay until their job is deleted", "let jobs have a TTL"
-    ),
     "resources.transformations": Consequence(
         True, "quota counts the resources as pods request them", "write quotas for these resources, or keep Kueue"
     ),

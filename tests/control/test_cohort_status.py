@@ -22,7 +22,7 @@ class Writer:
     backlog = 0
 
     def __init__(self) -> None:
-        self.sent: dict[tuple[str, str], Json | None] = {}
+        self.sent: dict[tuple[str, str], Any] = {}
 
     def submit(self, write: Write) -> None:
         self.sent[write.key.resource.kind, write.key.name] = write.body() if callable(write.body) else write.body

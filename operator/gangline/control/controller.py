@@ -35,6 +35,7 @@ from gangline.control.notify.secrets import SecretReader
 from gangline.control.operator_metrics import Metrics
 from gangline.control.parts.messages import DeliveryFailed, FactObserved, Messages, ObjectQuarantined
 from gangline.control.parts.part import Part
+from gangline.control.plan.cleared_gates import ClearedGates
 from gangline.control.plan.job_planning import JobPlanning
 from gangline.control.plan.leaving_jobs import LeavingJobs
 from gangline.control.plan.retention import Retainer
@@ -205,6 +206,7 @@ class Controller:
             # plans
             JobPlanning(mirror, pods, recoveries, writes, notices, recorder, wake=self.wake, quarantine=quarantine),
             UnownedWorkloads(mirror, pods, owners, departed, writes, quarantine),  # Workloads that no job plans for
+            ClearedGates(mirror, writes, recorder),  # Workloads that are gated no more
             *([Retainer(mirror, writes, recorder, retention)] if retention != FOR_EVER else []),  # what ended long ago
             # gated pods, whose domains follow from admissions
             PodGates(mirror, pods, writes, writer, quarantine=quarantine),  # placed by topology

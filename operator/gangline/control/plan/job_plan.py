@@ -32,6 +32,8 @@ from gangline.jobs.base import Expires, JobError, JobWrite, LeavesBehind, Patch,
 from gangline.kube.resources import Json, condition_of, controller_uid, deleting, key_of, true_condition
 
 _LIMIT = "maximumExecutionTimeSeconds"
+#: characters of the longest note: longer ones are cut anyway
+_LONGEST_NOTE = 1024
 
 
 # --- reading a Workload -----------------------------------------------------------------------------------------------
@@ -198,7 +200,7 @@ def _advance(view: JobView, workload: Json, lookups: Lookups) -> list[Step]:
     """The next step of a job whose Workload describes it."""
     suspended = view.kind.is_suspended(view.job)
     if not (has(workload, names.ADMITTED) and reserved(workload)):
-        return _sync(view, None)
+        return _checks_so_far(workload) + _sync(view, None)
     if not suspended and _is_outdated(view, workload):
         why = "Nodes were lost: the gang starts again"
         return _stop(view, workload, why) + _sync(view, None) + _not_ready(workload)
@@ -206,6 +208,15 @@ def _advance(view: JobView, workload: Json, lookups: Lookups) -> list[Step]:
     if suspended:
         return _start(view, workload, infos)
     return _running(view, workload, infos)
+
+
+def _checks_so_far(workload: Json) -> list[Step]:
+    """What the controllers of admission checks say, while they still decide."""
+    checks = (workload.get("status") or {}).get("admissionChecks") or () if reserved(workload) else ()
+    told = [
+        f"{row['name']}: {row['message']}" for row in checks if row.get("state") == "Pending" and row.get("message")
+    ]
+    return [Note("Normal", "UpdatedAdmissionCheck", "; ".join(told)[:_LONGEST_NOTE])] if told else []
 
 
 def _is_outdated(view: JobView, workload: Json) -> bool:

@@ -326,6 +326,22 @@ def test_gates_are_never_added() -> None:
     assert steps(job, workload) == []
 
 
+def test_what_checks_say_meanwhile_is_an_event_of_the_job() -> None:
+    def asked(status: Json, now: int) -> None:
+        assignment = model.PodSetAssignment("main", 2, {"cpu": "f"}, {"cpu": 2000})
+        decision = model.Admit("ns/j", "w", model.Admission("cq", (assignment,)), False, now, ("a", "b", "c"))
+        status_changes.admit(decision)(status, now)
+
+    job = a_job()
+    workload = a_workload(job, asked=asked)
+    assert steps(job, workload) == []
+    first, _, last = workload["status"]["admissionChecks"]
+    first["message"], last["message"] = "no capacity yet", "2 of 3"
+    assert steps(job, workload) == [Note("Normal", "UpdatedAdmissionCheck", "a: no capacity yet; c: 2 of 3")]
+    last["state"] = "Ready"
+    assert steps(job, workload) == [Note("Normal", "UpdatedAdmissionCheck", "a: no capacity yet")]
+
+
 class Classes(Lookups):
     """There is the WorkloadPriorityClass "high", worth 100."""
 

@@ -248,12 +248,13 @@ def _asked_of_topology(pod_set: Json) -> Json:
 
 
 def _same_count(count: int, then: Json, admitted: int | None, *, injected: bool) -> bool:
-    if count == then["count"]:
+    specified = then.get("count", 1)
+    if count == specified:
         return True
     least = then.get("minCount")
     if not injected or least is None:
         return False
-    return count == admitted if admitted is not None else least <= count <= then["count"]
+    return count == admitted if admitted is not None else least <= count <= specified
 
 
 def _at_rest(job: Json) -> bool:
